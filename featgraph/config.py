@@ -1,0 +1,53 @@
+"""Settings, read once from ``FEATGRAPH_*`` variables and changeable at run time.
+
+``featgraph.config.checked = True`` guards every index of the kernels generated from then on.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Config", "config"]
+
+
+def _flag(name: str) -> bool:
+    return os.environ.get(name, "").lower() in {"1", "true", "yes", "on"}
+
+
+def _cache_dir() -> Path:
+    chosen = os.environ.get("FEATGRAPH_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "featgraph"
+
+
+@dataclass
+class Config:
+    """The settings of this process.
+
+    Attributes
+    ----------
+    checked : bool
+        Guard every index in generated code and report the first violation. ``FEATGRAPH_CHECKED``.
+    cache : bool
+        Keep generated sources and compiled kernels on disk. ``FEATGRAPH_CACHE``, default on.
+    cache_dir : pathlib.Path
+        Where they are kept. ``FEATGRAPH_CACHE_DIR``, default the user's cache directory.
+    target : str
+        ``"auto"``, ``"cuda"`` or ``"cpu"``: the target where none is asked for. ``FEATGRAPH_TARGET``.
+    """
+
+    checked: bool = field(default_factory=lambda: _flag("FEATGRAPH_CHECKED"))
+    cache: bool = field(
+        default_factory=lambda: os.environ.get("FEATGRAPH_CACHE", "1") != "0"
+    )
+    cache_dir: Path = field(default_factory=_cache_dir)
+    target: str = field(
+        default_factory=lambda: os.environ.get("FEATGRAPH_TARGET", "auto")
+    )
+
+
+config = Config()

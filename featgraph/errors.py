@@ -1,0 +1,103 @@
+"""The exception tree.
+
+Every class derives from `FeatGraphError` and from the builtin that users expect, so that both ``except FeatGraphError``
+and ``except ValueError`` work. A message says what is wrong, where, what was given, what is expected, and the fix.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CacheWarning",
+    "ConvergenceWarning",
+    "DeviceError",
+    "DeviceMemoryError",
+    "FeatGraphError",
+    "FileFormatError",
+    "GraphInputError",
+    "KernelFaultError",
+    "PlanError",
+    "StateError",
+    "UserFunctionError",
+]
+
+
+class FeatGraphError(Exception):
+    """Base of every error that featgraph raises.
+
+    Parameters
+    ----------
+    what : str
+        What is wrong, in one clause.
+    where : str, optional
+        File and line, vertex, edge, index, or name.
+    got, expected : object, optional
+        What was given, and what would have been right.
+    fix : str, optional
+        The smallest change that helps.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        got: object = None,
+        expected: object = None,
+        fix: str | None = None,
+    ) -> None:
+        self.what = what
+        self.where = where
+        self.got = got
+        self.expected = expected
+        self.fix = fix
+        super().__init__(self._message())
+
+    def _message(self) -> str:
+        lines = [self.what if self.where is None else f"{self.where}: {self.what}"]
+        if self.got is not None:
+            lines.append(f"  got:      {self.got}")
+        if self.expected is not None:
+            lines.append(f"  expected: {self.expected}")
+        if self.fix is not None:
+            lines.append(f"  fix:      {self.fix}")
+        return "\n".join(lines)
+
+
+class GraphInputError(FeatGraphError, ValueError):
+    """Edges, weights or vertex names that do not make a graph."""
+
+
+class FileFormatError(FeatGraphError, ValueError):
+    """A graph or label file that is malformed or truncated."""
+
+
+class UserFunctionError(FeatGraphError, TypeError):
+    """A user function that cannot be folded; names its file and line."""
+
+
+class StateError(FeatGraphError, ValueError):
+    """A property or scalar that is missing or has the wrong shape or dtype."""
+
+
+class PlanError(FeatGraphError, ValueError):
+    """Options that this foldmap cannot be planned with."""
+
+
+class KernelFaultError(FeatGraphError, RuntimeError):
+    """A generated kernel touched an index out of range (checked mode)."""
+
+
+class DeviceError(FeatGraphError, RuntimeError):
+    """The CUDA target is asked for and cannot be used here."""
+
+
+class DeviceMemoryError(FeatGraphError, MemoryError):
+    """The device has not enough free memory."""
+
+
+class CacheWarning(UserWarning):
+    """A stored kernel could not be read or written; it is compiled again."""
+
+
+class ConvergenceWarning(UserWarning):
+    """A run ended at its superstep limit before it converged."""

@@ -1,0 +1,1 @@
+"""What a user declares: functions, properties, State, combine operators. Nothing here knows a target."""

@@ -1,0 +1,146 @@
+"""Active sets: which vertices to process, held as an active bitvector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.errors import GraphInputError
+
+__all__ = ["WORD_BITS", "ActiveSet", "word_count"]
+
+WORD_BITS = 32
+
+
+def word_count(vertex_count: int) -> int:
+    """Return how many words a bitvector over `vertex_count` vertices has."""
+    return (vertex_count + WORD_BITS - 1) // WORD_BITS
+
+
+class ActiveSet:
+    """A set of vertices, as an active bitvector of uint32 words.
+
+    Vertex v is bit ``v % 32`` of word ``v // 32``; the bits behind the last vertex are zero.
+
+    Parameters
+    ----------
+    vertex_count : int or Graph
+        V, or a graph that has it.
+    vertices : array_like, optional
+        Integer ids of shape (N,), or a boolean mask of shape (V,); None for the empty set, ``"all"`` for all vertices.
+
+    Raises
+    ------
+    GraphInputError
+        If an id is out of range or the mask has the wrong length.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> active = fg.ActiveSet(40, [0, 33])
+    >>> len(active), 33 in active, active.vertices.tolist()
+    (2, True, [0, 33])
+    """
+
+    def __init__(self, vertex_count: Any, vertices: Any = None) -> None:
+        self.vertex_count = int(getattr(vertex_count, "vertex_count", vertex_count))
+        if vertices is None:
+            self._words = np.zeros(word_count(self.vertex_count), np.uint32)
+        elif isinstance(vertices, str) and vertices == "all":
+            self._words = _pack(np.ones(self.vertex_count, np.bool_))
+        else:
+            self._words = _pack(_as_mask(vertices, self.vertex_count))
+
+    @classmethod
+    def from_words(cls, vertex_count: int, words: npt.NDArray[np.uint32]) -> ActiveSet:
+        """Return a set over a copy of `words`."""
+        made = cls(vertex_count)
+        made._words = np.array(words, np.uint32)
+        return made
+
+    @property
+    def words(self) -> npt.NDArray[np.uint32]:
+        """The bitvector itself, shape (W,)."""
+        return self._words
+
+    @words.setter
+    def words(self, words: npt.NDArray[np.uint32]) -> None:
+        self._words[:] = words
+
+    @property
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """Boolean mask of shape (V,)."""
+        bits = np.unpackbits(self._words.astype("<u4").view(np.uint8), bitorder="little")
+        return bits[: self.vertex_count].astype(np.bool_)
+
+    @property
+    def vertices(self) -> npt.NDArray[np.int32]:
+        """Ids of the set, ascending, shape (N,)."""
+        return np.flatnonzero(self.mask).astype(np.int32)
+
+    def __len__(self) -> int:
+        return int(np.bitwise_count(self._words).sum())
+
+    def __contains__(self, vertex: object) -> bool:
+        if not isinstance(vertex, int | np.integer) or not 0 <= vertex < self.vertex_count:
+            return False
+        word, bit = divmod(int(vertex), WORD_BITS)
+        return bool(self._words[word] >> np.uint32(bit) & np.uint32(1))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ActiveSet)
+            and self.vertex_count == other.vertex_count
+            and bool(np.array_equal(self._words, other._words))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"ActiveSet({len(self)} of {self.vertex_count} vertices)"
+
+    def copy(self) -> ActiveSet:
+        """Return an independent copy."""
+        return ActiveSet.from_words(self.vertex_count, self._words)
+
+
+def _as_mask(vertices: Any, vertex_count: int) -> npt.NDArray[np.bool_]:
+    array = np.asarray(vertices)
+    if array.dtype == np.bool_:
+        if array.shape != (vertex_count,):
+            raise GraphInputError(
+                "a mask needs one entry per vertex",
+                where="active set",
+                got=f"shape {array.shape}",
+                expected=f"({vertex_count},)",
+            )
+        return array
+    if array.size == 0:
+        return np.zeros(vertex_count, np.bool_)
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        raise GraphInputError(
+            "vertices are integer ids or a boolean mask",
+            where="active set",
+            got=f"{array.dtype} of shape {array.shape}",
+            expected="integers of shape (N,)",
+        )
+    bad = np.flatnonzero((array < 0) | (array >= vertex_count))
+    if bad.size:
+        raise GraphInputError(
+            "vertex id out of range",
+            where=f"active set, position {bad[0]}",
+            got=int(array[bad[0]]),
+            expected=f"0 <= id < {vertex_count}",
+        )
+    mask = np.zeros(vertex_count, np.bool_)
+    mask[array] = True
+    return mask
+
+
+def _pack(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint32]:
+    padded = np.zeros(word_count(mask.size) * WORD_BITS, np.bool_)
+    padded[: mask.size] = mask
+    packed = np.packbits(padded, bitorder="little").view("<u4")
+    return packed.astype(np.uint32)

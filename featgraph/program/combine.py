@@ -1,0 +1,116 @@
+"""Combine operators: how the contributions to one vertex become one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from featgraph.errors import UserFunctionError
+from featgraph.program.source import FunctionSource, parse_function, plain_function
+
+__all__ = ["NO_SOURCE", "Combine", "as_combine", "combine", "identity_value"]
+
+#: The source that ``argmin`` and ``argmax`` give where nothing contributed.
+NO_SOURCE = -1
+
+_BUILTIN = ("sum", "min", "max", "product", "any", "argmin", "argmax")
+
+
+@dataclass(frozen=True)
+class Combine:
+    """An associative and commutative operator with its identity.
+
+    Attributes
+    ----------
+    name : str
+        ``"sum"``, ``"min"``, ``"max"``, ``"product"``, ``"any"``, ``"argmin"``, ``"argmax"``, or the user's function's name.
+    function : callable or None
+        The user's ``(a, b) -> value``; None for the builtin ones.
+    identity : float or int or bool or None
+        Its identity; None for the builtin ones, whose identity depends on the dtype (`identity_value`).
+    source : FunctionSource or None
+        The parsed user function.
+    """
+
+    name: str
+    function: Callable[..., Any] | None = None
+    identity: Any = None
+    source: FunctionSource | None = None
+
+    @property
+    def is_custom(self) -> bool:
+        return self.function is not None
+
+    @property
+    def is_arg(self) -> bool:
+        return self.name in {"argmin", "argmax"} and not self.is_custom
+
+
+def combine(function: Callable[..., Any], *, identity: float) -> Combine:
+    """Make a combine of one's own for `fg.gather` and `fg.reduce`.
+
+    Parameters
+    ----------
+    function : callable
+        ``(a, b) -> value``, associative and commutative; in which order it is applied is not defined.
+    identity : float or int or bool
+        ``function(identity, x) == x`` for every x.
+
+    Raises
+    ------
+    UserFunctionError
+        If the source cannot be read or the function does not take two parameters.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> def hypotenuse(a, b):
+    ...     return (a * a + b * b) ** 0.5
+    >>> fg.combine(hypotenuse, identity=0.0).name
+    'hypotenuse'
+    """
+    source = parse_function(function)
+    if len(source.parameters) != 2:
+        raise source.error(
+            "a combine takes two values",
+            got=f"({', '.join(source.parameters)})",
+            expected="(a, b)",
+        )
+    return Combine(source.name, plain_function(function), identity, source)
+
+
+def as_combine(given: str | Combine, where: str) -> Combine:
+    """Return the `Combine` that `given` names."""
+    if isinstance(given, Combine):
+        return given
+    if given not in _BUILTIN:
+        raise UserFunctionError(
+            "unknown combine",
+            where=where,
+            got=repr(given),
+            expected=", ".join(_BUILTIN),
+            fix="or make one with fg.combine(function, identity=...)",
+        )
+    return Combine(given)
+
+
+def identity_value(operator: Combine, dtype: np.dtype[Any]) -> Any:
+    """Return the identity of `operator` (of its key, for argmin and argmax) as a Python number."""
+    if operator.is_custom:
+        return operator.identity
+    if operator.name == "sum":
+        return dtype.type(0).item()
+    if operator.name == "product":
+        return dtype.type(1).item()
+    if operator.name == "any":
+        return False
+    least = operator.name in {"min", "argmin"}
+    if dtype.kind == "f":
+        return float("inf") if least else float("-inf")
+    if dtype.kind == "b":
+        return least
+    limits = np.iinfo(dtype)
+    return int(limits.max if least else limits.min)

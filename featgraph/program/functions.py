@@ -1,0 +1,278 @@
+"""The decorators that declare functions over vertices and edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from featgraph.errors import UserFunctionError
+from featgraph.program.combine import Combine, as_combine
+from featgraph.program.source import FunctionSource, parse_function, plain_function
+
+__all__ = [
+    "EdgeFunction",
+    "GatherFunction",
+    "ReduceFunction",
+    "UserFunction",
+    "VertexFunction",
+    "edge",
+    "gather",
+    "reduce",
+    "vertex",
+]
+
+#: Names that mean something in ``d`` on every graph, or that generated code needs.
+RESERVED = frozenset(
+    {
+        "superstep",
+        "vertex_count",
+        "edge_count",
+        "in_degree",
+        "out_degree",
+        "feature_count",
+    }
+)
+
+
+class UserFunction:
+    """A declared function; stays callable, and `function` is what was decorated.
+
+    Attributes
+    ----------
+    function : callable
+        The plain Python function.
+    declared : object
+        What was decorated: the function itself or a CUDA or Numba dispatcher.
+    source : FunctionSource
+        Its syntax tree, file and line.
+    """
+
+    kind = ""
+    roles: tuple[str, ...] = ()
+
+    def __init__(self, declared: Callable[..., Any]) -> None:
+        if isinstance(declared, UserFunction):
+            raise UserFunctionError(
+                "decorated twice",
+                where=declared.source.where(),
+                got=f"@fg.{self.kind} over @fg.{declared.kind}",
+                expected="one decorator of featgraph",
+            )
+        self.declared = declared
+        self.function = plain_function(declared)
+        self.source: FunctionSource = parse_function(declared)
+        self.name = self.source.name
+        self.__name__ = self.name
+        self.__doc__ = self.function.__doc__
+        self.__wrapped__ = self.function
+        self._check_arity()
+
+    def _check_arity(self) -> None:
+        if len(self.source.parameters) != len(self.roles):
+            raise self.source.error(
+                f"wrong number of parameters for @fg.{self.kind}",
+                got=f"({', '.join(self.source.parameters)})",
+                expected=f"({', '.join(self.roles)})",
+            )
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
+
+    def __repr__(self) -> str:
+        return f"<featgraph {self.kind} function {self.name}>"
+
+
+class VertexFunction(UserFunction):
+    """``(f, v, d) -> bool``: computes feature f of vertex v; True commits and announces."""
+
+    kind = "vertex"
+    roles = ("f", "v", "d")
+
+
+class EdgeFunction(UserFunction):
+    """``(f, u, v, e, d) -> bool``: writes properties of edge e, anything else through `fg.atomic`."""
+
+    kind = "edge"
+    roles = ("f", "u", "v", "e", "d")
+
+
+class GatherFunction(UserFunction):
+    """``(f, u, v, e, d) -> value``: what edge e contributes to ``into[v, f]``."""
+
+    kind = "gather"
+    roles = ("f", "u", "v", "e", "d")
+
+    def __init__(
+        self,
+        declared: Callable[..., Any],
+        into: str,
+        combine: Combine,
+        along: str,
+        matrix: bool,
+    ) -> None:
+        self.matrix = matrix
+        if matrix:
+            self.roles = ("i", *GatherFunction.roles)
+        super().__init__(declared)
+        self.into = _checked_into(into, self)
+        self.combine = combine
+        self.along = along
+
+
+class ReduceFunction(UserFunction):
+    """``(f, v, d) -> value``: combined over all vertices into ``d.name[f]``."""
+
+    kind = "reduce"
+    roles = ("f", "v", "d")
+
+    def __init__(
+        self, declared: Callable[..., Any], into: str, combine: Combine
+    ) -> None:
+        super().__init__(declared)
+        self.into = _checked_into(into, self)
+        self.combine = combine
+
+
+def _checked_into(into: str, function: UserFunction) -> str:
+    if (
+        not isinstance(into, str)
+        or not into.isidentifier()
+        or not into.isascii()
+        or into.startswith("_")
+        or into.endswith("_next")
+        or into in RESERVED
+    ):
+        raise function.source.error(
+            "into cannot be used as a name",
+            got=repr(into),
+            expected="an ASCII identifier, not reserved, not ending in _next",
+        )
+    return into
+
+
+def vertex(function: Callable[..., Any]) -> VertexFunction:
+    """Declare a vertex function ``(f, v, d) -> bool``.
+
+    It computes feature `f` of vertex `v`, reads properties anywhere and writes those of `v`. True, for any feature, commits
+    the ``_next`` entries of the vertex and announces it; behind False the remaining functions do not run on it.
+
+    Raises
+    ------
+    UserFunctionError
+        If the source cannot be read or the parameters are not three.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> @fg.vertex
+    ... def halve(f, v, d):
+    ...     d.x_next[v, f] = d.x[v, f] * 0.5
+    ...     return d.x[v, f] > 1e-3
+    """
+    return VertexFunction(function)
+
+
+def gather(
+    *, into: str, combine: str | Combine = "sum", along: str = "in", matrix: bool = False
+) -> Callable[[Callable[..., Any]], GatherFunction]:
+    """Declare a gather ``(f, u, v, e, d) -> value``: what edge `e` from `u` contributes to vertex `v`.
+
+    Parameters
+    ----------
+    into : str
+        The temporary that later functions of the foldmap read as ``d.into[v, f]``; argmin and argmax give the key there and
+        the source as ``d.into_source[v, f]`` (-1 where nothing contributed).
+    combine : str or Combine, optional
+        ``"sum"``, ``"min"``, ``"max"``, ``"product"``, ``"any"``, ``"argmin"``, ``"argmax"`` or `fg.combine`.
+    along : {"in"}, optional
+        Which edges of `v`; `u` is their source.
+    matrix : bool, optional
+        Parameters ``(i, f, u, v, e, d)``, and ``d.into[v, i, f]`` is k x k.
+
+    Raises
+    ------
+    UserFunctionError
+        If the parameters, the name or the combine do not fit.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> @fg.gather(into="total", combine="sum")
+    ... def neighbor_sum(f, u, v, e, d):
+    ...     return d.weight[e] * d.x[u, f]
+    """
+
+    def declare(function: Callable[..., Any]) -> GatherFunction:
+        where = f"@fg.gather({into!r})"
+        operator = as_combine(combine, where)
+        if along != "in":
+            raise UserFunctionError(
+                "gathers go along in-edges so far",
+                where=where,
+                got=f"along={along!r}",
+                expected="along='in'",
+                fix="reverse the edges of the graph",
+            )
+        if matrix and operator.is_arg:
+            raise UserFunctionError(
+                "a matrix gather has no argmin or argmax", where=where, got=operator.name
+            )
+        return GatherFunction(function, into, operator, along, matrix)
+
+    return declare
+
+
+def edge(
+    function: Callable[..., Any] | None = None, *, exclusive: bool = False
+) -> EdgeFunction | Callable[[Callable[..., Any]], EdgeFunction]:
+    """Declare an edge function ``(f, u, v, e, d) -> bool``, run on out-edges ``u -> v`` of the active vertices.
+
+    It writes properties of edge `e` and anything else through `fg.atomic`. True commits the ``_next`` entries of the edge
+    and makes `v` due.
+
+    Raises
+    ------
+    UserFunctionError
+        If the source cannot be read or the parameters are not five; for ``exclusive=True``, which is not available yet.
+    """
+    if exclusive:
+        raise UserFunctionError(
+            "exclusive edge functions are not available yet",
+            where="@fg.edge",
+            fix="use fg.atomic, or a gather",
+        )
+    if function is None:
+        return EdgeFunction
+    return EdgeFunction(function)
+
+
+def reduce(
+    *, into: str, combine: str | Combine = "sum"
+) -> Callable[[Callable[..., Any]], ReduceFunction]:
+    """Declare a reduce ``(f, v, d) -> value``, combined over all vertices into ``d.into[f]``.
+
+    Parameters
+    ----------
+    into : str
+        Its name in ``d`` and in the State.
+    combine : str or Combine, optional
+        As for `gather`, but for argmin and argmax.
+
+    Raises
+    ------
+    UserFunctionError
+        If the parameters, the name or the combine do not fit.
+    """
+
+    def declare(function: Callable[..., Any]) -> ReduceFunction:
+        operator = as_combine(combine, f"@fg.reduce({into!r})")
+        if operator.is_arg:
+            raise UserFunctionError(
+                "a reduce has no argmin or argmax",
+                where=f"@fg.reduce({into!r})",
+                got=operator.name,
+                fix="use min or max",
+            )
+        return ReduceFunction(function, into, operator)
+
+    return declare

@@ -1,0 +1,108 @@
+"""A program: the functions of a foldmap in order, and the vertices they are restricted to."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from featgraph.errors import UserFunctionError
+from featgraph.program.functions import GatherFunction, ReduceFunction, UserFunction
+from featgraph.program.operations import Collaborative
+from featgraph.program.source import captured_value
+
+__all__ = ["Program"]
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """User functions in the order in which they run, with their captured names frozen.
+
+    Attributes
+    ----------
+    functions : tuple of UserFunction
+        In order.
+    captured : dict
+        For each function and helper (by its plain Python function): free name -> value, as it was when the foldmap was
+        declared.
+    """
+
+    functions: tuple[UserFunction, ...]
+    captured: dict[Callable[..., Any], dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def declare(cls, functions: Sequence[Any]) -> Program:
+        """Check `functions` against each other and freeze what they capture.
+
+        Raises
+        ------
+        UserFunctionError
+            If one is not declared by a decorator of featgraph, or two gathers fill one name.
+        """
+        if not functions:
+            raise UserFunctionError(
+                "a foldmap needs at least one function", where="fg.foldmap()"
+            )
+        for function in functions:
+            if not isinstance(function, UserFunction):
+                raise UserFunctionError(
+                    "not a declared function",
+                    where="fg.foldmap",
+                    got=getattr(function, "__name__", repr(function)),
+                    expected="functions decorated with @fg.vertex, @fg.gather, @fg.edge or @fg.reduce",
+                )
+        _refuse_shared_into(functions)
+        program = cls(tuple(functions))
+        for function in functions:
+            program._freeze(function.function, function.source.tree)
+            combine = getattr(function, "combine", None)
+            if combine is not None and combine.source is not None:
+                program._freeze(combine.function, combine.source.tree)
+        return program
+
+    def _freeze(self, function: Callable[..., Any], tree: ast.FunctionDef) -> None:
+        if function in self.captured:
+            return
+        names: dict[str, Any] = {}
+        self.captured[function] = names
+        for name in _free_names(tree):
+            try:
+                names[name] = captured_value(function, name)
+            except KeyError:
+                continue  # an unknown name is reported with its line when the function is lowered
+        for value in names.values():
+            if isinstance(value, Collaborative):
+                self._freeze(value.function, value.source.tree)
+
+
+def _refuse_shared_into(functions: Sequence[UserFunction]) -> None:
+    seen: dict[str, UserFunction] = {}
+    for function in functions:
+        if not isinstance(function, GatherFunction | ReduceFunction):
+            continue
+        names = [function.into]
+        if function.combine.is_arg:
+            names.append(f"{function.into}_source")
+        for name in names:
+            if name in seen:
+                raise function.source.error(
+                    f"{name!r} is filled by another function of this foldmap",
+                    got=seen[name].name,
+                    fix="give one of them another into",
+                )
+            seen[name] = function
+
+
+def _free_names(tree: ast.FunctionDef) -> list[str]:
+    """Return the names that the body reads but neither binds nor takes as a parameter."""
+    bound = {argument.arg for argument in tree.args.args}
+    read: dict[str, None] = {}
+    for statement in tree.body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name):
+                if isinstance(node.ctx, ast.Load):
+                    read[node.id] = None
+                else:
+                    bound.add(node.id)
+    return [name for name in read if name not in bound]

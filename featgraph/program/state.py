@@ -1,0 +1,373 @@
+"""State: the properties and scalars of a running program."""
+
+from __future__ import annotations
+
+import difflib
+import keyword
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.errors import StateError
+from featgraph.graph import Graph
+from featgraph.program.functions import RESERVED
+from featgraph.program.signature import (
+    STORAGE_DTYPES,
+    PropertyKind,
+    PropertyType,
+    Signature,
+)
+
+__all__ = ["PropertySpec", "State", "edge_property", "vertex_property"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class PropertySpec:
+    """What `vertex_property` and `edge_property` return: a declaration that State takes over."""
+
+    kind: PropertyKind
+    values: Any
+    iterated: bool
+    dtype: Any
+    shape: tuple[int, ...] | None
+    per_direction: bool = False
+
+
+def vertex_property(
+    values: Any,
+    *,
+    iterated: bool = False,
+    dtype: Any = None,
+    shape: tuple[int, ...] | None = None,
+) -> PropertySpec:
+    """Declare a property with one entry a vertex.
+
+    Parameters
+    ----------
+    values : array_like of shape (V,), (V, K) or (V, K, K), or a scalar
+        Copied. A scalar fills every entry.
+    iterated : bool, optional
+        Whether functions write ``d.name_next`` and `d.name` stays as it was when the superstep began.
+    dtype : dtype, optional
+        Storage type; default that of `values` (float32 for Python floats, int64 for Python integers).
+    shape : tuple of int, optional
+        Shape of one entry, for a scalar `values`: ``()``, ``(K,)`` or ``(K, K)``.
+    """
+    return PropertySpec(PropertyKind.VERTEX, values, iterated, dtype, shape)
+
+
+def edge_property(
+    values: Any,
+    *,
+    iterated: bool = False,
+    dtype: Any = None,
+    shape: tuple[int, ...] | None = None,
+    per_direction: bool | None = None,
+) -> PropertySpec:
+    """Declare a property with one entry an edge, in the order in which the edges were given.
+
+    Parameters
+    ----------
+    values : array_like of shape (E, ...) or, undirected graphs, (2 E, ...), or a scalar
+        Copied. With 2 E rows, row ``E + i`` belongs to the twin of edge i.
+    iterated, dtype, shape
+        As for `vertex_property`.
+    per_direction : bool, optional
+        Undirected graphs: keep an entry for each direction, as functions that write the property need. Default: whether 2 E
+        rows were given. It is read back with 2 E rows.
+    """
+    return PropertySpec(
+        PropertyKind.EDGE, values, iterated, dtype, shape, bool(per_direction)
+    )
+
+
+class Residency(Protocol):
+    """Where the current values are, if not in the State's own arrays (runtime/buffers.py)."""
+
+    def download(self, name: str) -> Array: ...
+
+    def written(self, name: str) -> None: ...
+
+
+class _Entry:
+    """One property: its type and its host array, in kernel order."""
+
+    def __init__(self, type_: PropertyType, array: Any, per_direction: bool) -> None:
+        self.type = type_
+        self.array = array
+        self.per_direction = per_direction
+
+
+class State:
+    """The properties and scalars of a running program.
+
+    Arrays are copied in; `state[name]` reads a copy back, edge properties in the order in which the edges were given.
+    Assigning to `state[name]` keeps shape and dtype and makes everything due that was waiting to converge.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph the properties belong to.
+    **properties
+        `vertex_property`, `edge_property`, scalars (float, int, bool), or 1-D arrays of K values that belong to no vertex.
+
+    Raises
+    ------
+    StateError
+        If a name is reserved, a shape does not fit the graph, or a dtype cannot be stored.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> graph = fg.Graph.from_edges([0, 1], [1, 2])
+    >>> state = fg.State(graph, x=fg.vertex_property([1.0, 0.0, 0.0], iterated=True), alpha=0.5)
+    >>> state["x"].tolist(), state["alpha"]
+    ([1.0, 0.0, 0.0], 0.5)
+    """
+
+    def __init__(self, graph: Graph, **properties: Any) -> None:
+        self.graph = graph
+        self._entries: dict[str, _Entry] = {}
+        #: Rises with every write from outside; a runtime compares it.
+        self.version = 0
+        #: Set by the runtime that holds the current values.
+        self.residency: Residency | None = None
+        for name, given in properties.items():
+            self._add(name, given)
+
+    def _add(self, name: str, given: Any) -> None:
+        _check_name(name)
+        if isinstance(given, PropertySpec):
+            self._entries[name] = _property_entry(self.graph, name, given)
+        else:
+            self._entries[name] = _loose_entry(name, given)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        rows = [f"  {name}: {entry.type.describe()}" for name, entry in self._entries.items()]
+        return "\n".join([f"State on {self.graph!r}", *rows])
+
+    @property
+    def signature(self) -> Signature:
+        """Types of all properties and scalars, by name."""
+        return {name: entry.type for name, entry in self._entries.items()}
+
+    def _entry(self, name: str) -> _Entry:
+        try:
+            return self._entries[name]
+        except KeyError:
+            raise unknown_name(name, self._entries, "this State") from None
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a copy of the values (vertex properties by vertex, edge properties in the given order)."""
+        entry = self._entry(name)
+        values = self.stored(name)
+        if entry.type.kind is PropertyKind.SCALAR:
+            return values
+        if entry.type.kind is PropertyKind.EDGE:
+            return self.graph.collect_edge_values(values, entry.per_direction)
+        return values.copy()
+
+    def stored(self, name: str) -> Any:
+        """Return the current values in kernel order; a runtime brings them back first. Do not write them."""
+        entry = self._entry(name)
+        if self.residency is not None and entry.type.kind is not PropertyKind.SCALAR:
+            return self.residency.download(name)
+        return entry.array
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        entry = self._entry(name)
+        kind = entry.type.kind
+        if kind is PropertyKind.SCALAR:
+            entry.array = _scalar(name, value, entry.type.dtype)
+        elif kind is PropertyKind.VECTOR:
+            entry.array = _as_shape(name, value, entry.type, entry.array.shape)
+        elif kind is PropertyKind.VERTEX:
+            entry.array = _as_shape(name, value, entry.type, entry.array.shape)
+        else:
+            rows = self.graph.given_edge_count * (2 if entry.per_direction else 1)
+            given = _as_shape(name, value, entry.type, (rows, *entry.type.item_shape))
+            entry.array = self.graph.expand_edge_values(given)
+        self.version += 1
+        if self.residency is not None:
+            self.residency.written(name)
+
+    def put_result(self, name: str, type_: PropertyType, values: Any) -> None:
+        """Store what a reduce computed; the runtime calls it."""
+        self._entries[name] = _Entry(type_, values, False)
+
+
+def unknown_name(name: str, known: Any, where: str) -> StateError:
+    """Return the error for a property that does not exist, with the nearest name that does."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return StateError(
+        f"there is no property {name!r}",
+        where=where,
+        expected=", ".join(known) or "no properties at all",
+        fix=f"did you mean {near[0]!r}?" if near else "declare it in fg.State(...)",
+    )
+
+
+def _check_name(name: str) -> None:
+    reason = None
+    if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
+        reason = "is not an ASCII identifier"
+    elif name.startswith("_"):
+        reason = "starts with an underscore"
+    elif name.endswith("_next"):
+        reason = "ends in _next, which names the other buffer of an iterated property"
+    elif name in RESERVED or name in {"count", "index"}:  # namedtuple's own methods
+        reason = "is reserved"
+    elif len(name) > 100:
+        name, reason = name[:30] + "...", "is longer than 100 characters"
+    if reason:
+        raise StateError(
+            f"the name {name!r} {reason}", where="fg.State", fix="choose another name"
+        )
+
+
+def _storage_array(name: str, values: Any, dtype: Any) -> Array:
+    """Return a contiguous native copy of `values` with a storage dtype."""
+    if hasattr(values, "__cuda_array_interface__") or hasattr(values, "__dlpack__"):
+        from featgraph.graph import host_array
+
+        values = host_array(values)
+    python = not hasattr(values, "dtype")
+    try:
+        array = np.array(values, dtype=dtype, order="C", copy=True)
+    except (TypeError, ValueError) as error:
+        raise StateError(
+            "the values are not an array of numbers", where=f"property {name!r}", got=error
+        ) from error
+    if python and dtype is None and array.dtype == np.float64:
+        array = array.astype(np.float32)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if array.dtype.name not in STORAGE_DTYPES:
+        raise StateError(
+            "this dtype cannot be stored",
+            where=f"property {name!r}",
+            got=array.dtype,
+            expected=", ".join(STORAGE_DTYPES),
+            fix="give dtype=np.float32, or convert the array",
+        )
+    return array
+
+
+def _property_entry(graph: Graph, name: str, spec: PropertySpec) -> _Entry:
+    is_edge = spec.kind is PropertyKind.EDGE
+    rows = graph.given_edge_count if is_edge else graph.vertex_count
+    letter = "E" if is_edge else "V"
+    array = _storage_array(name, spec.values, spec.dtype)
+    if array.ndim == 0:
+        array = np.full((rows, *(spec.shape or ())), array[()])
+    elif spec.shape is not None and array.shape[1:] != tuple(spec.shape):
+        raise StateError(
+            "the values do not have the shape asked for",
+            where=f"property {name!r}",
+            got=array.shape,
+            expected=(rows, *spec.shape),
+        )
+    doubled = is_edge and not graph.directed and len(array) == 2 * rows != rows
+    if len(array) != rows and not doubled:
+        raise StateError(
+            f"one entry per {spec.kind.value} is needed",
+            where=f"property {name!r}",
+            got=f"shape {array.shape}",
+            expected=f"{letter} = {rows} rows",
+            fix=None if is_edge else f"the graph has {rows} vertices; see vertex_count=",
+        )
+    _check_item_shape(name, array.shape[1:], letter)
+    per_direction = is_edge and (doubled or (spec.per_direction and not graph.directed))
+    shared = is_edge and not graph.directed and not per_direction
+    type_ = PropertyType(
+        spec.kind, array.dtype.name, array.shape[1:], spec.iterated, shared
+    )
+    if is_edge:
+        array = graph.expand_edge_values(array)
+    return _Entry(type_, array, per_direction)
+
+
+def _check_item_shape(name: str, shape: tuple[int, ...], letter: str) -> None:
+    fits = len(shape) < 2 or (len(shape) == 2 and shape[0] == shape[1])
+    if not fits or 0 in shape:
+        raise StateError(
+            "an entry has no features" if 0 in shape else "an entry has a shape that no function can index",
+            where=f"property {name!r}",
+            got=f"({', '.join([letter, *map(str, shape)])})",
+            expected=f"({letter},), ({letter}, K) or ({letter}, K, K) with K >= 1",
+        )
+
+
+def _loose_entry(name: str, given: Any) -> _Entry:
+    """Return the entry of a scalar or of a vector that belongs to no vertex."""
+    if isinstance(given, bool | int | float | np.generic) or (
+        isinstance(given, np.ndarray) and given.ndim == 0
+    ):
+        value = given.item() if hasattr(given, "item") else given
+        if isinstance(value, bool | int | float):
+            dtype = {bool: "bool", int: "int64", float: "real"}[type(value)]
+            return _Entry(PropertyType(PropertyKind.SCALAR, dtype), value, False)
+    if isinstance(given, str | bytes | dict) or given is None:
+        raise StateError(
+            "not a property",
+            where=f"fg.State({name}=...)",
+            got=type(given).__name__,
+            expected="fg.vertex_property(...), fg.edge_property(...), a scalar, or K values",
+        )
+    array = _storage_array(name, given, None)
+    if array.ndim != 1 or array.size == 0:
+        raise StateError(
+            "a property of vertices or edges needs fg.vertex_property or fg.edge_property",
+            where=f"fg.State({name}=...)",
+            got=f"an array of shape {array.shape}",
+            expected="a scalar, or K values of no vertex",
+            fix=f"{name}=fg.vertex_property(values)",
+        )
+    return _Entry(
+        PropertyType(PropertyKind.VECTOR, array.dtype.name, array.shape), array, False
+    )
+
+
+def _scalar(name: str, value: Any, dtype: str) -> bool | int | float:
+    kinds: dict[str, Any] = {"bool": bool, "int64": int, "real": float}
+    plain = value.item() if hasattr(value, "item") else value
+    fits = isinstance(plain, kinds[dtype]) or (
+        dtype == "real" and isinstance(plain, int)
+    )
+    if not fits or (dtype == "int64" and isinstance(plain, bool)):
+        raise StateError(
+            "a scalar keeps its type",
+            where=f"state[{name!r}]",
+            got=type(value).__name__,
+            expected=kinds[dtype].__name__,
+        )
+    return kinds[dtype](plain)  # type: ignore[no-any-return]
+
+
+def _as_shape(
+    name: str, value: Any, type_: PropertyType, shape: tuple[int, ...]
+) -> Array:
+    array = _storage_array(name, value, type_.dtype)
+    if array.ndim == 0:
+        return np.full(shape, array[()])
+    if array.shape != shape:
+        raise StateError(
+            "a property keeps its shape",
+            where=f"state[{name!r}]",
+            got=array.shape,
+            expected=shape,
+        )
+    return array
