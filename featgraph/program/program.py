@@ -5,12 +5,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 from featgraph.errors import UserFunctionError
 from featgraph.program.functions import GatherFunction, ReduceFunction, UserFunction
 from featgraph.program.operations import Collaborative
-from featgraph.program.source import captured_value
+from featgraph.program.source import (
+    FunctionSource,
+    captured_value,
+    parse_function,
+    plain_function,
+)
 
 __all__ = ["Program"]
 
@@ -26,10 +32,13 @@ class Program:
     captured : dict
         For each function and helper (by its plain Python function): free name -> value, as it was when the foldmap was
         declared.
+    helpers : dict
+        Plain Python function -> its parsed source, for the functions that the user functions call.
     """
 
     functions: tuple[UserFunction, ...]
     captured: dict[Callable[..., Any], dict[str, Any]] = field(default_factory=dict)
+    helpers: dict[Callable[..., Any], FunctionSource] = field(default_factory=dict)
 
     @classmethod
     def declare(cls, functions: Sequence[Any]) -> Program:
@@ -61,6 +70,17 @@ class Program:
                 program._freeze(combine.function, combine.source.tree)
         return program
 
+    def captured_by(self, function: Any, source: FunctionSource) -> dict[str, Any]:
+        """Return what `function` captures; one reached through a module (``fg.norm``) is frozen on first use."""
+        self._freeze(function, source.tree)
+        return self.captured[function]
+
+    def helper(self, function: Callable[..., Any]) -> FunctionSource:
+        """Return the parsed source of a helper."""
+        if function not in self.helpers:
+            self.helpers[function] = parse_function(function)
+        return self.helpers[function]
+
     def _freeze(self, function: Callable[..., Any], tree: ast.FunctionDef) -> None:
         if function in self.captured:
             return
@@ -72,8 +92,11 @@ class Program:
             except KeyError:
                 continue  # an unknown name is reported with its line when the function is lowered
         for value in names.values():
+            plain = plain_function(value)
             if isinstance(value, Collaborative):
                 self._freeze(value.function, value.source.tree)
+            elif isinstance(plain, FunctionType):
+                self._freeze(plain, self.helper(plain).tree)
 
 
 def _refuse_shared_into(functions: Sequence[UserFunction]) -> None:

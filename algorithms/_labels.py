@@ -1,0 +1,86 @@
+"""Labels and weights as callers give them, checked and in one form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+
+__all__ = ["UNLABELLED", "checked_weights", "initial_distributions", "normalize_rows"]
+
+Array = npt.NDArray[Any]
+
+#: The label of a vertex that has none.
+UNLABELLED = -1
+
+
+def normalize_rows(x: Array) -> Array:
+    total = x.sum(axis=1, keepdims=True)
+    return np.divide(x, total, out=np.zeros_like(x), where=total != 0)
+
+
+def checked_weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> Array:
+    given = graph.weights if weights is None else np.asarray(weights)
+    if given is None:
+        return np.ones(graph.given_edge_count)
+    if given.shape != (graph.given_edge_count,):
+        raise fg.GraphInputError(
+            "one weight per given edge is needed",
+            got=f"shape {given.shape}",
+            expected=f"({graph.given_edge_count},)",
+        )
+    bad = np.flatnonzero(~(np.isfinite(given) & (given >= 0)))
+    if bad.size:
+        raise fg.GraphInputError(
+            "weights must be finite and not negative",
+            where=f"edge {bad[0]}",
+            got=given[bad[0]],
+            fix="drop the edge, or take the absolute value",
+        )
+    return given
+
+
+def initial_distributions(
+    graph: fg.Graph,
+    labels: npt.ArrayLike,
+    class_count: int | None,
+    dtype: np.dtype[Any],
+) -> Array:
+    """Return (V, K): one-hot rows for labelled vertices, zeros for the others."""
+    given = np.asarray(labels)
+    vertex_count = graph.vertex_count
+    if given.ndim not in {1, 2} or len(given) != vertex_count:
+        raise fg.GraphInputError(
+            "one label, or one distribution, per vertex is needed",
+            got=f"labels of shape {given.shape}",
+            expected=f"({vertex_count},) or ({vertex_count}, K)",
+        )
+    if given.ndim == 2:
+        bad = ~(np.isfinite(given) & (given >= 0)).all(axis=1)
+        initial = normalize_rows(given.astype(np.float64))
+    else:
+        if given.dtype.kind not in "iu":
+            raise fg.GraphInputError(
+                "labels are integers, -1 for none", got=given.dtype, expected="integers"
+            )
+        classes = int(given.max()) + 1 if class_count is None else class_count
+        bad = (given < UNLABELLED) | (given >= max(classes, 1))
+        initial = (given[:, None] == np.arange(max(classes, 1))).astype(np.float64)
+    if bad.any():
+        vertex = int(np.argmax(bad))
+        raise fg.GraphInputError(
+            "not a label" if given.ndim == 1 else "not a distribution",
+            where=f"vertex {vertex}",
+            got=given[vertex],
+            expected="-1, or 0 <= label < K" if given.ndim == 1 else "values >= 0",
+        )
+    if not initial.any():
+        raise fg.GraphInputError(
+            "no vertex is labelled",
+            got=f"{vertex_count} unlabelled vertices",
+            fix="give at least one vertex a label of 0 or more",
+        )
+    return initial.astype(dtype)

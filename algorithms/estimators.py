@@ -1,0 +1,220 @@
+"""Algorithms as estimators with scikit-learn's conventions.
+
+scikit-learn itself is optional: on a graph they run without it; a matrix of points
+needs its nearest-neighbor search.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms._labels import UNLABELLED, normalize_rows
+from featgraph.algorithms.label_propagation import label_propagation
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.exceptions import NotFittedError
+except ImportError:  # empty bases: no cloning, no parameter search, the rest works
+    BaseEstimator = type("BaseEstimator", (), {})
+    ClassifierMixin = type("ClassifierMixin", (), {})
+    NotFittedError = ValueError
+
+__all__ = ["LabelPropagation"]
+
+Array = npt.NDArray[Any]
+
+
+class LabelPropagation(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Label propagation with scikit-learn's conventions, on points or on a graph.
+
+    Fitted on points, it propagates along their k-nearest-neighbor graph, made symmetric
+    (an edge where either end names the other), without weights.
+
+    Parameters
+    ----------
+    n_neighbors : int, optional
+        Edges that each point names; also how many training points a new one is
+        predicted from. Unused for graphs.
+    alpha, tol, max_iter : float, float, int, optional
+        ``alpha``, ``epsilon`` and ``max_supersteps`` of `label_propagation`.
+    target : {"auto", "cpu", "cuda"}, optional
+        Where to run.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (K,)
+        The labels that occur, -1 apart.
+    label_distributions_ : ndarray of shape (V, K)
+        Where no label reaches: the frequencies of the classes among the labelled.
+    transduction_ : ndarray of shape (V,)
+        The predicted label of each point or vertex it was fitted on.
+    n_iter_ : int
+        Supersteps.
+    target_ : str
+        Where it ran.
+    n_features_in_ : int
+        Width of the points; only when fitted on points.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> from featgraph.algorithms import LabelPropagation
+    >>> path = fg.Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 4], directed=False)
+    >>> model = LabelPropagation().fit(path, [5, -1, -1, -1, 9])
+    >>> model.transduction_.tolist(), model.predict([1]).tolist()
+    ([5, 5, 5, 9, 9], [5])
+    """
+
+    def __init__(
+        self,
+        *,
+        n_neighbors: int = 7,
+        alpha: float = 0.85,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        target: str = "auto",
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.alpha = alpha
+        self.tol = tol
+        self.max_iter = max_iter
+        self.target = target
+
+    def fit(self, X: Any, y: npt.ArrayLike) -> LabelPropagation:
+        """Propagate the labels of `y` over the graph, or the graph of the points.
+
+        Parameters
+        ----------
+        X : Graph, or array_like or sparse matrix of shape (V, F)
+            A graph, or V points.
+        y : array_like of shape (V,)
+            Labels; -1 marks the points without one.
+
+        Returns
+        -------
+        LabelPropagation
+            Itself.
+
+        Raises
+        ------
+        ValueError
+            If `X` and `y` do not fit together or nothing is labelled.
+        ImportError
+            If `X` is a matrix and scikit-learn is not installed.
+        """
+        if isinstance(X, fg.Graph):
+            self.graph_: fg.Graph | None = X
+            graph, y = X, np.asarray(y)
+        else:
+            self.graph_ = None
+            graph, y = self._graph_of_points(X, y)
+        is_labelled = np.asarray(y != UNLABELLED, bool)
+        self.classes_, codes = np.unique(y[is_labelled], return_inverse=True)
+        labels = np.full(y.shape, UNLABELLED, np.int64)
+        labels[is_labelled] = codes
+        result = label_propagation(
+            graph,
+            labels,
+            alpha=self.alpha,
+            epsilon=self.tol,
+            max_supersteps=self.max_iter,
+            target=self.target,
+        )
+        prior = np.bincount(codes, minlength=len(self.classes_)) / len(codes)
+        unreached = result.labels == UNLABELLED
+        self.label_distributions_ = result.distributions
+        self.label_distributions_[unreached] = prior
+        self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
+        self.n_iter_: int = result.run.supersteps
+        self.target_: str = result.run.target
+        return self
+
+    def _graph_of_points(self, X: Any, y: Any) -> tuple[fg.Graph, Array]:
+        from sklearn.neighbors import NearestNeighbors
+        from sklearn.utils.multiclass import check_classification_targets
+        from sklearn.utils.validation import validate_data
+
+        X, y = validate_data(self, X, y, accept_sparse="csr", ensure_min_samples=2)
+        check_classification_targets(y)
+        near = min(self.n_neighbors, X.shape[0] - 1)
+        self._neighbors = NearestNeighbors(n_neighbors=near).fit(X)
+        named = self._neighbors.kneighbors_graph().astype(bool)
+        return fg.Graph.from_scipy(named.maximum(named.T), directed=False), y
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the class distributions of points or vertices.
+
+        Parameters
+        ----------
+        X : Graph, array_like of int, or array_like of shape (N, F)
+            Fitted on a graph: that graph for all its vertices, or ids of some. Fitted
+            on points: any points; each takes the mean of its nearest training points.
+
+        Returns
+        -------
+        ndarray of shape (N, K)
+            Columns as in ``classes_``.
+
+        Raises
+        ------
+        ValueError
+            If `X` is another graph, or does not have the width that was fitted.
+        """
+        if not hasattr(self, "classes_"):
+            raise NotFittedError("call fit before predict")
+        if self.graph_ is None:
+            from sklearn.utils.validation import validate_data
+
+            X = validate_data(self, X, accept_sparse="csr", reset=False)
+            nearest = self._neighbors.kneighbors(X, return_distance=False)
+            return normalize_rows(self.label_distributions_[nearest].mean(axis=1))
+        if isinstance(X, fg.Graph):
+            if X is not self.graph_:
+                raise ValueError("this graph is not the one that was fitted")
+            return self.label_distributions_.copy()
+        return np.asarray(self.label_distributions_[np.asarray(X)])
+
+    def predict(self, X: Any) -> Array:
+        """Return the most likely label of points or vertices; `X` as `predict_proba`.
+
+        Parameters
+        ----------
+        X : Graph, array_like of int, or array_like of shape (N, F)
+            What to predict.
+
+        Returns
+        -------
+        ndarray of shape (N,)
+            Labels from ``classes_``.
+        """
+        distributions = self.predict_proba(X)
+        return np.asarray(self.classes_[distributions.argmax(axis=1)])
+
+    def score(self, X: Any, y: npt.ArrayLike, sample_weight: Any = None) -> float:
+        """Return the accuracy of `predict`.
+
+        Parameters
+        ----------
+        X : Graph, array_like of int, or array_like of shape (N, F)
+            What to predict.
+        y : array_like of shape (N,)
+            The right labels.
+        sample_weight : array_like of shape (N,), optional
+            Weight of each.
+
+        Returns
+        -------
+        float
+            Share of right predictions, in [0, 1].
+        """
+        is_right = self.predict(X) == np.asarray(y)
+        return float(np.average(is_right, weights=sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags

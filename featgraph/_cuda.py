@@ -1,0 +1,339 @@
+"""The CUDA dialect: the only module of featgraph that imports it.
+
+Generated kernels and `featgraph.device` take everything CUDA from here, so that a
+change of dialect is a change of this file. Importing it needs neither a GPU nor
+numba-cuda; the dialect itself is imported when the first of its names is used:
+
+======================  ============================================================
+``cuda``                the dialect's namespace (``cuda.shfl_xor_sync``, ...)
+``overload``            compile-time choice of a device function by argument types
+``device_function``     decorator: a function that kernels call; always inlined
+``kernel``              decorator: a kernel, ``kernel(cache=True, ...)`` for options
+======================  ============================================================
+
+The rest serves the host: whether CUDA can be used, and what a kernel compiles to (PTX,
+cubin, registers, spills), for which no GPU is needed.
+
+Notes
+-----
+No fastmath. ``fastmath=True`` of this dialect sets no ``nnan`` or ``ninf``, but it
+flushes denormals, approximates division and square root, and replaces ``exp``, ``log``
+and ``pow`` by versions of low precision; results must agree with the CPU target.
+Contraction to fused multiply-add, the one gain that loses nothing, is on without it.
+``x / 0`` gives inf or nan, never an exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from featgraph.errors import DeviceError
+
+__all__ = [
+    "Resources",
+    "compile_ptx",
+    "cuda",
+    "device_function",
+    "is_available",
+    "is_installed",
+    "kernel",
+    "link_cubin",
+    "overload",
+    "require",
+    "sass",
+    "target_cc",
+]
+
+if TYPE_CHECKING:
+    cuda: Any
+    overload: Any
+
+ComputeCapability = tuple[int, int]
+
+_INSTALL = 'pip install "featgraph[cu13]", or choose target="cpu"'
+
+
+def __getattr__(name: str) -> Any:
+    """Import the dialect when the first of its names is asked for."""
+    if name not in {"cuda", "overload"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require()
+    globals()["cuda"] = importlib.import_module("numba.cuda")
+    globals()["overload"] = importlib.import_module("numba.cuda.extending").overload
+    return globals()[name]
+
+
+def _dialect() -> Any:
+    return globals().get("cuda") or __getattr__("cuda")
+
+
+def is_installed() -> bool:
+    """Tell whether numba-cuda is installed; imports nothing.
+
+    Returns
+    -------
+    bool
+        True if kernels can be compiled here, with a GPU or without.
+    """
+    return importlib.util.find_spec("numba_cuda") is not None
+
+
+def is_available() -> bool:
+    """Tell whether kernels can be launched here.
+
+    Returns
+    -------
+    bool
+        True if numba-cuda is installed and finds a driver and a GPU.
+    """
+    return is_installed() and bool(_dialect().is_available())
+
+
+def require(*, gpu: bool = False) -> None:
+    """Raise unless the CUDA target can be used.
+
+    Parameters
+    ----------
+    gpu : bool
+        Ask for a GPU to launch on, not only for the compiler.
+
+    Raises
+    ------
+    featgraph.errors.DeviceError
+        If numba-cuda is missing or, with `gpu`, if no driver or no GPU is found.
+    """
+    if not is_installed():
+        raise DeviceError("the CUDA target needs numba-cuda", fix=_INSTALL)
+    if gpu and not is_available():
+        raise DeviceError(
+            "no CUDA driver or no GPU was found",
+            fix='check that nvidia-smi lists a GPU, or choose target="cpu"',
+        )
+
+
+def device_function(function: Callable[..., Any]) -> Any:
+    """Compile a function for calls from kernels.
+
+    It is inlined by the compiler's middle end, so that arguments which are constants
+    at the call (a group's width) unroll its loops.
+
+    Parameters
+    ----------
+    function : callable
+        The function, or one that is a device function already.
+
+    Returns
+    -------
+    numba.cuda.dispatcher.CUDADispatcher
+        Its ``py_func`` is the function.
+    """
+    plain = getattr(function, "py_func", function)
+    return _dialect().jit(plain, device=True, forceinline=True)
+
+
+def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Compile a function as a kernel when it is first launched.
+
+    Parameters
+    ----------
+    function : callable, optional
+        The kernel. Left out, a decorator with the options is returned.
+    **options
+        ``cache``, ``launch_bounds``, ``max_registers``, ``link``, ``lineinfo`` of the
+        dialect. ``cache=True`` is safe only for content-addressed files, since the
+        dialect's key ignores callees.
+
+    Returns
+    -------
+    numba.cuda.dispatcher.CUDADispatcher or callable
+        The kernel, or the decorator.
+    """
+    if function is None:
+        # The options go with the function: given to the decorator alone, some are lost.
+        return lambda decorated: _dialect().jit(decorated, **options)
+    return _dialect().jit(function, **options)
+
+
+@contextlib.contextmanager
+def target_cc(cc: ComputeCapability) -> Iterator[None]:
+    """Compile for a compute capability instead of for the GPU that is present.
+
+    Device functions ask the driver which capability to compile for; inside this context
+    they are told. Not for threads.
+
+    Parameters
+    ----------
+    cc : (int, int)
+        The compute capability, such as ``(9, 0)``.
+    """
+    require()
+    dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
+    asks_driver = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = asks_driver
+
+
+def compile_ptx(
+    py_kernel: Callable[..., Any],
+    signature: Any,
+    cc: ComputeCapability,
+    *,
+    launch_bounds: int | tuple[int, ...] | None = None,
+) -> str:
+    """Compile a kernel to PTX; needs no GPU.
+
+    Parameters
+    ----------
+    py_kernel : callable
+        The kernel, plain or decorated with `kernel`.
+    signature : tuple of numba types, or numba signature
+        The types of its arguments.
+    cc : (int, int)
+        The compute capability.
+    launch_bounds : int or tuple of int, optional
+        Threads a block, blocks a multiprocessor.
+
+    Returns
+    -------
+    str
+        The PTX.
+    """
+    plain = getattr(py_kernel, "py_func", py_kernel)
+    options = {} if launch_bounds is None else {"launch_bounds": launch_bounds}
+    with target_cc(cc):
+        # compile_ptx still uses the dialect's own ABI; `compile` defaults to C's,
+        # which kernels do not have.
+        ptx, _ = _dialect().compile_ptx(plain, signature, cc=cc, **options)
+    return str(ptx)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the assembler says that a kernel takes.
+
+    Attributes
+    ----------
+    registers : int
+        Registers a thread.
+    spill_stores_bytes, spill_loads_bytes : int
+        Register spills a thread.
+    stack_bytes : int
+        Stack frame a thread; local arrays that are not registers.
+    shared_bytes : int
+        Static shared memory a block.
+    """
+
+    registers: int
+    spill_stores_bytes: int
+    spill_loads_bytes: int
+    stack_bytes: int
+    shared_bytes: int
+
+    @classmethod
+    def from_log(cls, log: str, ptx: str = "") -> Resources:
+        """Read the report that ``ptxas -v`` prints for one kernel.
+
+        Parameters
+        ----------
+        log : str
+            The whole report.
+        ptx : str
+            What was assembled: the dialect declares shared arrays outside the kernel,
+            where the report does not count them.
+
+        Returns
+        -------
+        Resources
+            The figures; the largest where the report has several functions.
+        """
+
+        def largest(pattern: str) -> int:
+            return max((int(found) for found in re.findall(pattern, log)), default=0)
+
+        declared = sum(map(int, re.findall(r"\.shared .*\.b8 \w+\[(\d+)\]", ptx)))
+        return cls(
+            registers=largest(r"Used (\d+) registers"),
+            spill_stores_bytes=largest(r"(\d+) bytes spill stores"),
+            spill_loads_bytes=largest(r"(\d+) bytes spill loads"),
+            stack_bytes=largest(r"(\d+) bytes stack frame"),
+            shared_bytes=max(largest(r"(\d+) bytes smem"), declared),
+        )
+
+
+def link_cubin(ptx: str, cc: ComputeCapability) -> tuple[bytes, Resources]:
+    """Assemble PTX to machine code with nvJitLink; needs no GPU and no system CUDA.
+
+    Parameters
+    ----------
+    ptx : str
+        PTX of one kernel, from `compile_ptx`.
+    cc : (int, int)
+        The compute capability.
+
+    Returns
+    -------
+    (bytes, Resources)
+        The cubin, and what the kernel takes.
+    """
+    require()
+    core = importlib.import_module("cuda.core")
+    options = core.LinkerOptions(arch=f"sm_{cc[0]}{cc[1]}", ptxas_options=["-v"])
+    linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=options)
+    cubin = linker.link("cubin")
+    log = linker.get_info_log() or linker.get_error_log()
+    return bytes(cubin.code), Resources.from_log(log, ptx)
+
+
+def sass(cubin: bytes) -> str:
+    """Disassemble machine code.
+
+    Parameters
+    ----------
+    cubin : bytes
+        From `link_cubin`.
+
+    Returns
+    -------
+    str
+        The assembly text.
+
+    Raises
+    ------
+    featgraph.errors.DeviceError
+        If neither ``nvdisasm`` nor ``cuobjdump`` is on PATH.
+    """
+    tools = {"nvdisasm": ["-c"], "cuobjdump": ["--dump-sass"]}
+    commands = [
+        [path, *options]
+        for name, options in tools.items()
+        if (path := shutil.which(name))
+    ]
+    if not commands:
+        raise DeviceError(
+            "no disassembler on PATH",
+            expected="nvdisasm or cuobjdump",
+            fix="install the CUDA toolkit's binary utilities and put them on PATH",
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.cubin"
+        file.write_bytes(cubin)
+        done = subprocess.run(
+            [*commands[0], str(file)], capture_output=True, text=True, check=False
+        )
+    if done.returncode != 0:
+        raise DeviceError(f"{commands[0][0]} failed", got=done.stderr.strip())
+    return done.stdout

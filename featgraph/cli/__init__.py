@@ -1,0 +1,208 @@
+"""The command line: ``featgraph demo``, ``featgraph run``, ``featgraph show``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from featgraph.errors import FeatGraphError
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Default: those of the process.
+
+    Returns
+    -------
+    int
+        Exit status: 0, or 2 where the input or an option is at fault. What is at fault
+        stands on stderr, without a traceback.
+    """
+    # Each command imports what it needs when it runs: --help and --version stay quick.
+    options = _parser().parse_args(arguments)
+    try:
+        options.command(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        # What is still buffered has to go somewhere when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (FeatGraphError, OSError) as error:
+        print(f"featgraph: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("featgraph: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="featgraph",
+        description="Graph-based learning, folded into one kernel for GPU or CPU.",
+    )
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"featgraph {metadata.version('featgraph')}",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_demo(commands)
+    _add_run(commands)
+    _add_show(commands)
+    return parser
+
+
+def _add_demo(commands: Commands) -> None:
+    demo = commands.add_parser(
+        "demo",
+        help="label propagation on handwritten digits, with a picture",
+        description="Label 1,797 handwritten digits from a few labelled ones, beside "
+        "scikit-learn on the same graph, and draw what came out.",
+    )
+    demo.add_argument(
+        "--output", metavar="FILE", default="featgraph-demo.png", help="the picture"
+    )
+    demo.add_argument(
+        "--labelled",
+        type=_fraction,
+        default=0.05,
+        metavar="SHARE",
+        help="share of the digits that is labelled (default: %(default)s)",
+    )
+    demo.add_argument("--neighbors", type=_positive, default=7, metavar="N")
+    demo.add_argument("--seed", type=int, default=0)
+    _add_target(demo)
+    demo.set_defaults(command=_demo)
+
+
+def _add_run(commands: Commands) -> None:
+    run = commands.add_parser("run", help="run an algorithm on files of your own")
+    algorithms = run.add_subparsers(metavar="ALGORITHM", required=True)
+    parser = algorithms.add_parser(
+        "label-propagation",
+        help="spread the labels of some vertices to all others",
+        description="Spread the labels of some vertices to all others. Writes CSV: "
+        "vertex, label (empty where no label reaches), probability.",
+    )
+    parser.add_argument(
+        "--graph",
+        required=True,
+        metavar="FILE",
+        help="Matrix Market (.mtx), DIMACS (.gr) or edge list (.txt, .csv, ...), also "
+        "gzipped",
+    )
+    parser.add_argument(
+        "--weights",
+        metavar="COLUMN",
+        help="the column of an edge list with the weights: its name, or number from 0",
+    )
+    parser.add_argument(
+        "--undirected",
+        action="store_true",
+        help="take each line of an edge list both ways",
+    )
+    parser.add_argument(
+        "--labels",
+        required=True,
+        metavar="FILE",
+        help="lines `vertex label`, or a CSV table with a header; vertices left out, "
+        "and label -1, are unlabelled",
+    )
+    parser.add_argument(
+        "--column", help="column of a label table with a header (default: label)"
+    )
+    parser.add_argument("--output", metavar="FILE", help="default: standard output")
+    parser.add_argument("--alpha", type=float, default=0.85)
+    parser.add_argument("--epsilon", type=float, default=1e-4)
+    parser.add_argument("--max-supersteps", type=_positive, default=1000, metavar="N")
+    parser.add_argument(
+        "--no-clamp",
+        action="store_true",
+        help="let labelled vertices change, too",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    _add_target(parser)
+    parser.set_defaults(command=_run_label_propagation)
+
+
+def _add_show(commands: Commands) -> None:
+    show = commands.add_parser(
+        "show",
+        help="print what a foldmap becomes: its plan, its kernel or its PTX",
+        description="Print what a foldmap becomes. Needs no GPU.",
+    )
+    show.add_argument(
+        "module",
+        metavar="MODULE[:NAME]",
+        help="an algorithm (label_propagation), a module, or a .py file; NAME is the "
+        "foldmap in it, needed where there are several",
+    )
+    show.add_argument("--at", choices=["plan", "source", "ptx"], default="source")
+    show.add_argument("--k", type=_positive, default=8, help="features (default: 8)")
+    show.add_argument("--dtype", choices=["float32", "float64"], default="float32")
+    show.add_argument("--target", choices=["cpu", "cuda"], default=None)
+    show.add_argument(
+        "--cc",
+        type=_compute_capability,
+        default=(9, 0),
+        metavar="X.Y",
+        help="compute capability, for PTX (default: 9.0)",
+    )
+    show.set_defaults(command=_show)
+
+
+def _add_target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--target", choices=["auto", "cpu", "cuda"], default="auto")
+
+
+def _demo(options: argparse.Namespace) -> None:
+    from featgraph.cli.demo import demo
+
+    demo(options)
+
+
+def _run_label_propagation(options: argparse.Namespace) -> None:
+    from featgraph.cli.run import run_label_propagation
+
+    run_label_propagation(options)
+
+
+def _show(options: argparse.Namespace) -> None:
+    from featgraph.cli.show import show
+
+    show(options)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return value
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
+def _compute_capability(text: str) -> tuple[int, int]:
+    major, separator, minor = text.partition(".")
+    if not (separator and major.isdecimal() and minor.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not like 9.0")
+    return int(major), int(minor)

@@ -1,0 +1,179 @@
+"""``featgraph run``: an algorithm on files."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms.label_propagation import label_propagation
+from featgraph.errors import FileFormatError
+
+__all__ = ["run_label_propagation"]
+
+
+def run_label_propagation(options: argparse.Namespace) -> None:
+    """Read a graph and labels, propagate, write vertex, label, probability.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        graph, weights, undirected, labels, column, output, alpha, epsilon,
+        max_supersteps, no_clamp, quiet, target.
+
+    Raises
+    ------
+    FeatGraphError
+        If a file is malformed or an option is out of range.
+    OSError
+        If a file cannot be read or written.
+    """
+    _check_writable(options.output)  # before the work, not behind it
+    graph = _read_graph(options)
+    labels = _read_labels(options, graph)
+    result = label_propagation(
+        graph,
+        labels.codes,
+        alpha=options.alpha,
+        epsilon=options.epsilon,
+        max_supersteps=options.max_supersteps,
+        clamp=not options.no_clamp,
+        class_count=len(labels.names),
+        target=options.target,
+        progress=not options.quiet,
+    )
+    if not options.quiet:
+        print(_summary(graph, labels, result), file=sys.stderr)
+    rows = _rows(graph, labels, result)
+    if options.output is None:
+        _write(sys.stdout, rows)
+        return
+    # Whoever watches the file never sees a part of it.
+    partial = Path(f"{options.output}.{os.getpid()}.part")
+    try:
+        with open(partial, "w", newline="", encoding="utf-8") as stream:
+            _write(stream, rows)
+        partial.replace(options.output)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _check_writable(output: str | None) -> None:
+    if output is not None and not Path(output).absolute().parent.is_dir():
+        raise FileNotFoundError(f"{output}: there is no such folder")
+
+
+class Labels(NamedTuple):
+    """The labels of a graph's vertices, numbered.
+
+    Attributes
+    ----------
+    codes : ndarray of int64, shape (V,)
+        Index into `names`; -1 where there is no label.
+    names : ndarray of shape (K,)
+        The labels as in the file, ascending.
+    """
+
+    codes: npt.NDArray[np.int64]
+    names: npt.NDArray[Any]
+
+
+def _read_graph(options: argparse.Namespace) -> fg.Graph:
+    columns: dict[str, Any] = {}
+    if options.weights is not None:
+        is_number = options.weights.isdecimal()
+        columns["weights"] = int(options.weights) if is_number else options.weights
+    try:
+        return fg.read_graph(
+            options.graph, directed=False if options.undirected else None, **columns
+        )
+    except TypeError as error:
+        if not columns:
+            raise
+        raise FileFormatError(
+            "only edge lists have a column of weights to choose",
+            where=options.graph,
+            fix="leave --weights out; other formats say which the weights are",
+        ) from error
+
+
+def _read_labels(options: argparse.Namespace, graph: fg.Graph) -> Labels:
+    listed, labels = fg.read_labels(options.labels, column=options.column)
+    is_label = labels != (-1 if labels.dtype.kind == "i" else "-1")
+    listed, labels = listed[is_label], labels[is_label]
+    vertices = _vertices(options.labels, listed, graph)
+    names, codes = np.unique(labels, return_inverse=True)
+    order = np.argsort(vertices, kind="stable")
+    vertices, codes = vertices[order], codes[order]
+    again = np.flatnonzero((np.diff(vertices) == 0) & (np.diff(codes) != 0))
+    if again.size:
+        i = again[0]
+        raise FileFormatError(
+            "a vertex has two labels",
+            where=f"{options.labels}, vertex {listed[order[i]]}",
+            got=f"{names[codes[i]]} and {names[codes[i + 1]]}",
+            expected="one label a vertex",
+        )
+    of_vertex = np.full(graph.vertex_count, -1, np.int64)
+    of_vertex[vertices] = codes
+    return Labels(of_vertex, names)
+
+
+def _vertices(
+    path: str, listed: npt.NDArray[np.int64], graph: fg.Graph
+) -> npt.NDArray[np.int64]:
+    """Return the vertices that the graph's file calls `listed`."""
+    if graph.vertex_names is None:
+        vertices = listed
+        is_known = listed < graph.vertex_count
+        known = f"0 to {graph.vertex_count - 1}"
+    else:
+        number = {str(name): v for v, name in enumerate(graph.vertex_names)}
+        vertices = np.array([number.get(str(name), -1) for name in listed], np.int64)
+        is_known = vertices >= 0
+        known = f"one of {len(number):,} names, such as {graph.vertex_names[0]}"
+    if not is_known.all():
+        raise FileFormatError(
+            "the graph has no such vertex",
+            where=path,
+            got=listed[np.argmin(is_known)],
+            expected=known,
+        )
+    return vertices
+
+
+def _summary(graph: fg.Graph, labels: Labels, result: Any) -> str:
+    run = result.run
+    seeds = int((labels.codes >= 0).sum())
+    unreached = int((result.labels < 0).sum())
+    how = "converged" if run.converged else "limit reached, not converged"
+    seconds = sum(run.seconds)
+    return (
+        f"{graph.vertex_count:,} vertices, {graph.edge_count:,} edges; "
+        f"{seeds:,} labelled, {len(labels.names):,} classes, {unreached:,} unreached\n"
+        f"{run.supersteps:,} supersteps on {run.target} in {seconds:.3f} s: {how}"
+    )
+
+
+def _rows(
+    graph: fg.Graph, labels: Labels, result: Any
+) -> Iterable[tuple[Any, str, str]]:
+    names = graph.vertex_names
+    sure = result.distributions.max(axis=1)
+    for v, label in enumerate(result.labels.tolist()):
+        vertex = v if names is None else names[v]
+        yield vertex, str(labels.names[label]) if label >= 0 else "", f"{sure[v]:.6g}"
+
+
+def _write(stream: Any, rows: Iterable[tuple[Any, str, str]]) -> None:
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(("vertex", "label", "probability"))
+    writer.writerows(rows)

@@ -1,0 +1,91 @@
+"""``featgraph show``: what a foldmap becomes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import featgraph as fg
+from featgraph.errors import FeatGraphError
+
+__all__ = ["show"]
+
+
+def show(options: argparse.Namespace) -> None:
+    """Print the plan, the source or the PTX of a foldmap.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        module, at, k, dtype, target, cc.
+
+    Raises
+    ------
+    FeatGraphError
+        If the module or the foldmap is not found, or cannot be folded this way.
+    """
+    module_name, _, name = options.module.partition(":")
+    step = _foldmap(_module(module_name), name)
+    target = options.target or ("cuda" if options.at == "ptx" else "cpu")
+    if options.at == "ptx" and target != "cuda":
+        raise FeatGraphError(
+            "only the CUDA target has PTX",
+            got=f"--target {target}",
+            fix="--target cuda",
+        )
+    folded = step.fold(k=options.k, dtype=options.dtype, target=target)
+    shown = {
+        "plan": folded.explain,
+        "source": lambda: folded.source,
+        "ptx": lambda: folded.ptx(cc=options.cc),
+    }
+    print(shown[options.at]().rstrip())
+
+
+def _module(name: str) -> ModuleType:
+    """Import an algorithm by its short name, a module by its full one, or a file."""
+    folder, names = "", [f"featgraph.algorithms.{name.replace('-', '_')}", name]
+    if name.endswith(".py"):
+        path = Path(name).resolve()
+        folder, names = str(path.parent), [path.stem]
+    sys.path.insert(0, folder)  # "" is the current folder, as in `python -m`
+    try:
+        for candidate in names:
+            if _exists(candidate):
+                return importlib.import_module(candidate)
+    finally:
+        sys.path.remove(folder)
+    raise FeatGraphError(
+        f"there is no module {name!r}",
+        expected="an algorithm (label_propagation), a module, or a .py file",
+    )
+
+
+def _exists(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # a parent that is missing, a name with no parent
+        return False
+
+
+def _foldmap(module: ModuleType, name: str) -> Any:
+    found = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, fg.FoldMap)
+    }
+    if name in found:
+        return found[name]
+    if not name and len(found) == 1:
+        return next(iter(found.values()))
+    raise FeatGraphError(
+        f"no foldmap {name!r}" if name else "say which foldmap",
+        where=module.__name__,
+        expected=", ".join(found) or "a module with a foldmap at module level",
+        fix=f"{module.__name__}:{next(iter(found))}" if found else None,
+    )

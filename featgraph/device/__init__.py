@@ -1,0 +1,14 @@
+"""Functions that generated kernels call.
+
+===================  ===============================================================
+`warp`               CUDA: warp-wide collectives; offers `memory` and `ordering` too
+`memory`             CUDA: bits, atomics, checked mode
+`cpu`                CPU: atomics inside ``prange``, bits, checked mode
+`ordering`           plain text of argmin, argmax and packed keys, for both targets
+`linalg`             plain text of solve and inverse, for both targets
+`linalg_cuda`        `linalg` compiled for the lanes of a warp
+`linalg_cpu`         `linalg` compiled for one thread
+===================  ===============================================================
+
+Nothing is imported here: `warp` needs the CUDA dialect, `cpu` must not load it.
+"""

@@ -1,0 +1,274 @@
+"""Functions of generated CPU kernels: atomics inside ``prange``, bits, checked mode.
+
+All are callable from njit code, also in parallel loops. `array` has one to three
+dimensions and any layout; `index` is an integer or a tuple of integers, not negative.
+
+======================================================  ================================
+``atomic_add(array, index, value)`` ``_min`` ``_max``   the old value; int32, int64,
+                                                        uint32, uint64, float32, float64
+``atomic_or(array, index, value)``                      the old value; integers
+``exchange_if(array, index, expected, desired)``        (old, done); compare-and-swap
+``atomic_product(array, index, value)``                 none; compare-and-swap loop
+``atomic_combine(array, index, value, combine)``        none; combine(old, value) is
+                                                        an njit function
+``set_bit(words, v)``                                   atomically
+``test_bit(words, v)``                                  bool; False beyond the words
+``count_bits(word)``, ``trailing_zeros(word)``          int32 of a uint32; 32 for zero
+``count_set(words)``                                    int64: set bits of the words
+``checked(index, bound, site, vertex, edge, record)``   bool; see the function
+======================================================  ================================
+
+``wins_*``, ``pack_*``, ``unpack_*`` are those of `featgraph.device.ordering`.
+
+Numba ships no CPU atomics. They are LLVM's ``atomicrmw`` and ``cmpxchg`` with relaxed
+ordering: the end of a parallel loop orders everything.
+"""
+
+from llvmlite import ir
+from numba import int32, int64, njit, types, uint32
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np import arrayobj
+
+from featgraph.device import ordering
+
+PACKED_NONE_FLOAT32 = ordering.PACKED_NONE_FLOAT32
+PACKED_NONE_INT32 = ordering.PACKED_NONE_INT32
+
+# Never nnan or ninf: inf and nan must stay testable. Nothing here gains from the rest.
+_njit = njit(cache=True, error_model="numpy")
+
+wins_min = _njit(ordering.wins_min)
+wins_max = _njit(ordering.wins_max)
+pack_min_float32 = _njit(ordering.pack_min_float32)
+pack_max_float32 = _njit(ordering.pack_max_float32)
+pack_min_int32 = _njit(ordering.pack_min_int32)
+pack_max_int32 = _njit(ordering.pack_max_int32)
+unpack_min_float32 = _njit(ordering.unpack_min_float32)
+unpack_max_float32 = _njit(ordering.unpack_max_float32)
+unpack_min_int32 = _njit(ordering.unpack_min_int32)
+unpack_max_int32 = _njit(ordering.unpack_max_int32)
+
+_ORDERING = "monotonic"
+
+
+def _index_types(index):
+    return list(index) if isinstance(index, types.BaseTuple) else [index]
+
+
+def _is_element(array, index):
+    indices = _index_types(index)
+    return (
+        isinstance(array, types.Array)
+        and array.mutable
+        and len(indices) == array.ndim
+        and all(isinstance(each, types.Integer) for each in indices)
+    )
+
+
+def _element_pointer(context, builder, array_type, array, index_type, index):
+    indices = _index_types(index_type)
+    parts = (
+        cgutils.unpack_tuple(builder, index)
+        if isinstance(index_type, types.BaseTuple)
+        else [index]
+    )
+    positions = [
+        context.cast(builder, part, of_type, types.intp)
+        for part, of_type in zip(parts, indices, strict=True)
+    ]
+    view = arrayobj.make_array(array_type)(context, builder, array)
+    return cgutils.get_item_pointer(
+        context, builder, array_type, view, positions, wraparound=False
+    )
+
+
+def _operation(name, dtype):
+    """Return LLVM's name of an operation on a type; None if it has none."""
+    if isinstance(dtype, types.Float):
+        return {"add": "fadd", "min": "fmin", "max": "fmax"}.get(name)
+    if not isinstance(dtype, types.Integer) or dtype.bitwidth < 8:
+        return None
+    if name in {"min", "max"} and not dtype.signed:
+        return f"u{name}"
+    return name
+
+
+def _read_modify_write(name):
+    def typed(typing_context, array, index, value):
+        if not _is_element(array, index) or _operation(name, array.dtype) is None:
+            return None
+        signature = array.dtype(array, index, array.dtype)
+
+        def generate(context, builder, signature, arguments):
+            array_type, index_type, _ = signature.args
+            array, index, value = arguments
+            pointer = _element_pointer(
+                context, builder, array_type, array, index_type, index
+            )
+            operation = _operation(name, array_type.dtype)
+            return builder.atomic_rmw(operation, pointer, value, _ORDERING)
+
+        return signature, generate
+
+    typed.__name__ = f"_atomic_{name}"
+    return intrinsic(typed)
+
+
+_atomic_add = _read_modify_write("add")
+_atomic_min = _read_modify_write("min")
+_atomic_max = _read_modify_write("max")
+_atomic_or = _read_modify_write("or")
+
+
+@_njit
+def atomic_add(array, index, value):
+    """Add to an entry; return what was there."""
+    return _atomic_add(array, index, value)
+
+
+@_njit
+def atomic_min(array, index, value):
+    """Lower an entry to the value; return what was there. NaN changes nothing."""
+    return _atomic_min(array, index, value)
+
+
+@_njit
+def atomic_max(array, index, value):
+    """Raise an entry to the value; return what was there. NaN changes nothing."""
+    return _atomic_max(array, index, value)
+
+
+@_njit
+def atomic_or(array, index, value):
+    """Set the bits of an integer entry; return what was there."""
+    return _atomic_or(array, index, value)
+
+
+@intrinsic
+def _exchange_if(typing_context, array, index, expected, desired):
+    if not _is_element(array, index):
+        return None
+    dtype = array.dtype
+    signature = types.Tuple((dtype, types.boolean))(array, index, dtype, dtype)
+
+    def generate(context, builder, signature, arguments):
+        array_type, index_type, _, _ = signature.args
+        array, index, expected, desired = arguments
+        pointer = _element_pointer(
+            context, builder, array_type, array, index_type, index
+        )
+        value_type = expected.type
+        # cmpxchg takes integers only; bits also make NaN equal to itself.
+        bits = ir.IntType(array_type.dtype.bitwidth)
+        found = builder.cmpxchg(
+            builder.bitcast(pointer, bits.as_pointer()),
+            builder.bitcast(expected, bits),
+            builder.bitcast(desired, bits),
+            _ORDERING,
+            _ORDERING,
+        )
+        old = builder.bitcast(builder.extract_value(found, 0), value_type)
+        done = builder.extract_value(found, 1)
+        return context.make_tuple(builder, signature.return_type, [old, done])
+
+    return signature, generate
+
+
+@_njit
+def exchange_if(array, index, expected, desired):
+    """Replace an entry if it holds exactly the bits of `expected`.
+
+    Returns what was there and whether it was replaced.
+    """
+    return _exchange_if(array, index, expected, desired)
+
+
+@_njit
+def atomic_product(array, index, value):
+    """Multiply an entry by the value."""
+    done = False
+    old = array[index]
+    while not done:
+        old, done = _exchange_if(array, index, old, old * value)
+
+
+@njit(error_model="numpy")
+def atomic_combine(array, index, value, combine):
+    """Replace an entry by ``combine(entry, value)``."""
+    done = False
+    old = array[index]
+    while not done:
+        old, done = _exchange_if(array, index, old, combine(old, value))
+
+
+@intrinsic
+def _population(typing_context, word):
+    def generate(context, builder, signature, arguments):
+        return builder.ctpop(arguments[0])
+
+    return types.uint32(types.uint32), generate
+
+
+@intrinsic
+def _zeros_below(typing_context, word):
+    def generate(context, builder, signature, arguments):
+        # The flag: zero is allowed and gives the width.
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint32(types.uint32), generate
+
+
+@_njit
+def set_bit(words, v):
+    """Set bit `v % 32` of word `v // 32`, atomically."""
+    bit = uint32(uint32(1) << (uint32(v) & uint32(31)))
+    _atomic_or(words, uint32(v) >> uint32(5), bit)
+
+
+@_njit
+def test_bit(words, v):
+    """Tell whether a bit is set; bits beyond the words are not."""
+    word = uint32(uint32(v) >> uint32(5))
+    if word >= uint32(words.shape[0]):
+        return False
+    return uint32((words[word] >> (uint32(v) & uint32(31))) & uint32(1)) != 0
+
+
+@_njit
+def count_bits(word):
+    """Count the set bits of a uint32."""
+    return int32(_population(uint32(word)))
+
+
+@_njit
+def trailing_zeros(word):
+    """Return the index of the lowest set bit of a uint32, or 32."""
+    return int32(_zeros_below(uint32(word)))
+
+
+@_njit
+def count_set(words):
+    """Count the set bits of an array of uint32 words."""
+    total = int64(0)
+    for word in words:
+        total += int64(_population(word))
+    return total
+
+
+@_njit
+def checked(index, bound, site, vertex, edge, record):
+    """Tell whether ``0 <= index < bound``; record the first violation.
+
+    `record` is int64[6], zero before: taken, site, vertex, edge, index, bound.
+    """
+    if 0 <= int64(index) < int64(bound):
+        return True
+    _, first = _exchange_if(record, 0, int64(0), int64(1))
+    if first:
+        record[1] = site
+        record[2] = vertex
+        record[3] = edge
+        record[4] = index
+        record[5] = bound
+    return False

@@ -1,0 +1,111 @@
+"""The orders behind argmin and argmax, as plain Python that both targets compile.
+
+`featgraph.device.warp` and `featgraph.device.cpu` compile these functions and offer
+them under the same names. None of them calls another, so each compiles alone.
+
+An arg-combine keeps a pair (key, source). Source -1 is *none* and loses against every
+source; a NaN key (one that is not itself) counts as none; on equal keys the smallest
+source wins. The identity is (+inf or the largest integer, -1) for argmin, (-inf or the
+smallest integer, -1) for argmax.
+
+====================================================  ================================
+``wins_min(key, source, best_key, best_source)``      bool: takes the place of the best
+``wins_max(key, source, best_key, best_source)``      bool
+``pack_min_float32(key, source)``, ``.._int32``       int64, merged by *atomic min*
+``pack_max_float32(key, source)``, ``.._int32``       int64, merged by *atomic min* too
+``unpack_min_float32(packed)``, ``.._int32``          (key, int32 source)
+``unpack_max_float32(packed)``, ``.._int32``          (key, int32 source)
+====================================================  ================================
+
+A packed pair is an int64: the key's order in the high half, the source in the low half,
+so that the smaller int64 is the better pair. Fill accumulators with
+`PACKED_NONE_FLOAT32` or `PACKED_NONE_INT32`; they unpack to the identity.
+"""
+
+import numpy as np
+from numba import int32, int64, uint32
+
+# (+inf, -1) for argmin and (-inf, -1) for argmax; their orders are the same number.
+PACKED_NONE_FLOAT32 = 0x7F800000_FFFFFFFF
+PACKED_NONE_INT32 = 0x7FFFFFFF_FFFFFFFF
+
+_MAGNITUDE = 0x7FFFFFFF
+_LOW_HALF = 0xFFFFFFFF
+
+
+def wins_min(key, source, best_key, best_source):
+    """Tell whether (key, source) takes the place of the best in an argmin."""
+    if source < 0 or key != key:
+        return False
+    if best_source < 0 or key < best_key:
+        return True
+    return key == best_key and source < best_source
+
+
+def wins_max(key, source, best_key, best_source):
+    """Tell whether (key, source) takes the place of the best in an argmax."""
+    if source < 0 or key != key:
+        return False
+    if best_source < 0 or key > best_key:
+        return True
+    return key == best_key and source < best_source
+
+
+def pack_min_float32(key, source):
+    """Pack a float32 key and its source for an argmin; NaN packs as none."""
+    if source < 0 or key != key:
+        return int64(PACKED_NONE_FLOAT32)
+    bits = int64(np.float32(key).view(np.int32))
+    if bits == -_MAGNITUDE - 1:
+        bits = int64(0)  # -0.0 ties with 0.0
+    order = bits if bits >= 0 else bits ^ _MAGNITUDE
+    return int64((order << 32) | (source & _LOW_HALF))
+
+
+def pack_max_float32(key, source):
+    """Pack a float32 key and its source for an argmax; NaN packs as none."""
+    if source < 0 or key != key:
+        return int64(PACKED_NONE_FLOAT32)
+    bits = int64(np.float32(key).view(np.int32))
+    if bits == -_MAGNITUDE - 1:
+        bits = int64(0)  # -0.0 ties with 0.0
+    order = bits if bits >= 0 else bits ^ _MAGNITUDE
+    return int64((~order << 32) | (source & _LOW_HALF))
+
+
+def pack_min_int32(key, source):
+    """Pack an int32 key and its source for an argmin."""
+    if source < 0:
+        return int64(PACKED_NONE_INT32)
+    return int64((int64(key) << 32) | (source & _LOW_HALF))
+
+
+def pack_max_int32(key, source):
+    """Pack an int32 key and its source for an argmax."""
+    if source < 0:
+        return int64(PACKED_NONE_INT32)
+    return int64((~int64(key) << 32) | (source & _LOW_HALF))
+
+
+def unpack_min_float32(packed):
+    """Return the float32 key and the source of an argmin."""
+    order = int64(packed) >> 32
+    bits = np.int32(order if order >= 0 else order ^ _MAGNITUDE)
+    return bits.view(np.float32), int32(uint32(packed))
+
+
+def unpack_max_float32(packed):
+    """Return the float32 key and the source of an argmax."""
+    order = ~(int64(packed) >> 32)
+    bits = np.int32(order if order >= 0 else order ^ _MAGNITUDE)
+    return bits.view(np.float32), int32(uint32(packed))
+
+
+def unpack_min_int32(packed):
+    """Return the int32 key and the source of an argmin."""
+    return int32(int64(packed) >> 32), int32(uint32(packed))
+
+
+def unpack_max_int32(packed):
+    """Return the int32 key and the source of an argmax."""
+    return int32(~(int64(packed) >> 32)), int32(uint32(packed))

@@ -1,0 +1,372 @@
+"""Device functions of one warp: sums, votes and shuffles over groups of lanes.
+
+A warp holds 32 / `width` groups of `width` lanes each (a power of two from 1 to 32),
+aligned. *Every lane of the warp takes part in every collective*: a caller without work
+clamps its vertex and passes the identity, it never exits or branches around the call.
+`width`, `span`, `group` and `lanes` should be literals at the call: the functions are
+inlined, so loops over them unroll. Values are int32, int64, float32 or float64 unless
+said otherwise, and flags are bools; every lane of a group gets the same, bitwise equal
+result. ``max`` and ``min`` of floats ignore NaN.
+
+Within a group of lanes (features of one vertex or edge)
+
+======================================================  ================================
+``group_sum(x, width)`` ``_product`` ``_max`` ``_min``  like x
+``group_any(flag, width)``, ``group_all``               bool
+``group_bits(flag, width)``                             uint32; bit i is lane i's flag
+``group_argmax(x, index, width)``, ``group_argmin``     (x, index); smallest index on
+                                                        ties, NaN only if all are NaN
+``broadcast(x, source_lane, width)``                    x of lane source_lane % width
+======================================================  ================================
+
+Across the `span / width` groups that share a vertex (edge slots), lane by lane
+
+======================================================  ================================
+``slot_sum(x, width, span)`` ``_product`` ``_max``      like x
+``_min``
+``slot_any(flag, width, span)``, ``slot_all``           bool
+``slot_argmin(key, source, width, span)``,              (key, source); see `ordering`;
+``slot_argmax``                                         none comes with the identity
+======================================================  ================================
+
+Within part of a group: `lane` is the lane within its vertex's `lanes` lanes, members
+are the `group` lanes of the same ``lane // group`` (`group` need not be a power of two;
+lanes past the last whole group are padding and get garbage)
+
+======================================================  ================================
+``segment_sum(x, lane, group, lanes)`` ``_max``         like x; members added in order
+``_min``
+``segment_any(flag, lane, group, lanes)``,              bool
+``segment_all``
+``segment_argmax(x, lane, group, lanes)``,              (x, index in the segment)
+``segment_argmin``
+======================================================  ================================
+
+======================================================  ================================
+``sync()``                                              the warp's memory barrier
+======================================================  ================================
+
+The functions of `featgraph.device.memory` (bits, atomics, checked mode) and of
+`featgraph.device.ordering` (``wins_*``, ``pack_*``, ``unpack_*``) are offered here too.
+"""
+
+from numba import int32, int64, uint32
+
+from featgraph._cuda import cuda, device_function, overload
+from featgraph.device import ordering
+from featgraph.device.memory import (  # noqa: F401
+    atomic_add,
+    atomic_combine,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_product,
+    checked,
+    count_bits,
+    exchange_if,
+    set_bit,
+    test_bit,
+    trailing_zeros,
+)
+
+FULL_WARP = 0xFFFFFFFF
+PACKED_NONE_FLOAT32 = ordering.PACKED_NONE_FLOAT32
+PACKED_NONE_INT32 = ordering.PACKED_NONE_INT32
+
+wins_min = device_function(ordering.wins_min)
+wins_max = device_function(ordering.wins_max)
+pack_min_float32 = device_function(ordering.pack_min_float32)
+pack_max_float32 = device_function(ordering.pack_max_float32)
+pack_min_int32 = device_function(ordering.pack_min_int32)
+pack_max_int32 = device_function(ordering.pack_max_int32)
+unpack_min_float32 = device_function(ordering.unpack_min_float32)
+unpack_max_float32 = device_function(ordering.unpack_max_float32)
+unpack_min_int32 = device_function(ordering.unpack_min_int32)
+unpack_max_int32 = device_function(ordering.unpack_max_int32)
+
+
+def cast_like(value, like):
+    """Return the value in the type of `like`: int32 + int32 is int64 in Numba."""
+    return type(like)(value)
+
+
+@overload(cast_like)
+def _choose_cast(value, like):
+    to_type = like
+    return lambda value, like: to_type(value)
+
+
+@device_function
+def sync():
+    """Make this warp's writes to memory visible to all its lanes."""
+    cuda.syncwarp()
+
+
+# Butterfly reductions: in every step both partners combine the same two values, so that
+# the results of all lanes are equal bit by bit.
+
+
+@device_function
+def slot_sum(x, width, span):
+    """Sum the same lane of all groups of a span."""
+    offset = int32(width)
+    while offset < span:
+        x = cast_like(x + cuda.shfl_xor_sync(FULL_WARP, x, offset), x)
+        offset += offset
+    return x
+
+
+@device_function
+def slot_product(x, width, span):
+    """Multiply the same lane of all groups of a span."""
+    offset = int32(width)
+    while offset < span:
+        x = cast_like(x * cuda.shfl_xor_sync(FULL_WARP, x, offset), x)
+        offset += offset
+    return x
+
+
+@device_function
+def slot_max(x, width, span):
+    """Return the largest of the same lane of all groups of a span."""
+    offset = int32(width)
+    while offset < span:
+        x = cast_like(max(x, cuda.shfl_xor_sync(FULL_WARP, x, offset)), x)
+        offset += offset
+    return x
+
+
+@device_function
+def slot_min(x, width, span):
+    """Return the smallest of the same lane of all groups of a span."""
+    offset = int32(width)
+    while offset < span:
+        x = cast_like(min(x, cuda.shfl_xor_sync(FULL_WARP, x, offset)), x)
+        offset += offset
+    return x
+
+
+@device_function
+def slot_argmin(key, source, width, span):
+    """Return the argmin of the same lane of all groups of a span."""
+    source = int32(source)
+    offset = int32(width)
+    while offset < span:
+        other_key = cuda.shfl_xor_sync(FULL_WARP, key, offset)
+        other_source = cuda.shfl_xor_sync(FULL_WARP, source, offset)
+        if wins_min(other_key, other_source, key, source):
+            key = other_key
+            source = other_source
+        offset += offset
+    return key, source
+
+
+@device_function
+def slot_argmax(key, source, width, span):
+    """Return the argmax of the same lane of all groups of a span."""
+    source = int32(source)
+    offset = int32(width)
+    while offset < span:
+        other_key = cuda.shfl_xor_sync(FULL_WARP, key, offset)
+        other_source = cuda.shfl_xor_sync(FULL_WARP, source, offset)
+        if wins_max(other_key, other_source, key, source):
+            key = other_key
+            source = other_source
+        offset += offset
+    return key, source
+
+
+@device_function
+def group_sum(x, width):
+    """Sum over the lanes of a group."""
+    return slot_sum(x, 1, width)
+
+
+@device_function
+def group_product(x, width):
+    """Multiply over the lanes of a group."""
+    return slot_product(x, 1, width)
+
+
+@device_function
+def group_max(x, width):
+    """Return the largest of the lanes of a group."""
+    return slot_max(x, 1, width)
+
+
+@device_function
+def group_min(x, width):
+    """Return the smallest of the lanes of a group."""
+    return slot_min(x, 1, width)
+
+
+@device_function
+def _takes_place(is_better, other, other_index, x, index):
+    # NaN compares with nothing: it loses to numbers. Equals and two NaNs go by index.
+    if x != x:
+        return other == other or other_index < index
+    return is_better or (other == x and other_index < index)
+
+
+@device_function
+def group_argmax(x, index, width):
+    """Return the largest of a group and its index, the smallest index on ties."""
+    index = int32(index)
+    offset = int32(1)
+    while offset < width:
+        other = cuda.shfl_xor_sync(FULL_WARP, x, offset)
+        other_index = cuda.shfl_xor_sync(FULL_WARP, index, offset)
+        if _takes_place(other > x, other, other_index, x, index):
+            x = other
+            index = other_index
+        offset += offset
+    return x, index
+
+
+@device_function
+def group_argmin(x, index, width):
+    """Return the smallest of a group and its index, the smallest index on ties."""
+    index = int32(index)
+    offset = int32(1)
+    while offset < width:
+        other = cuda.shfl_xor_sync(FULL_WARP, x, offset)
+        other_index = cuda.shfl_xor_sync(FULL_WARP, index, offset)
+        if _takes_place(other < x, other, other_index, x, index):
+            x = other
+            index = other_index
+        offset += offset
+    return x, index
+
+
+@device_function
+def _first_lane(width):
+    return uint32(cuda.laneid) & uint32(32 - width)
+
+
+@device_function
+def group_bits(flag, width):
+    """Return the flags of a group, bit i from its lane i."""
+    bits = uint32(cuda.ballot_sync(FULL_WARP, flag)) >> _first_lane(width)
+    return uint32(bits & (uint32(FULL_WARP) >> uint32(32 - width)))
+
+
+@device_function
+def group_any(flag, width):
+    """Tell whether the flag is set in any lane of a group."""
+    return group_bits(flag, width) != 0
+
+
+@device_function
+def group_all(flag, width):
+    """Tell whether the flag is set in every lane of a group."""
+    return group_bits(not flag, width) == 0
+
+
+@device_function
+def slot_any(flag, width, span):
+    """Tell whether the flag is set in the same lane of any group of a span."""
+    # One bit in every `width`: 0x01010101 for groups of eight lanes.
+    slots = uint32(FULL_WARP // ((int64(1) << int64(width)) - int64(1)))
+    own = uint32(cuda.laneid) & uint32(width - 1)
+    return uint32((group_bits(flag, span) >> own) & slots) != 0
+
+
+@device_function
+def slot_all(flag, width, span):
+    """Tell whether the flag is set in the same lane of every group of a span."""
+    return not slot_any(not flag, width, span)
+
+
+@device_function
+def broadcast(x, source_lane, width):
+    """Return the value that a lane of the group holds, counted modulo `width`."""
+    # Modulo, because padding lanes may ask for a feature that no lane has.
+    source = _first_lane(width) + (uint32(source_lane) & uint32(width - 1))
+    return cuda.shfl_sync(FULL_WARP, x, int32(source))
+
+
+@device_function
+def _member(lane, first, i, lanes):
+    # Padding lanes may name members past the end: they take the last lane, for a source
+    # lane must exist.
+    return int32(cuda.laneid) - int32(lane) + min(int32(first + i), int32(lanes - 1))
+
+
+@device_function
+def segment_sum(x, lane, group, lanes):
+    """Sum over the members of a segment, in the order of the lanes."""
+    first = int32(lane) - int32(lane) % int32(group)
+    total = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, 0, lanes))
+    for i in range(1, group):
+        value = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, i, lanes))
+        total = cast_like(total + value, x)
+    return total
+
+
+@device_function
+def segment_max(x, lane, group, lanes):
+    """Return the largest of the members of a segment."""
+    first = int32(lane) - int32(lane) % int32(group)
+    best = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, 0, lanes))
+    for i in range(1, group):
+        value = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, i, lanes))
+        best = cast_like(max(best, value), x)
+    return best
+
+
+@device_function
+def segment_min(x, lane, group, lanes):
+    """Return the smallest of the members of a segment."""
+    first = int32(lane) - int32(lane) % int32(group)
+    best = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, 0, lanes))
+    for i in range(1, group):
+        value = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, i, lanes))
+        best = cast_like(min(best, value), x)
+    return best
+
+
+@device_function
+def segment_argmax(x, lane, group, lanes):
+    """Return the largest of a segment and its index there, the smallest on ties."""
+    first = int32(lane) - int32(lane) % int32(group)
+    best = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, 0, lanes))
+    index = int32(0)
+    for i in range(1, group):
+        value = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, i, lanes))
+        if _takes_place(value > best, value, int32(i), best, index):
+            best = value
+            index = int32(i)
+    return best, index
+
+
+@device_function
+def segment_argmin(x, lane, group, lanes):
+    """Return the smallest of a segment and its index there, the smallest on ties."""
+    first = int32(lane) - int32(lane) % int32(group)
+    best = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, 0, lanes))
+    index = int32(0)
+    for i in range(1, group):
+        value = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, i, lanes))
+        if _takes_place(value < best, value, int32(i), best, index):
+            best = value
+            index = int32(i)
+    return best, index
+
+
+@device_function
+def _segment_bits(flag, lane, group):
+    start = uint32(cuda.laneid) - uint32(lane) % uint32(group)
+    bits = uint32(cuda.ballot_sync(FULL_WARP, flag)) >> uint32(start)
+    return uint32(bits & (uint32(FULL_WARP) >> uint32(32 - group)))
+
+
+@device_function
+def segment_any(flag, lane, group, lanes):
+    """Tell whether the flag is set in any member of a segment."""
+    return _segment_bits(flag, lane, group) != 0
+
+
+@device_function
+def segment_all(flag, lane, group, lanes):
+    """Tell whether the flag is set in every member of a segment."""
+    return _segment_bits(not flag, lane, group) == 0

@@ -1,0 +1,178 @@
+"""Accumulators of gathers and reduces: how they start, take a contribution, and pass through memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from featgraph.errors import PlanError
+from featgraph.fold.analyse import Analysed, Analysis
+from featgraph.fold.functions import gather_identity
+from featgraph.program.combine import NO_SOURCE
+
+__all__ = ["Accumulator", "accumulator_of", "is_packed", "memory_dtype"]
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """What one gather or reduce accumulates, for the printing of kernels.
+
+    Attributes
+    ----------
+    name : str
+        ``into``.
+    type : str
+        "real", "int64", "int32" or "bool".
+    combine : str
+        Name of the operator; "custom" for the user's.
+    function : str
+        Emitted name of the user's operator.
+    identity : str
+        Text of the identity.
+    shape : tuple of int
+        Shape of one entry.
+    """
+
+    name: str
+    type: str
+    combine: str
+    function: str
+    identity: str
+    shape: tuple[int, ...]
+
+    @property
+    def is_arg(self) -> bool:
+        return self.combine in {"argmin", "argmax"}
+
+    @property
+    def is_matrix(self) -> bool:
+        return len(self.shape) == 2
+
+    @property
+    def is_wide(self) -> bool:
+        return len(self.shape) == 1
+
+    def start(self, name: str) -> list[str]:
+        """Return the statements that set `name` to the identity."""
+        lines = [f"{name} = {self.identity}"]
+        if self.is_arg:
+            lines.append(f"{source_name(name)} = int32({NO_SOURCE})")
+        return lines
+
+    def take(self, name: str, value: str, library: str) -> list[str]:
+        """Return the statements that combine the contribution `value` into `name`."""
+        if self.is_arg:
+            source = source_name(name)
+            return [
+                f"key, source = {value}",
+                f"if {library}.wins_{self.combine[3:]}(key, source, {name}, {source}):",
+                f"    {name}, {source} = key, source",
+            ]
+        return [self.update(name, value)]
+
+    def update(self, name: str, value: str) -> str:
+        """Return the statement that combines a value into an accumulator that has no source."""
+        forms = {
+            "sum": f"{name} += {value}",
+            "product": f"{name} *= {value}",
+            "min": f"{name} = min({name}, {value})",
+            "max": f"{name} = max({name}, {value})",
+            "any": f"{name} |= {value}",
+        }
+        return forms.get(self.combine, f"{name} = {self.function}({name}, {value})")
+
+    def atomic(self, array: str, index: str, value: str, library: str, real: str) -> list[str]:
+        """Return the statements that combine `value` into memory."""
+        if self.is_arg:
+            kind = "float32" if self.type == "real" else "int32"
+            pack = f"pack_{self.combine[3:]}_{kind}"
+            return [
+                f"key, source = {value}",
+                f"{library}.atomic_min({array}, {index}, {library}.{pack}(key, source))",
+            ]
+        cast = {"real": real, "bool": "int32"}.get(self.type, self.type)
+        forms = {
+            "sum": f"{library}.atomic_add({array}, {index}, {cast}({value}))",
+            "min": f"{library}.atomic_min({array}, {index}, {cast}({value}))",
+            "max": f"{library}.atomic_max({array}, {index}, {cast}({value}))",
+            "product": f"{library}.atomic_product({array}, {index}, {cast}({value}))",
+            "any": f"{library}.atomic_or({array}, {index}, int32({value}))",
+        }
+        custom = f"{library}.atomic_combine({array}, {index}, {cast}({value}), {self.function})"
+        return [forms.get(self.combine, custom)]
+
+    def load(self, name: str, index: str, packed: bool, library: str) -> list[str]:
+        """Return the statements that bring an entry back from memory."""
+        if packed:
+            kind = "float32" if self.type == "real" else "int32"
+            unpack = f"unpack_{self.combine[3:]}_{kind}"
+            return [f"{name}, {source_name(name)} = {library}.{unpack}(d.{self.name}_packed[{index}])"]
+        test = " != 0" if self.type == "bool" else ""
+        lines = [f"{name} = d.{self.name}[{index}]{test}"]
+        if self.is_arg:
+            lines.append(f"{source_name(name)} = d.{self.name}_source[{index}]")
+        return lines
+
+    def store(self, name: str, index: str) -> list[str]:
+        """Return the statements that leave an entry in memory."""
+        lines = [f"d.{self.name}[{index}] = {name}"]
+        if self.is_arg:
+            lines.append(f"d.{self.name}_source[{index}] = {source_name(name)}")
+        return lines
+
+
+def source_name(name: str) -> str:
+    """Return the name of the source half of an accumulator: ``best_3`` -> ``best_source_3``."""
+    stem, _, copy = name.rpartition("_")
+    return f"{stem}_source_{copy}" if stem and copy.isdigit() else f"{name}_source"
+
+
+def accumulator_of(function: Analysed, analysis: Analysis) -> Accumulator:
+    """Return the accumulator that a gather or reduce fills."""
+    declared: Any = function.declared
+    into = declared.into
+    temporary = analysis.temporaries.get(into)
+    combine = declared.combine
+    if temporary is not None:
+        type_, shape = temporary.type, temporary.item_shape
+    else:
+        type_ = function.returns
+        shape = () if function.is_scalar else (function.width,)
+    helper = analysis.combines.get(into)
+    return Accumulator(
+        into,
+        type_,
+        "custom" if combine.is_custom else combine.name,
+        helper.name if helper is not None else "",
+        gather_identity(function, analysis) if type_ != "bool" else "False",
+        shape,
+    )
+
+
+def is_packed(accumulator: Accumulator, kind: str) -> bool:
+    """Whether a pushed accumulator keeps key and source in one int64, as atomics need."""
+    return accumulator.is_arg and kind == "push"
+
+
+def memory_dtype(type_: str, real: str) -> str:
+    """Return the dtype of a temporary in memory; truth values are int32 there, for atomics."""
+    return {"real": real, "bool": "int32"}.get(type_, type_)
+
+
+def check_pushable(function: Analysed, accumulator: Accumulator, real: str) -> None:
+    """Refuse what atomics cannot combine.
+
+    Raises
+    ------
+    PlanError
+        For argmin and argmax over keys of 64 bits: key and source must fit one word.
+    """
+    wide = accumulator.type == "int64" or (accumulator.type == "real" and real == "float64")
+    if accumulator.is_arg and wide:
+        raise PlanError(
+            f"{function.name} cannot be pushed: its key has 64 bits and must share a word with the source",
+            where="direction='push'",
+            got=f"a key of type {real if accumulator.type == 'real' else 'int64'}",
+            expected="float32 or int32 keys",
+            fix="use direction='pull', or store the key as float32 or int32",
+        )

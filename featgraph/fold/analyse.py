@@ -1,0 +1,426 @@
+"""The middle end as a whole: a `Program` and a `Signature` become analysed functions, the same for every target."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+from dataclasses import dataclass, field
+from typing import Any
+
+from featgraph.fold.access import AccessRecord, check_accesses, find_accesses
+from featgraph.fold.definite import next_written_on_every_path
+from featgraph.fold.lower import has_collective, normal_form
+from featgraph.fold.nodes import Access, Atomic, Helper, Operate, Scalar, Whole
+from featgraph.fold.resolve import CANONICAL, Names, Resolved, resolve_function
+from featgraph.fold.types import assign_types
+from featgraph.fold.variance import find_varying, varies
+from featgraph.program.functions import UserFunction
+from featgraph.program.operations import Collaborative
+from featgraph.program.program import Program
+from featgraph.program.signature import PropertyKind, Signature
+from featgraph.program.source import FunctionSource
+
+__all__ = ["Analysed", "Analysis", "HelperFunction", "Temporary", "analyse"]
+
+_PARAMETER_TYPES = {"i": "int32", "f": "int32", "u": "int32", "v": "int32", "e": "edge"}
+#: Names that the generated module itself uses.
+_MODULE_NAMES = frozenset(
+    "np njit prange numba cuda warp cpu linalg math namedtuple Data float32 float64 int32 int64 uint32 device_function kernel K".split()
+)
+_BUILTIN_DTYPES = {
+    "superstep": "int64",
+    "vertex_count": "int64",
+    "edge_count": "int64",
+    "feature_count": "int64",
+    "in_degree": "int32",
+    "out_degree": "int32",
+}
+
+
+@dataclass(frozen=True)
+class Temporary:
+    """What a gather fills: ``d.name``, one entry of `item_shape` a vertex."""
+
+    name: str
+    type: str
+    item_shape: tuple[int, ...]
+    combine: str
+    is_arg: bool
+
+
+@dataclass(frozen=True)
+class HelperFunction:
+    """A plain function called by user functions, specialised for argument types."""
+
+    name: str
+    source: FunctionSource
+    parameters: tuple[str, ...]
+    body: tuple[ast.stmt, ...]
+    returns: str
+
+
+@dataclass(frozen=True, eq=False)
+class Analysed:
+    """One user function after the middle end.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the generated module.
+    kind : str
+        "vertex", "gather", "edge" or "reduce".
+    declared : UserFunction
+        What the user declared.
+    body : tuple of ast.stmt
+        Normal form with conversions.
+    width : int
+        K; 1 for a function that indexes nothing with f.
+    is_scalar : bool
+        Whether it indexes nothing with f.
+    varying, matrices : frozenset of str
+        Locals that differ between features; locals that hold a k x k matrix.
+    variables : dict
+        Local -> type.
+    collective : bool
+        Whether it makes collaborative calls.
+    returns : str
+        Type of its value.
+    returns_varying : bool
+        Whether that differs between features.
+    accesses : tuple of AccessRecord
+        The access table.
+    scalars : tuple of str
+        Scalars and builtin arrays it reads.
+    next_definite : frozenset of str
+        Iterated properties whose ``_next`` it writes on every path that may return True, before reading it.
+    """
+
+    name: str
+    kind: str
+    declared: UserFunction
+    body: tuple[ast.stmt, ...]
+    width: int
+    is_scalar: bool
+    varying: frozenset[str]
+    matrices: frozenset[str]
+    variables: dict[str, str]
+    collective: bool
+    returns: str
+    returns_varying: bool
+    accesses: tuple[AccessRecord, ...]
+    scalars: tuple[str, ...]
+    next_definite: frozenset[str]
+    uses_reverse: bool
+    operations: frozenset[str]
+
+    @property
+    def into(self) -> str | None:
+        return getattr(self.declared, "into", None)
+
+    def writes(self, version: str) -> frozenset[str]:
+        """Return the properties it writes in `version`."""
+        return frozenset(a.name for a in self.accesses if a.mode == "write" and a.version == version)
+
+
+@dataclass
+class Analysis:
+    """All functions of a program, analysed in order.
+
+    Attributes
+    ----------
+    real : str
+        Storage type of the foldmap: the widest of its floating-point properties, float32 if it has none.
+    temporaries : dict
+        What its gathers fill.
+    helpers : list of HelperFunction
+        In the order in which they must be defined.
+    """
+
+    signature: Signature
+    real: str
+    functions: list[Analysed] = field(default_factory=list)
+    temporaries: dict[str, Temporary] = field(default_factory=dict)
+    reductions: dict[str, int] = field(default_factory=dict)
+    helpers: list[HelperFunction] = field(default_factory=list)
+    combines: dict[str, HelperFunction] = field(default_factory=dict)
+
+
+def analyse(program: Program, signature: Signature, real: str | None = None) -> Analysis:
+    """Run the middle end.
+
+    Parameters
+    ----------
+    program : Program
+        The functions.
+    signature : Signature
+        Types of the State's properties and scalars.
+    real : str, optional
+        Storage type; default the widest floating-point property of the State.
+
+    Raises
+    ------
+    UserFunctionError
+        If a function does not fit the model or the signature; names its file and line.
+    """
+    if real is None:
+        floats = [t.dtype for t in signature.values() if t.dtype.startswith("float")]
+        real = "float64" if "float64" in floats else "float32"
+    return _Analyser(program, signature, real).run()
+
+
+class _Analyser:
+    def __init__(self, program: Program, signature: Signature, real: str) -> None:
+        self.program = program
+        self.result = Analysis(dict(signature), real)
+        self.taken: set[str] = set(_MODULE_NAMES) | set(CANONICAL)
+        self.specialised: dict[tuple[Any, tuple[str, ...]], HelperFunction | None] = {}
+
+    def run(self) -> Analysis:
+        for function in self.program.functions:
+            self._refuse_clash(function)
+            analysed = self._function(function)
+            self.result.functions.append(analysed)
+            if analysed.kind == "gather":
+                self._add_temporary(analysed)
+            elif analysed.kind == "reduce":
+                self.result.reductions[analysed.into or ""] = analysed.width
+                self._custom_combine(analysed)
+        return self.result
+
+    def _refuse_clash(self, function: UserFunction) -> None:
+        into = getattr(function, "into", None)
+        known = self.result.signature.get(into or "")
+        if known is not None and not (
+            function.kind == "reduce" and known.kind is PropertyKind.VECTOR
+        ):
+            raise function.source.error(
+                f"{into!r} is the name of a property of the State",
+                got=known.describe(),
+                fix="give the gather another into",
+            )
+
+    # -- names
+
+    def _names(self, function: UserFunction) -> Names:
+        ranks, kinds = {}, {}
+        for name, type_ in self.result.signature.items():
+            entity = type_.kind in {PropertyKind.VERTEX, PropertyKind.EDGE}
+            ranks[name] = len(type_.item_shape) + entity
+            kinds[name] = type_.kind.value
+        for name, temporary in self.result.temporaries.items():
+            ranks[name] = len(temporary.item_shape) + 1
+            kinds[name] = "into"
+            if temporary.is_arg:
+                ranks[f"{name}_source"], kinds[f"{name}_source"] = ranks[name], "into"
+        for name in self.result.reductions:
+            ranks[name], kinds[name] = 1, "vector"
+        iterated = frozenset(n for n, t in self.result.signature.items() if t.iterated)
+        return Names(ranks, kinds, iterated)
+
+    def _dtypes(self) -> dict[str, str]:
+        dtypes = dict(_BUILTIN_DTYPES)
+        dtypes.update((n, t.dtype) for n, t in self.result.signature.items())
+        for name, temporary in self.result.temporaries.items():
+            dtypes[name] = temporary.type
+            dtypes[f"{name}_source"] = "int32"
+        for analysed in self.result.functions:
+            if analysed.kind == "reduce":
+                dtypes[analysed.into or ""] = analysed.returns
+        return dtypes
+
+    def _emitted_name(self, name: str) -> str:
+        plain = name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+        stem = name if plain and len(name) < 64 and not name.startswith("_") else "function"
+        fresh, count = stem, 2
+        while fresh in self.taken:
+            fresh, count = f"{stem}_{count}", count + 1
+        self.taken.add(fresh)
+        return fresh
+
+    # -- one function
+
+    def _function(self, function: UserFunction) -> Analysed:
+        source = function.source
+        names = self._names(function)
+        captured = self.program.captured[function.function]
+        resolved = resolve_function(source, function.roles, captured, names)
+        body = normal_form(resolved, lambda called: self._resolve_called(called, names))
+        body, variables, returned = assign_types(
+            source,
+            body,
+            {r: _PARAMETER_TYPES[r] for r in function.roles if r != "d"},
+            self._dtypes(),
+            self._call_helper,
+            "bool" if function.kind in {"vertex", "edge"} else None,
+        )
+        width, is_scalar = self._width(source, body, names)
+        varying = find_varying(source, body)
+        accesses = find_accesses(source, function.kind, body, names.kinds)
+        shared = frozenset(n for n, t in self.result.signature.items() if t.shared)
+        check_accesses(source, function.kind, body, accesses, names.kinds, names.iterated, shared)
+        nodes = [n for s in body for n in ast.walk(s)]
+        operations = frozenset(n.name for n in nodes if isinstance(n, Operate))
+        matrices = frozenset(
+            n.targets[0].id
+            for n in nodes
+            if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
+            and isinstance(n.value, Operate) and n.value.name == "inverse"
+        )  # fmt: skip
+        collective = any(has_collective(s) for s in body)
+        if collective and getattr(function, "matrix", False):
+            raise source.error(
+                "a matrix gather makes no collaborative calls but outer of whole rows",
+                fix="return fg.outer(d.x[u], d.x[u])[i, f]",
+            )
+        scalars = {n.name for n in nodes if isinstance(n, Scalar)}
+        scalars |= {n.name for n in nodes if isinstance(n, Access) and n.name in _BUILTIN_DTYPES}
+        return Analysed(
+            name=self._emitted_name(function.name),
+            kind=function.kind,
+            declared=function,
+            body=tuple(body),
+            width=width,
+            is_scalar=is_scalar,
+            varying=varying,
+            matrices=matrices,
+            variables=variables,
+            collective=collective,
+            returns=returned,
+            returns_varying=_returns_varying(body, varying),
+            accesses=tuple(a for a in accesses if a.name not in _BUILTIN_DTYPES),
+            scalars=tuple(sorted(scalars - {"feature_count"})),
+            next_definite=next_written_on_every_path(body),
+            uses_reverse="reverse" in operations,
+            operations=operations,
+        )
+
+    def _resolve_called(self, called: Any, names: Names) -> Resolved:
+        if isinstance(called, Collaborative):
+            source, function = called.source, called.function
+        else:
+            source, function = self.program.helper(called), called
+        captured = self.program.captured_by(function, source)
+        return resolve_function(source, source.parameters, captured, names)
+
+    def _call_helper(self, node: Helper, types: list[str]) -> str:
+        """Specialise a helper for argument types; set its emitted name on `node`."""
+        key = (node.function, tuple(types))
+        if key not in self.specialised:
+            self.specialised[key] = None
+            self.specialised[key] = self._specialise(node, types)
+        helper = self.specialised[key]
+        if helper is None:
+            source = self.program.helper(node.function)  # type: ignore[arg-type]
+            raise source.error("a recursive helper cannot be folded")
+        node.emitted = helper.name
+        return helper.returns
+
+    def _specialise(self, node: Helper, types: list[str]) -> HelperFunction:
+        assert node.function is not None
+        source = self.program.helper(node.function)
+        if len(types) != len(source.parameters):
+            raise source.error(
+                "wrong number of arguments for this helper", got=len(types), expected=len(source.parameters)
+            )
+        captured = self.program.captured_by(node.function, source)
+        resolved = resolve_function(
+            source, source.parameters, captured, Names({}, {}, frozenset())
+        )
+        parameters = dict(zip(source.parameters, types, strict=True))
+        body, _, returned = assign_types(
+            source, resolved.tree.body, parameters, {}, self._call_helper, None
+        )
+        helper = HelperFunction(
+            self._emitted_name(source.name), source, source.parameters, tuple(body), returned
+        )
+        self.result.helpers.append(helper)
+        return helper
+
+    # -- widths and temporaries
+
+    def _width(
+        self, source: FunctionSource, body: list[ast.stmt], names: Names
+    ) -> tuple[int, bool]:
+        """Return K of the properties that the function indexes with f, and whether there are none."""
+        widths: dict[int, str] = {}
+        wholes: dict[int, str] = {}
+        uses_f = False
+        for node in (n for s in body for n in ast.walk(s)):
+            if isinstance(node, Access | Atomic) and node.name not in _BUILTIN_DTYPES:
+                last = node.indices[-1]
+                if isinstance(last, ast.Name) and last.id == "f":
+                    widths.setdefault(self._item_shape(node.name)[-1], node.name)
+            elif isinstance(node, Whole):
+                wholes.setdefault(self._item_shape(node.name)[-1], node.name)
+            uses_f = uses_f or (isinstance(node, ast.Name) and node.id == "f")
+        found = widths or wholes
+        if len({**widths, **wholes}) > 1:
+            raise source.error(
+                "properties of different width are indexed by f",
+                got=", ".join(f"{n}: {k}" for k, n in {**wholes, **widths}.items()),
+                expected="one K in a function",
+                fix="split the function",
+            )
+        if not found:
+            if uses_f:
+                raise source.error(
+                    "f is used but indexes no property, so its range is unknown", fix="index a property with f"
+                )
+            return 1, True
+        return next(iter(found)), False
+
+    def _item_shape(self, name: str) -> tuple[int, ...]:
+        if name in self.result.temporaries:
+            return self.result.temporaries[name].item_shape
+        if name.endswith("_source") and name[:-7] in self.result.temporaries:
+            return self.result.temporaries[name[:-7]].item_shape
+        if name in self.result.reductions:
+            return (self.result.reductions[name],)
+        return self.result.signature[name].item_shape
+
+    def _add_temporary(self, analysed: Analysed) -> None:
+        gather: Any = analysed.declared
+        shape: tuple[int, ...] = () if analysed.is_scalar else (analysed.width,)
+        if gather.matrix:
+            if analysed.is_scalar:
+                raise gather.source.error("a matrix gather indexes nothing with f")
+            shape = (analysed.width, analysed.width)
+        type_ = analysed.returns
+        combine = gather.combine
+        if combine.name == "any":
+            type_ = "bool"
+        elif combine.name in {"sum", "product"} and type_ != "real":
+            type_ = "int64"
+        elif combine.is_custom and isinstance(combine.identity, float):
+            type_ = "real"
+        elif type_ == "bool":
+            type_ = "int32"
+        self._custom_combine(analysed, type_)
+        self.result.temporaries[gather.into] = Temporary(
+            gather.into, type_, shape, combine.name, combine.is_arg
+        )
+
+    def _custom_combine(self, analysed: Analysed, type_: str | None = None) -> None:
+        operator: Any = getattr(analysed.declared, "combine")  # noqa: B009
+        if not operator.is_custom:
+            return
+        self.program.helpers.setdefault(operator.function, operator.source)
+        node = Helper(operator.function, [])
+        kind = type_ or analysed.returns
+        self._call_helper(node, [kind, kind])
+        helper = self.specialised[(operator.function, (kind, kind))]
+        assert helper is not None
+        self.result.combines[analysed.into or ""] = helper
+
+
+def _returns_varying(body: list[ast.stmt], varying: frozenset[str]) -> bool:
+    returns = [n for s in body for n in ast.walk(s) if isinstance(n, ast.Return)]
+    if any(r.value is not None and varies(r.value, varying) for r in returns):
+        return True
+    branches = [n for s in body for n in ast.walk(s) if isinstance(n, ast.If | ast.For | ast.While)]
+    return any(
+        varies(b.iter if isinstance(b, ast.For) else b.test, varying)
+        and any(isinstance(n, ast.Return) for n in ast.walk(b))
+        for b in branches
+    )
+

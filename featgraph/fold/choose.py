@@ -1,0 +1,160 @@
+"""The heuristics: how the features and edges of a vertex go to threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from featgraph.errors import PlanError
+from featgraph.fold.analyse import Analysed, Analysis
+from featgraph.fold.options import Options
+
+__all__ = ["GraphTraits", "Mapping", "choose_mapping"]
+
+WARP = 32
+#: Up to here one thread keeps a named copy of every feature; above, features are loops over small arrays. Measured on the CPU
+#: target: copies win up to 16 and compile too slowly from 32 on.
+MOST_COPIES = 16
+#: Shared memory that one block may use for matrices before they move to a scratch area in global memory.
+SHARED_BYTES = 40_000
+BLOCK_THREADS = 256
+
+
+@dataclass(frozen=True)
+class GraphTraits:
+    """What planning knows of a graph.
+
+    Attributes
+    ----------
+    mean_degree : int
+        Edges a vertex, rounded up to a power of two, so that similar graphs share kernels.
+    has_hubs : bool
+        Whether some vertex has so many edges that one warp would hold up the others.
+    wide_offsets : bool
+        Whether edge offsets are int64.
+    undirected : bool
+        Whether edges have twins.
+    """
+
+    mean_degree: int = 16
+    has_hubs: bool = False
+    wide_offsets: bool = False
+    undirected: bool = False
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """How one vertex (or edge) is shared out.
+
+    Attributes
+    ----------
+    lanes : int
+        Lanes that share its features; 1 where one thread owns them all.
+    copies : int
+        Features a lane takes, as named copies; lane l takes features ``l * copies`` and following.
+    span : int
+        Lanes that share one vertex: ``span / lanes`` edges at a time.
+    loops : bool
+        One thread owns all features, in loops over small arrays.
+    schedule : str
+        "cpu", "thread" or "virtual_warp".
+    hubs : bool
+        Whether vertices of high degree are left to a second kernel, a block each.
+    shared_matrices : bool
+        Whether matrices stand in shared memory.
+    """
+
+    lanes: int
+    copies: int
+    span: int
+    loops: bool
+    schedule: str
+    hubs: bool = False
+    shared_matrices: bool = False
+
+    @property
+    def slots(self) -> int:
+        """Edges of a vertex that are worked on at a time."""
+        return self.span // self.lanes
+
+    def is_padded(self, width: int) -> bool:
+        """Whether some lanes have no feature."""
+        return self.lanes > 1 and self.lanes * self.copies != width
+
+    def describe(self, width: int) -> str:
+        """Return the mapping in words."""
+        if self.schedule == "cpu":
+            form = "a loop over" if self.loops else "a copy of"
+            return f"one thread a vertex, {form} each of {width} features"
+        if self.schedule == "thread":
+            form = "loops over" if self.loops else "named copies of"
+            return f"one thread a vertex (NFA), {form} {width} features"
+        hubs = ", a block for each hub" if self.hubs else ""
+        return (
+            f"{self.span} lanes a vertex: {self.slots} edges at a time, {self.lanes} lanes x {self.copies} features{hubs} (FA)"
+        )
+
+
+def power_of_two(count: int) -> int:
+    """Return the smallest power of two that is at least `count`."""
+    return 1 << max(count - 1, 0).bit_length()
+
+
+def choose_mapping(
+    kind: str,
+    members: Sequence[Analysed],
+    analysis: Analysis,
+    width: int,
+    options: Options,
+    traits: GraphTraits,
+) -> Mapping:
+    """Choose the mapping of a phase.
+
+    Raises
+    ------
+    PlanError
+        If the schedule asked for cannot run these functions.
+    """
+    if options.target == "cpu":
+        loops = width > MOST_COPIES
+        return Mapping(1, 1 if loops else width, 1, loops, "cpu")
+    matrices = _needs_matrices(members)
+    if not options.feature_parallel:
+        loops = width > MOST_COPIES
+        return Mapping(1, 1 if loops else width, 1, loops, "thread")
+    lanes = min(WARP, power_of_two(width))
+    copies = -(-width // lanes)
+    slots = 1 if matrices or kind == "reduce" else _edge_slots(kind, members, lanes, traits)
+    hubs = traits.has_hubs and not matrices and _sweeps_edges(kind, members)
+    if options.schedule == "block":
+        if matrices or not _sweeps_edges(kind, members):
+            if matrices:
+                raise PlanError("the block schedule cannot hold matrices", where="schedule='block'")
+        else:
+            hubs = True
+    span = lanes * slots
+    groups = BLOCK_THREADS // span
+    size = 4 if analysis.real == "float32" else 8
+    shared = matrices and groups * matrices * width * (2 * width + 1) * size <= SHARED_BYTES
+    return Mapping(lanes, copies, span, False, "virtual_warp", hubs, shared)
+
+
+def _sweeps_edges(kind: str, members: Sequence[Analysed]) -> bool:
+    return kind in {"edge", "push"} or any(f.kind == "gather" for f in members)
+
+
+def _edge_slots(
+    kind: str, members: Sequence[Analysed], lanes: int, traits: GraphTraits
+) -> int:
+    """As many edges at a time as a typical vertex has, within one warp."""
+    if not _sweeps_edges(kind, members):
+        return 1
+    return max(1, min(WARP // lanes, traits.mean_degree // 2))
+
+
+def _needs_matrices(members: Sequence[Analysed]) -> int:
+    """Return how many k x k areas the functions of a phase need."""
+    count = sum(bool(getattr(f.declared, "matrix", False)) for f in members)
+    for function in members:
+        count += len(function.operations & {"solve", "inverse"})
+    return count

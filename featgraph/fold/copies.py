@@ -1,0 +1,358 @@
+"""Collective functions as named copies: ``p`` of feature j is ``p_j``.
+
+One thread that owns all features (CPU; NFA) has a copy of each and control flow stays as the user wrote it. On CUDA with features
+over lanes, a lane has the copies of its own features; every lane of the warp takes part in every shuffle, so control flow around
+collectives becomes predicates.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from featgraph.fold.analyse import Analysed
+from featgraph.fold.collectives import CopiesOperations
+from featgraph.fold.functions import Context, Printed, print_rest, temporaries_of
+from featgraph.fold.lower import has_collective, is_collective
+from featgraph.fold.nodes import Access, Atomic, Operate, assigned_names, names_read
+from featgraph.fold.printer import (
+    Style,
+    loop_header,
+    print_expression,
+    print_statements,
+    print_store,
+)
+from featgraph.fold.variance import loop_varies, returns_apart, varies
+
+__all__ = ["print_copies"]
+
+
+def print_copies(context: Context, function: Analysed) -> Printed:
+    """Print a collective function with named copies of what varies.
+
+    Returns
+    -------
+    Printed
+        Its parameters are, in this order: ``u, v, e`` (those it has), ``d``; on CUDA ``lane`` and ``writer``; temporaries, wide
+        ones once per copy; work areas.
+    """
+    return _Copies(context, function).run()
+
+
+class _Copies:
+    def __init__(self, context: Context, function: Analysed) -> None:
+        self.context = context
+        self.function = function
+        self.writer = context.writer
+        self.varying = function.varying
+        self.mapping = context.mapping
+        self.count = 1 if function.is_scalar else context.mapping.copies
+        self.width = 1 if function.is_scalar else context.width
+        self.lanes = context.mapping.lanes
+        self.predicated = context.cuda and context.mapping.lanes > 1
+        self.file = function.declared.source.file
+        self.temporaries = temporaries_of(function, context.analysis)
+        self.areas: list[int] = []
+        self.returns_value = function.kind in {"gather", "reduce"}
+        self.padded = self.predicated and self.lanes * self.count != self.width
+        self.styles = [self._style(j) for j in range(self.count)]
+        self.operations = CopiesOperations(self)
+        self.has_left = False
+
+    # -- names
+
+    def copy_name(self, name: str, j: int) -> str:
+        """Return the name of copy j of a varying name."""
+        return name if self.count == 1 else f"{name}_{j}"
+
+    def feature(self, j: int) -> str:
+        """Return the text of copy j's feature."""
+        return self.copy_name("f", j) if self.predicated else str(j)
+
+    def is_wide(self, temporary: str) -> bool:
+        base = self.context.analysis.temporaries.get(temporary.removesuffix("_source"))
+        base = self.context.analysis.temporaries.get(temporary, base)
+        return base is not None and len(base.item_shape) == 1
+
+    def _style(self, j: int) -> Style:
+        names = {x: self.copy_name(x, j) for x in self.varying if x != "f"}
+        names["f"] = self.feature(j)
+        temporaries = {
+            t: self.copy_name(t, j) if self.is_wide(t) else t for t in self.temporaries
+        }
+        mask = ""
+        if self.predicated:
+            mask = "writer" if not self.padded else f"writer and {self.copy_name('inside', j)}"
+        return replace(
+            self.context.style(self.function), names=names, temporaries=temporaries, write_mask=mask
+        )
+
+    # -- the function
+
+    def run(self) -> Printed:
+        body = list(self.function.body)
+        cut = next((i for i, s in enumerate(body) if returns_apart(s, self.varying)), len(body))
+        head, rest = body[:cut], body[cut:]
+        live = sorted((names_read_in(rest) & assigned_in(head))) if rest else []
+        rest_name = f"{self.function.name}_rest"
+        if rest:
+            print_rest(self.context, self.function, rest_name, rest, live, self.styles[0])
+        place = self._open()
+        self.writer.depth += 1
+        self._prologue()
+        self._block(head, "")
+        if rest:
+            self._call_rest(rest_name, live)
+        elif self.predicated:
+            self._finish()
+        self.writer.depth -= 1
+        self._add_areas(place)
+        return Printed(self.function, self.function.name, True, self.temporaries, tuple(self.areas))
+
+    def _open(self) -> int:
+        source = self.function.declared.source
+        self.writer.line()
+        self.writer.line()
+        self.writer.line(f"# {source.file}:{source.line}")
+        self.writer.line(self.context.decorator)
+        place = len(self.writer.lines)
+        self.writer.line("def", (source.file, source.line))
+        return place
+
+    def _add_areas(self, place: int) -> None:
+        """Print the header once the work areas are known; it keeps one line, so that origins stay right."""
+        roles = [r for r in self.function.declared.roles if r not in {"f", "i"}]
+        parameters = [*roles, *(["lane", "writer"] if self.predicated else [])]
+        for name in self.temporaries:
+            wide = self.is_wide(name)
+            parameters += [self.copy_name(name, j) for j in range(self.count)] if wide else [name]
+        parameters += [f"work_{n}" for n in range(len(self.areas))]
+        self.writer.lines[place] = f"def {self.function.name}({', '.join(parameters)}):"
+
+    def _prologue(self) -> None:
+        if not self.predicated:
+            return
+        for j in range(self.count):
+            feature = f"lane * {self.count} + {j}" if self.count > 1 else "lane"
+            self.writer.line(f"{self.feature(j)} = {feature}")
+            if self.padded:
+                inside = self.copy_name("inside", j)
+                self.writer.line(f"{inside} = {self.feature(j)} < {self.width}")
+                self.writer.line(f"{self.feature(j)} = min({self.feature(j)}, {self.width - 1})")
+        self.has_left = any(
+            isinstance(n, ast.Return) for s in self.function.body[:-1] for n in ast.walk(s)
+        )
+        if self.returns_value:
+            for j in range(self.count):
+                self.writer.line(f"{self.copy_name('result', j)} = {self.styles[0].identity}")
+        else:
+            self.writer.line("result = False")
+        if self.has_left:
+            self.writer.line("live = True")
+
+    # -- statements
+
+    def _block(self, body: list[ast.stmt], predicate: str) -> None:
+        for node in body:
+            self._statement(node, predicate)
+
+    def _statement(self, node: ast.stmt, predicate: str) -> None:
+        origin = (self.file, getattr(node, "lineno", 0))
+        if isinstance(node, ast.Assign) and is_collective(node.value):
+            assert isinstance(node.targets[0], ast.Name) and isinstance(node.value, Operate)
+            self.operations.emit(node.targets[0].id, node.value, predicate, origin)
+        elif isinstance(node, ast.Return):
+            self._return(node, predicate, origin)
+        elif isinstance(node, ast.If) and (has_collective(node) or self._leaves(node)):
+            self._branch(node, predicate, origin)
+        elif isinstance(node, ast.For) and has_collective(node):
+            self._loop(node, predicate, origin)
+        else:
+            self._local(node, predicate, origin)
+
+    def _leaves(self, node: ast.stmt) -> bool:
+        return self.predicated and any(isinstance(n, ast.Return) for n in ast.walk(node))
+
+    def _local(self, node: ast.stmt, predicate: str, origin: tuple[str, int]) -> None:
+        """A statement without collectives: once if nothing in it varies, else once per copy."""
+        conditions = [p for p in (predicate, "live" if self._must_be_live(node) else "") if p]
+        if conditions:
+            with self.writer.block(f"if {' and '.join(conditions)}:"):
+                self._copies(node, origin)
+        else:
+            self._copies(node, origin)
+
+    def _must_be_live(self, node: ast.stmt) -> bool:
+        """Behind a return, only what leaves a trace must be held back."""
+        return self.predicated and self.has_left and _leaves_trace(node)
+
+    def _copies(self, node: ast.stmt, origin: tuple[str, int]) -> None:
+        test = getattr(node, "test", None)
+        loop = isinstance(node, ast.For | ast.While)
+        uniform = not varies(node, self.varying) and not any(
+            isinstance(n, Atomic) for n in ast.walk(node)
+        )
+        if uniform:
+            self._print([node], self._uniform_style())
+        elif isinstance(node, ast.If) and not varies(test, self.varying):  # type: ignore[arg-type]
+            with self.writer.block(f"if {print_expression(node.test, self.styles[0])}:", origin):
+                self._block(node.body, "")
+            if node.orelse:
+                with self.writer.block("else:"):
+                    self._block(node.orelse, "")
+        elif loop and not loop_varies(node, self.varying):  # type: ignore[arg-type]
+            header = (
+                loop_header(node, self.styles[0])
+                if isinstance(node, ast.For)
+                else f"while {print_expression(node.test, self.styles[0])}:"  # type: ignore[attr-defined]
+            )
+            with self.writer.block(header, origin):
+                self._block(node.body, "")  # type: ignore[attr-defined]
+        else:
+            for style in self.styles:
+                self._print([node], style)
+
+    def _uniform_style(self) -> Style:
+        return self.styles[0]
+
+    def _print(self, nodes: list[ast.stmt], style: Style) -> None:
+        print_statements(nodes, self.writer, style, self.file)
+
+    def _branch(self, node: ast.If, predicate: str, origin: tuple[str, int]) -> None:
+        if not self.predicated:
+            with self.writer.block(f"if {print_expression(node.test, self.styles[0])}:", origin):
+                self._block(node.body, "")
+            if node.orelse:
+                with self.writer.block("else:"):
+                    self._block(node.orelse, "")
+            return
+        name = self._fresh("taken")
+        test = print_expression(node.test, self.styles[0])
+        outer = " and ".join(p for p in (predicate, "live" if self.has_left else "") if p)
+        self.writer.line(f"{name} = {f'{outer} and ({test})' if outer else test}", origin)
+        if node.orelse:
+            other = self._fresh("taken")
+            self.writer.line(f"{other} = {f'{outer} and ' if outer else ''}not {name}", origin)
+        self._block(node.body, name)
+        if node.orelse:
+            self._block(node.orelse, other)
+
+    def _fresh(self, stem: str) -> str:
+        self.fresh_count = getattr(self, "fresh_count", 0) + 1
+        return f"{stem}_{'abcdefghijklmnopqrstuvwxyz'[self.fresh_count - 1]}"
+
+    def _loop(self, node: ast.For, predicate: str, origin: tuple[str, int]) -> None:
+        """A loop that holds collectives. On CUDA all groups of the warp make the same number of rounds."""
+        assert isinstance(node.iter, ast.Call) and isinstance(node.target, ast.Name)
+        if not self.predicated or all(_same_for_all(a) for a in node.iter.args):
+            with self.writer.block(loop_header(node, self.styles[0]), origin):
+                self._block(node.body, predicate)
+            return
+        texts = [print_expression(a, self.styles[0]) for a in node.iter.args]
+        if len(texts) > 2:
+            raise self.function.declared.source.error(
+                "a step needs the same bounds for all vertices in a loop with collaborative calls", node
+            )
+        start, stop = ("0", texts[0]) if len(texts) == 1 else texts
+        inside, rounds = self._fresh("inside"), self._fresh("rounds")
+        self.writer.line(f"{rounds} = warp.group_max(int64({stop}) - int64({start}), 32)", origin)
+        with self.writer.block(f"for step in range({rounds}):", origin):
+            self.writer.line(f"{node.target.id} = {start} + step")
+            outer = f"{predicate} and " if predicate else ""
+            self.writer.line(f"{inside} = {outer}{node.target.id} < {stop}")
+            self._block(node.body, inside)
+
+    # -- results
+
+    def _return(self, node: ast.Return, predicate: str, origin: tuple[str, int]) -> None:
+        assert node.value is not None
+        values = [print_expression(node.value, style) for style in self.styles]
+        varying = varies(node.value, self.varying)
+        if not self.predicated:
+            if self.returns_value:
+                self.writer.line(f"return {', '.join(values)}", origin)
+            else:
+                joined = " or ".join(dict.fromkeys(values)) if varying else values[0]
+                self.writer.line(f"return {joined}", origin)
+            return
+        conditions = [p for p in (predicate, "live" if self.has_left else "") if p]
+        lines = [f"{self.copy_name('result', j)} = {v}" for j, v in enumerate(values)]
+        if not self.returns_value:
+            if varying:
+                parts = [
+                    f"({self.copy_name('inside', j)} and {v})" if self.padded else f"({v})"
+                    for j, v in enumerate(values)
+                ]
+            lines = [f"result = {' or '.join(parts) if varying else values[0]}"]
+        if predicate and self.has_left:
+            lines.append(f"live = not {predicate} and live")
+        if conditions:
+            with self.writer.block(f"if {' and '.join(conditions)}:"):
+                for line in lines:
+                    self.writer.line(line, origin)
+        else:
+            for line in lines:
+                self.writer.line(line, origin)
+
+    def _finish(self) -> None:
+        if self.returns_value:
+            results = ", ".join(self.copy_name("result", j) for j in range(self.count))
+            self.writer.line(f"return {results}")
+        else:
+            self.writer.line("return result")
+
+    def _call_rest(self, name: str, live: list[str]) -> None:
+        calls = []
+        for j, style in enumerate(self.styles):
+            args = [style.names["f"] if r == "f" else r for r in self.function.declared.roles]
+            args += [style.temporaries[t] for t in self.temporaries]
+            args += [style.names.get(x, x) for x in live]
+            calls.append(f"{name}({', '.join(args)})")
+        if self.returns_value:
+            self._return_rest_values(calls)
+            return
+        if not self.predicated:
+            self.writer.line("result = False")
+            for call in calls:
+                self.writer.line(f"result |= {call}")
+        else:
+            for j, call in enumerate(calls):
+                tests = ["writer", *(["live"] if self.has_left else [])]
+                tests += [self.copy_name("inside", j)] if self.padded else []
+                with self.writer.block(f"if {' and '.join(tests)}:"):
+                    self.writer.line(f"result |= {call}")
+        self.writer.line("return result")
+
+    def _return_rest_values(self, calls: list[str]) -> None:
+        if not (self.predicated and self.has_left):
+            self.writer.line(f"return {', '.join(calls)}")
+            return
+        with self.writer.block("if live:"):
+            for j, call in enumerate(calls):
+                self.writer.line(f"{self.copy_name('result', j)} = {call}")
+        self._finish()
+
+
+def _leaves_trace(node: ast.stmt) -> bool:
+    return any(
+        isinstance(n, Atomic) or (isinstance(n, ast.Assign) and isinstance(n.targets[0], Access))
+        for n in ast.walk(node)
+    )
+
+
+def _same_for_all(node: ast.expr) -> bool:
+    """Whether an expression is the same for all vertices: constants, scalars and arithmetic on them."""
+    return not any(isinstance(n, ast.Name | Access | Operate) for n in ast.walk(node))
+
+
+def names_read_in(body: list[ast.stmt]) -> set[str]:
+    """Return the local names that statements read."""
+    return set().union(*(names_read(s) for s in body))
+
+
+def assigned_in(body: list[ast.stmt]) -> set[str]:
+    """Return the local names that statements bind."""
+    return set().union(*(assigned_names(s) for s in body)) if body else set()
+
+
+_ = print_store

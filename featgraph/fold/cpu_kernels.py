@@ -1,0 +1,223 @@
+"""Kernels of the CPU target: chunks of vertices over threads, one thread a vertex.
+
+A chunk is a range of bitvector words with about as much work as every other, so a thread writes whole words and pull needs no
+atomics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from featgraph.fold.functions import Context, Printed
+from featgraph.fold.owner import OwnerBody
+from featgraph.fold.plan import FoldPlan, Phase
+
+if TYPE_CHECKING:
+    from featgraph.fold.emit import Entry
+
+__all__ = ["DECORATOR", "LIBRARY", "constants", "imports", "print_phase"]
+
+DECORATOR = "@njit(**INLINE)"
+LIBRARY = "cpu"
+
+
+def imports(plan: FoldPlan) -> list[str]:
+    """Return the import statements of the module."""
+    lines = ["import math", "from collections import namedtuple", "", "import numpy as np"]
+    lines += ["from numba import float32, float64, int32, int64, njit, prange, uint32", ""]
+    lines.append("from featgraph.device import cpu")
+    if any(f.operations & {"solve", "inverse"} for f in plan.analysis.functions):
+        lines.append("from featgraph.device import linalg_cpu as linalg")
+    return lines
+
+
+def constants(plan: FoldPlan) -> list[str]:
+    """Return the module's constants."""
+    return [
+        "# nnan and ninf are never allowed: inf and nan stay testable.",
+        'FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}',
+        'INLINE = {"error_model": "numpy", "fastmath": FAST}',
+        'KERNEL = {"error_model": "numpy", "fastmath": FAST, "parallel": True, "cache": True}',
+    ]
+
+
+def print_phase(
+    context: Context, plan: FoldPlan, number: int, phase: Phase, printed: dict[str, Printed]
+) -> list[Entry]:
+    """Print the kernel of a phase (two for a reduce)."""
+    return _CpuPhase(context, plan, number, phase, printed).run()
+
+
+class _CpuPhase:
+    def __init__(
+        self, context: Context, plan: FoldPlan, number: int, phase: Phase, printed: dict[str, Printed]
+    ) -> None:
+        self.context = context
+        self.writer = context.writer
+        self.plan = plan
+        self.number = number
+        self.phase = phase
+        self.printed = printed
+        self.body = OwnerBody(context, plan, phase, printed, LIBRARY, "{}")
+        self.name = f"{phase.kind}_phase_{number}"
+
+    def run(self) -> list[Entry]:
+        kinds = {"vertex": self._vertex, "push": self._push, "edge": self._edge, "reduce": self._reduce}
+        return kinds[self.phase.kind]()
+
+    def _entry(self, name: str, role: str, arguments: list[str]) -> Entry:
+        from featgraph.fold.emit import Entry
+
+        return Entry(name, self.number, role, tuple(arguments))
+
+    @contextmanager
+    def _kernel(self, name: str, arguments: list[str], doc: str) -> Iterator[None]:
+        self.writer.line()
+        self.writer.line()
+        self.writer.line("@njit(**KERNEL)")
+        with self.writer.block(f"def {name}({', '.join(arguments)}):"):
+            self.writer.line(f'"""{doc}"""')
+            yield
+
+    @contextmanager
+    def _chunks(self) -> Iterator[None]:
+        with self.writer.block("for chunk in prange(chunks.size - 1):"):
+            self._arrays()
+            with self.writer.block("for word in range(chunks[chunk], chunks[chunk + 1]):"):
+                yield
+
+    @contextmanager
+    def _each_set_bit(self, words: str, vertex: str) -> Iterator[None]:
+        writer = self.writer
+        writer.line(f"pending = {words}[word]")
+        with writer.block("while pending != 0:"):
+            writer.line("bit = cpu.trailing_zeros(pending)")
+            writer.line("pending = uint32(pending & (pending - uint32(1)))")
+            writer.line(f"{vertex} = word * 32 + bit")
+            yield
+
+    def _arrays(self) -> None:
+        """Allocate the small arrays that one chunk works in."""
+        real, k, line = self.context.real, self.phase.width, self.writer.line
+        rows, flags = 0, 0
+        for printed in self.printed.values():
+            rows = max(rows, printed.arrays.get("real", 0))
+            flags = max(flags, printed.arrays.get("int64", 0))
+            for n, columns in enumerate(printed.areas):
+                line(f"{printed.name}_work_{n} = np.empty(({k}, {columns}), np.{real})")
+        if rows:
+            line(f"rows = np.empty(({rows}, {k}), np.{real})")
+        if flags:
+            line(f"flags = np.empty(({flags}, {k}), np.int64)")
+        for accumulator in self._held():
+            dtype = {"real": real, "bool": "bool_"}.get(accumulator.type, accumulator.type)
+            loaded = accumulator.name in self.phase.loads
+            if accumulator.is_matrix and not loaded:
+                line(f"{accumulator.name} = np.empty(({k}, {k}), np.{dtype})")
+            elif accumulator.is_wide and self.phase.mapping.loops:
+                line(f"{accumulator.name} = np.empty({k}, np.{dtype})")
+                if accumulator.is_arg:
+                    line(f"{accumulator.name}_source = np.empty({k}, np.int32)")
+        if self.phase.mapping.loops and any(
+            p.is_collective and p.function.kind in {"gather", "reduce"} for p in self.printed.values()
+        ):
+            line(f"contribution = np.empty({k}, np.{real})")
+
+    def _held(self) -> list:  # type: ignore[type-arg]
+        """Return the accumulators that this phase keeps for a vertex."""
+        names = {f.into for f in self.plan.functions_of(self.phase) if f.into is not None}
+        if self.phase.kind == "push":
+            names = set()
+        return [self.body.accumulators[n] for n in sorted(names | set(self.phase.loads))]
+
+    def _vertex(self) -> list[Entry]:
+        arguments = ["d", "due", "passed", "chunks"]
+        if any(f.kind == "gather" for f in self.plan.functions_of(self.phase)):
+            arguments += ["in_offsets", "in_sources"]
+        writer = self.writer
+        with self._kernel(self.name, arguments, "Sweep the due vertices; `passed` gets those that end with True."), self._chunks():
+            writer.line("done = uint32(0)")
+            with self._each_set_bit("due", "v"):
+                self.body.vertex()
+                with writer.block("if alive:"):
+                    writer.line("done |= uint32(1) << uint32(bit)")
+                self.body.copy_entries(self.phase.restores, "v", "else:")
+            writer.line("passed[word] = done")
+        return [self._entry(self.name, "main", arguments)]
+
+    def _push(self) -> list[Entry]:
+        arguments = ["d", "due", "chunks", "out_offsets", "out_targets", "out_edges"]
+        writer = self.writer
+        with self._kernel(self.name, arguments, "Push along the out-edges of all sources into the due targets."), self._chunks():
+            with writer.block("for u in range(word * 32, min(word * 32 + 32, out_offsets.size - 1)):"):
+                with writer.block("for slot in range(out_offsets[u], out_offsets[u + 1]):"):
+                    writer.line("v = out_targets[slot]")
+                    with writer.block("if cpu.test_bit(due, v):"):
+                        writer.line("e = out_edges[slot]")
+                        self.body.push()
+        return [self._entry(self.name, "main", arguments)]
+
+    def _edge(self) -> list[Entry]:
+        several = sum(p.kind == "edge" for p in self.plan.phases) > 1
+        arguments = ["d", "sources", "targets", "chunks", "out_offsets", "out_targets", "out_edges"]
+        arguments += ["edge_stopped"] if several else []
+        writer = self.writer
+        with self._kernel(self.name, arguments, "Sweep the out-edges of the sources; `targets` gets their ends where the verdict is True."), self._chunks():
+            with self._each_set_bit("sources", "u"):
+                with writer.block("for slot in range(out_offsets[u], out_offsets[u + 1]):"):
+                    writer.line("v = out_targets[slot]")
+                    writer.line("e = out_edges[slot]")
+                    if several:
+                        with writer.block("if edge_stopped[e]:"):
+                            writer.line("continue")
+                    self.body.edge()
+                    with writer.block("if alive:"):
+                        writer.line("cpu.set_bit(targets, v)")
+                    if several or self.phase.restores:
+                        with writer.block("else:"):
+                            if several:
+                                writer.line("edge_stopped[e] = 1")
+                            self.body.copy_entries(self.phase.restores, "e", "")
+        return [self._entry(self.name, "main", arguments)]
+
+    def _reduce(self) -> list[Entry]:
+        function = self.plan.functions_of(self.phase)[0]
+        accumulator, writer = self.body.accumulators[function.into], self.writer
+        arguments = ["d", "due", "partials", "chunks"]
+        width = self.phase.width if accumulator.is_wide else 1
+        loops = self.phase.mapping.loops and accumulator.is_wide
+        with self._kernel(self.name, arguments, "Reduce each chunk of vertices into a row of `partials`."):
+            with writer.block("for chunk in prange(chunks.size - 1):"):
+                self._arrays()
+                self.body.start(accumulator)
+                with writer.block("for word in range(chunks[chunk], chunks[chunk + 1]):"):
+                    with self._each_set_bit("due", "v"):
+                        self.body.contribute(function)
+                if loops:
+                    with writer.block(f"for f in range({width}):"):
+                        writer.line(f"partials[chunk, f] = {accumulator.name}[f]")
+                else:
+                    for j in range(width):
+                        writer.line(f"partials[chunk, {j}] = {self.body.held(accumulator, j)}")
+        finish = f"{self.name}_finish"
+        print_finish(writer, finish, accumulator, width, "@njit(**INLINE, cache=True)", "for f in range({})")
+        return [
+            self._entry(self.name, "main", arguments),
+            self._entry(finish, "finish", ["partials", "reduced"]),
+        ]
+
+
+def print_finish(writer, name, accumulator, width, decorator, loop) -> None:  # type: ignore[no-untyped-def]
+    """Print the kernel that combines the rows of `partials`, in order, so that the result is repeatable."""
+    writer.line()
+    writer.line()
+    writer.line(decorator)
+    with writer.block(f"def {name}(partials, reduced):"):
+        writer.line('"""Combine the partial results in order."""')
+        with writer.block(f"{loop.format(width)}:"):
+            writer.line(f"total = {accumulator.identity}")
+            with writer.block("for row in range(partials.shape[0]):"):
+                writer.line(accumulator.update("total", "partials[row, f]"))
+            writer.line("reduced[f] = total")

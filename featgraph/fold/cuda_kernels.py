@@ -1,0 +1,2 @@
+DECORATOR = "@device_function"
+LIBRARY = "warp"

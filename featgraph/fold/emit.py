@@ -1,0 +1,242 @@
+"""Prints a FoldPlan as a Python module: imports, the state's namedtuple, user functions, one kernel per phase."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from featgraph.fold.accumulators import (
+    accumulator_of,
+    check_pushable,
+    is_packed,
+    memory_dtype,
+)
+from featgraph.fold.analyse import Analysed, Analysis
+from featgraph.fold.copies import print_copies
+from featgraph.fold.functions import Context, Printed, print_featurewise, print_helper
+from featgraph.fold.loops import print_loops
+from featgraph.fold.plan import FoldPlan, Phase
+from featgraph.fold.writer import Writer
+
+__all__ = ["Entry", "Field", "KernelSource", "emit"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of the namedtuple `d`.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    source : str
+        "property", "next", "scalar", "vector", "temporary", "builtin" or "fault": where the runtime finds it.
+    dtype : str
+        NumPy dtype.
+    rank : int
+        Dimensions; 0 for scalars.
+    of : str
+        The property or temporary it belongs to.
+    """
+
+    name: str
+    source: str
+    dtype: str
+    rank: int
+    of: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One kernel of the module.
+
+    Attributes
+    ----------
+    name : str
+        Function name in the module.
+    phase : int
+        Which phase of the plan it is.
+    role : str
+        "main", "hubs" (a block for each vertex of high degree) or "finish" (the last step of a reduce).
+    arguments : tuple of str
+        What the runtime must pass, by name.
+    scratch : dict
+        Argument name -> shape behind the first axis of a scratch area in global memory, one a thread or group.
+    block : int
+        Threads a block (CUDA).
+    """
+
+    name: str
+    phase: int
+    role: str
+    arguments: tuple[str, ...]
+    scratch: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    block: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSource:
+    """The generated module and what the runtime must know to launch it.
+
+    Attributes
+    ----------
+    text : str
+        Python source.
+    entries : tuple of Entry
+        Its kernels in the order in which they run.
+    fields : tuple of Field
+        Fields of `d`.
+    origins : dict
+        Line of the module -> (file, line) of the user's code.
+    sites : list
+        Checked mode: (function, file, line, name, axis) of each guarded index.
+    """
+
+    plan: FoldPlan
+    text: str
+    entries: tuple[Entry, ...]
+    fields: tuple[Field, ...]
+    origins: dict[int, tuple[str, int]]
+    sites: list[tuple[str, str, int, str, int]]
+
+    @property
+    def fill_values(self) -> dict[str, str]:
+        """Pushed temporaries (name of the field) -> text of the value that fills them first."""
+        fills = {}
+        for phase in self.plan.phases:
+            if phase.kind != "push":
+                continue
+            accumulator = accumulator_of(self.plan.functions_of(phase)[0], self.plan.analysis)
+            if accumulator.is_arg:
+                kind = "FLOAT32" if accumulator.type == "real" else "INT32"
+                fills[f"{accumulator.name}_packed"] = f"PACKED_NONE_{kind}"
+            else:
+                fills[accumulator.name] = accumulator.identity
+        return fills
+
+
+def emit(plan: FoldPlan) -> KernelSource:
+    """Print `plan`. No decisions are made here.
+
+    Raises
+    ------
+    UserFunctionError, PlanError
+        If an operation cannot be printed for the mapping.
+    """
+    from featgraph.fold import cpu_kernels, cuda_kernels
+
+    target = cuda_kernels if plan.target == "cuda" else cpu_kernels
+    writer = Writer()
+    sites: list[tuple[str, str, int, str, int]] | None = [] if plan.options.checked else None
+    fields = data_fields(plan)
+    _header(writer, plan)
+    for line in target.imports(plan):
+        writer.line(line)
+    writer.line()
+    names = ", ".join(repr(f.name) for f in fields)
+    writer.line(f'Data = namedtuple("Data", [{names}])')
+    for line in target.constants(plan):
+        writer.line(line)
+    if sites is not None:
+        _print_guard(writer, target.DECORATOR, target.LIBRARY)
+    for helper in plan.analysis.helpers:
+        print_helper(writer, helper, plan.real, target.DECORATOR, plan.target == "cuda")
+    entries: list[Entry] = []
+    for number, phase in enumerate(plan.phases):
+        context = Context(writer, plan.analysis, phase.mapping, phase.width, plan.target == "cuda", sites)
+        printed = {f.name: _print_function(context, phase, f) for f in plan.functions_of(phase)}
+        if phase.kind == "push":
+            function = plan.functions_of(phase)[0]
+            check_pushable(function, accumulator_of(function, plan.analysis), plan.real)
+        entries += target.print_phase(context, plan, number, phase, printed)
+    return KernelSource(plan, writer.text, tuple(entries), fields, writer.origins, sites or [])
+
+
+def _print_function(context: Context, phase: Phase, function: Analysed) -> Printed:
+    if not function.collective:
+        return print_featurewise(context, function)
+    if phase.mapping.loops and not function.is_scalar:
+        return print_loops(context, function)
+    return print_copies(context, function)
+
+
+def _header(writer: Writer, plan: FoldPlan) -> None:
+    title = " + ".join(f.declared.name for f in plan.analysis.functions)
+    writer.line(f'"""{title}, folded by featgraph.')
+    writer.line()
+    for line in str(plan).splitlines():
+        writer.line(line)
+    writer.line('"""')
+    writer.line()
+
+
+def _print_guard(writer: Writer, decorator: str, library: str) -> None:
+    for line in (
+        "",
+        "",
+        decorator,
+        "def guarded(index, bound, site, vertex, edge, record):",
+        '    """Return `index` if it is in range, else report it and return 0."""',
+        f"    return index if {library}.checked(index, bound, site, vertex, edge, record) else 0",
+    ):
+        writer.line(line)
+
+
+def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
+    """Return the fields of `d`: what the functions read and write, and both buffers of what is restored or copied."""
+    analysis, found = plan.analysis, dict[str, Field]()
+    both = {n for p in plan.phases for n in (*p.copies, *p.restores)}
+    in_memory = {n for p in plan.phases for n in (*p.loads, *p.stores)}
+    pushed = {plan.functions_of(p)[0].into: p for p in plan.phases if p.kind == "push"}
+    for function in analysis.functions:
+        for access in function.accesses:
+            _add_access(found, analysis, access.name, access.version)
+        for name in function.scalars:
+            _add_scalar(found, analysis, name)
+        if function.uses_reverse:
+            found["edge_twin"] = Field("edge_twin", "builtin", "offset", 1, "edge_twin")
+    for name in sorted(both):
+        _add_access(found, analysis, name, "now")
+        _add_access(found, analysis, name, "next")
+    for name in sorted(in_memory | {str(n) for n in pushed}):
+        temporary = analysis.temporaries[name]
+        rank = 1 + len(temporary.item_shape)
+        dtype = memory_dtype(temporary.type, analysis.real)
+        phase = pushed.get(name)
+        if phase is not None and is_packed(accumulator_of(plan.functions_of(phase)[0], analysis), "push"):
+            found[f"{name}_packed"] = Field(f"{name}_packed", "temporary", "int64", rank, name)
+            continue
+        found[name] = Field(name, "temporary", dtype, rank, name)
+        if temporary.is_arg:
+            found[f"{name}_source"] = Field(f"{name}_source", "temporary", "int32", rank, name)
+    if plan.options.checked:
+        found["fault"] = Field("fault", "fault", "int64", 1, "fault")
+    return tuple(found[name] for name in sorted(found))
+
+
+def _add_access(found: dict[str, Field], analysis: Analysis, name: str, version: str) -> None:
+    type_ = analysis.signature.get(name)
+    if type_ is None:
+        if name in analysis.reductions:
+            producer = next(f for f in analysis.functions if f.kind == "reduce" and f.into == name)
+            dtype = memory_dtype(producer.returns, analysis.real)
+            found[name] = Field(name, "vector", dtype, 1, name)
+        return  # a temporary
+    if type_.kind.value == "vector":
+        found[name] = Field(name, "vector", type_.dtype, 1, name)
+        return
+    rank = 1 + len(type_.item_shape)
+    if version == "next":
+        found[f"{name}_next"] = Field(f"{name}_next", "next", type_.dtype, rank, name)
+    else:
+        found[name] = Field(name, "property", type_.dtype, rank, name)
+
+
+def _add_scalar(found: dict[str, Field], analysis: Analysis, name: str) -> None:
+    type_ = analysis.signature.get(name)
+    if type_ is not None:
+        dtype = analysis.real if type_.dtype == "real" else type_.dtype
+        found[name] = Field(name, "scalar", dtype, 0, name)
+    elif name in {"in_degree", "out_degree"}:
+        found[name] = Field(name, "builtin", "int32", 1, name)
+    else:
+        found[name] = Field(name, "builtin", "int64", 0, name)

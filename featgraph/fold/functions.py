@@ -1,0 +1,177 @@
+"""Prints each user function as a function of the generated module, in the form that its phase's mapping needs.
+
+Feature-wise: as the user wrote it, called once per feature. Collective: all features of one vertex or edge together, as named
+copies (`copies.py`) or as loops over small arrays (`loops.py`).
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from featgraph.fold.analyse import Analysed, Analysis, HelperFunction
+from featgraph.fold.choose import Mapping
+from featgraph.fold.nodes import Access, Whole
+from featgraph.fold.printer import Guard, Style, identity_text, print_statements
+from featgraph.fold.writer import Writer
+from featgraph.program.combine import identity_value
+
+__all__ = ["Context", "Printed", "gather_identity", "print_featurewise", "print_helper", "temporaries_of"]
+
+
+@dataclass
+class Context:
+    """What printing the functions of one phase needs to know.
+
+    Attributes
+    ----------
+    checked : list or None
+        Sites of guarded indices; None where the mode is off.
+    """
+
+    writer: Writer
+    analysis: Analysis
+    mapping: Mapping
+    width: int
+    cuda: bool
+    checked: list[tuple[str, str, int, str, int]] | None = None
+
+    @property
+    def real(self) -> str:
+        return self.analysis.real
+
+    @property
+    def decorator(self) -> str:
+        return "@device_function" if self.cuda else "@njit(**INLINE)"
+
+    def style(self, function: Analysed) -> Style:
+        """Return the style that is common to all copies of a function."""
+        guard = None
+        if self.checked is not None:
+            is_edge = function.kind in {"edge", "gather"}
+            guard = Guard(
+                self.checked, function.declared.name, function.declared.source.file, "v", "e" if is_edge else "-1"
+            )
+        return Style(
+            cuda=self.cuda,
+            real=self.real,
+            width=self.width if not function.is_scalar else 1,
+            identity=gather_identity(function, self.analysis),
+            guard=guard,
+        )
+
+
+@dataclass
+class Printed:
+    """How the kernel calls a printed function.
+
+    Attributes
+    ----------
+    name : str
+        Name in the generated module.
+    is_collective : bool
+        Called once for all features, not once per feature.
+    temporaries : tuple of str
+        Temporaries it takes, in order; ``best_source`` is one of its own.
+    areas : tuple of int
+        Columns of the k x k work areas it takes.
+    arrays : dict
+        Loops form: scratch rows it takes, by type.
+    """
+
+    function: Analysed
+    name: str
+    is_collective: bool
+    temporaries: tuple[str, ...]
+    areas: tuple[int, ...] = ()
+    arrays: dict[str, int] = field(default_factory=dict)
+
+
+def temporaries_of(function: Analysed, analysis: Analysis) -> tuple[str, ...]:
+    """Return the temporaries that a function reads, in order of first reading."""
+    found: dict[str, None] = {}
+    for statement in function.body:
+        for node in ast.walk(statement):
+            if isinstance(node, Access | Whole):
+                base = node.name.removesuffix("_source")
+                if node.name in analysis.temporaries or base in analysis.temporaries:
+                    found[node.name] = None
+    return tuple(found)
+
+
+def gather_identity(function: Analysed, analysis: Analysis) -> str:
+    """Return the text of what a gather or reduce contributes with ``fg.nothing``."""
+    operator = getattr(function.declared, "combine", None)
+    if operator is None:
+        return "0"
+    temporary = analysis.temporaries.get(function.into or "")
+    type_ = temporary.type if temporary is not None else function.returns
+    return identity_text(
+        identity_value(operator, dtype_of(type_, analysis.real)), type_, analysis.real
+    )
+
+
+def dtype_of(type_: str, real: str):  # type: ignore[no-untyped-def]
+    """Return the NumPy dtype of values of a type."""
+    import numpy as np
+
+    return np.dtype({"real": real}.get(type_, type_))
+
+
+def print_featurewise(context: Context, function: Analysed) -> Printed:
+    """Print a function that makes no collaborative calls."""
+    temporaries = temporaries_of(function, context.analysis)
+    parameters = [*function.declared.roles, *temporaries]
+    if function.is_scalar:
+        parameters.remove("f")
+    _open(context, function, function.name, parameters, list(function.body))
+    style = context.style(function)
+    style = Style(**{**style.__dict__, "temporaries": {t: t for t in temporaries}})
+    _print_body(context, function, list(function.body), style)
+    return Printed(function, function.name, False, temporaries)
+
+
+def _open(
+    context: Context, function: Analysed, name: str, parameters: list[str], body: list[ast.stmt]
+) -> None:
+    writer = context.writer
+    writer.line()
+    writer.line()
+    source = function.declared.source
+    writer.line(f"# {source.file}:{source.line}")
+    writer.line(context.decorator)
+    writer.line(f"def {name}({', '.join(parameters)}):", (source.file, source.line))
+
+
+def _print_body(
+    context: Context, function: Analysed, body: list[ast.stmt], style: Style
+) -> None:
+    writer = context.writer
+    writer.depth += 1
+    print_statements(body, writer, style, function.declared.source.file)
+    writer.depth -= 1
+
+
+def print_rest(
+    context: Context, function: Analysed, name: str, body: list[ast.stmt], live: list[str], style: Style
+) -> None:
+    """Print what follows a function's last collaborative call, feature-wise, because features leave it at different places."""
+    temporaries = temporaries_of(function, context.analysis)
+    roles = [r for r in function.declared.roles]
+    _open(context, function, name, [*roles, *temporaries, *live], body)
+    plain = Style(**{**style.__dict__, "temporaries": {t: t for t in temporaries}, "names": {}, "write_mask": ""})
+    _print_body(context, function, body, plain)
+
+
+def print_helper(writer: Writer, helper: HelperFunction, real: str, decorator: str, cuda: bool) -> None:
+    """Print a plain function that user functions call."""
+    writer.line()
+    writer.line()
+    writer.line(f"# {helper.source.file}:{helper.source.line}")
+    writer.line(decorator)
+    writer.line(
+        f"def {helper.name}({', '.join(helper.parameters)}):", (helper.source.file, helper.source.line)
+    )
+    writer.depth += 1
+    print_statements(helper.body, writer, Style(cuda=cuda, real=real, width=0), helper.source.file)
+    writer.depth -= 1

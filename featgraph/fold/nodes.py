@@ -1,0 +1,211 @@
+"""Nodes that the middle end adds to Python's syntax tree.
+
+They are `ast.expr` subclasses, so that `ast.NodeTransformer` and `copy.deepcopy` walk them like any other node. Only
+`printer` turns them back into Python.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from featgraph.program.operations import Collaborative, Operation
+
+__all__ = [
+    "Access",
+    "Atomic",
+    "Cast",
+    "Helper",
+    "Identity",
+    "MathCall",
+    "Operate",
+    "Scalar",
+    "Whole",
+    "assigned_names",
+    "copy_location",
+    "names_read",
+]
+
+
+class _Node(ast.expr):
+    """An expression that stands at the line of the node it came from."""
+
+    _attributes = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+
+
+class Access(_Node):
+    """``d.name[indices]``: one element of a property, temporary or vector.
+
+    `version` is ``"now"`` or ``"next"``; `is_source` marks the source half of an argmin or argmax temporary.
+    """
+
+    _fields = ("indices",)
+    indices: list[ast.expr]
+
+    def __init__(
+        self, name: str = "", version: str = "now", indices: Any = (), **place: Any
+    ) -> None:
+        super().__init__(**place)
+        self.name = name
+        self.version = version
+        self.indices = list(indices)
+
+
+class Whole(_Node):
+    """``d.name[entity]`` given as a whole to a collaborative operation: a row or a matrix."""
+
+    _fields = ("indices",)
+    indices: list[ast.expr]
+
+    def __init__(self, name: str = "", indices: Any = (), **place: Any) -> None:
+        super().__init__(**place)
+        self.name = name
+        self.version = "now"
+        self.indices = list(indices)
+
+
+class Scalar(_Node):
+    """``d.name``: a scalar of the State, or a builtin one such as ``d.superstep``."""
+
+    _fields = ()
+
+    def __init__(self, name: str = "", **place: Any) -> None:
+        super().__init__(**place)
+        self.name = name
+
+
+class Operate(_Node):
+    """A call of a primitive or composite operation; ``options[name]`` is the place of that option in `extra`."""
+
+    _fields = ("args", "extra")
+    args: list[ast.expr]
+    extra: list[ast.expr]
+
+    def __init__(
+        self,
+        operation: Operation | Collaborative | None = None,
+        args: Any = (),
+        options: dict[str, int] | None = None,
+        extra: Any = (),
+        **place: Any,
+    ) -> None:
+        super().__init__(**place)
+        self.operation = operation
+        self.args = list(args)
+        self.options = options or {}
+        self.extra = list(extra)
+
+    @property
+    def name(self) -> str:
+        return self.operation.name if self.operation is not None else ""
+
+    def option(self, name: str) -> ast.expr | None:
+        """Return the expression given for an option, or None."""
+        return self.extra[self.options[name]] if name in self.options else None
+
+    def constant(self, name: str) -> Any:
+        """Return the value of a constant option, or None."""
+        given = self.option(name)
+        return given.value if isinstance(given, ast.Constant) else None
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether all lanes take part: everything but ``reverse``."""
+        return self.name != "reverse"
+
+
+class Atomic(_Node):
+    """``fg.atomic.op(d.name, indices, value)``."""
+
+    _fields = ("indices", "value")
+    indices: list[ast.expr]
+    value: ast.expr
+
+    def __init__(
+        self,
+        op: str = "",
+        name: str = "",
+        indices: Any = (),
+        value: ast.expr | None = None,
+        **place: Any,
+    ) -> None:
+        super().__init__(**place)
+        self.op = op
+        self.name = name
+        self.indices = list(indices)
+        if value is not None:
+            self.value = value
+
+
+class Helper(_Node):
+    """A call of a plain function that the user function captures."""
+
+    _fields = ("args",)
+    args: list[ast.expr]
+
+    def __init__(
+        self, function: Callable[..., Any] | None = None, args: Any = (), **place: Any
+    ) -> None:
+        super().__init__(**place)
+        self.function = function
+        self.args = list(args)
+        #: Name in the generated module, set when the call is specialised.
+        self.emitted = ""
+        self.returns = ""
+
+
+class MathCall(_Node):
+    """A call of ``math.name`` or of a builtin such as ``abs``, ``min`` and ``max``."""
+
+    _fields = ("args",)
+    args: list[ast.expr]
+
+    def __init__(self, name: str = "", args: Any = (), **place: Any) -> None:
+        super().__init__(**place)
+        self.name = name
+        self.args = list(args)
+
+
+class Cast(_Node):
+    """A conversion of `value` to the storage type (``"real"``) or to ``"int"``."""
+
+    _fields = ("value",)
+    value: ast.expr
+
+    def __init__(
+        self, to: str = "", value: ast.expr | None = None, **place: Any
+    ) -> None:
+        super().__init__(**place)
+        self.to = to
+        if value is not None:
+            self.value = value
+
+
+class Identity(_Node):
+    """``fg.nothing`` in a gather: the identity of its combine."""
+
+    _fields = ()
+
+
+def copy_location(new: ast.expr, old: ast.AST) -> Any:
+    """Give `new` the line of `old`."""
+    return ast.copy_location(new, old)
+
+
+def names_read(node: ast.AST) -> set[str]:
+    """Return the local names that `node` reads."""
+    return {
+        inner.id
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)
+    }
+
+
+def assigned_names(node: ast.AST) -> set[str]:
+    """Return the local names that `node` binds."""
+    return {
+        inner.id
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)
+    }

@@ -1,0 +1,89 @@
+"""Options of a foldmap call, checked once at the border."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from featgraph.errors import PlanError
+
+__all__ = ["Options", "parse_options"]
+
+TARGETS = ("auto", "cpu", "cuda")
+DIRECTIONS = ("auto", "push", "pull")
+SCHEDULES = ("auto", "thread", "virtual_warp", "block")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the caller asked for; no option changes a result (S8).
+
+    Attributes
+    ----------
+    target : str
+        "cpu" or "cuda".
+    direction : str
+        "pull" (targets read along in-edges) or "push" (sources write along out-edges); "auto" pulls.
+    feature_parallel : bool
+        Consecutive lanes take consecutive features (FA); else one thread owns all features of a vertex (NFA). The CPU target
+        is of the second form always.
+    folding : bool
+        Whether functions may share a kernel.
+    deterministic : bool
+        Refuse what is not bitwise repeatable.
+    schedule : str
+        "thread", "virtual_warp", "block" or "auto".
+    checked : bool
+        Guard every index.
+    """
+
+    target: str = "cpu"
+    direction: str = "auto"
+    feature_parallel: bool = True
+    folding: bool = True
+    deterministic: bool = False
+    schedule: str = "auto"
+    checked: bool = False
+
+
+def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
+    """Return `Options`, or say which one is wrong.
+
+    Raises
+    ------
+    PlanError
+        For an unknown option or value.
+    """
+    allowed: dict[str, tuple[Any, ...]] = {
+        "direction": DIRECTIONS,
+        "feature_parallel": (True, False, "auto"),
+        "folding": (True, False, "auto"),
+        "deterministic": (True, False),
+        "schedule": SCHEDULES,
+        "change_driven": (False, "auto"),
+    }
+    for name, value in given.items():
+        if name not in allowed:
+            raise PlanError(
+                f"there is no option {name!r}", where="options", expected=", ".join(["target", *allowed])
+            )
+        if value not in allowed[name]:
+            fix = "the change-driven form is not available yet" if name == "change_driven" else None
+            raise PlanError(
+                f"{name} cannot be {value!r}", where="options", expected=", ".join(map(repr, allowed[name])), fix=fix
+            )
+    chosen = {k: v for k, v in given.items() if k != "change_driven"}
+    for name in ("feature_parallel", "folding"):
+        if chosen.get(name) == "auto":
+            chosen[name] = True
+    schedule = chosen.get("schedule", "auto")
+    if schedule == "thread" and chosen.get("feature_parallel") is True:
+        raise PlanError(
+            "the thread schedule gives all features of a vertex to one thread",
+            where="options",
+            got="schedule='thread', feature_parallel=True",
+            fix="drop one of them",
+        )
+    if schedule == "thread":
+        chosen["feature_parallel"] = False
+    return Options(target=target, checked=checked, **chosen)

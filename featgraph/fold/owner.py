@@ -1,0 +1,335 @@
+"""The body of a kernel in which one thread owns a vertex or an edge with all its features: the CPU target, and NFA on CUDA."""
+
+from __future__ import annotations
+
+from featgraph.fold.accumulators import Accumulator, accumulator_of, source_name
+from featgraph.fold.analyse import Analysed
+from featgraph.fold.functions import Context, Printed
+from featgraph.fold.plan import FoldPlan, Phase
+
+__all__ = ["OwnerBody"]
+
+
+class OwnerBody:
+    """Prints the stages of one phase for one vertex `v` (or edge `e`).
+
+    Parameters
+    ----------
+    library : str
+        "cpu" or "warp": where atomics and bits come from.
+    edge_id : str
+        Format of an edge id made from a slot, ``{}`` or ``uint32({})``.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        plan: FoldPlan,
+        phase: Phase,
+        printed: dict[str, Printed],
+        library: str,
+        edge_id: str,
+    ) -> None:
+        self.context = context
+        self.writer = context.writer
+        self.plan = plan
+        self.phase = phase
+        self.printed = printed
+        self.library = library
+        self.edge_id = edge_id
+        self.loops = phase.mapping.loops
+        self.copies = phase.width
+        self.functions = plan.functions_of(phase)
+        self.accumulators = {
+            f.into: accumulator_of(f, plan.analysis) for f in plan.analysis.functions if f.kind in {"gather", "reduce"}
+        }
+
+    # -- names of temporaries
+
+    def held(self, accumulator: Accumulator, j: int) -> str:
+        """Return the name of copy j of an accumulator (of its only one)."""
+        if not accumulator.is_wide or self.loops:
+            return accumulator.name
+        return f"{accumulator.name}_{j}" if self.copies > 1 else accumulator.name
+
+    def temporary(self, name: str, j: int) -> str:
+        """Return the text of a temporary that a function takes, for copy j."""
+        base = self.accumulators.get(name)
+        if base is not None:
+            return self.held(base, j)
+        return source_name(self.held(self.accumulators[name.removesuffix("_source")], j))
+
+    def is_wide(self, name: str) -> bool:
+        base = self.accumulators.get(name) or self.accumulators[name.removesuffix("_source")]
+        return base.is_wide
+
+    # -- calls
+
+    def call_featurewise(self, printed: Printed, f: str) -> str:
+        """Return the call of a feature-wise function for feature `f`, a number or ``"f"``."""
+        args = [] if printed.function.is_scalar else [f]
+        args += [r for r in printed.function.declared.roles if r not in {"f", "i"}]
+        if "i" in printed.function.declared.roles:
+            args.insert(0, "i")
+        for name in printed.temporaries:
+            if not self.is_wide(name):
+                args.append(self.temporary(name, 0))
+            elif self.loops:
+                args.append(f"{self.temporary(name, 0)}[f]")
+            else:
+                args.append(self.temporary(name, int(f)))
+        return f"{printed.name}({', '.join(args)})"
+
+    def call_collective(self, printed: Printed) -> str:
+        """Return the call of a collective function."""
+        args = [r for r in printed.function.declared.roles if r not in {"f", "i"}]
+        for name in printed.temporaries:
+            wide = self.is_wide(name) and not self.loops
+            args += [self.temporary(name, j) for j in range(self.copies)] if wide else [self.temporary(name, 0)]
+        if printed.arrays:
+            if printed.function.kind in {"gather", "reduce"}:
+                args.append("contribution")
+            args += ["rows"] if printed.arrays["real"] else []
+            args += ["flags"] if printed.arrays["int64"] else []
+        args += [f"{printed.name}_work_{n}" for n in range(len(printed.areas))]
+        return f"{printed.name}({', '.join(args)})"
+
+    # -- vertex phases
+
+    def vertex(self) -> None:
+        """Print all stages for vertex `v`; leaves its verdict in ``alive``."""
+        for name in self.phase.loads:
+            self._load(self.accumulators[name])
+        self.copy_entries(self.phase.copies, "v", "")
+        writer = self.writer
+        writer.line("alive = True")
+        depth = writer.depth
+        stages = self._stages()
+        for place, stage in enumerate(stages):
+            if stage[0].kind == "gather":
+                self._gather(stage)
+                continue
+            self._verdict(stage[0])
+            if place < len(stages) - 1:
+                writer.line("if alive:")
+                writer.depth += 1
+        for name in self.phase.stores:
+            self._store(self.accumulators[name])
+        writer.depth = depth
+
+    def _stages(self) -> list[list[Analysed]]:
+        """Group gathers that share one pass over the edges."""
+        stages: list[list[Analysed]] = []
+        for function in self.functions:
+            share = bool(stages) and function.kind == stages[-1][0].kind == "gather"
+            reads = {t.removesuffix("_source") for t in self.printed[function.name].temporaries}
+            if share and not reads & {f.into for f in stages[-1]}:
+                stages[-1].append(function)
+            else:
+                stages.append([function])
+        return stages
+
+    def _verdict(self, function: Analysed) -> None:
+        """Run a vertex or edge function; ``alive`` is its or over the features."""
+        printed, writer = self.printed[function.name], self.writer
+        writer.line(f"# {function.kind} function {function.declared.name}")
+        if printed.is_collective:
+            writer.line(f"alive = {self.call_collective(printed)}")
+        elif function.is_scalar:
+            writer.line(f"alive = {self.call_featurewise(printed, '0')}")
+        elif self.loops:
+            writer.line("alive = False")
+            with writer.block(f"for f in range({self.phase.width}):"):
+                writer.line(f"alive |= {self.call_featurewise(printed, 'f')}")
+        else:
+            writer.line(f"alive = {self.call_featurewise(printed, '0')}")
+            for j in range(1, self.copies):
+                writer.line(f"alive |= {self.call_featurewise(printed, str(j))}")
+
+    def _gather(self, stage: list[Analysed]) -> None:
+        writer = self.writer
+        for function in stage:
+            accumulator = self.accumulators[function.into]
+            writer.line(f"# gather {function.declared.name}: {accumulator.combine} into {accumulator.name}")
+            self.start(accumulator)
+        with writer.block("for slot in range(in_offsets[v], in_offsets[v + 1]):"):
+            writer.line("u = in_sources[slot]")
+            writer.line(f"e = {self.edge_id.format('slot')}")
+            for function in stage:
+                self.contribute(function)
+
+    def start(self, accumulator: Accumulator) -> None:
+        """Set an accumulator to its identity."""
+        writer = self.writer
+        if accumulator.is_matrix:
+            with writer.block(f"for i in range({self.phase.width}):"):
+                with writer.block(f"for f in range({self.phase.width}):"):
+                    writer.line(f"{accumulator.name}[i, f] = {accumulator.identity}")
+        elif accumulator.is_wide and self.loops:
+            with writer.block(f"for f in range({self.phase.width}):"):
+                for line in accumulator.start(accumulator.name):
+                    left, _, right = line.partition(" = ")
+                    writer.line(f"{left}[f] = {right}")
+        else:
+            for j in range(self.copies if accumulator.is_wide else 1):
+                for line in accumulator.start(self.held(accumulator, j)):
+                    writer.line(line)
+
+    def contribute(self, function: Analysed) -> None:
+        """Combine what edge `e` (or vertex `v`, for a reduce) contributes."""
+        accumulator, printed = self.accumulators[function.into], self.printed[function.name]
+        writer, k = self.writer, self.phase.width
+        if accumulator.is_matrix:
+            with writer.block(f"for i in range({k}):"):
+                with writer.block(f"for f in range({k}):"):
+                    self._take(accumulator, f"{accumulator.name}[i, f]", self.call_featurewise(printed, "f"))
+        elif printed.is_collective:
+            self._contribute_collective(accumulator, printed)
+        elif not accumulator.is_wide:
+            self._take(accumulator, accumulator.name, self.call_featurewise(printed, "0"))
+        elif self.loops:
+            with writer.block(f"for f in range({k}):"):
+                self._take_row(accumulator, self.call_featurewise(printed, "f"))
+        else:
+            for j in range(self.copies):
+                self._take(accumulator, self.held(accumulator, j), self.call_featurewise(printed, str(j)))
+
+    def _contribute_collective(self, accumulator: Accumulator, printed: Printed) -> None:
+        writer, call = self.writer, self.call_collective(printed)
+        pair = ", u" if accumulator.is_arg else ""
+        if self.loops:
+            writer.line(call)
+            with writer.block(f"for f in range({self.phase.width}):"):
+                self._take_row(accumulator, f"contribution[f]{pair}")
+            return
+        count = self.copies if accumulator.is_wide else 1
+        names = [f"contribution_{j}" for j in range(count)]
+        writer.line(f"{', '.join(names)} = {call}")
+        for j, name in enumerate(names):
+            self._take(accumulator, self.held(accumulator, j), f"{name}{pair}")
+
+    def _take(self, accumulator: Accumulator, name: str, value: str) -> None:
+        for line in accumulator.take(name, value, self.library):
+            self.writer.line(line)
+
+    def _take_row(self, accumulator: Accumulator, value: str) -> None:
+        """Combine into element f of an accumulator that is an array."""
+        name = f"{accumulator.name}[f]"
+        if accumulator.is_arg:
+            source = f"{accumulator.name}_source[f]"
+            self.writer.line(f"key, source = {value}")
+            with self.writer.block(
+                f"if {self.library}.wins_{accumulator.combine[3:]}(key, source, {name}, {source}):"
+            ):
+                self.writer.line(f"{name} = key")
+                self.writer.line(f"{source} = source")
+        else:
+            self.writer.line(accumulator.update(name, value))
+
+    # -- memory
+
+    def _load(self, accumulator: Accumulator) -> None:
+        packed = self._was_packed(accumulator)
+        if accumulator.is_matrix:
+            self.writer.line(f"{accumulator.name} = d.{accumulator.name}[v]")
+        elif accumulator.is_wide and self.loops:
+            with self.writer.block(f"for f in range({self.phase.width}):"):
+                for line in accumulator.load(accumulator.name, "v, f", packed, self.library):
+                    left, _, right = line.partition(" = ")
+                    targets = ", ".join(f"{t}[f]" for t in left.split(", "))
+                    self.writer.line(f"{targets} = {right}")
+        else:
+            for j in range(self.copies if accumulator.is_wide else 1):
+                index = f"v, {j}" if accumulator.is_wide else "v"
+                for line in accumulator.load(self.held(accumulator, j), index, packed, self.library):
+                    self.writer.line(line)
+
+    def _was_packed(self, accumulator: Accumulator) -> bool:
+        return accumulator.is_arg and any(
+            p.kind == "push" and self.plan.functions_of(p)[0].into == accumulator.name for p in self.plan.phases
+        )
+
+    def _store(self, accumulator: Accumulator) -> None:
+        if accumulator.is_matrix:
+            with self.writer.block(f"for i in range({self.phase.width}):"):
+                with self.writer.block(f"for f in range({self.phase.width}):"):
+                    self.writer.line(f"d.{accumulator.name}[v, i, f] = {accumulator.name}[i, f]")
+        elif accumulator.is_wide and self.loops:
+            with self.writer.block(f"for f in range({self.phase.width}):"):
+                for line in accumulator.store(accumulator.name, "v, f"):
+                    self.writer.line(f"{line}[f]")
+        else:
+            for j in range(self.copies if accumulator.is_wide else 1):
+                index = f"v, {j}" if accumulator.is_wide else "v"
+                for line in accumulator.store(self.held(accumulator, j), index):
+                    self.writer.line(line)
+
+    def copy_entries(self, names: tuple[str, ...], entity: str, condition: str) -> None:
+        """Print the copy of entries from the current buffer to the next one."""
+        if not names:
+            return
+        if condition:
+            with self.writer.block(condition):
+                self._copy_each(names, entity)
+        else:
+            self._copy_each(names, entity)
+
+    def _copy_each(self, names: tuple[str, ...], entity: str) -> None:
+        for name in names:
+            shape = self.plan.analysis.signature[name].item_shape
+            depth = self.writer.depth
+            for letter, size in zip("if" if len(shape) == 2 else "f", shape, strict=False):
+                self.writer.line(f"for {letter} in range({size}):")
+                self.writer.depth += 1
+            index = ", ".join([entity, *("if" if len(shape) == 2 else "f"[: len(shape)])])
+            self.writer.line(f"d.{name}_next[{index}] = d.{name}[{index}]")
+            self.writer.depth = depth
+
+    # -- pushed gathers and edges
+
+    def push(self) -> None:
+        """Combine what edge `e` contributes into memory at its target `v`."""
+        function = self.functions[0]
+        accumulator, printed = self.accumulators[function.into], self.printed[function.name]
+        writer, k = self.writer, self.phase.width
+        array = f"d.{accumulator.name}{'_packed' if accumulator.is_arg else ''}"
+        for name in self.phase.loads:
+            self._load(self.accumulators[name])
+        if accumulator.is_matrix:
+            with writer.block(f"for i in range({k}):"), writer.block(f"for f in range({k}):"):
+                self._atomic(accumulator, array, "(v, i, f)", self.call_featurewise(printed, "f"))
+        elif printed.is_collective:
+            pair = ", u" if accumulator.is_arg else ""
+            call = self.call_collective(printed)
+            if self.loops:
+                writer.line(call)
+                with writer.block(f"for f in range({k}):"):
+                    self._atomic(accumulator, array, "(v, f)", f"contribution[f]{pair}")
+            else:
+                names = [f"contribution_{j}" for j in range(self.copies)]
+                writer.line(f"{', '.join(names)} = {call}")
+                for j, name in enumerate(names):
+                    self._atomic(accumulator, array, f"(v, {j})", f"{name}{pair}")
+        elif not accumulator.is_wide:
+            self._atomic(accumulator, array, "v", self.call_featurewise(printed, "0"))
+        elif self.loops:
+            with writer.block(f"for f in range({k}):"):
+                self._atomic(accumulator, array, "(v, f)", self.call_featurewise(printed, "f"))
+        else:
+            for j in range(self.copies):
+                self._atomic(accumulator, array, f"(v, {j})", self.call_featurewise(printed, str(j)))
+
+    def _atomic(self, accumulator: Accumulator, array: str, index: str, value: str) -> None:
+        for line in accumulator.atomic(array, index, value, self.library, self.context.real):
+            self.writer.line(line)
+
+    def edge(self) -> None:
+        """Print the edge functions for edge `e`; leaves their verdict in ``alive``."""
+        self.copy_entries(self.phase.copies, "e", "")
+        depth = self.writer.depth
+        for place, function in enumerate(self.functions):
+            self._verdict(function)
+            if place < len(self.functions) - 1:
+                self.writer.line("if alive:")
+                self.writer.depth += 1
+        self.writer.depth = depth

@@ -1,0 +1,308 @@
+"""FoldPlan: every decision about a foldmap's kernels, and nothing of how they are printed.
+
+`plan_phases` finds which neighbouring functions can share a kernel; `choose` picks the mapping of features and edges to threads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from featgraph.errors import PlanError
+from featgraph.fold.analyse import Analysed, Analysis, analyse
+from featgraph.fold.choose import GraphTraits, Mapping, choose_mapping
+from featgraph.fold.options import Options
+from featgraph.program.program import Program
+from featgraph.program.signature import Signature
+
+__all__ = ["FoldPlan", "Phase", "make_plan"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One kernel.
+
+    Attributes
+    ----------
+    kind : str
+        "vertex" (gathers pulled and vertex functions), "push" (one gather, atomics into memory), "edge" or "reduce".
+    functions : tuple of int
+        Places of its functions in the foldmap.
+    width : int
+        K of its feature-indexed functions.
+    mapping : Mapping
+        How features and edges go to threads.
+    reason : str
+        Why it begins here.
+    loads, stores : tuple of str
+        Temporaries read from, and left in, memory.
+    copies : tuple of str
+        Iterated properties whose ``_next`` entries are copied from the current ones first.
+    restores : tuple of str
+        Iterated properties whose ``_next`` entries are put back where a function returns False.
+    writes_next : tuple of str
+        Iterated properties that it writes.
+    """
+
+    kind: str
+    functions: tuple[int, ...]
+    width: int
+    mapping: Mapping
+    reason: str
+    loads: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
+    restores: tuple[str, ...] = ()
+    writes_next: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class FoldPlan:
+    """The kernels of a foldmap.
+
+    Attributes
+    ----------
+    analysis : Analysis
+        The middle end's result.
+    options : Options
+        What was asked for.
+    phases : tuple of Phase
+        In the order in which they run.
+    expands : bool
+        Whether every vertex that gathers from the active set is due.
+    """
+
+    analysis: Analysis
+    options: Options
+    traits: GraphTraits
+    phases: tuple[Phase, ...]
+    expands: bool
+
+    @property
+    def target(self) -> str:
+        return self.options.target
+
+    @property
+    def real(self) -> str:
+        return self.analysis.real
+
+    def functions_of(self, phase: Phase) -> list[Analysed]:
+        return [self.analysis.functions[i] for i in phase.functions]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data, for JSON and for people."""
+        return {
+            "target": self.target,
+            "storage": self.real,
+            "options": dataclasses.asdict(self.options),
+            "expands": self.expands,
+            "phases": [
+                dataclasses.asdict(p)
+                | {"functions": [f.name for f in self.functions_of(p)]}
+                for p in self.phases
+            ],
+            "accesses": {
+                f.name: [dataclasses.asdict(a) for a in f.accesses] for f in self.analysis.functions
+            },
+        }
+
+    def __str__(self) -> str:
+        lines = [f"FoldPlan for {self.target}, {self.real}"]
+        for number, phase in enumerate(self.phases):
+            names = " + ".join(f.name for f in self.functions_of(phase))
+            lines.append(f"  kernel {number}: {phase.kind} phase, K = {phase.width}: {names}")
+            lines.append(f"    begins here: {phase.reason}")
+            lines.append(f"    mapping: {phase.mapping.describe(phase.width)}")
+            for label in ("loads", "stores", "copies", "restores"):
+                names = ", ".join(getattr(phase, label))
+                if names:
+                    lines.append(f"    {label}: {names}")
+        return "\n".join(lines)
+
+
+def make_plan(
+    program: Program, signature: Signature, options: Options, traits: GraphTraits
+) -> FoldPlan:
+    """Decide how `program` is folded.
+
+    Raises
+    ------
+    UserFunctionError
+        If a function does not fit the model or the signature.
+    PlanError
+        If the options cannot be honoured.
+    """
+    analysis = analyse(program, signature)
+    functions = analysis.functions
+    _check_widths(functions)
+    groups = _group(functions, options)
+    phases = _finish(analysis, groups, options, traits)
+    gathers = [i for i, f in enumerate(functions) if f.kind == "gather"]
+    edges = [i for i, f in enumerate(functions) if f.kind == "edge"]
+    expands = any(not edges or g < edges[0] for g in gathers)
+    plan = FoldPlan(analysis, options, traits, tuple(phases), expands)
+    _check_deterministic(plan)
+    return plan
+
+
+def _check_widths(functions: Sequence[Analysed]) -> None:
+    for function in functions:
+        if function.width > 1024:
+            raise PlanError(
+                "more features than a kernel can take", where=function.name, got=function.width, expected="K <= 1024"
+            )
+
+
+def _group(
+    functions: Sequence[Analysed], options: Options
+) -> list[tuple[str, list[int], str]]:
+    """Return (kind, functions, reason) of each phase."""
+    groups: list[tuple[str, list[int], str]] = []
+    for place, function in enumerate(functions):
+        kind = _phase_kind(function, options)
+        previous = [functions[i] for i in groups[-1][1]] if groups else []
+        reason = _boundary(kind, function, groups[-1][0] if groups else None, previous, options)
+        if reason is None:
+            groups[-1][1].append(place)
+        else:
+            groups.append((kind, [place], reason))
+    return groups
+
+
+def _phase_kind(function: Analysed, options: Options) -> str:
+    if function.kind == "gather":
+        return "push" if options.direction == "push" else "vertex"
+    return function.kind
+
+
+def _boundary(
+    kind: str, function: Analysed, open_kind: str | None, previous: list[Analysed], options: Options
+) -> str | None:
+    """Return why `function` cannot join the open phase, None if it can."""
+    if open_kind is None:
+        return "it is the first"
+    if kind != open_kind:
+        if "reduce" in (kind, open_kind):
+            return "a reduce runs over all vertices before anything reads it"
+        if "push" in (kind, open_kind):
+            return f"{function.name if kind == 'push' else previous[-1].name} is pushed: its sums are complete only when all sources are done"
+        return f"{previous[-1].name} sweeps {'vertices' if open_kind == 'vertex' else 'edges'}, {function.name} {'edges' if kind == 'edge' else 'vertices'}"
+    if kind in {"push", "reduce"}:
+        return f"a {kind} phase holds one function"
+    if not options.folding:
+        return "folding is off"
+    widths = {f.width for f in [*previous, function] if not f.is_scalar}
+    if len(widths) > 1:
+        return f"{function.name} has another width ({function.width} features)"
+    for earlier in previous:
+        conflict = _conflict(earlier, function)
+        if conflict:
+            return conflict
+    return None
+
+
+def _conflict(earlier: Analysed, later: Analysed) -> str | None:
+    """Return the access that forbids running `later` before `earlier` is done everywhere."""
+    for a in earlier.accesses:
+        for b in later.accesses:
+            if (a.name, a.version) != (b.name, b.version):
+                continue
+            a_changes, b_changes = a.mode != "read", b.mode != "read"
+            if not (a_changes or b_changes) or (a.mode == b.mode == "atomic"):
+                continue
+            if a.where == b.where == "own":
+                continue
+            verb = "writes" if a_changes else "reads"
+            name = a.name + ("_next" if a.version == "next" else "")
+            return f"{earlier.name} {verb} {name} ({a.where}), which {later.name} {'writes' if b_changes else 'reads'} ({b.where})"
+    return None
+
+
+def _finish(
+    analysis: Analysis,
+    groups: list[tuple[str, list[int], str]],
+    options: Options,
+    traits: GraphTraits,
+) -> list[Phase]:
+    """Work out temporaries, copies and restores of each phase."""
+    functions = analysis.functions
+    phase_of = {i: n for n, (_, places, _) in enumerate(groups) for i in places}
+    filled_in = {f.into: phase_of[i] for i, f in enumerate(functions) if f.kind == "gather"}
+    phases: list[Phase] = []
+    written_before: dict[str, set[str]] = {"vertex": set(), "edge": set()}
+    for number, (kind, places, reason) in enumerate(groups):
+        members = [functions[i] for i in places]
+        loads = {n for f in members for n in _temporaries_read(f, analysis) if filled_in[n] != number}
+        later = [f for i, f in enumerate(functions) if phase_of[i] > number]
+        stores = {
+            f.into for f in members if f.kind == "gather" and kind == "vertex"
+            and any(f.into in _temporaries_read(g, analysis) for g in later)
+        }  # fmt: skip
+        writes = {n for f in members for n in f.writes("next")}
+        side = "edge" if kind == "edge" else "vertex"
+        restores = sorted(written_before[side] | writes) if kind in {"vertex", "edge"} else []
+        if any(f.kind in {"vertex", "edge"} for f in members):
+            written_before[side] |= writes
+        else:
+            restores = []  # a gather never returns False
+        width = max((f.width for f in members if not f.is_scalar), default=1)
+        phases.append(
+            Phase(
+                kind=kind,
+                functions=tuple(places),
+                width=width,
+                mapping=choose_mapping(kind, members, analysis, width, options, traits),
+                reason=reason,
+                loads=tuple(sorted(loads)),
+                stores=tuple(sorted(s for s in stores if s)),
+                copies=tuple(sorted(writes - _definite(members))),
+                restores=tuple(restores),
+                writes_next=tuple(sorted(writes)),
+            )
+        )
+    return phases
+
+
+def _temporaries_read(function: Analysed, analysis: Analysis) -> set[str]:
+    names = set()
+    for access in function.accesses:
+        name = access.name
+        if name not in analysis.temporaries and name.endswith("_source"):
+            name = name[:-7]
+        if name in analysis.temporaries:
+            names.add(name)
+    return names
+
+
+def _definite(members: list[Analysed]) -> set[str]:
+    """Return what the first function of the phase that touches it writes for certain, before any read."""
+    found: set[str] = set()
+    touched: set[str] = set()
+    for function in members:
+        found |= function.next_definite - touched
+        touched |= {a.name for a in function.accesses if a.version == "next"}
+    return found
+
+
+def _check_deterministic(plan: FoldPlan) -> None:
+    if not plan.options.deterministic:
+        return
+    for phase in plan.phases:
+        for function in plan.functions_of(phase):
+            operator = getattr(function.declared, "combine", None)
+            pushed = phase.kind == "push" and operator is not None
+            rounds = function.returns == "real" and operator is not None and (
+                operator.name in {"sum", "product"} or operator.is_custom
+            )
+            if pushed and rounds:
+                raise PlanError(
+                    f"{function.name} is pushed with atomics, whose order changes the rounding",
+                    where="deterministic=True",
+                    fix="use direction='pull'",
+                )
+            if any(a.mode == "atomic" for a in function.accesses):
+                raise PlanError(
+                    f"{function.name} uses fg.atomic, whose order is not defined", where="deterministic=True"
+                )

@@ -1,0 +1,297 @@
+"""Turns analysed expressions and statements back into Python text: the repository's one `ast.unparse`.
+
+Every ``d.name[...]`` of a user function is printed here, through the layout of the target. Nothing else knows how properties are
+reached.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from featgraph.fold.nodes import (
+    Access,
+    Atomic,
+    Cast,
+    Helper,
+    Identity,
+    MathCall,
+    Operate,
+    Scalar,
+    Whole,
+)
+from featgraph.fold.writer import Writer
+
+__all__ = ["Guard", "Style", "identity_text", "print_expression", "print_statements"]
+
+_ATOMIC = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max"}
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Checked mode: gives each index a site number and prints the test."""
+
+    sites: list[tuple[str, str, int, str, int]]
+    function: str
+    file: str
+    vertex: str
+    edge: str
+
+    def site(self, line: int, name: str, axis: int) -> int:
+        """Return the number of a guarded index; `sites` keeps what it stands for."""
+        self.sites.append((self.function, self.file, line, name, axis))
+        return len(self.sites) - 1
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a function body is printed.
+
+    Attributes
+    ----------
+    cuda : bool
+        Whether indices become unsigned (signed ones cost a wrap-around each) and atomics are a warp's.
+    real : str
+        Name of the storage type's constructor.
+    names : mapping
+        Local name -> text, for the names that are printed otherwise: ``p`` -> ``p_0``, ``f`` -> ``3``.
+    temporaries : mapping
+        Temporary name -> text of its value (or of its k x k array).
+    identity : str
+        What ``fg.nothing`` is.
+    width : int
+        K.
+    guard : Guard or None
+        Checked mode.
+    wrap_return : callable or None
+        Prints ``return value`` statements; None leaves them.
+    write_mask : str
+        Condition under which stores and atomics happen; "" always.
+    """
+
+    cuda: bool
+    real: str
+    width: int
+    names: Mapping[str, str] = field(default_factory=dict)
+    temporaries: Mapping[str, str] = field(default_factory=dict)
+    matrices: Mapping[str, str] = field(default_factory=dict)
+    identity: str = "0"
+    guard: Guard | None = None
+    wrap_return: Callable[[str], list[str]] | None = None
+    write_mask: str = ""
+
+    def with_names(self, **names: str) -> Style:
+        """Return a style with further names."""
+        return replace(self, names={**self.names, **names})
+
+    def index(self, text: str) -> str:
+        """Print an index of an array."""
+        if self.cuda and not text.isdigit() and not text.startswith("uint32("):
+            return f"uint32({text})"
+        return text
+
+
+def print_expression(node: ast.expr, style: Style) -> str:
+    """Return `node` as Python text."""
+    plain = _Plain(style).visit(copy.deepcopy(node))
+    return ast.unparse(ast.fix_missing_locations(plain))
+
+
+def print_statements(
+    body: list[ast.stmt] | tuple[ast.stmt, ...], writer: Writer, style: Style, file: str
+) -> None:
+    """Write statements as they stand, with native control flow."""
+    for node in body:
+        _print_statement(node, writer, style, (file, getattr(node, "lineno", 0)))
+
+
+def _print_statement(
+    node: ast.stmt, writer: Writer, style: Style, origin: tuple[str, int]
+) -> None:
+    if isinstance(node, ast.Assign):
+        target = node.targets[0]
+        value = print_expression(node.value, style)
+        if isinstance(target, Access):
+            print_store(target, value, writer, style, origin)
+        else:
+            writer.line(f"{print_expression(target, style)} = {value}", origin)
+    elif isinstance(node, ast.Return):
+        assert node.value is not None
+        value = print_expression(node.value, style)
+        lines = style.wrap_return(value) if style.wrap_return else [f"return {value}"]
+        for line in lines:
+            writer.line(line, origin)
+    elif isinstance(node, ast.If):
+        with writer.block(f"if {print_expression(node.test, style)}:", origin):
+            print_statements(node.body, writer, style, origin[0])
+        if node.orelse:
+            with writer.block("else:"):
+                print_statements(node.orelse, writer, style, origin[0])
+    elif isinstance(node, ast.While):
+        with writer.block(f"while {print_expression(node.test, style)}:", origin):
+            print_statements(node.body, writer, style, origin[0])
+    elif isinstance(node, ast.For):
+        with writer.block(loop_header(node, style), origin):
+            print_statements(node.body, writer, style, origin[0])
+    elif isinstance(node, ast.Expr):
+        text = print_expression(node.value, style)
+        if style.write_mask:
+            with writer.block(f"if {style.write_mask}:"):
+                writer.line(text, origin)
+        else:
+            writer.line(text, origin)
+    else:  # pass, break, continue
+        writer.line(type(node).__name__.lower(), origin)
+
+
+def loop_header(node: ast.For, style: Style) -> str:
+    """Return ``for i in range(...):``."""
+    assert isinstance(node.iter, ast.Call)
+    bounds = ", ".join(print_expression(a, style) for a in node.iter.args)
+    return f"for {print_expression(node.target, style)} in range({bounds}):"
+
+
+def print_store(
+    target: Access, value: str, writer: Writer, style: Style, origin: tuple[str, int]
+) -> None:
+    """Write ``d.name[...] = value``, under the mask and, in checked mode, if every index is in range."""
+    tests = [style.write_mask] if style.write_mask else []
+    if style.guard is not None:
+        tests += [
+            _inside(target, axis, index, style) for axis, index in enumerate(target.indices)
+        ]
+    plain = Style(**{**style.__dict__, "guard": None})
+    text = f"{print_expression(target, plain)} = {value}"
+    if tests:
+        with writer.block(f"if {' and '.join(tests)}:"):
+            writer.line(text, origin)
+    else:
+        writer.line(text, origin)
+
+
+def _inside(access: Access | Atomic, axis: int, index: ast.expr, style: Style) -> str:
+    guard = style.guard
+    assert guard is not None
+    site = guard.site(getattr(access, "lineno", 0), access.name, axis)
+    array = _array_text(access, style)
+    shown = print_expression(index, style)
+    library = "warp" if style.cuda else "cpu"
+    return (
+        f"{library}.checked({shown}, {array}.shape[{axis}], {site}, {guard.vertex}, {guard.edge}, d.fault)"
+    )
+
+
+def _array_text(access: Access | Whole | Atomic, style: Style) -> str:
+    if access.name in style.temporaries and isinstance(access, Access):
+        return style.temporaries[access.name]
+    next_ = isinstance(access, Access) and access.version == "next"
+    return f"d.{access.name}{'_next' if next_ else ''}"
+
+
+def identity_text(value: Any, type_: str, real: str) -> str:
+    """Return the text of a combine's identity in the type of its accumulator."""
+    if isinstance(value, float) and math.isinf(value):
+        return f"{real}({'-' if value < 0 else ''}math.inf)"
+    if type_ == "real":
+        return f"{real}({float(value)!r})"
+    return repr(int(value)) if type_ != "int32" else f"int32({int(value)})"
+
+
+class _Plain(ast.NodeTransformer):
+    """Replaces the middle end's nodes by Python's."""
+
+    def __init__(self, style: Style) -> None:
+        self.style = style
+
+    def _parse(self, text: str) -> ast.expr:
+        return ast.parse(text, mode="eval").body
+
+    def _text(self, node: ast.expr) -> str:
+        return print_expression(node, self.style)
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        text = self.style.names.get(node.id)
+        return node if text is None else self._parse(text)
+
+    def visit_Scalar(self, node: Scalar) -> ast.expr:
+        if node.name == "feature_count":
+            return ast.Constant(self.style.width)
+        return self._parse(f"d.{node.name}")
+
+    def visit_Access(self, node: Access) -> ast.expr:
+        style = self.style
+        is_temporary = node.name in style.temporaries
+        indices = node.indices[1:] if is_temporary else node.indices
+        array = _array_text(node, style)
+        if is_temporary and len(node.indices) < 3:
+            return self._parse(array)
+        texts = []
+        for axis, index in enumerate(indices):
+            text = self._text(index)
+            if style.guard is not None and not text.isdigit():
+                text = self._guarded(node, axis, text, array)
+            texts.append(style.index(text) if not _is_edge(index) else text)
+        return self._parse(f"{array}[{', '.join(texts)}]")
+
+    def _guarded(self, node: Access, axis: int, text: str, array: str) -> str:
+        guard = self.style.guard
+        assert guard is not None
+        site = guard.site(getattr(node, "lineno", 0), node.name, axis)
+        return f"guarded({text}, {array}.shape[{axis}], {site}, {guard.vertex}, {guard.edge}, d.fault)"
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """An element of an inverse, which stands in the right half of its work area."""
+        assert isinstance(node.value, ast.Name) and isinstance(node.slice, ast.Tuple)
+        row, column = (self.style.index(self._text(i)) for i in node.slice.elts)
+        work = self.style.matrices[node.value.id]
+        return self._parse(f"{work}[{row}, {self.style.width} + {column}]")
+
+    def visit_Operate(self, node: Operate) -> ast.expr:
+        assert node.name == "reverse", node.name
+        return self._parse(f"d.edge_twin[{self._text(node.args[0])}]")
+
+    def visit_Atomic(self, node: Atomic) -> ast.expr:
+        style = self.style
+        library = "warp" if style.cuda else "cpu"
+        texts = [self._text(i) for i in node.indices]
+        shown = [style.index(t) if not _is_edge(i) else t for t, i in zip(texts, node.indices, strict=True)]
+        index = shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
+        call = f"{library}.{_ATOMIC[node.op]}(d.{node.name}, {index}, {self._text(node.value)})"
+        if style.guard is not None:
+            tests = " and ".join(_inside(node, a, i, style) for a, i in enumerate(node.indices))
+            call = f"({call} if {tests} else d.{node.name}[{', '.join('0' * len(shown))}])"
+        return self._parse(call)
+
+    def visit_Helper(self, node: Helper) -> ast.expr:
+        args = ", ".join(self._text(a) for a in node.args)
+        return self._parse(f"{node.emitted}({args})")
+
+    def visit_MathCall(self, node: MathCall) -> ast.expr:
+        args = ", ".join(self._text(a) for a in node.args)
+        module = "" if node.name in {"abs", "min", "max"} else "math."
+        return self._parse(f"{module}{node.name}({args})")
+
+    def visit_Cast(self, node: Cast) -> ast.expr:
+        inner = self._text(node.value)
+        if node.to == "int":
+            return self._parse(f"int64({inner})")
+        if isinstance(node.value, ast.Constant):
+            value = float(node.value.value)
+            if math.isinf(value):
+                return self._parse(f"{self.style.real}(math.inf)")
+            if math.isnan(value):
+                return self._parse(f"{self.style.real}(math.nan)")
+            inner = repr(value)
+        return self._parse(f"{self.style.real}({inner})")
+
+    def visit_Identity(self, node: Identity) -> ast.expr:
+        return self._parse(self.style.identity)
+
+
+def _is_edge(node: ast.expr) -> bool:
+    """Edge ids are unsigned from the start."""
+    return (isinstance(node, ast.Name) and node.id == "e") or isinstance(node, Operate)

@@ -1,0 +1,385 @@
+"""Third pass: the type of every expression, with conversions where an integer meets a real number.
+
+Numba would make float64 of ``1 - x`` (int64 and float32) and of ``x / degree[v]``; the folder gives every value the storage type
+instead. Types are "bool", "int32", "int64", "real" (the storage type) and "edge" (opaque).
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from featgraph.fold.nodes import (
+    Access,
+    Atomic,
+    Cast,
+    Helper,
+    Identity,
+    MathCall,
+    Operate,
+    Scalar,
+    Whole,
+    copy_location,
+)
+from featgraph.program.source import FunctionSource
+
+__all__ = ["assign_types", "join", "type_of_dtype"]
+
+_ORDER = ("bool", "int32", "int64", "real")
+_TESTS = frozenset({"isnan", "isinf", "isfinite"})
+Typed = tuple[ast.expr, str]
+
+
+def join(*types: str) -> str:
+    """Return the smallest type that holds values of all `types`."""
+    return max(types, key=_ORDER.index)
+
+
+def type_of_dtype(dtype: str) -> str:
+    """Return the type of values loaded from storage type `dtype`."""
+    if dtype in {"bool", "real"}:
+        return dtype
+    if dtype.startswith("float"):
+        return "real"
+    return "int64" if dtype in {"int64", "uint32"} else "int32"
+
+
+def assign_types(
+    source: FunctionSource,
+    body: list[ast.stmt],
+    parameters: Mapping[str, str],
+    dtypes: Mapping[str, str],
+    call_helper: Callable[[Helper, list[str]], str],
+    returns: str | None,
+) -> tuple[list[ast.stmt], dict[str, str], str]:
+    """Type a function in normal form.
+
+    Parameters
+    ----------
+    source : FunctionSource
+        For errors.
+    body : list of ast.stmt
+        Its body; not changed.
+    parameters : mapping
+        Parameter -> type.
+    dtypes : mapping
+        Property, temporary, scalar and builtin name -> storage dtype.
+    call_helper : callable
+        Specialises a helper for argument types, gives its return type and sets its name on the node.
+    returns : str or None
+        "bool" for functions that decide; None for values.
+
+    Returns
+    -------
+    body, variables, returned
+        The body with conversions; local name -> type; type of what it returns.
+    """
+    variables = dict(parameters)
+    returned = "bool"
+    while True:
+        typer = _Typer(source, variables, dtypes, call_helper, returns)
+        typed = typer.block(copy.deepcopy(body))
+        if typer.variables == variables and typer.returned == returned:
+            break
+        variables, returned = typer.variables, typer.returned
+    finish = _Typer(source, variables, dtypes, call_helper, returns, returned)
+    typed = finish.block(copy.deepcopy(body))
+    return typed, variables, returned
+
+
+class _Typer:
+    def __init__(
+        self,
+        source: FunctionSource,
+        variables: Mapping[str, str],
+        dtypes: Mapping[str, str],
+        call_helper: Callable[[Helper, list[str]], str],
+        returns: str | None,
+        return_as: str | None = None,
+    ) -> None:
+        self.source = source
+        self.variables = dict(variables)
+        self.dtypes = dtypes
+        self.call_helper = call_helper
+        self.returns = returns
+        self.return_as = return_as
+        self.returned = "bool"
+
+    # -- statements
+
+    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        return [self.statement(node) for node in body]
+
+    def statement(self, node: ast.stmt) -> ast.stmt:
+        if isinstance(node, ast.Assign):
+            self._assign(node)
+        elif isinstance(node, ast.Return):
+            assert node.value is not None
+            self._return(node)
+        elif isinstance(node, ast.If | ast.While):
+            node.test = self.condition(node.test)
+            node.body = self.block(node.body)
+            node.orelse = self.block(node.orelse)
+        elif isinstance(node, ast.For):
+            assert isinstance(node.iter, ast.Call) and isinstance(node.target, ast.Name)
+            node.iter.args = [self.integer(a, "a bound of range") for a in node.iter.args]
+            self._bind(node.target.id, "int64")
+            node.body = self.block(node.body)
+        elif isinstance(node, ast.Expr):
+            node.value = self.value(node.value)[0]
+        return node
+
+    def _assign(self, node: ast.Assign) -> None:
+        value, type_ = self.value(node.value)
+        target = node.targets[0]
+        if isinstance(target, ast.Name):
+            self._bind(target.id, type_)
+            wanted = self.variables[target.id]
+            if not isinstance(node.value, Operate):
+                value = self.convert(value, type_, wanted)
+        else:
+            assert isinstance(target, Access)
+            target.indices = [self.index(i) for i in target.indices]
+            value = self._stored(value, type_, target)
+        node.value = value
+
+    def _stored(self, value: ast.expr, type_: str, target: Access) -> ast.expr:
+        wanted = type_of_dtype(self.dtypes[target.name])
+        if type_ == "real" and wanted != "real":
+            raise self.source.error(
+                f"a real number is stored in the {self.dtypes[target.name]} property {target.name!r}",
+                target,
+                fix="convert it: int(...) or a comparison",
+            )
+        if wanted == "bool":
+            return self.truth(value, type_)
+        return self.convert(value, type_, wanted if wanted == "real" else type_)
+
+    def _bind(self, name: str, type_: str) -> None:
+        if type_ == "edge":
+            raise self.source.error("e is opaque and cannot be stored", got=name)
+        known = self.variables.get(name)
+        self.variables[name] = type_ if known is None else join(known, type_)
+
+    def _return(self, node: ast.Return) -> None:
+        assert node.value is not None
+        if self.returns == "bool":
+            node.value = self.condition(node.value)
+            return
+        if isinstance(node.value, Identity):
+            return
+        value, type_ = self.value(node.value)
+        self.returned = join(self.returned, type_)
+        node.value = self.convert(value, type_, self.return_as or type_)
+
+    # -- conversions
+
+    def convert(self, node: ast.expr, type_: str, wanted: str) -> ast.expr:
+        """Return `node` as `wanted`: reals are marked, truth values become integers."""
+        if isinstance(node, Identity):
+            return node
+        if wanted == "real" and type_ != "real":
+            return copy_location(Cast("real", node), node)  # type: ignore[no-any-return]
+        if type_ == "bool" and wanted in {"int32", "int64"}:
+            return copy_location(Cast("int", node), node)  # type: ignore[no-any-return]
+        return node
+
+    def truth(self, node: ast.expr, type_: str) -> ast.expr:
+        if type_ == "bool":
+            return node
+        zero = self.convert(copy_location(ast.Constant(0), node), "int64", type_)
+        return copy_location(ast.Compare(node, [ast.NotEq()], [zero]), node)  # type: ignore[no-any-return]
+
+    def condition(self, node: ast.expr) -> ast.expr:
+        return self.truth(*self.value(node))
+
+    def real(self, node: ast.expr) -> ast.expr:
+        value, type_ = self.value(node)
+        return self.convert(value, type_, "real")
+
+    def integer(self, node: ast.expr, what: str) -> ast.expr:
+        value, type_ = self.value(node)
+        if type_ in {"real", "edge"}:
+            raise self.source.error(
+                f"{what} must be an integer", node, got=type_, fix="use int(...)"
+            )
+        return value
+
+    def index(self, node: ast.expr) -> ast.expr:
+        value, type_ = self.value(node)
+        if type_ == "real":
+            raise self.source.error("an index must be an integer", node, fix="use int(...)")
+        return value
+
+    # -- expressions
+
+    def value(self, node: ast.expr) -> Typed:
+        handler = getattr(self, f"_{type(node).__name__.lower()}")
+        typed: Typed = handler(node)
+        return typed
+
+    def _constant(self, node: ast.Constant) -> Typed:
+        if isinstance(node.value, bool):
+            return node, "bool"
+        if isinstance(node.value, int):
+            return node, "int64"
+        return copy_location(Cast("real", node), node), "real"
+
+    def _name(self, node: ast.Name) -> Typed:
+        return node, self.variables.get(node.id, "bool")
+
+    def _scalar(self, node: Scalar) -> Typed:
+        return node, type_of_dtype(self.dtypes[node.name])
+
+    def _access(self, node: Access) -> Typed:
+        node.indices = [self.index(i) for i in node.indices]
+        return node, type_of_dtype(self.dtypes[node.name])
+
+    def _whole(self, node: Whole) -> Typed:
+        node.indices = [self.index(i) for i in node.indices]
+        return node, type_of_dtype(self.dtypes[node.name])
+
+    def _identity(self, node: Identity) -> Typed:
+        return node, "bool"
+
+    def _cast(self, node: Cast) -> Typed:
+        return node, {"real": "real", "int": "int64"}[node.to]
+
+    def _subscript(self, node: ast.Subscript) -> Typed:  # an element of an inverse
+        assert isinstance(node.slice, ast.Tuple)
+        node.slice.elts = [self.index(i) for i in node.slice.elts]
+        return node, "real"
+
+    def _unaryop(self, node: ast.UnaryOp) -> Typed:
+        if isinstance(node.op, ast.Not):
+            node.operand = self.condition(node.operand)
+            return node, "bool"
+        node.operand, type_ = self.value(node.operand)
+        return node, type_ if type_ == "real" else "int64"
+
+    def _boolop(self, node: ast.BoolOp) -> Typed:
+        node.values = [self.condition(v) for v in node.values]
+        return node, "bool"
+
+    def _binop(self, node: ast.BinOp) -> Typed:
+        left, left_type = self.value(node.left)
+        right, right_type = self.value(node.right)
+        if "edge" in (left_type, right_type):
+            raise self.source.error(
+                "e is opaque: it indexes edge properties and nothing else", node
+            )
+        result = join(left_type, right_type, "int64")
+        if isinstance(node.op, ast.Div):
+            result = "real"
+        if isinstance(node.op, ast.Pow) and left_type == "real" and _is_int_literal(right):
+            node.left, node.right = left, right
+            return node, "real"
+        node.left = self.convert(left, left_type, result)
+        node.right = self.convert(right, right_type, result)
+        return node, result
+
+    def _compare(self, node: ast.Compare) -> Typed:
+        typed = [self.value(n) for n in (node.left, *node.comparators)]
+        if any(t == "edge" for _, t in typed):
+            raise self.source.error("e is opaque and cannot be compared", node)
+        common = join(*(t for _, t in typed))
+        node.left, *node.comparators = [self.convert(n, t, common) for n, t in typed]
+        return node, "bool"
+
+    def _ifexp(self, node: ast.IfExp) -> Typed:
+        node.test = self.condition(node.test)
+        body, body_type = self.value(node.body)
+        orelse, else_type = self.value(node.orelse)
+        common = join(body_type, else_type)
+        node.body = self.convert(body, body_type, common)
+        node.orelse = self.convert(orelse, else_type, common)
+        return node, common
+
+    def _mathcall(self, node: MathCall) -> Typed:
+        if node.name in {"min", "max"}:
+            typed = [self.value(a) for a in node.args]
+            common = join(*(t for _, t in typed))
+            node.args = [self.convert(n, t, common) for n, t in typed]
+            return node, common
+        if node.name == "abs":
+            value, type_ = self.value(node.args[0])
+            node.args = [value]
+            return node, type_ if type_ == "real" else "int64"
+        if node.name == "float":
+            return self.real(node.args[0]), "real"
+        if node.name == "int":
+            return copy_location(Cast("int", self.value(node.args[0])[0]), node), "int64"
+        if node.name == "bool":
+            return self.condition(node.args[0]), "bool"
+        node.args = [self.real(a) for a in node.args]
+        if node.name in _TESTS:
+            return node, "bool"
+        if node.name in {"floor", "ceil"}:  # int on one target, real on the other
+            return copy_location(Cast("real", node), node), "real"
+        return node, "real"
+
+    def _helper(self, node: Helper) -> Typed:
+        typed = [self.value(a) for a in node.args]
+        node.args = [n for n, _ in typed]
+        if any(t == "edge" for _, t in typed):
+            raise self.source.error("e cannot be given to a helper", node)
+        node.returns = self.call_helper(node, [t for _, t in typed])
+        return node, node.returns
+
+    def _atomic(self, node: Atomic) -> Typed:
+        node.indices = [self.index(i) for i in node.indices]
+        value, type_ = self.value(node.value)
+        wanted = type_of_dtype(self.dtypes[node.name])
+        if type_ == "real" and wanted != "real":
+            raise self.source.error(
+                f"a real number is combined into the {self.dtypes[node.name]} property {node.name!r}", node
+            )
+        node.value = self.convert(value, type_, wanted)
+        return node, wanted
+
+    def _operate(self, node: Operate) -> Typed:
+        name = node.name
+        if name == "reverse":
+            return node, "edge"
+        node.extra = [
+            self._option(option, node, place) for place, option in enumerate(node.extra)
+        ]
+        if name in {"any_feature", "all_features"}:
+            node.args = [self.condition(node.args[0])]
+            return node, "bool"
+        if name in {"outer", "inverse", "matvec", "solve"}:
+            node.args = [
+                a if isinstance(a, Operate | Whole) else self._vector(a) for a in node.args
+            ]
+            return node, "real"
+        if name == "broadcast":
+            x, type_ = self.value(node.args[0])
+            node.args = [x, self.integer(node.args[1], "the feature of broadcast")]
+            return node, type_
+        x, type_ = self.value(node.args[0])
+        if type_ == "bool":
+            x, type_ = self.convert(x, "bool", "int64"), "int64"
+        node.args = [x]
+        if name == "argmax":
+            return node, "int64"
+        return node, "int64" if name == "feature_sum" and type_ == "int32" else type_
+
+    def _option(self, option: ast.expr, node: Operate, place: int) -> ast.expr:
+        name = next(n for n, p in node.options.items() if p == place)
+        if name == "transpose":
+            return self.condition(option)
+        if name == "diagonal":
+            return self.real(option)
+        return option
+
+    def _vector(self, node: ast.expr) -> ast.expr:
+        """An operand of matvec or solve: a per-feature value, or a local that holds a matrix."""
+        return self.real(node)
+
+
+def _is_int_literal(node: Any) -> bool:
+    if isinstance(node, ast.UnaryOp):
+        node = node.operand
+    return isinstance(node, ast.Constant) and type(node.value) is int

@@ -1,0 +1,118 @@
+"""Bring what callers give to the host as a NumPy array, without changing it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.errors import GraphInputError
+
+__all__ = ["host_array"]
+
+# Device types of the DLPack standard whose memory the host can read in place.
+_DLPACK_HOST_DEVICES = frozenset({1, 3, 11, 13})
+
+
+def host_array(values: object, role: str = "values") -> NDArray[Any]:
+    """Return the values as a NumPy array in host memory.
+
+    Parameters
+    ----------
+    values : array_like
+        A NumPy array, nested lists of numbers, or an object with ``__array__``,
+        ``__dlpack__`` or ``__cuda_array_interface__``. Device memory is copied through
+        CuPy or Numba, whichever is importable.
+    role : str
+        What the values are; errors name it.
+
+    Returns
+    -------
+    numpy.ndarray
+        Any dtype and shape. It may share memory with `values`: copy before keeping or
+        writing it.
+
+    Raises
+    ------
+    GraphInputError
+        The values cannot be read as an array, have masked entries, or are in device
+        memory that no importable package can copy.
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise GraphInputError(
+            "masked entries have no value",
+            where=role,
+            got=f"{np.count_nonzero(values.mask)} masked of {values.size}",
+            expected="an array without masked entries",
+            fix="drop them with .compressed() or give them a value with .filled(x)",
+        )
+    if isinstance(values, np.ndarray):
+        return np.asarray(values)
+    if _attribute(values, "__cuda_array_interface__") is not None:
+        return _from_cuda(values, role)
+    try:
+        if _attribute(values, "__dlpack__") is not None:
+            return _from_dlpack(values)
+        return np.asarray(values)
+    except GraphInputError:
+        raise
+    except Exception as error:  # whatever a foreign __array__ or __dlpack__ raises
+        raise GraphInputError(
+            "cannot be read as an array",
+            where=role,
+            got=f"{type(values).__name__}: {error}",
+            expected="a NumPy array, a flat list of numbers, or an object with "
+            "__array__, __dlpack__ or __cuda_array_interface__",
+            fix="convert it to a NumPy array first (a PyTorch tensor with gradient: "
+            ".detach())",
+        ) from error
+
+
+def _attribute(values: object, name: str) -> object:
+    # PyTorch's host tensors *raise* AttributeError subclasses or TypeError from the
+    # __cuda_array_interface__ property, so plain hasattr is not enough everywhere.
+    try:
+        return getattr(values, name, None)
+    except (RuntimeError, TypeError):
+        return None
+
+
+def _from_dlpack(values: Any) -> NDArray[Any]:
+    device_of = _attribute(values, "__dlpack_device__")
+    device = values.__dlpack_device__()[0] if callable(device_of) else 1
+    if int(device) in _DLPACK_HOST_DEVICES:
+        try:
+            return np.from_dlpack(values)
+        except (BufferError, TypeError):
+            # dtypes that NumPy's DLPack does not take (bfloat16, gradients): the
+            # object's own conversion, where it has one, knows more.
+            if _attribute(values, "__array__") is None:
+                raise
+            return np.asarray(values)
+    return np.from_dlpack(values, device="cpu", copy=True)
+
+
+def _from_cuda(values: Any, role: str) -> NDArray[Any]:
+    failures = []
+    for module_name, copy in (("cupy", _copy_by_cupy), ("numba.cuda", _copy_by_numba)):
+        try:
+            return copy(importlib.import_module(module_name), values)
+        except Exception as error:  # no driver, wrong device, not installed
+            failures.append(f"{module_name}: {error}")
+    raise GraphInputError(
+        "the array is in device memory and cannot be copied to the host",
+        where=role,
+        got=f"{type(values).__name__} ({'; '.join(failures)})",
+        expected="host memory, or an importable cupy or numba.cuda with a device",
+        fix="copy it first: cupy.asnumpy(x), tensor.cpu(), array.copy_to_host()",
+    )
+
+
+def _copy_by_cupy(cupy: Any, values: object) -> NDArray[Any]:
+    return np.asarray(cupy.asnumpy(cupy.asarray(values)))
+
+
+def _copy_by_numba(cuda: Any, values: object) -> NDArray[Any]:
+    return np.asarray(cuda.as_cuda_array(values).copy_to_host())

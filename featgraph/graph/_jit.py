@@ -1,0 +1,22 @@
+"""The compiler switch of this package: Numba, imported when the first kernel needs it.
+
+The modules that hold kernels (`_kernels`, `_scan`) are imported inside functions only,
+so that ``import featgraph`` does not pay for Numba's import.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, cast
+
+__all__ = ["jit"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def jit(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Compile a host loop for the argument types of its first call; kept on disk."""
+    numba = importlib.import_module("numba")
+    return cast("Callable[_P, _R]", numba.njit(cache=True)(function))

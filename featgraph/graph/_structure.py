@@ -1,0 +1,274 @@
+"""What a graph is, whatever it was made from: counts, adjacencies, edge maps."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.errors import GraphInputError
+from featgraph.graph import _values
+from featgraph.graph._edges import EdgeList
+from featgraph.graph._names import VertexNames, find_name
+from featgraph.graph.adjacency import Adjacency
+
+__all__ = ["Structure"]
+
+
+class Structure:
+    """The read-only attributes of `Graph`; use that."""
+
+    __slots__ = ("__weakref__", "_cache", "_edges")
+
+    _edges: EdgeList
+    _cache: dict[str, Any]
+
+    def __init__(self, edges: EdgeList) -> None:
+        if not isinstance(edges, EdgeList):
+            raise GraphInputError(
+                "Graph is not made by calling it",
+                got=type(edges).__name__,
+                fix="Graph.from_edges(sources, targets), from_networkx, from_scipy or "
+                "from_pandas",
+            )
+        self._edges = edges
+        # Filled when first asked for. Two threads may both build an entry; they store
+        # equal arrays, so whichever stays is right.
+        self._cache = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Through EdgeList, whose constructor makes the arrays read-only again.
+        edges = self._edges
+        fields = (edges.sources, edges.targets, edges.weights, edges.vertex_count)
+        return _rebuild, (type(self), *fields, edges.directed, edges.names)
+
+    def __repr__(self) -> str:
+        parts = [f"{self.vertex_count} vertices", f"{self.edge_count} edges"]
+        if not self.directed:
+            parts[1] += f" ({self.given_edge_count} given)"
+        parts.append("directed" if self.directed else "undirected")
+        if self.weights is not None:
+            parts.append(f"{self.weights.dtype} weights")
+        if self._edges.names is not None:
+            parts.append("named")
+        return f"Graph({', '.join(parts)})"
+
+    @property
+    def vertex_count(self) -> int:
+        """V."""
+        return self._edges.vertex_count
+
+    @property
+    def given_edge_count(self) -> int:
+        """The number of edges given (what duplicates= left of them)."""
+        return self._edges.sources.size
+
+    @property
+    def edge_count(self) -> int:
+        """E, directed edges: twins of an undirected graph count too."""
+        if "edge_count" not in self._cache:
+            edges = self._edges
+            count = edges.sources.size
+            if not edges.directed:
+                count += int(np.count_nonzero(edges.sources != edges.targets))
+            self._cache["edge_count"] = count
+        return int(self._cache["edge_count"])
+
+    @property
+    def directed(self) -> bool:
+        """False where every edge has a twin."""
+        return self._edges.directed
+
+    @property
+    def sources(self) -> NDArray[np.int32]:
+        """Sources in given order, (E_given,)."""
+        return self._edges.sources
+
+    @property
+    def targets(self) -> NDArray[np.int32]:
+        """Targets in given order, (E_given,)."""
+        return self._edges.targets
+
+    @property
+    def weights(self) -> NDArray[Any] | None:
+        """Weights in given order, (E_given,), float or integer; None without."""
+        return self._edges.weights
+
+    @property
+    def vertex_names(self) -> VertexNames | None:
+        """Name of each vertex: ascending integers, a tuple, or None for 0..V-1."""
+        return self._edges.names
+
+    def vertex_index(self, name: object) -> int:
+        """Return the vertex with this name (the number itself where there are none).
+
+        Raises
+        ------
+        GraphInputError
+            No vertex has that name.
+        """
+        names = self._edges.names
+        index = -1
+        if names is None:
+            try:
+                number = -1 if isinstance(name, bool) else operator.index(name)  # type: ignore[arg-type]
+            except TypeError:
+                number = -1
+            index = number if number < self.vertex_count else -1
+        elif isinstance(names, np.ndarray):
+            index = find_name(names, name)
+        else:
+            if "numbers" not in self._cache:
+                self._cache["numbers"] = {item: v for v, item in enumerate(names)}
+            try:
+                index = self._cache["numbers"].get(name, -1)
+            except TypeError:  # unhashable: certainly not a name
+                index = -1
+        if index < 0:
+            raise GraphInputError(
+                "no such vertex",
+                got=f"{name!r} ({type(name).__name__})",
+                expected=f"an integer in [0, {self.vertex_count})"
+                if names is None
+                else f"one of the {self.vertex_count} names in graph.vertex_names",
+            )
+        return index
+
+    @property
+    def in_edges(self) -> Adjacency:
+        """CSC: row v lists the sources of its in-edges; the slots are the edge ids."""
+        if "in_edges" not in self._cache:
+            from featgraph.graph import _build
+
+            self._cache["in_edges"] = _build.build_in_edges(
+                self._edges, self.edge_count
+            )
+        return self._cache["in_edges"]  # type: ignore[no-any-return]
+
+    @property
+    def out_edges(self) -> Adjacency:
+        """CSR: row u lists the targets of its out-edges; `edge_ids` leads to the CSC.
+
+        An undirected graph shares the arrays of `in_edges`, and `edge_ids` is `twins`.
+        """
+        if "out_edges" not in self._cache:
+            if self.directed:
+                from featgraph.graph import _build
+
+                out = _build.build_out_edges(self._edges, self.in_edges)
+            else:
+                ins = self.in_edges
+                out = Adjacency(ins.row_offsets, ins.column_indices, self.twins)
+            self._cache["out_edges"] = out
+        return self._cache["out_edges"]  # type: ignore[no-any-return]
+
+    @property
+    def given_index(self) -> NDArray[Any]:
+        """Row in given order of each edge id, (E,); twin of i: given_edge_count + i."""
+        if "given_index" not in self._cache:
+            from featgraph.graph import _build
+
+            self._cache["given_index"] = _build.build_given_index(
+                self._edges, self.in_edges
+            )
+        return self._cache["given_index"]  # type: ignore[no-any-return]
+
+    @property
+    def twins(self) -> NDArray[Any]:
+        """Edge id of each edge's reverse, (E,); GraphInputError where directed."""
+        if self.directed:
+            raise GraphInputError(
+                "a directed graph has no twins",
+                got="directed=True",
+                fix="make the graph with directed=False",
+            )
+        if "twins" not in self._cache:
+            from featgraph.graph import _build
+
+            self._cache["twins"] = _build.build_twins(self._edges, self.in_edges)
+        return self._cache["twins"]  # type: ignore[no-any-return]
+
+    @property
+    def in_degree(self) -> NDArray[Any]:
+        """In-edges of each vertex, (V,), int32 (int64 where E needs it)."""
+        return self._degree("in")
+
+    @property
+    def out_degree(self) -> NDArray[Any]:
+        """Out-edges of each vertex, (V,), int32 (int64 where E needs it)."""
+        return self._degree("out")
+
+    def _degree(self, side: str) -> NDArray[Any]:
+        key = f"{side}_degree" if self.directed else "degree"
+        if key not in self._cache:
+            from featgraph.graph import _build
+
+            # Counted, not read off an adjacency: asking for out-degrees must not
+            # build a CSR that a pull never needs.
+            self._cache[key] = _build.build_degree(self._edges, self.edge_count, side)
+        return self._cache[key]  # type: ignore[no-any-return]
+
+    @property
+    def digest(self) -> str:
+        """Hash of the structure: V, directed, and the edges in given order.
+
+        Not of weights or names, which are properties. Equal on every machine.
+        """
+        if "digest" not in self._cache:
+            head = f"featgraph graph 1 {self.vertex_count} {self.directed}"
+            digest = hashlib.blake2b(head.encode(), digest_size=16)
+            for array in (self.sources, self.targets):
+                digest.update(array.astype("<i4", copy=False).data)
+            self._cache["digest"] = digest.hexdigest()
+        return str(self._cache["digest"])
+
+    def expand_edge_values(self, values: object) -> NDArray[Any]:
+        """Put values of given edges into the order of edge ids.
+
+        Parameters
+        ----------
+        values : array_like, first axis E_given
+            Shared by twins; or, undirected graphs only, 2 * E_given: one a direction,
+            the twin of edge i in row E_given + i (not read for self-loops).
+
+        Returns
+        -------
+        ndarray, first axis E
+            A fresh array of the same dtype.
+
+        Raises
+        ------
+        GraphInputError
+            Any other length.
+        """
+        return _values.expand_edge_values(self, values)
+
+    def collect_edge_values(
+        self, stored: object, per_direction: bool = False
+    ) -> NDArray[Any]:
+        """Put values in the order of edge ids back into given order.
+
+        Parameters
+        ----------
+        stored : array_like, first axis E
+        per_direction : bool
+            Undirected graphs: False returns the value of each edge as given, True also
+            that of its twin in row E_given + i (self-loops: the same value twice).
+
+        Returns
+        -------
+        ndarray, first axis E_given, or 2 * E_given where per_direction
+
+        Raises
+        ------
+        GraphInputError
+            Another length, or per_direction for a directed graph.
+        """
+        return _values.collect_edge_values(self, stored, per_direction)
+
+
+def _rebuild(kind: type[Structure], *fields: Any) -> Structure:
+    return kind(EdgeList(*fields))

@@ -1,0 +1,33 @@
+"""One direction of a graph's edges, grouped by vertex."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Adjacency"]
+
+
+@dataclass(frozen=True, eq=False)
+class Adjacency:
+    """The edges of every vertex: CSC (`Graph.in_edges`) or CSR (`Graph.out_edges`).
+
+    Slots ``row_offsets[v]`` to ``row_offsets[v + 1]`` belong to vertex v and keep the
+    order in which the edges were given. All arrays are read-only.
+
+    Attributes
+    ----------
+    row_offsets : ndarray of int32 or int64, shape (V + 1,)
+        int64 only where E >= 2**31 - 1.
+    column_indices : ndarray of int32, shape (E,)
+        The vertex at the other end: the source in the CSC, the target in the CSR.
+    edge_ids : ndarray, dtype of `row_offsets`, shape (E,), or None
+        The edge id of each slot. None in the CSC, whose slots *are* the edge ids.
+    """
+
+    row_offsets: NDArray[Any]
+    column_indices: NDArray[np.int32]
+    edge_ids: NDArray[Any] | None

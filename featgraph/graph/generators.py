@@ -1,0 +1,246 @@
+"""Graphs made by rule: random ones repeat with their seed, on every machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.errors import GraphInputError
+from featgraph.graph._check import MAX_VERTEX_COUNT
+from featgraph.graph._edges import EdgeList
+from featgraph.graph.graph import Graph
+
+__all__ = [
+    "complete_graph",
+    "cycle_graph",
+    "erdos_renyi",
+    "grid",
+    "path_graph",
+    "rmat",
+    "star_graph",
+]
+
+# Edges drawn at a time: part of the definition of a seed's graph, so never change it.
+_RMAT_CHUNK = 1 << 20
+
+
+def rmat(
+    scale: int,
+    edge_factor: int = 16,
+    *,
+    a: float = 0.57,
+    b: float = 0.19,
+    c: float = 0.19,
+    seed: int,
+    directed: bool = True,
+    duplicates: str = "keep",
+) -> Graph:
+    """Draw a recursive matrix (R-MAT) graph, skewed like many real networks.
+
+    Each edge descends `scale` times into a quadrant of the adjacency matrix: upper left
+    with probability a, upper right b, lower left c, lower right 1 - a - b - c.
+
+    Parameters
+    ----------
+    scale : int in [0, 30]
+        V = 2**scale.
+    edge_factor : int
+        E_given = edge_factor * V, self-loops and repeats included.
+    a, b, c : float
+        Default: those of the Graph500 benchmark. The vertices are not shuffled: low
+        ids have the high degrees.
+    seed : int
+    directed : bool
+    duplicates : str
+        As in `Graph.from_edges`.
+
+    Returns
+    -------
+    Graph
+
+    Raises
+    ------
+    GraphInputError
+        Arguments out of range.
+
+    Notes
+    -----
+    O(scale * E) time; about 8 bytes an edge and 20 MiB of temporaries.
+
+    References
+    ----------
+    D. Chakrabarti, Y. Zhan, C. Faloutsos, "R-MAT: A recursive model for graph mining",
+    SDM 2004.
+    """
+    scale = _count(scale, "scale", 0, 30)
+    edges = _count(edge_factor, "edge_factor", 0, 2**40) << scale
+    seed = _count(seed, "seed", 0, 2**63)
+    if min(a, b, c) < 0 or not a + b + c <= 1 + 1e-9:
+        raise GraphInputError(
+            "not probabilities",
+            where="a, b, c",
+            got=(a, b, c),
+            expected="three numbers >= 0 with a sum of at most 1",
+        )
+    sources, targets = np.empty(edges, np.int32), np.empty(edges, np.int32)
+    for chunk, begin in enumerate(range(0, edges, _RMAT_CHUNK)):
+        # A generator a chunk: chunks could be drawn in any order.
+        generator = np.random.default_rng([seed, chunk])
+        part = slice(begin, min(begin + _RMAT_CHUNK, edges))
+        size = part.stop - part.start
+        u, v = np.zeros(size, np.int32), np.zeros(size, np.int32)
+        for _ in range(scale):
+            draw = generator.random(size, np.float32)
+            is_lower = draw >= a + b
+            is_right = (draw >= a) & ~is_lower | (draw >= a + b + c)
+            u = 2 * u + is_lower
+            v = 2 * v + is_right
+        sources[part], targets[part] = u, v
+    return _finish(sources, targets, 1 << scale, directed, duplicates)
+
+
+def erdos_renyi(
+    vertex_count: int, edge_count: int, seed: int, *, directed: bool = False
+) -> Graph:
+    """Draw a graph uniformly among those with so many edges, G(n, m).
+
+    No self-loops and no repeats; the edges come in random order.
+
+    Parameters
+    ----------
+    vertex_count : int
+    edge_count : int
+        E_given: of an undirected graph, each edge once.
+    seed : int
+    directed : bool
+
+    Raises
+    ------
+    GraphInputError
+        Arguments out of range, or more edges than pairs of vertices.
+
+    References
+    ----------
+    P. Erdos, A. Renyi, "On random graphs I", Publicationes Mathematicae 6, 1959.
+    """
+    n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
+    pairs = n * (n - 1) // (1 if directed else 2)
+    m = _count(edge_count, "edge_count", 0, pairs)
+    generator = np.random.default_rng(_count(seed, "seed", 0, 2**63))
+    if 2 * m <= pairs:
+        key = _draw_distinct(generator, pairs, m)
+    else:
+        # Drawing until nearly all pairs were seen takes long: draw what is left out.
+        is_in = np.ones(pairs, np.bool_)
+        is_in[_draw_distinct(generator, pairs, pairs - m)] = False
+        key = generator.permutation(np.flatnonzero(is_in))
+    if directed:
+        u, rest = np.divmod(key, max(n - 1, 1))
+        v = rest + (rest >= u)  # skips the diagonal
+    else:
+        u, v = _unrank_pair(key)
+    return Graph(EdgeList(u.astype(np.int32), v.astype(np.int32), None, n, directed))
+
+
+def _draw_distinct(
+    generator: np.random.Generator, bound: int, count: int
+) -> NDArray[np.int64]:
+    """Draw distinct integers below `bound`: the first `count` different ones."""
+    seen = np.empty(0, np.int64)
+    while seen.size < count:
+        more = generator.integers(0, bound, count - seen.size + 16)
+        drawn = np.concatenate((seen, more))
+        _, first = np.unique(drawn, return_index=True)
+        seen = drawn[np.sort(first)]
+    return seen[:count]
+
+
+def _unrank_pair(key: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the pair u < v that is number v * (v - 1) / 2 + u."""
+    v = ((1 + np.sqrt(1 + 8 * key.astype(np.float64))) / 2).astype(np.int64)
+    # The root may be rounded across an integer, either way.
+    v -= v * (v - 1) // 2 > key
+    v += v * (v + 1) // 2 <= key
+    return key - v * (v - 1) // 2, v
+
+
+def grid(rows: int, columns: int, *, directed: bool = False) -> Graph:
+    """Make a rows x columns lattice; vertex i * columns + j has up to 4 neighbors.
+
+    The edges along rows come first, then those along columns; directed ones lead right
+    and down.
+
+    Raises
+    ------
+    GraphInputError
+        A side below 1, or more vertices than int32 ids.
+    """
+    height = _count(rows, "rows", 1, MAX_VERTEX_COUNT)
+    width = _count(columns, "columns", 1, MAX_VERTEX_COUNT // height)
+    vertex = np.arange(height * width, dtype=np.int32).reshape(height, width)
+    sources = np.concatenate((vertex[:, :-1].ravel(), vertex[:-1].ravel()))
+    targets = np.concatenate((vertex[:, 1:].ravel(), vertex[1:].ravel()))
+    return Graph(EdgeList(sources, targets, None, height * width, directed))
+
+
+def path_graph(vertex_count: int, *, directed: bool = False) -> Graph:
+    """Make the path 0 - 1 - ... - (V - 1)."""
+    n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
+    vertex = np.arange(n, dtype=np.int32)
+    return Graph(EdgeList(vertex[:-1].copy(), vertex[1:].copy(), None, n, directed))
+
+
+def cycle_graph(vertex_count: int, *, directed: bool = False) -> Graph:
+    """Make the cycle 0 - 1 - ... - (V - 1) - 0.
+
+    Of one vertex, a self-loop; of two, a double edge.
+    """
+    n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
+    vertex = np.arange(n, dtype=np.int32)
+    return Graph(EdgeList(vertex, np.roll(vertex, -1), None, n, directed))
+
+
+def star_graph(vertex_count: int, *, directed: bool = False) -> Graph:
+    """Make a star: vertex 0 has an edge to each of the V - 1 others."""
+    n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
+    leaves = np.arange(1, n, dtype=np.int32)
+    return Graph(EdgeList(np.zeros(n - 1, np.int32), leaves, None, n, directed))
+
+
+def complete_graph(vertex_count: int, *, directed: bool = False) -> Graph:
+    """Make the graph of all pairs u != v; directed, both ways."""
+    n = _count(vertex_count, "vertex_count", 1, 1 << 20)
+    u, v = np.nonzero(~np.eye(n, dtype=np.bool_)) if directed else np.triu_indices(n, 1)
+    return Graph(EdgeList(u.astype(np.int32), v.astype(np.int32), None, n, directed))
+
+
+def _finish(
+    sources: NDArray[np.int32],
+    targets: NDArray[np.int32],
+    vertex_count: int,
+    directed: bool,
+    duplicates: str,
+) -> Graph:
+    if duplicates == "keep":  # no second copy of what was made here
+        return Graph(EdgeList(sources, targets, None, vertex_count, directed))
+    return Graph.from_edges(
+        sources,
+        targets,
+        vertex_count=vertex_count,
+        directed=directed,
+        duplicates=duplicates,
+    )
+
+
+def _count(value: object, role: str, low: int, high: int) -> int:
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or not low <= int(value) <= high:  # type: ignore[call-overload]
+        raise GraphInputError(
+            "not an integer in range",
+            where=role,
+            got=repr(value),
+            expected=f"an integer in [{low}, {high}]",
+        )
+    return int(value)  # type: ignore[call-overload, no-any-return]

@@ -1,0 +1,186 @@
+"""The graph that everything else runs on: immutable, in host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from featgraph.graph import _convert
+from featgraph.graph._edges import edge_list
+from featgraph.graph._structure import Structure
+
+__all__ = ["Graph"]
+
+
+class Graph(Structure):
+    """A directed or undirected graph with V vertices; multi-edges and loops allowed.
+
+    Make one with `from_edges`, `from_networkx`, `from_scipy`, `from_pandas`, a reader
+    or a generator. Every array that it hands out is read-only. Adjacencies and edge
+    maps are built when first asked for, and kept.
+
+    An undirected edge u, v that is no self-loop counts as two directed edges: the edge
+    as given, u -> v, and its *twin*, v -> u. A self-loop is its own twin.
+
+    An *edge id* is the slot of the edge in `in_edges` (the CSC).
+
+    Notes
+    -----
+    Building either adjacency is a counting sort, O(V + E), stable: within a row the
+    slots keep the given order. All arrays of a directed graph together take at most
+    three times the memory of its edge list, plus offsets.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def from_edges(
+        cls,
+        sources: object,
+        targets: object,
+        *,
+        weights: object = None,
+        vertex_count: int | None = None,
+        directed: bool = True,
+        duplicates: str = "keep",
+        names: bool = False,
+    ) -> Graph:
+        """Make a graph from two arrays of vertex ids.
+
+        Parameters
+        ----------
+        sources, targets : array_like of integers, shape (E_given,)
+            Lists, NumPy arrays, or objects with ``__array__``, ``__dlpack__`` or
+            ``__cuda_array_interface__``. Copied, never changed.
+        weights : array_like, shape (E_given,), optional
+            float16 to float64 or integers, kept as such; infinities but no NaN.
+        vertex_count : int, optional
+            Default: the highest id plus one.
+        directed : bool
+            False: each given edge stands for itself and its twin.
+        duplicates : {"keep", "sum", "min", "max", "first", "last", "error"}
+            What becomes of an edge given again. "keep": multi-edges count as many. The
+            others combine the weights into one edge at the place of the first (without
+            weights they all drop repeats); integers are summed as 64 bits. In an
+            undirected graph (u, v) and (v, u) are one edge.
+        names : bool
+            Renumber: ids are names, integers of any sign, strings or other hashables;
+            `vertex_names` keeps them.
+
+        Returns
+        -------
+        Graph
+
+        Raises
+        ------
+        GraphInputError
+            Ids that are not integers, negative or >= vertex_count; arrays of different
+            length or not flat; weights that are NaN or no real numbers; no vertex at
+            all; a repeated edge where duplicates="error".
+
+        Examples
+        --------
+        >>> Graph.from_edges([0, 0, 1], [1, 2, 2], directed=False)
+        Graph(3 vertices, 6 edges (3 given), undirected)
+        """
+        return cls(
+            edge_list(
+                sources,
+                targets,
+                weights=weights,
+                vertex_count=vertex_count,
+                directed=directed,
+                duplicates=duplicates,
+                names=names,
+            )
+        )
+
+    @classmethod
+    def from_networkx(cls, source: Any, *, weight: str | None = None) -> Graph:
+        """Make a graph from a networkx graph of any kind, edges in its order.
+
+        Parameters
+        ----------
+        source : networkx.Graph, DiGraph, MultiGraph or MultiDiGraph
+            Nodes 0..V-1 (in any order) are the vertices of that number; other nodes
+            are numbered in order and kept in `vertex_names`.
+        weight : str, optional
+            Edge attribute; edges without it weigh 1, as in networkx.
+
+        Raises
+        ------
+        GraphInputError
+            No nodes, not a networkx graph, or an attribute that is not a number.
+        """
+        return cls(_convert.from_networkx(source, weight))
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, *, directed: bool = True) -> Graph:
+        """Make a graph whose edges i -> j are the stored entries [i, j], as weights.
+
+        Explicit zeros are edges, repeated entries (COO) are multi-edges. A matrix of
+        bools gives no weights.
+
+        Parameters
+        ----------
+        matrix : scipy.sparse array or matrix, shape (V, V)
+        directed : bool
+            False: the matrix must be symmetric; its upper triangle is given.
+
+        Raises
+        ------
+        GraphInputError
+            Rectangular, malformed or not symmetric; weights that `from_edges` refuses.
+        """
+        return cls(_convert.from_scipy(matrix, directed))
+
+    @classmethod
+    def from_pandas(
+        cls,
+        frame: Any,
+        source: Hashable = "source",
+        target: Hashable = "target",
+        *,
+        weight: Hashable = None,
+        vertex_count: int | None = None,
+        directed: bool = True,
+        duplicates: str = "keep",
+        names: bool = False,
+    ) -> Graph:
+        """Make a graph from columns of a data frame (pandas, polars, ...).
+
+        Integer columns are vertex ids unless names=True; strings and other hashables
+        are names, numbered in order of appearance. Otherwise as `from_edges`.
+
+        Raises
+        ------
+        GraphInputError
+            A missing column, or what `from_edges` refuses.
+        """
+        return cls(
+            _convert.from_frame(
+                frame,
+                source,
+                target,
+                weight,
+                names=names,
+                vertex_count=vertex_count,
+                directed=directed,
+                duplicates=duplicates,
+            )
+        )
+
+    def to_networkx(self) -> Any:
+        """Return a networkx graph: nodes are the names, weights attribute "weight".
+
+        A Graph or DiGraph; the Multi kind where an edge repeats.
+        """
+        return _convert.to_networkx(self)
+
+    def to_scipy(self) -> Any:
+        """Return the (V, V) adjacency as a scipy.sparse.csr_array, [u, v] for u -> v.
+
+        Multi-edges are *summed*, as SciPy does; without weights an entry counts edges
+        (float64). Undirected edges are stored both ways, self-loops once.
+        """
+        return _convert.to_scipy(self)

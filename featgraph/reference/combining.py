@@ -1,0 +1,104 @@
+"""How contributions become one value."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.program.combine import NO_SOURCE, identity_value
+from featgraph.program.functions import GatherFunction, ReduceFunction
+from featgraph.program.operations import Nothing
+from featgraph.program.program import Program
+from featgraph.reference.facts import Facts
+from featgraph.reference.numbers import as_number, freeze, round_to
+
+__all__ = ["Accumulator"]
+
+_COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": operator.add,
+    "product": operator.mul,
+    "min": min,
+    "max": max,
+    "any": lambda a, b: bool(a) or bool(b),
+}
+_COMPARED = {"min", "max", "argmin", "argmax"}
+
+
+class Accumulator:
+    """The entries of one vertex while its contributions come in.
+
+    Sums and products are taken in float64 or int64. What min, max, argmin and argmax
+    compare is rounded to the storage type first, so that ties are those of a kernel.
+
+    Attributes
+    ----------
+    result : ndarray
+        Combined so far, one entry a feature (or a pair of them).
+    sources : ndarray
+        For argmin and argmax, where the key came from.
+    magnitude : ndarray
+        Sum of the absolute contributions.
+    """
+
+    def __init__(
+        self, program: Program, function: GatherFunction | ReduceFunction, facts: Facts
+    ) -> None:
+        self.combine = function.combine
+        self.dtype = np.dtype(facts.names[function.into].dtype)
+        self.wide = np.dtype(np.float64) if self.dtype.kind == "f" else self.dtype
+        self.identity = identity_value(self.combine, self.dtype)
+        self.custom: Any = None
+        if self.combine.function is not None:
+            self.custom = freeze(program, self.combine.function)
+        self.result: npt.NDArray[Any] = np.zeros(0)
+        self.sources: npt.NDArray[Any] = np.zeros(0)
+        self.magnitude: npt.NDArray[np.float64] = np.zeros(0)
+
+    def begin(self, shape: tuple[int, ...]) -> None:
+        """Start with the identity in every entry."""
+        self.result = np.full(shape, self.identity, self.wide)
+        self.sources = np.full(shape, NO_SOURCE, np.int32)
+        self.magnitude = np.zeros(shape)
+
+    def add(self, place: tuple[int | None, int], value: Any, source: int) -> None:
+        """Combine `value`, the contribution at ``place = (i, f)`` from `source`."""
+        if isinstance(value, Nothing):
+            return
+        i, f = place
+        entry = () if self.result.ndim == 0 else (f,) if i is None else (i, f)
+        value = self._typed(value)
+        if not self.combine.is_arg and self.combine.name != "any":
+            self.magnitude[entry] += abs(float(value))
+        if self.combine.is_arg:
+            if self._is_better(value, source, entry):
+                self.result[entry], self.sources[entry] = value, source
+        else:
+            self.result[entry] = self._typed(self._combined(self.result[entry], value))
+
+    def _typed(self, value: Any) -> Any:
+        """Return `value` in the type of the result; what is compared is rounded."""
+        if self.combine.name == "any" and self.custom is None:
+            return bool(value)
+        if self.dtype.kind == "f":
+            compared = self.combine.name in _COMPARED and self.custom is None
+            return as_number(
+                round_to(self.dtype.name, value) if compared else float(value)
+            )
+        return as_number(round_to(self.dtype.name, value))
+
+    def _is_better(self, key: Any, source: int, entry: tuple[int, ...]) -> bool:
+        best, best_source = self.result[entry], self.sources[entry]
+        if best_source == NO_SOURCE:
+            return True
+        if key == best:
+            return bool(source < best_source)
+        return bool(key < best if self.combine.name == "argmin" else key > best)
+
+    def _combined(self, a: Any, b: Any) -> Any:
+        if self.custom is not None:
+            return self.custom(as_number(a), b)
+        return _COMBINE[self.combine.name](a, b)

@@ -1,0 +1,200 @@
+"""Supersteps until nothing is active (S4, S7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.graph import Graph
+from featgraph.program.active import ActiveSet
+from featgraph.program.functions import ReduceFunction
+from featgraph.program.program import Program
+from featgraph.program.signature import Signature
+from featgraph.reference.facts import Facts
+from featgraph.reference.rules import Outcome, superstep
+
+__all__ = ["Run", "iterate"]
+
+Mask = npt.NDArray[np.bool_]
+#: What a program read of scalars and vectors: (function number, name) -> value.
+Seen = dict[tuple[int, str], Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The record of a run.
+
+    Attributes
+    ----------
+    values, signature : dict
+        As left by the last superstep.
+    supersteps : int
+        How many were run: one for each call of a program that had something due.
+    converged : bool
+        Whether nothing was due at the end.
+    outcomes : list of Outcome
+        One a superstep.
+    """
+
+    values: dict[str, Any]
+    signature: Signature
+    supersteps: int
+    converged: bool
+    outcomes: list[Outcome]
+
+
+@dataclass
+class _Waiting:
+    """What waits for one program: it keeps this over all its restrictions."""
+
+    active: Mask  # committed since the program last ran
+    left_due: Mask  # due vertices that ``.on`` left out
+    seen: Seen | None = None  # what it read when it last ran
+
+
+def iterate(
+    programs: Any,
+    graph: Graph,
+    values: dict[str, Any],
+    signature: Signature,
+    *,
+    active: Any = None,
+    max_supersteps: int = 1000,
+    start: int = 0,
+) -> Run:
+    """Run a program, or several in turn, until nothing is due for any of them.
+
+    Parameters
+    ----------
+    programs : Program or (Program, on), or a list of them
+        `on` is the restriction of ``foldmap.on(vertices)``, or None.
+    graph, values, signature
+        As for `superstep`.
+    active : ActiveSet or array_like, optional
+        Active at the start, for each program; None for all vertices.
+    max_supersteps : int, optional
+        Stop after so many.
+    start : int, optional
+        ``d.superstep`` of the first.
+    """
+    steps = _steps(programs)
+    count = graph.vertex_count
+    first = _mask(count, active)
+    waiting = {
+        program: _Waiting(first.copy(), np.zeros(count, np.bool_))
+        for program, _ in steps
+    }
+    outcomes: list[Outcome] = []
+    turn = idle = 0
+    while len(outcomes) < max_supersteps and idle < len(steps):
+        program, on = steps[turn % len(steps)]
+        turn += 1
+        own = waiting[program]
+        if not _is_due(program, own, on, values, signature):
+            idle += 1
+            continue
+        idle = 0
+        outcome = _run_one(
+            program, own, on, (graph, values, signature), start + len(outcomes)
+        )
+        values, signature = outcome.values, outcome.signature
+        own.active = np.zeros(count, np.bool_)
+        own.left_due = outcome.left_due.mask
+        for other in waiting.values():
+            other.active |= outcome.active_out.mask
+        outcomes.append(outcome)
+    converged = idle >= len(steps) or not any(
+        _is_due(program, waiting[program], on, values, signature)
+        for program, on in steps
+    )
+    return Run(values, signature, len(outcomes), converged, outcomes)
+
+
+def _steps(programs: Any) -> list[tuple[Program, Mask | None]]:
+    if isinstance(programs, Program):
+        return [(programs, None)]
+    if isinstance(programs, tuple):
+        return [programs]  # (program, on)
+    listed: Sequence[Any] = programs
+    return [(p, None) if isinstance(p, Program) else p for p in listed]
+
+
+def _mask(count: int, given: Any) -> Mask:
+    if given is None:
+        return np.ones(count, np.bool_)
+    return given.mask if isinstance(given, ActiveSet) else ActiveSet(count, given).mask
+
+
+def _is_due(
+    program: Program,
+    own: _Waiting,
+    on: Any,
+    values: dict[str, Any],
+    signature: Signature,
+) -> bool:
+    reachable = _mask(own.active.size, on)
+    return bool(
+        own.active.any()
+        or (own.left_due & reachable).any()
+        or _changed(own.seen, _seen(program, signature, values, values))
+    )
+
+
+def _run_one(
+    program: Program,
+    own: _Waiting,
+    on: Any,
+    start: tuple[Graph, dict[str, Any], Signature],
+    number: int,
+) -> Outcome:
+    """Run one superstep; if a scalar or reduction has changed, everywhere (S7)."""
+    _, values, signature = start
+    options: dict[str, Any] = {"on": on, "superstep": number}
+    outcome = superstep(
+        program, *start, active=own.active, also_due=own.left_due, **options
+    )
+    seen = _seen(program, signature, values, outcome.values)
+    if _changed(own.seen, seen):
+        # Only now is it known what a reduce of the program itself gave.
+        outcome = superstep(program, *start, active=None, **options)
+    own.seen = seen
+    return outcome
+
+
+def _seen(
+    program: Program,
+    signature: Signature,
+    before: dict[str, Any],
+    after: dict[str, Any],
+) -> Seen:
+    """Return the scalars and vectors that each function read.
+
+    A function behind the reduce that makes a value reads what it has just made.
+    """
+    seen: Seen = {}
+    made: dict[str, int] = {
+        function.into: number
+        for number, function in enumerate(program.functions)
+        if isinstance(function, ReduceFunction)
+    }
+    for number, name in Facts(program, signature).loose_reads():
+        fresh = name in made and made[name] < number
+        table = after if fresh else before
+        if name in table:
+            seen[number, name] = np.array(table[name])
+    return seen
+
+
+def _changed(last: Seen | None, now: Seen) -> bool:
+    """Whether a value differs from what was read last time."""
+    if last is None:
+        return False
+    return any(
+        not np.array_equal(last[key], value, equal_nan=True)
+        for key, value in now.items()
+        if key in last
+    )

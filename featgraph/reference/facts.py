@@ -1,0 +1,187 @@
+"""What can be read off declarations: accesses, widths, types of temporaries."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from featgraph.program.functions import (
+    GatherFunction,
+    ReduceFunction,
+    UserFunction,
+)
+from featgraph.program.program import Program
+from featgraph.program.signature import PropertyKind, PropertyType, Signature
+from featgraph.reference.types import storage_dtype, value_type
+
+__all__ = ["Access", "Facts"]
+
+_OWN_OR_NEIGHBOR = {"u", "v"}
+_LOOSE = {PropertyKind.SCALAR, PropertyKind.VECTOR}
+
+
+@dataclass(frozen=True)
+class Access:
+    """One ``d.name[...]`` of a user function.
+
+    Attributes
+    ----------
+    name : str
+        The property, without ``_next``.
+    is_next : bool
+        Whether ``d.name_next`` was spelled.
+    indices : tuple of str
+        The role of each index (``"f"``, ``"i"``, ``"u"``, ``"v"``, ``"e"``) or ``"?"``.
+    """
+
+    name: str
+    is_next: bool
+    indices: tuple[str, ...]
+
+
+class Facts:
+    """What is known of a program once the types of its properties are.
+
+    Attributes
+    ----------
+    names : dict
+        Property, temporary or reduce result -> type. A temporary looks like a vertex
+        property.
+    temporaries : dict
+        Name -> the gather that fills it.
+    accesses : list of list of Access
+        For each function.
+    widths : list of int
+        For each function, how many features it runs for.
+    real : str
+        Storage type of real numbers: float64 where a property in use is, else float32.
+    """
+
+    def __init__(self, program: Program, signature: Signature) -> None:
+        self.program = program
+        self.accesses = [_accesses(function) for function in program.functions]
+        self.names: dict[str, PropertyType] = dict(signature)
+        self.temporaries: dict[str, GatherFunction] = {}
+        used = {access.name for found in self.accesses for access in found}
+        dtypes = {signature[name].dtype for name in used if name in signature}
+        self.real = "float64" if "float64" in dtypes else "float32"
+        self.widths: list[int] = []
+        for function, found in zip(program.functions, self.accesses, strict=True):
+            width = self._width(function, found)
+            self.widths.append(width or 1)
+            if isinstance(function, GatherFunction):
+                self._add_temporary(function, width)
+            elif isinstance(function, ReduceFunction):
+                dtype = self._result_dtype(function)
+                self.names[function.into] = PropertyType(
+                    PropertyKind.VECTOR, dtype, (width or 1,)
+                )
+
+    def _add_temporary(self, gather: GatherFunction, width: int | None) -> None:
+        shape: tuple[int, ...] = () if width is None else (width,)
+        if gather.matrix:
+            shape = (width or 1, width or 1)
+        dtype = self._result_dtype(gather)
+        kind = PropertyKind.VERTEX
+        self.temporaries[gather.into] = gather
+        self.names[gather.into] = PropertyType(kind, dtype, shape)
+        if gather.combine.is_arg:
+            source = f"{gather.into}_source"
+            self.temporaries[source] = gather
+            self.names[source] = PropertyType(kind, "int32", shape)
+
+    def _result_dtype(self, function: GatherFunction | ReduceFunction) -> str:
+        if function.combine.name == "any" and not function.combine.is_custom:
+            return "bool"
+        return storage_dtype(value_type(self.program, function, self.names), self.real)
+
+    def _width(self, function: UserFunction, found: list[Access]) -> int | None:
+        """Return K of the properties that are indexed with f or taken as a whole."""
+        widths: dict[int, str] = {}
+        for access in found:
+            type_ = self.names.get(access.name)
+            if type_ is None or not type_.item_shape:
+                continue
+            first = 0 if type_.kind in _LOOSE else 1
+            whole = 0 < len(access.indices) < first + len(type_.item_shape)
+            if whole or {"f", "i"} & set(access.indices[first:]):
+                widths.setdefault(type_.item_shape[-1], access.name)
+        if len(widths) > 1:
+            raise function.source.error(
+                "one function, several widths",
+                got=", ".join(f"d.{name} has K = {k}" for k, name in widths.items()),
+                expected="one K for all that is indexed with f",
+                fix="make two functions",
+            )
+        return next(iter(widths), None)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether a function reads a vertex property at a vertex that is not u or v."""
+        return any(
+            access.indices
+            and access.indices[0] not in _OWN_OR_NEIGHBOR
+            and self._belongs_to_vertices(access.name)
+            for found in self.accesses
+            for access in found
+        )
+
+    def _belongs_to_vertices(self, name: str) -> bool:
+        if name in {"in_degree", "out_degree"}:
+            return True
+        return name in self.names and self.names[name].kind is PropertyKind.VERTEX
+
+    def loose_reads(self) -> list[tuple[int, str]]:
+        """Return (function number, name) of every scalar or vector that is read."""
+        return [
+            (number, access.name)
+            for number, found in enumerate(self.accesses)
+            for access in found
+            if access.name in self.names and self.names[access.name].kind in _LOOSE
+        ]
+
+
+def _accesses(function: UserFunction) -> list[Access]:
+    tree = function.source.tree
+    roles = dict(zip(function.source.parameters, function.roles, strict=True))
+    bare: list[Access] = []
+    subscripted: set[ast.Attribute] = set()
+    found: list[Access] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and _is_data(node.value, roles):
+            subscripted.add(node.value)
+            found.append(_access(node.value.attr, _elements(node.slice), roles))
+        elif isinstance(node, ast.Call) and node.args and _is_data(node.args[0], roles):
+            place = node.args[0]  # fg.atomic.add(d.count, v, 1) is no read at v
+            subscripted.add(place)
+            features = _access(place.attr, _elements(node.args[1]), roles).indices
+            found.append(Access(place.attr, False, ("v", *features[1:])))
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Attribute)
+            and _is_data(node, roles)
+            and node not in subscripted
+        ):
+            bare.append(_access(node.attr, [], roles))
+    return found + bare
+
+
+def _is_data(node: ast.AST, roles: dict[str, str]) -> TypeGuard[ast.Attribute]:
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and roles.get(node.value.id) == "d"
+    )
+
+
+def _elements(index: ast.expr) -> list[ast.expr]:
+    return index.elts if isinstance(index, ast.Tuple) else [index]
+
+
+def _access(attribute: str, indices: list[ast.expr], roles: dict[str, str]) -> Access:
+    names: Any = [
+        roles.get(n.id, "?") if isinstance(n, ast.Name) else "?" for n in indices
+    ]
+    name = attribute.removesuffix("_next")
+    return Access(name, name != attribute, tuple(names))

@@ -1,0 +1,362 @@
+"""One superstep, by the rules S1 to S6. Start here.
+
+S1  ``d.x`` is x when the superstep began; ``d.x_next`` equals it until written.
+S2  Functions run in order. Behind False, nothing more runs on that vertex or edge.
+S3  At the end, ``_next`` entries stand where the last function returned True.
+S4  Which vertices are due and which edges are run on: `_Superstep.due`, `.edges`.
+S5  A gather combines over all in-edges of a due vertex.
+S6  A foldmap with a foreign read is due everywhere while anything is active.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.graph import Graph
+from featgraph.program.active import ActiveSet
+from featgraph.program.functions import (
+    EdgeFunction,
+    GatherFunction,
+    ReduceFunction,
+    UserFunction,
+    VertexFunction,
+)
+from featgraph.program.program import Program
+from featgraph.program.signature import PropertyKind, Signature
+from featgraph.reference.combining import Accumulator
+from featgraph.reference.facts import Facts
+from featgraph.reference.memory import Memory
+from featgraph.reference.numbers import freeze
+from featgraph.reference.sweep import Sweep
+from featgraph.reference.topology import Topology
+
+__all__ = ["Outcome", "superstep"]
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a superstep left behind.
+
+    Attributes
+    ----------
+    values : dict
+        Every property, scalar and reduce result, in the form in which they were given.
+    signature : dict
+        Their types; reduce results are new.
+    active_out : ActiveSet
+        Committed vertices; targets of edges that returned True where the foldmap ends
+        in edge functions.
+    left_due : ActiveSet
+        Due vertices that `on` left out; they stay due.
+    temporaries : dict
+        What each gather gave, ``(V, ...)``; zeros where it did not run.
+    proposed : dict
+        The ``_next`` of each iterated property before entries were dropped.
+    magnitude : dict
+        For each gather and reduce, the sum of the absolute contributions: with
+        `degree`, what the tolerance of S9 rests on. Shaped as the results; zeros for
+        any and arg.
+    degree : ndarray of shape (V,)
+        In-degrees.
+    """
+
+    values: dict[str, Any]
+    signature: Signature
+    active_out: ActiveSet
+    left_due: ActiveSet
+    temporaries: dict[str, npt.NDArray[Any]]
+    proposed: dict[str, npt.NDArray[Any]]
+    magnitude: dict[str, npt.NDArray[np.float64]]
+    degree: npt.NDArray[np.int32]
+
+
+def superstep(
+    program: Program,
+    graph: Graph,
+    values: dict[str, Any],
+    signature: Signature,
+    *,
+    active: Any = None,
+    on: Any = None,
+    also_due: Any = (),
+    superstep: int = 0,
+) -> Outcome:
+    """Run one superstep of `program`.
+
+    Parameters
+    ----------
+    program : Program
+        The functions, in order.
+    graph : Graph
+        Where they run.
+    values : dict
+        Property -> array: vertex properties ``(V, ...)``; edge properties in the order
+        in which the edges were given, ``(E, ...)``, or ``(2 E, ...)`` for undirected
+        graphs unless they are shared; vectors ``(K,)``; scalars. Not changed. See
+        `from_state`.
+    signature : dict
+        Property -> `PropertyType`.
+    active : ActiveSet or array_like, optional
+        A; None for all vertices.
+    on : ActiveSet or array_like, optional
+        The restriction of ``foldmap.on(vertices)``.
+    also_due : ActiveSet or array_like, optional
+        Vertices that an earlier superstep left due.
+    superstep : int, optional
+        ``d.superstep``.
+
+    Raises
+    ------
+    UserFunctionError
+        If a function breaks a rule: writes what is not its own, reads elsewhere what
+        it writes in place, makes a collaborative call under a condition that varies.
+    StateError
+        If it names a property that does not exist.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from featgraph.graph import Graph
+    >>> from featgraph.program.program import Program
+    >>> from featgraph.program.signature import PropertyKind, PropertyType
+    >>> import featgraph.program.functions as fg
+    >>> @fg.gather(into="total")
+    ... def neighbors(f, u, v, e, d):
+    ...     return d.x[u]
+    >>> graph = Graph.from_edges([0, 1], [1, 2])
+    >>> x = PropertyType(PropertyKind.VERTEX, "float32")
+    >>> values = {"x": np.array([1, 2, 3], np.float32)}
+    >>> outcome = superstep(Program.declare([neighbors]), graph, values, {"x": x})
+    >>> outcome.temporaries["total"].tolist()
+    [0.0, 1.0, 2.0]
+    """
+    topology = Topology.of(graph)
+    facts = Facts(program, signature)
+    memory = Memory(facts, topology, values, signature, superstep)
+    masks = [
+        _mask(given, topology.vertex_count, empty)
+        for given, empty in ((active, True), (on, True), (also_due, False))
+    ]
+    with np.errstate(all="ignore"):  # inf and nan come and go, as in a kernel
+        return _Superstep(program, facts, topology, memory, *masks).run()
+
+
+def _mask(given: Any, vertex_count: int, default: bool) -> Mask:
+    if given is None:
+        return np.full(vertex_count, default)
+    if isinstance(given, ActiveSet):
+        return given.mask
+    return ActiveSet(vertex_count, given).mask
+
+
+class _Superstep:
+    """The running superstep: who has run, who passed, who stopped."""
+
+    def __init__(
+        self,
+        program: Program,
+        facts: Facts,
+        topology: Topology,
+        memory: Memory,
+        active: Mask,
+        on: Mask,
+        also_due: Mask,
+    ) -> None:
+        self.program = program
+        self.facts = facts
+        self.topology = topology
+        self.memory = memory
+        if facts.is_foreign and active.any():  # S6
+            active = np.ones_like(active)
+        self.active = active
+        self.on = on
+        self.also_due = also_due
+        # The last function that ran on the vertex (edge) returned True, or False.
+        self.passed = np.zeros(topology.vertex_count, np.bool_)
+        self.stopped = np.zeros(topology.vertex_count, np.bool_)
+        self.edges_passed: set[int] = set()
+        self.edges_stopped: set[int] = set()
+        self.left_due = np.zeros(topology.vertex_count, np.bool_)
+        self.magnitude: dict[str, npt.NDArray[np.float64]] = {}
+        self.signature: Signature = {
+            name: type_
+            for name, type_ in facts.names.items()
+            if name not in facts.temporaries
+        }
+
+    def run(self) -> Outcome:
+        """Run the functions in order (S2), then commit (S3)."""
+        for number, function in enumerate(self.program.functions):
+            width = self.facts.widths[number]
+            plain = freeze(self.program, function.function)
+            if isinstance(function, VertexFunction):
+                self.run_vertex(function, width, plain)
+            elif isinstance(function, EdgeFunction):
+                self.run_edge(number, function, width, plain)
+            elif isinstance(function, GatherFunction):
+                self.run_gather(function, width, plain)
+            elif isinstance(function, ReduceFunction):
+                self.run_reduce(function, width, plain)
+        return self.commit()
+
+    # -- where functions run (S4)
+
+    def due(self) -> list[int]:
+        """Return the due vertices, as the functions so far have left it."""
+        due = self.active | self.also_due
+        if self.gathers_first():
+            due |= self.topology.gatherers(self.active)
+        due |= self.targets()
+        due &= ~self.stopped
+        self.left_due |= due & ~self.on
+        return np.flatnonzero(due & self.on).tolist()
+
+    def gathers_first(self) -> bool:
+        """Whether the program has a gather with no edge function before it."""
+        for function in self.program.functions:
+            if isinstance(function, EdgeFunction):
+                return False
+            if isinstance(function, GatherFunction):
+                return True
+        return False
+
+    def targets(self) -> Mask:
+        """Return the targets of edges whose last function returned True."""
+        targets = np.zeros(self.topology.vertex_count, np.bool_)
+        for row in self.edges_passed:
+            targets[self.topology.target[row]] = True
+        return targets
+
+    def edges(self, number: int) -> list[int]:
+        """Return the edges that edge function `number` runs on."""
+        before = self.program.functions[:number]
+        behind_vertex = any(isinstance(f, VertexFunction) for f in before)
+        sources = self.passed if behind_vertex else self.active
+        return [
+            row
+            for row in self.topology.rows
+            if sources[self.topology.source[row]] and row not in self.edges_stopped
+        ]
+
+    # -- running one function
+
+    def run_vertex(
+        self, function: UserFunction, width: int, plain: Callable[..., Any]
+    ) -> None:
+        """Run on the due vertices; the or over the features decides."""
+        sweep = Sweep(self.memory, function, width, PropertyKind.VERTEX)
+        for v in self.due():
+            results = sweep.run(v, v, lambda f, v=v: plain(f, np.int64(v), sweep.data))
+            self.passed[v] = any(results)
+            self.stopped[v] = not any(results)
+        sweep.check_elsewhere()
+
+    def run_edge(
+        self, number: int, function: UserFunction, width: int, plain: Callable[..., Any]
+    ) -> None:
+        """Run on out-edges of the sources; the or over the features decides."""
+        sweep = Sweep(self.memory, function, width, PropertyKind.EDGE)
+        for row in self.edges(number):
+            ends = self.ends(row)
+            results = sweep.run(
+                row, -1, lambda f, ends=ends: plain(f, *ends, sweep.data)
+            )
+            (self.edges_passed if any(results) else self.edges_stopped).add(row)
+            (self.edges_stopped if any(results) else self.edges_passed).discard(row)
+        sweep.check_elsewhere()
+
+    def run_gather(
+        self, function: GatherFunction, width: int, plain: Callable[..., Any]
+    ) -> None:
+        """Combine over all in-edges of each due vertex (S5); the result is True."""
+        sweep = Sweep(self.memory, function, width, None)
+        into, source = function.into, f"{function.into}_source"
+        accumulator = Accumulator(self.program, function, self.facts)
+        k = self.memory.buffers[into].shape[1:]
+        size = self.memory.buffers[into].shape
+        magnitude = self.magnitude[into] = np.zeros(size)
+        for v in self.due():
+            accumulator.begin(k)
+            for row in self.topology.in_rows[v]:
+                ends = self.ends(row)
+                for i in range(width) if function.matrix else [None]:
+                    first = [] if i is None else [np.int64(i)]
+                    results = sweep.run(
+                        v,
+                        v,
+                        lambda f, a=(*first, *ends): _with_f(plain, f, a, sweep.data),
+                    )
+                    for f, value in enumerate(results):
+                        accumulator.add((i, f), value, self.topology.source[row])
+            self.memory.buffers[into][v] = accumulator.result
+            self.memory.filled[into][v] = True
+            magnitude[v] = accumulator.magnitude
+            if function.combine.is_arg:
+                self.memory.buffers[source][v] = accumulator.sources
+                self.memory.filled[source][v] = True
+            self.passed[v] = True
+
+    def run_reduce(
+        self, function: ReduceFunction, width: int, plain: Callable[..., Any]
+    ) -> None:
+        """Combine over all vertices (of `on`); the result stands at once."""
+        sweep = Sweep(self.memory, function, width, None)
+        accumulator = Accumulator(self.program, function, self.facts)
+        accumulator.begin((width,))
+        for v in np.flatnonzero(self.on).tolist():
+            results = sweep.run(v, v, lambda f, v=v: plain(f, np.int64(v), sweep.data))
+            for f, value in enumerate(results):
+                accumulator.add((None, f), value, v)
+        type_ = self.facts.names[function.into]
+        stored = np.array(accumulator.result).astype(type_.dtype)
+        self.memory.put(function.into, type_, stored)
+        self.magnitude[function.into] = accumulator.magnitude
+
+    def ends(self, row: int) -> tuple[Any, Any, Any]:
+        """Return u, v, e of an edge."""
+        source, target = self.topology.source[row], self.topology.target[row]
+        return np.int64(source), np.int64(target), np.int64(row)
+
+    # -- the end (S3)
+
+    def commit(self) -> Outcome:
+        """Keep the ``_next`` entries of those that passed, drop the others."""
+        buffers, proposed = self.memory.buffers, {}
+        rows = {
+            PropertyKind.VERTEX: np.flatnonzero(self.passed).tolist(),
+            PropertyKind.EDGE: sorted(self.edges_passed),
+        }
+        for name, type_ in self.signature.items():
+            if type_.iterated:
+                proposed[name] = buffers[f"{name}_next"].copy()
+                for row in rows[type_.kind]:
+                    buffers[name][row] = proposed[name][row]
+            if type_.kind is PropertyKind.EDGE:
+                self.memory.put(name, type_, buffers[name])  # both rows of a loop
+        own = [f for f in self.program.functions if not isinstance(f, ReduceFunction)]
+        ends_in_edges = bool(own) and isinstance(own[-1], EdgeFunction)
+        active_out = self.targets() if ends_in_edges else self.passed
+        count = self.topology.vertex_count
+        return Outcome(
+            values={name: self.memory.given(name) for name in self.signature},
+            signature=self.signature,
+            active_out=ActiveSet(count, active_out),
+            left_due=ActiveSet(count, self.left_due & ~self.on),
+            temporaries={name: buffers[name] for name in self.memory.filled},
+            proposed=proposed,
+            magnitude=self.magnitude,
+            degree=buffers["in_degree"],
+        )
+
+
+def _with_f(plain: Callable[..., Any], f: Any, arguments: Any, d: Any) -> Any:
+    """Call a gather, ``(f, u, v, e, d)`` or ``(i, f, u, v, e, d)``."""
+    *first, u, v, e = arguments
+    return plain(*first, f, u, v, e, d)

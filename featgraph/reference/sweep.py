@@ -1,0 +1,234 @@
+"""One function on its way over vertices or edges, and the `d` that it is given."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from featgraph.errors import UserFunctionError
+from featgraph.program.functions import UserFunction
+from featgraph.program.operations import Operation
+from featgraph.program.signature import PropertyKind
+from featgraph.program.state import unknown_name
+from featgraph.reference.memory import DEGREE, Memory
+from featgraph.reference.numbers import as_number
+from featgraph.reference.team import Lane, Place, Team
+
+__all__ = ["Sweep"]
+
+_UPDATES: dict[str, Callable[[Any, Any], Any]] = {
+    "atomic.add": operator.add,
+    "atomic.min": min,
+    "atomic.max": max,
+}
+
+
+class Sweep:
+    """One function's sweep: runs it, and says what it may read and write.
+
+    Parameters
+    ----------
+    memory : Memory
+        The values.
+    function : UserFunction
+        Who asks.
+    width : int
+        K of the function.
+    writes : PropertyKind or None
+        Whose properties it writes: VERTEX (its v), EDGE (its e); None for gathers.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        function: UserFunction,
+        width: int,
+        writes: PropertyKind | None,
+    ) -> None:
+        self._memory = memory
+        self._function = function
+        self._writes = writes
+        self._owner = -1
+        #: The vertex whose temporaries may be read.
+        self._vertex = -1
+        self._elsewhere: set[str] = set()
+        self._written: set[str] = set()
+        self._team = Team(function, width, self._do)
+        self._views: dict[str, _View] = {}
+        self.data = Data(self)
+
+    def attribute(self, name: str) -> Any:
+        """Return ``d.name``: a number, or a view to be indexed."""
+        memory = self._memory
+        if name == "feature_count":
+            return np.int64(self._team.width)
+        if name in memory.numbers:
+            return np.int64(memory.numbers[name])
+        if name not in memory.types:
+            known = [*memory.types, *memory.numbers, "feature_count"]
+            raise unknown_name(name, known, self._function.source.where())
+        if memory.types[name].kind is PropertyKind.SCALAR:
+            return memory.buffers[name]
+        return self._views.setdefault(name, _View(self, name))
+
+    def run(self, owner: int, vertex: int, call: Any) -> list[Any]:
+        """Return ``call(f)`` for all features, and store what they wrote."""
+        self._owner, self._vertex = owner, vertex
+        try:
+            results = self._team.run(call)
+        except UserFunctionError as error:
+            if error.where is not None:
+                raise
+            where = self._function.source.where()
+            raise UserFunctionError(
+                error.what,
+                where=where,
+                got=error.got,
+                expected=error.expected,
+                fix=error.fix,
+            ) from error
+        self._write_all(self._team.lanes)
+        return results
+
+    def _write_all(self, lanes: list[Lane]) -> None:
+        """Store what the lanes wrote; they must not get in each other's way."""
+        wrote: dict[Place, Lane] = {}
+        for lane in lanes:
+            for place, value in lane.writes.items():
+                other = wrote.setdefault(place, lane)
+                if not np.array_equal(other.writes[place], value, equal_nan=True):
+                    raise self._function.source.error(
+                        "features write different values to one entry",
+                        got=f"{other.writes[place]} and {value}",
+                        expected=f"one value for d.{place[0]}{list(place[1])}",
+                        fix="write a value that does not vary with f",
+                    )
+        if not wrote:
+            return
+        for lane in lanes:
+            for place in lane.reads:
+                if place in wrote and (wrote[place] is not lane):
+                    raise self._function.source.error(
+                        "a feature reads what another one writes",
+                        got=f"d.{place[0]}{list(place[1])}",
+                        fix="use fg.broadcast, or declare the property iterated",
+                    )
+        for place, lane in wrote.items():
+            self._memory.store(place, lane.writes[place])
+            self._written.add(place[0])
+
+    def check_elsewhere(self) -> None:
+        """Refuse reading at other vertices what the function writes in place (S6)."""
+        both = sorted(self._elsewhere & self._written)
+        if both:
+            raise self._function.source.error(
+                f"{both[0]!r} is written in place and read at another vertex or edge",
+                expected="d.x of an iterated property where it is read",
+                fix="declare it iterated=True and write d.x_next",
+            )
+
+    def read(self, buffer: str, index: Any) -> Any:
+        """Return ``d.buffer[index]`` for the feature that is running."""
+        memory, lane = self._memory, self._team.lane
+        place = memory.place(buffer, index)
+        type_ = memory.types[buffer]
+        rank = memory.buffers[buffer].ndim
+        missing = rank - len(place[1])
+        if missing == 2:  # a matrix given as a whole
+            return memory.buffers[buffer][place[1]].astype(np.float64)
+        if missing == 1:  # a row given as a whole: this lane holds its entry f
+            place = memory.place(buffer, (*place[1], lane.feature))
+        if buffer in memory.filled:
+            self._check_temporary(place)
+        if place in lane.writes:
+            return as_number(lane.writes[place])
+        lane.reads.add(place)
+        if type_.kind is not self._writes or place[1][0] != self._owner:
+            self._elsewhere.add(buffer)
+        return memory.load(place)
+
+    def _check_temporary(self, place: Place) -> None:
+        buffer, indices = place
+        if indices[0] == self._vertex and self._memory.filled[buffer][self._vertex]:
+            return
+        raise UserFunctionError(
+            "a gathered value is read where it was not gathered",
+            got=f"d.{buffer}{list(indices)}",
+            expected="d.into[v, f] at the function's own v, behind the gather",
+        )
+
+    def write(self, buffer: str, index: Any, value: Any) -> None:
+        """Note ``d.buffer[index] = value`` for the feature that is running."""
+        memory = self._memory
+        type_ = memory.types[buffer]
+        place = memory.place(buffer, index)
+        now = buffer.removesuffix("_next") == buffer
+        if len(place[1]) != memory.buffers[buffer].ndim:
+            raise UserFunctionError("wrong number of indices", got=f"d.{buffer}{index}")
+        why = None
+        if buffer in memory.filled or type_ is DEGREE or type_.kind is not self._writes:
+            why = f"a {self._function.kind} function does not write d.{buffer}"
+        elif place[1][0] != self._owner:
+            why = f"d.{buffer} is written at another {type_.kind.value}"
+        elif type_.iterated and now:
+            why = f"{buffer!r} is iterated, so d.{buffer}_next is written"
+        elif type_.shared:
+            why = f"d.{buffer} is shared by both directions of an edge"
+        if why:
+            raise UserFunctionError(
+                why,
+                expected="vertex functions write at v, edge functions at e",
+                fix="use fg.atomic, or a function of the other kind",
+            )
+        self._team.lane.writes[place] = memory.round(place, value)
+
+    def _do(self, operation: Operation, args: tuple[Any, ...]) -> Any:
+        if operation.name == "reverse":
+            return np.int64(self._memory.topology.twin(int(args[0])))
+        view, index, value = args
+        if self._writes is None:
+            raise UserFunctionError(
+                f"a {self._function.kind} is pure", got=f"fg.{operation.name}"
+            )
+        if not isinstance(view, _View) or self._memory.types[view.buffer].iterated:
+            raise UserFunctionError(
+                "an atomic operation updates a property that is not iterated",
+                got=getattr(view, "buffer", view),
+            )
+        place = self._memory.place(view.buffer, index)
+        old = self._memory.load(place)
+        new = _UPDATES[operation.name](old, value)
+        self._memory.store(place, self._memory.round(place, new))
+        return old
+
+
+class Data:
+    """`d`: all names without an underscore are the user's."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        object.__setattr__(self, "_sweep", sweep)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._sweep.attribute(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise UserFunctionError(
+            f"d.{name} is assigned as a whole", fix=f"assign to d.{name}[...]"
+        )
+
+
+class _View:
+    """``d.name``: reads and writes one buffer."""
+
+    def __init__(self, sweep: Sweep, buffer: str) -> None:
+        self.sweep = sweep
+        self.buffer = buffer
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.sweep.read(self.buffer, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.sweep.write(self.buffer, index, value)

@@ -1,0 +1,195 @@
+"""All features of one vertex or edge, run so that they meet in collaborative calls.
+
+A function is run for each feature until it makes a collaborative call that has no
+answer yet. When all features have stopped at the same call, the answers are computed
+and the function is run again from the start, this time with them. Nothing that a run
+does is seen outside before all features have ended, except atomics, done once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from featgraph.errors import UserFunctionError
+from featgraph.program.functions import UserFunction
+from featgraph.program.operations import Operation, interpreting
+from featgraph.reference.collective import compute
+
+__all__ = ["Lane", "Team"]
+
+#: Place of one entry: (buffer, indices). The buffer of ``d.x_next`` is ``"x_next"``.
+Place = tuple[str, tuple[int, ...]]
+
+
+@dataclass
+class Request:
+    """A collaborative call that waits for its answer."""
+
+    operation: Operation
+    operands: dict[str, Any]
+    site: tuple[Any, ...]
+
+
+class _Waits(BaseException):
+    """Ends the run of one feature at a collaborative call; no error."""
+
+
+@dataclass
+class Lane:
+    """One feature's run of the function.
+
+    Attributes
+    ----------
+    feature : int
+        f.
+    answers, old_values : list
+        What the collaborative calls and the atomics of earlier runs gave, in order.
+    writes : dict
+        What this run has written; it reads its own writes.
+    reads : set
+        What this run has read of entries that functions can write.
+    """
+
+    feature: int
+    answers: list[Any] = field(default_factory=list)
+    old_values: list[Any] = field(default_factory=list)
+    writes: dict[Place, Any] = field(default_factory=dict)
+    reads: set[Place] = field(default_factory=set)
+    asked: int = 0
+    updated: int = 0
+    request: Request | None = None
+    result: Any = None
+
+    def begin(self) -> None:
+        """Forget the last run, but not the answers."""
+        self.writes.clear()
+        self.reads.clear()
+        self.asked = self.updated = 0
+        self.request = None
+
+
+class Team:
+    """The lanes of one vertex or edge.
+
+    Parameters
+    ----------
+    function : UserFunction
+        Named in errors.
+    width : int
+        K.
+    do : callable
+        ``do(operation, args)`` performs atomics and ``reverse``.
+    """
+
+    def __init__(
+        self,
+        function: UserFunction,
+        width: int,
+        do: Callable[[Operation, tuple[Any, ...]], Any],
+    ) -> None:
+        self.function = function
+        self.width = width
+        self.do = do
+        self.lanes: list[Lane] = []
+        self.lane = Lane(0)
+
+    def run(self, call: Callable[[Any], Any]) -> list[Any]:
+        """Return the results of ``call(f)`` for every feature."""
+        self.lanes = [Lane(feature) for feature in range(self.width)]
+        with interpreting(self._handle):
+            while True:
+                for lane in self.lanes:
+                    self._advance(lane, call)
+                if all(lane.request is None for lane in self.lanes):
+                    return [lane.result for lane in self.lanes]
+                self._answer()
+
+    def _advance(self, lane: Lane, call: Callable[[Any], Any]) -> None:
+        self.lane = lane
+        lane.begin()
+        try:
+            lane.result = call(np.int64(lane.feature))
+        except _Waits:
+            return
+        if lane.result is None:
+            raise self.function.source.error(
+                "the function ended without return",
+                got="None",
+                expected="a value on every path",
+                fix="add a return at the end",
+            )
+
+    def _handle(
+        self, operation: Operation, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
+        """Answer one operation called by the lane that is running."""
+        lane = self.lane
+        if operation.name == "reverse":
+            return self.do(operation, args)
+        if not operation.collaborative:  # done once, in the first run that comes by
+            lane.updated += 1
+            if lane.updated > len(lane.old_values):
+                lane.old_values.append(self.do(operation, args))
+            return lane.old_values[lane.updated - 1]
+        lane.asked += 1
+        if lane.asked <= len(lane.answers):
+            return lane.answers[lane.asked - 1]
+        operands = self._bind(operation, args, options)
+        lane.request = Request(operation, operands, self._site())
+        raise _Waits
+
+    def _bind(
+        self, operation: Operation, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> dict[str, Any]:
+        names = operation.parameters + operation.options
+        bound = dict(zip(names, args, strict=False)) | options
+        required = set(operation.parameters)
+        if len(args) > len(names) or not required <= set(bound) <= set(names):
+            raise self.function.source.error(
+                f"wrong arguments for {operation.name}",
+                got=", ".join(bound),
+                expected=", ".join(names),
+            )
+        return bound
+
+    def _site(self) -> tuple[Any, ...]:
+        """Return where the call stands: its frames up to the user's function."""
+        site: list[Any] = []
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code is not Team._advance.__code__:
+            site.append((frame.f_code, frame.f_lasti))
+            frame = frame.f_back
+        return tuple(site)
+
+    def _answer(self) -> None:
+        requests = [lane.request for lane in self.lanes]
+        first = requests[0]
+        together: list[Request] = []
+        for request in requests:
+            if request is None or first is None or request.site != first.site:
+                raise self._apart(requests)
+            together.append(request)
+        operation = together[0].operation
+        try:
+            answers = compute(operation, [request.operands for request in together])
+        except UserFunctionError as error:
+            raise self.function.source.error(
+                error.what, got=error.got, expected=error.expected, fix=error.fix
+            ) from error
+        for lane, answer in zip(self.lanes, answers, strict=True):
+            lane.answers.append(answer)
+
+    def _apart(self, requests: list[Request | None]) -> UserFunctionError:
+        calls = {r.operation.name for r in requests if r is not None}
+        return self.function.source.error(
+            "a collaborative call that not all features of a vertex make",
+            got=f"{', '.join(sorted(calls))} under a condition that varies with f",
+            expected="every feature makes the same calls in the same order",
+            fix="make the call before the condition",
+        )

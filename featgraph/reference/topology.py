@@ -1,0 +1,92 @@
+"""The graph as a plain list of directed edges, in the order they were given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.errors import UserFunctionError
+from featgraph.graph import Graph
+
+__all__ = ["Topology"]
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Directed edges by *row*: given edge i is row i, its twin row ``given + i`` (S10).
+
+    A row is what user functions get as `e`. A self-loop of an undirected graph is its
+    own twin, so row ``given + i`` does not exist for it.
+
+    Attributes
+    ----------
+    vertex_count, given : int
+        V, and how many edges were given.
+    directed : bool
+        False where every edge has a twin.
+    source, target : list of int
+        Ends of each row.
+    rows : list of int
+        The rows that exist, ascending.
+    in_rows : list of list of int
+        For each vertex, the rows of its in-edges.
+    out_degree : list of int
+        Out-edges of each vertex.
+    """
+
+    vertex_count: int
+    given: int
+    directed: bool
+    source: list[int]
+    target: list[int]
+    rows: list[int]
+    in_rows: list[list[int]]
+    out_degree: list[int]
+
+    @classmethod
+    def of(cls, graph: Graph) -> Topology:
+        """Read the given edges of `graph`."""
+        source, target = graph.sources.tolist(), graph.targets.tolist()
+        given = len(source)
+        rows = list(range(given))
+        if not graph.directed:
+            rows += [given + i for i in range(given) if source[i] != target[i]]
+            source, target = source + target, target + source
+        in_rows: list[list[int]] = [[] for _ in range(graph.vertex_count)]
+        out_degree = [0] * graph.vertex_count
+        for row in rows:
+            in_rows[target[row]].append(row)
+            out_degree[source[row]] += 1
+        return cls(
+            graph.vertex_count,
+            given,
+            graph.directed,
+            source,
+            target,
+            rows,
+            in_rows,
+            out_degree,
+        )
+
+    def twin(self, row: int) -> int:
+        """Return the row of the reverse edge."""
+        if self.directed:
+            raise UserFunctionError(
+                "the edges of a directed graph have no twins",
+                where="fg.reverse",
+                fix="make the graph with directed=False",
+            )
+        if self.source[row] == self.target[row]:
+            return row
+        return (row + self.given) % (2 * self.given)
+
+    def gatherers(self, active: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return which vertices gather from an active one: a mask of shape (V,)."""
+        reached = np.zeros(self.vertex_count, np.bool_)
+        for row in self.rows:
+            if active[self.source[row]]:
+                reached[self.target[row]] = True
+        return reached

@@ -1,0 +1,210 @@
+"""The device library compiles without a GPU: no spills, no calls, no stray float64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from featgraph import _cuda
+from featgraph.errors import DeviceError
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
+
+from numba import float32, float64, int32, int64, types, uint32
+
+from featgraph._cuda import cuda
+from featgraph.device import linalg_cuda, warp
+
+CAPABILITIES = [(8, 0), (9, 0)]
+
+
+def arrays(dtype: types.Type, *dimensions: int) -> tuple[types.Array, ...]:
+    return tuple(types.Array(dtype, ndim, "C") for ndim in dimensions)
+
+
+def groups(x, out):
+    i = uint32(cuda.grid(1))
+    lane = cuda.laneid & 7
+    value = warp.group_sum(x[i], 8)
+    value = warp.group_product(value, 8)
+    value = warp.slot_min(warp.group_max(value, 8), 8, 32)
+    value = warp.slot_sum(warp.slot_product(value, 8, 32), 8, 32)
+    value = warp.slot_max(warp.group_min(value, 16), 16, 32)
+    value, index = warp.group_argmax(value, lane, 8)
+    value, index = warp.slot_argmin(value, index, 8, 32)
+    value, index = warp.group_argmin(value, index, 8)
+    value, index = warp.slot_argmax(value, index, 8, 32)
+    out[i] = warp.broadcast(value, index & 7, 8)
+
+
+def segments(x, out):
+    i = uint32(cuda.grid(1))
+    lane = cuda.laneid & 7
+    value = warp.segment_sum(x[i], lane, 3, 8)
+    value = warp.segment_max(value, lane, 3, 8)
+    value = warp.segment_min(value, lane, 3, 8)
+    value, index = warp.segment_argmax(value, lane, 3, 8)
+    value, other = warp.segment_argmin(value, lane, 3, 8)
+    if index == other:
+        out[i] = value
+
+
+def votes(x, out):
+    i = uint32(cuda.grid(1))
+    lane = cuda.laneid & 7
+    flag = warp.group_any(x[i] > x[0], 8) and not warp.group_all(x[i] > x[1], 8)
+    if warp.slot_any(flag, 8, 32) and not warp.slot_all(flag, 8, 16):
+        out[i] = x[2]
+    if warp.segment_any(flag, lane, 3, 8) and not warp.segment_all(flag, lane, 3, 8):
+        out[i] = x[3]
+
+
+def bits(words, counts, record):
+    i = uint32(cuda.grid(1))
+    if warp.checked(i, counts.size, 1, 2, 3, record):
+        warp.set_bit(words, i)
+        if warp.test_bit(words, i + uint32(1)):
+            counts[i] = warp.count_bits(words[i]) + warp.trailing_zeros(words[i])
+
+
+@_cuda.device_function
+def _larger(a, b):
+    return a if a > b else b
+
+
+def atomics(x, cube):
+    i = uint32(cuda.grid(1))
+    warp.atomic_add(cube, (i, uint32(1), uint32(2)), x[i])
+    warp.atomic_min(x, i, x[0])
+    warp.atomic_max(x, i, x[1])
+    warp.atomic_product(cube, (i, uint32(0), uint32(2)), x[i])
+    warp.atomic_combine(x, i, x[2], _larger)
+
+
+def packed_float32(x, packed):
+    i = uint32(cuda.grid(1))
+    warp.atomic_min(packed, 0, warp.pack_min_float32(x[i], int32(i)))
+    warp.atomic_min(packed, 1, warp.pack_max_float32(x[i], int32(i)))
+    low, first = warp.unpack_min_float32(packed[2])
+    high, second = warp.unpack_max_float32(packed[3])
+    if warp.wins_min(low, first, high, second) or warp.wins_max(low, 1, high, 2):
+        x[i] = low
+
+
+def packed_int32(x, packed):
+    i = uint32(cuda.grid(1))
+    warp.atomic_min(packed, 0, warp.pack_min_int32(x[i], int32(i)))
+    warp.atomic_min(packed, 1, warp.pack_max_int32(x[i], int32(i)))
+    low, first = warp.unpack_min_int32(packed[2])
+    high, second = warp.unpack_max_int32(packed[3])
+    if warp.wins_min(low, first, high, second):
+        x[i] = high
+
+
+def systems(work, diagonal):
+    group = uint32(cuda.grid(1) >> 3)
+    lane = cuda.laneid & 7
+    linalg_cuda.solve_general(work[group], 8, diagonal[0], lane, 8)
+    linalg_cuda.solve_spd(work[group], 8, diagonal[0], lane, 8)
+    linalg_cuda.inverse_general(work[group], 8, diagonal[0], lane, 8)
+    linalg_cuda.inverse_spd(work[group], 8, diagonal[0], lane, 8)
+
+
+def _cases():
+    for dtype in (int32, int64, float32, float64):
+        for body in (groups, segments, votes):
+            yield body, arrays(dtype, 1, 1)
+        yield atomics, arrays(dtype, 1, 3)
+    for dtype in (float32, float64):
+        yield systems, arrays(dtype, 3, 1)
+    yield packed_float32, (*arrays(float32, 1), *arrays(int64, 1))
+    yield packed_int32, (*arrays(int32, 1), *arrays(int64, 1))
+    yield bits, (*arrays(uint32, 1), *arrays(int32, 1), *arrays(int64, 1))
+
+
+@pytest.mark.parametrize("cc", CAPABILITIES, ids=["sm_80", "sm_90"])
+@pytest.mark.parametrize(
+    ("body", "signature"),
+    [
+        pytest.param(*case, id=f"{case[0].__name__}-{case[1][0].dtype}")
+        for case in _cases()
+    ],
+)
+def test_compiles_without_spills_calls_or_stray_float64(body, signature, cc) -> None:
+    ptx = _cuda.compile_ptx(body, signature, cc)
+    _, resources = _cuda.link_cubin(ptx, cc)
+    assert resources.registers > 0
+    assert resources.spill_stores_bytes == resources.spill_loads_bytes == 0
+    assert resources.stack_bytes == 0
+    assert "call" not in ptx
+    if signature[0].dtype != float64:
+        assert ".f64" not in ptx
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16, 32])
+def test_group_sum_of_a_literal_width_is_unrolled(width: int) -> None:
+    def body(x):
+        i = uint32(cuda.grid(1))
+        x[i] = warp.group_sum(x[i], width)
+
+    ptx = _cuda.compile_ptx(body, arrays(float32, 1), (9, 0))
+    assert ptx.count("shfl.sync") == width.bit_length() - 1
+    assert "bra" not in ptx
+
+
+def test_division_and_constants_keep_inf_and_nan() -> None:
+    def body(x):
+        i = uint32(cuda.grid(1))
+        value = x[i] / x[0]
+        if value == float32(math.inf) or value != value:
+            x[i] = float32(0)
+
+    ptx = _cuda.compile_ptx(body, arrays(float32, 1), (9, 0))
+    assert "div.rn.f32" in ptx
+    assert "0f7F800000" in ptx
+    assert "ftz" not in ptx
+
+
+def test_a_kernel_and_the_options_of_its_decorator() -> None:
+    def body(x):
+        x[uint32(cuda.grid(1))] = float32(1)
+
+    signature = arrays(float32, 1)
+    assert "maxntid" not in _cuda.compile_ptx(_cuda.kernel(body), signature, (8, 0))
+    bounded = _cuda.compile_ptx(
+        _cuda.kernel(lineinfo=False)(body), signature, (8, 0), launch_bounds=128
+    )
+    assert ".maxntid 128" in bounded
+
+
+def test_resources_are_read_from_the_assemblers_report() -> None:
+    log = """ptxas info : Function properties for f
+    16 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
+    ptxas info : Used 40 registers, used 1 barriers, 512 bytes smem"""
+    assert _cuda.Resources.from_log(log) == _cuda.Resources(40, 4, 8, 16, 512)
+
+
+def test_shared_memory_is_reported() -> None:
+    def body(x):
+        box = cuda.shared.array(100, float32)
+        box[cuda.threadIdx.x] = x[0]
+        cuda.syncthreads()
+        x[0] = box[cuda.threadIdx.x ^ 1]
+
+    ptx = _cuda.compile_ptx(body, arrays(float32, 1), (9, 0))
+    assert _cuda.link_cubin(ptx, (9, 0))[1].shared_bytes == 400
+
+
+def test_sass_without_a_disassembler_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(DeviceError, match="nvdisasm"):
+        _cuda.sass(b"")
+
+
+def test_a_missing_dialect_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_cuda, "is_installed", lambda: False)
+    with pytest.raises(DeviceError, match="pip install"):
+        _cuda.require()
+    assert not _cuda.is_available()

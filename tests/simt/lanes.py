@@ -1,0 +1,280 @@
+"""Lanes, warps and blocks of the emulator: who runs, who waits for whom."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from greenlet import getcurrent, greenlet
+
+__all__ = [
+    "WARP_SIZE",
+    "Block",
+    "CountTrips",
+    "DivergenceError",
+    "EmulationError",
+    "Lane",
+    "MemoryFault",
+    "RaceError",
+    "current_lane",
+    "meet_block",
+    "meet_warp",
+    "pause",
+]
+
+WARP_SIZE = 32
+_FULL_WARP = 0xFFFFFFFF
+
+_TRIP = "_trip_of_loop_"
+
+# File, line, function, and the trip of each loop around the line.
+Site = tuple[tuple[str, int, str, tuple[int, ...]], ...]
+# What an operation gives to each lane, from what each lane brought.
+Outcome = Callable[[dict[int, Any]], dict[int, Any]]
+
+
+class EmulationError(Exception):
+    """The kernel did what a GPU leaves undefined."""
+
+
+class DivergenceError(EmulationError):
+    """Lanes that must meet in an operation did not."""
+
+
+class MemoryFault(EmulationError, IndexError):
+    """An index out of range, negative, or no integer."""
+
+
+class RaceError(EmulationError):
+    """Two lanes touched an entry of shared memory with no barrier between."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where a lane waits; lanes meet if all of this is equal."""
+
+    operation: str
+    mask: int | None  # None: the whole block
+    site: Site
+
+    def __str__(self) -> str:
+        steps = []
+        for file, line, function, trips in self.site:
+            loops = f" (trip {', '.join(map(str, trips))})" if trips else ""
+            steps.append(f"{file}:{line} in {function}{loops}")
+        return f"{self.operation} at {' < '.join(steps)}"
+
+
+class CountTrips(ast.NodeTransformer):
+    """Number the iterations of every loop in a local variable, 0 outside the loop.
+
+    Without it, lanes that reach the same line in different iterations would meet.
+    """
+
+    def _count(self, loop: Any) -> list[ast.stmt]:
+        self.generic_visit(loop)
+        name = f"{_TRIP}{loop.lineno}_{loop.col_offset}"
+        enter, step, leave = ast.parse(f"{name} = 0\n{name} += 1\n{name} = 0").body
+        for node in ast.walk(ast.Module([enter, step, leave], [])):
+            ast.copy_location(node, loop)
+        loop.body.insert(0, step)
+        return [enter, loop, leave]
+
+    visit_For = visit_While = _count
+
+
+class Lane(greenlet):
+    """One thread of a kernel."""
+
+    def __init__(self, block: Block, number: int, thread: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.block = block
+        self.number = number
+        self.thread = thread
+        self.lane_id = number % WARP_SIZE
+        self.warp = number // WARP_SIZE
+        self.meeting: Meeting | None = None
+        self.brought: Any = None
+        self.outcome: Outcome | None = None
+
+    def run(self, _: Any = None) -> None:
+        # NumPy's error state belongs to the greenlet.
+        with np.errstate(all="ignore"):
+            try:
+                self.block.function(*self.block.arguments)
+            except Exception as error:
+                error.add_note(f"block {self.block.index}, thread {self.thread}")
+                raise
+
+
+def current_lane() -> Lane:
+    """Return the lane that runs."""
+    lane = getcurrent()
+    if not isinstance(lane, Lane):
+        raise EmulationError("the dialect works only inside a launched kernel")
+    return lane
+
+
+def call_path() -> Site:
+    """Return the lines of the kernel module and its callees that lead here."""
+    path = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not Lane.run.__code__:
+        # Only emulated modules carry their own builtins; these modules are left out.
+        if frame.f_globals.get("__name__", "").partition(".")[0] != "tests":
+            code = frame.f_code
+            values = frame.f_locals.items()
+            trips = tuple(at for name, at in values if name.startswith(_TRIP) and at)
+            path.append((code.co_filename, frame.f_lineno, code.co_name, trips))
+        frame = frame.f_back
+    return tuple(path)
+
+
+def _meet(operation: str, mask: int | None, brought: Any, outcome: Outcome) -> Any:
+    lane = current_lane()
+    site = call_path()
+    lane.meeting = Meeting(operation, mask, site)
+    lane.brought, lane.outcome = brought, outcome
+    return lane.parent.switch()
+
+
+def meet_warp(operation: str, mask: int, brought: Any, outcome: Outcome) -> Any:
+    """Wait for the lanes of the mask.
+
+    Parameters
+    ----------
+    operation : str
+        Its name.
+    mask : int
+        The lanes that take part.
+    brought : object
+        What this lane contributes.
+    outcome : callable
+        From what each lane brought to what each lane gets, by lane number in the warp.
+
+    Returns
+    -------
+    object
+        What this lane gets.
+    """
+    mask = int(mask) & _FULL_WARP
+    lane = current_lane()
+    if not mask >> lane.lane_id & 1:
+        raise DivergenceError(
+            f"lane {lane.lane_id} calls {operation} with mask {mask:#x}, without itself"
+        )
+    return _meet(operation, mask, brought, outcome)
+
+
+def meet_block(operation: str, brought: Any, outcome: Outcome) -> Any:
+    """Wait for all threads of the block; see `meet_warp`."""
+    return _meet(operation, None, brought, outcome)
+
+
+def pause() -> None:
+    """Let the other lanes go first."""
+    lane = current_lane()
+    lane.meeting = None
+    lane.parent.switch()
+
+
+class Block:
+    """One block of threads, run to its end."""
+
+    def __init__(
+        self,
+        function: Callable[..., None],
+        arguments: Sequence[Any],
+        index: tuple[int, int, int],
+        grid: tuple[int, int, int],
+        shape: tuple[int, int, int],
+    ) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.index = index
+        self.grid = grid
+        self.shape = shape
+        self.shared: dict[tuple[tuple[str, int, str], ...], Any] = {}
+        # Barriers passed so far: what orders accesses to shared memory.
+        self.barriers = 0
+        self.warp_barriers: Counter[int] = Counter()
+        threads = itertools.product(*map(range, reversed(shape)))
+        self.lanes = [
+            Lane(self, number, (x, y, z)) for number, (z, y, x) in enumerate(threads)
+        ]
+        if len(self.lanes) % WARP_SIZE:
+            raise EmulationError(f"{len(self.lanes)} threads are no whole warps")
+
+    def run(self) -> None:
+        """Run all lanes to their end."""
+        try:
+            ready: list[tuple[Lane, Any]] = [(lane, None) for lane in self.lanes]
+            while ready:
+                for lane, outcome in ready:
+                    lane.switch(outcome)
+                ready = self._resolve()
+            if not all(lane.dead for lane in self.lanes):
+                raise DivergenceError(self._who_waits())
+        finally:
+            for lane in self.lanes:
+                if not lane.dead:
+                    lane.throw()
+
+    def _resolve(self) -> list[tuple[Lane, Any]]:
+        waiting: dict[tuple[int | None, Meeting], list[Lane]] = defaultdict(list)
+        ready: list[tuple[Lane, Any]] = []
+        for lane in self.lanes:
+            if lane.dead:
+                continue
+            if lane.meeting is None:
+                ready.append((lane, None))
+            else:
+                warp = None if lane.meeting.mask is None else lane.warp
+                waiting[warp, lane.meeting].append(lane)
+        for (warp, meeting), lanes in waiting.items():
+            if warp is None or meeting.mask is None:
+                if len(lanes) == len(self.lanes):
+                    self.barriers += 1
+                    ready += _finish(lanes, lambda lane: lane.number)
+            elif len(lanes) == meeting.mask.bit_count():
+                self.warp_barriers[warp] += meeting.operation == "syncwarp"
+                ready += _finish(lanes, lambda lane: lane.lane_id)
+        return ready
+
+    def _who_waits(self) -> str:
+        groups: dict[str, list[int]] = defaultdict(list)
+        for lane in self.lanes:
+            groups["left the kernel" if lane.dead else str(lane.meeting)].append(
+                lane.number
+            )
+        lines = [f"block {self.index}: lanes that must meet wait apart"]
+        lines += [f"  {_ranges(who)}: {where}" for where, who in groups.items()]
+        return "\n".join(lines)
+
+
+def _finish(
+    lanes: Iterable[Lane], key: Callable[[Lane], int]
+) -> list[tuple[Lane, Any]]:
+    lanes = list(lanes)
+    assert lanes[0].outcome is not None
+    gets = lanes[0].outcome({key(lane): lane.brought for lane in lanes})
+    return [(lane, gets[key(lane)]) for lane in lanes]
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Write 0, 1, 2, 5 as "threads 0-2, 5"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    text = (f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+    return "threads " + ", ".join(text)

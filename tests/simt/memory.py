@@ -1,0 +1,188 @@
+"""Arrays of the emulator: indices are checked, shared memory is watched for races."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tests.simt.lanes import Block, Lane, MemoryFault, RaceError, current_lane
+
+__all__ = ["GuardedArray", "SharedRecord", "poisoned", "wrap_integer"]
+
+Stamp = tuple[int, int, int]  # lane, barriers and warp barriers passed
+
+
+def wrap_integer(value: Any, dtype: np.dtype[Any]) -> int:
+    """Cast to an integer type as the hardware does.
+
+    Parameters
+    ----------
+    value : int or float
+        Integers wrap around; floats are cut off and saturate, NaN gives 0.
+    dtype : numpy.dtype
+        An integer type.
+
+    Returns
+    -------
+    int
+        The value.
+    """
+    limits = np.iinfo(dtype)
+    if isinstance(value, float | np.floating):
+        if math.isnan(value):
+            return 0
+        if math.isinf(value):
+            return int(limits.max if value > 0 else limits.min)
+        return min(max(int(value), int(limits.min)), int(limits.max))
+    span = 1 << limits.bits
+    return (int(value) - int(limits.min)) % span + int(limits.min)
+
+
+def poisoned(shape: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Make an array of memory that nobody has written."""
+    if dtype.kind == "f":
+        return np.full(shape, np.nan, dtype)
+    if dtype.kind == "b":
+        return np.full(shape, True, dtype)
+    return np.full(shape, np.iinfo(dtype).max - 77, dtype)
+
+
+class SharedRecord:
+    """Who touched which entry of a block's shared memory, and when."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+        self._writers: dict[int, Stamp] = {}
+        self._readers: dict[int, dict[int, Stamp]] = {}
+
+    def _stamp(self, lane: Lane) -> Stamp:
+        block = self._block
+        return lane.number, block.barriers, block.warp_barriers[lane.warp]
+
+    def _check(self, earlier: Stamp, lane: Lane, what: str) -> None:
+        number, barriers, warp_barriers = earlier
+        if number == lane.number or self._block.barriers > barriers:
+            return
+        same_warp = self._block.lanes[number].warp == lane.warp
+        if same_warp and self._block.warp_barriers[lane.warp] > warp_barriers:
+            return
+        raise RaceError(
+            f"threads {number} and {lane.number} {what} an entry of shared memory "
+            "with no barrier between"
+        )
+
+    def read(self, address: int) -> None:
+        """Record a read by the current lane."""
+        lane = current_lane()
+        if address in self._writers:
+            self._check(self._writers[address], lane, "wrote and read")
+        self._readers.setdefault(address, {})[lane.number] = self._stamp(lane)
+
+    def write(self, address: int) -> None:
+        """Record a write by the current lane."""
+        lane = current_lane()
+        if address in self._writers:
+            self._check(self._writers[address], lane, "both wrote")
+        for earlier in self._readers.pop(address, {}).values():
+            self._check(earlier, lane, "read and wrote")
+        self._writers[address] = self._stamp(lane)
+
+
+class GuardedArray:
+    """An array as a kernel sees it.
+
+    Parameters
+    ----------
+    data : numpy.ndarray
+        The memory; shared, not copied.
+    record : SharedRecord, optional
+        For shared memory.
+    """
+
+    def __init__(
+        self, data: np.ndarray[Any, Any], record: SharedRecord | None = None
+    ) -> None:
+        self._data = data
+        self._record = record
+        self._address = data.__array_interface__["data"][0]
+        self.shape = data.shape
+        self.ndim = data.ndim
+        self.size = data.size
+        self.dtype = data.dtype
+        self.strides = data.strides
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[position] for position in range(len(self)))
+
+    def view(self, dtype: Any) -> GuardedArray:
+        """Return the same memory as another type."""
+        # The dialect's types have a name, NumPy's classes are accepted as they are.
+        name = getattr(dtype, "name", dtype)
+        return GuardedArray(self._data.view(np.dtype(name)), self._record)
+
+    def _checked(self, index: Any) -> tuple[Any, ...]:
+        indices = index if isinstance(index, tuple) else (index,)
+        if len(indices) > self.ndim:
+            raise MemoryFault(f"{len(indices)} indices into {self.ndim} dimensions")
+        checked: list[Any] = []
+        for each, bound in zip(indices, self.shape, strict=False):
+            if isinstance(each, slice):
+                ends = [end for end in (each.start, each.stop) if end is not None]
+                if not all(0 <= operator.index(end) <= bound for end in ends):
+                    raise MemoryFault(f"slice {each} is out of range for {bound}")
+                checked.append(each)
+                continue
+            if isinstance(each, bool | float | np.floating):
+                raise MemoryFault(f"index {each!r} is no integer")
+            if not 0 <= each < bound:
+                raise MemoryFault(f"index {each} is out of range for {bound}")
+            checked.append(operator.index(each))
+        return tuple(checked)
+
+    def _is_element(self, index: tuple[Any, ...]) -> bool:
+        return len(index) == self.ndim and not any(
+            isinstance(each, slice) for each in index
+        )
+
+    def _address_of(self, index: tuple[Any, ...]) -> int:
+        offsets = (at * step for at, step in zip(index, self.strides, strict=True))
+        return int(self._address + sum(offsets))
+
+    def peek(self, index: Any) -> Any:
+        """Read an entry without recording it: atomics."""
+        value = self._data[self._checked(index)]
+        # Integers without a width: Numba computes in 64 bits, not in the array's type.
+        return value.item() if self.dtype.kind in "iub" else value
+
+    def poke(self, index: Any, value: Any) -> None:
+        """Write an entry without recording it: atomics."""
+        if self.dtype.kind in "iu":
+            value = wrap_integer(value, self.dtype)
+        self._data[self._checked(index)] = value
+
+    def __getitem__(self, index: Any) -> Any:
+        checked = self._checked(index)
+        if not self._is_element(checked):
+            return GuardedArray(self._data[checked], self._record)
+        if self._record is not None:
+            self._record.read(self._address_of(checked))
+        return self.peek(checked)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        checked = self._checked(index)
+        if not self._is_element(checked):
+            part = self[checked]
+            for position in np.ndindex(part.shape):
+                is_array = isinstance(value, GuardedArray)
+                part[position] = value[position] if is_array else value
+            return
+        if self._record is not None:
+            self._record.write(self._address_of(checked))
+        self.poke(checked, value)
