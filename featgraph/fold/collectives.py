@@ -43,7 +43,19 @@ class CopiesOperations:
             "solve": self._solve,
             "inverse": self._inverse,
         }
-        handlers.get(node.name, self._reduction)(target, node, predicate, origin)
+        handler = handlers.get(node.name, self._reduction)
+        owner = self.owner
+        if not (owner.in_rounds and predicate) or node.name == "inverse":
+            handler(target, node, predicate, origin)
+            return
+        # A group that goes round with others keeps the result of its own last iteration.
+        found = owner._fresh("found")
+        handler(found, node, predicate, origin)
+        with owner.writer.block(f"if {predicate}:"):
+            varying = target in owner.varying
+            pairs = zip(self._names(target), self._names(found), strict=True) if varying else [(target, found)]
+            for own, new in pairs:
+                self._line(f"{own} = {new}", origin)
 
     # -- small parts
 
@@ -59,6 +71,7 @@ class CopiesOperations:
         for j, style in enumerate(self.owner.styles):
             text = self._vector_text(node, style)
             tests = [predicate] if predicate and self.owner.predicated else []
+            tests += [self.owner.live] if self.owner.needs_guard(node) else []
             if self.owner.padded:
                 tests.append(self.owner.copy_name("inside", j))
             texts.append(f"({text} if {' and '.join(tests)} else {identity})" if tests else text)
@@ -229,7 +242,9 @@ class CopiesOperations:
                 return f"{style.temporaries[matrix.name]}[{row_}, {column_}]"
             first = print_expression(matrix.indices[0], style)
             is_edge = isinstance(matrix.indices[0], Operate) or first == "e"
-            return f"d.{matrix.name}[{first if is_edge else style.index(first)}, {row_}, {column_}]"
+            text = f"d.{matrix.name}[{first if is_edge else style.index(first)}, {row_}, {column_}]"
+            guarded = self.owner.needs_guard(matrix)
+            return f"({text} if {self.owner.live} else {self.owner.context.real}(0.0))" if guarded else text
         if isinstance(matrix, ast.Name) and matrix.id in self.owner.function.matrices:
             return f"{style.matrices[matrix.id]}[{row_}, {self.owner.width} + {column_}]"
         raise self.owner.function.declared.source.error(
@@ -290,7 +305,7 @@ class CopiesOperations:
         if transpose is not None and transpose.value:
             a, b = b, a
         zero = f"{owner.context.real}(0.0)"
-        left = [self._vector_text(b, s) for s in owner.styles]
+        left = self._operands(b, zero, predicate)
         right = self._operands(node.args[1], zero, predicate)
         dot = owner._fresh("dot")
         text = " + ".join(f"{p} * {q}" for p, q in zip(left, right, strict=True))

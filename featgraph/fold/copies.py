@@ -8,19 +8,21 @@ collectives becomes predicates.
 from __future__ import annotations
 
 import ast
+import itertools
 from dataclasses import replace
 
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.collectives import CopiesOperations
 from featgraph.fold.functions import Context, Printed, print_rest, temporaries_of
+from featgraph.fold.liveness import needs_guard, zero_text
 from featgraph.fold.lower import has_collective, is_collective
-from featgraph.fold.nodes import Access, Atomic, Operate, assigned_names, names_read
+from featgraph.fold.nodes import Access, Atomic, Identity, Operate, assigned_names, names_read
 from featgraph.fold.printer import (
     Style,
     loop_header,
     print_expression,
+    print_returned,
     print_statements,
-    print_store,
 )
 from featgraph.fold.variance import loop_varies, returns_apart, varies
 
@@ -55,9 +57,17 @@ class _Copies:
         self.areas: list[int] = []
         self.returns_value = function.kind in {"gather", "reduce"}
         self.padded = self.predicated and self.lanes * self.count != self.width
+        self.has_left = self.predicated and any(
+            isinstance(n, ast.Return) for s in function.body[:-1] for n in ast.walk(s)
+        )
+        #: Where the function runs, for predicates: lanes of other groups go along.
+        self.live = "live" if self.has_left else "writer"
         self.styles = [self._style(j) for j in range(self.count)]
         self.operations = CopiesOperations(self)
-        self.has_left = False
+        self.helpers = {h.name: h for h in context.analysis.helpers}
+        self.bound: set[str] = set()
+        self.in_rounds = False
+        self.fresh_count = 0
 
     # -- names
 
@@ -82,7 +92,7 @@ class _Copies:
         }
         mask = ""
         if self.predicated:
-            mask = "writer" if not self.padded else f"writer and {self.copy_name('inside', j)}"
+            mask = self.live if not self.padded else f"{self.live} and {self.copy_name('inside', j)}"
         return replace(
             self.context.style(self.function), names=names, temporaries=temporaries, write_mask=mask
         )
@@ -139,22 +149,37 @@ class _Copies:
                 inside = self.copy_name("inside", j)
                 self.writer.line(f"{inside} = {self.feature(j)} < {self.width}")
                 self.writer.line(f"{self.feature(j)} = min({self.feature(j)}, {self.width - 1})")
-        self.has_left = any(
-            isinstance(n, ast.Return) for s in self.function.body[:-1] for n in ast.walk(s)
-        )
         if self.returns_value:
             for j in range(self.count):
-                self.writer.line(f"{self.copy_name('result', j)} = {self.styles[0].identity}")
+                self.writer.line(f"{self.copy_name('result', j)} = {self._nothing()}")
         else:
             self.writer.line("result = False")
         if self.has_left:
-            self.writer.line("live = True")
+            self.writer.line("live = writer")
+
+    def _nothing(self) -> str:
+        return print_returned(Identity(), self.styles[0])
 
     # -- statements
 
     def _block(self, body: list[ast.stmt], predicate: str) -> None:
+        run: list[ast.stmt] = []
         for node in body:
+            if self._is_local(node):
+                run.append(node)
+                continue
+            self._locals(run, predicate)
+            run = []
             self._statement(node, predicate)
+        self._locals(run, predicate)
+
+    def _is_local(self, node: ast.stmt) -> bool:
+        """Whether a statement makes no collaborative call and does not return."""
+        return not (
+            has_collective(node)
+            or isinstance(node, ast.Return)
+            or (isinstance(node, ast.If) and self._leaves(node))
+        )
 
     def _statement(self, node: ast.stmt, predicate: str) -> None:
         origin = (self.file, getattr(node, "lineno", 0))
@@ -163,30 +188,56 @@ class _Copies:
             self.operations.emit(node.targets[0].id, node.value, predicate, origin)
         elif isinstance(node, ast.Return):
             self._return(node, predicate, origin)
-        elif isinstance(node, ast.If) and (has_collective(node) or self._leaves(node)):
+        elif isinstance(node, ast.If):
             self._branch(node, predicate, origin)
-        elif isinstance(node, ast.For) and has_collective(node):
-            self._loop(node, predicate, origin)
         else:
-            self._local(node, predicate, origin)
+            assert isinstance(node, ast.For)
+            self._loop(node, predicate, origin)
 
     def _leaves(self, node: ast.stmt) -> bool:
         return self.predicated and any(isinstance(n, ast.Return) for n in ast.walk(node))
 
-    def _local(self, node: ast.stmt, predicate: str, origin: tuple[str, int]) -> None:
-        """A statement without collectives: once if nothing in it varies, else once per copy."""
-        conditions = [p for p in (predicate, "live" if self._must_be_live(node) else "") if p]
-        if conditions:
-            with self.writer.block(f"if {' and '.join(conditions)}:"):
-                self._copies(node, origin)
-        else:
-            self._copies(node, origin)
+    def _locals(self, run: list[ast.stmt], predicate: str) -> None:
+        """Statements without collectives; neighbours under one condition share its block."""
+        for condition, group in itertools.groupby(run, lambda n: self._condition(n, predicate)):
+            nodes = list(group)
+            if condition:
+                self._declare(nodes)
+                with self.writer.block(f"if {condition}:"):
+                    self._each(nodes)
+            else:
+                self._each(nodes)
 
-    def _must_be_live(self, node: ast.stmt) -> bool:
-        """Behind a return, only what leaves a trace must be held back."""
-        return self.predicated and self.has_left and _leaves_trace(node)
+    def _each(self, nodes: list[ast.stmt]) -> None:
+        for node in nodes:
+            self._copies(node, (self.file, getattr(node, "lineno", 0)))
+            self.bound |= assigned_names(node)
+
+    def needs_guard(self, node: ast.AST) -> bool:
+        """Whether lanes for which the function does not run must stay away from `node`."""
+        return self.predicated and needs_guard(node, self.helpers)
+
+    def _condition(self, node: ast.AST, predicate: str) -> str:
+        """Return what must hold for `node` to run; "" for nothing. Stores have masks of their own."""
+        parts = [predicate, self.live if self.needs_guard(node) else ""]
+        return " and ".join(p for p in parts if p)
+
+    def _declare(self, nodes: list[ast.stmt]) -> None:
+        """Give the locals that are bound under a condition a value everywhere."""
+        if not self.predicated:
+            return
+        for name in sorted(assigned_in(nodes) - self.bound):
+            zero = zero_text(self.function.variables.get(name, "int64"), self.context.real)
+            for j in range(self.count if name in self.varying else 1):
+                self.writer.line(f"{self.copy_name(name, j) if name in self.varying else name} = {zero}")
+            self.bound.add(name)
 
     def _copies(self, node: ast.stmt, origin: tuple[str, int]) -> None:
+        """Print a statement once if nothing in it varies, else once per copy."""
+        if self.predicated and any(isinstance(n, ast.Return) for n in ast.walk(node)):
+            raise self.function.declared.source.error(
+                "a return inside a loop, in a function with collaborative calls", node, fix="set a local and break"
+            )
         test = getattr(node, "test", None)
         loop = isinstance(node, ast.For | ast.While)
         uniform = not varies(node, self.varying) and not any(
@@ -209,8 +260,13 @@ class _Copies:
             with self.writer.block(header, origin):
                 self._block(node.body, "")  # type: ignore[attr-defined]
         else:
-            for style in self.styles:
-                self._print([node], style)
+            old_value = isinstance(node, ast.Assign) and any(isinstance(n, Atomic) for n in ast.walk(node.value))
+            for j, style in enumerate(self.styles):
+                if self.padded and old_value:
+                    with self.writer.block(f"if {self.copy_name('inside', j)}:"):
+                        self._print([node], style)
+                else:
+                    self._print([node], style)
 
     def _uniform_style(self) -> Style:
         return self.styles[0]
@@ -226,9 +282,11 @@ class _Copies:
                 with self.writer.block("else:"):
                     self._block(node.orelse, "")
             return
+        self._declare([node])
         name = self._fresh("taken")
         test = print_expression(node.test, self.styles[0])
-        outer = " and ".join(p for p in (predicate, "live" if self.has_left else "") if p)
+        guarded = self.has_left or self.needs_guard(node.test)
+        outer = " and ".join(p for p in (predicate, self.live if guarded else "") if p)
         self.writer.line(f"{name} = {f'{outer} and ({test})' if outer else test}", origin)
         if node.orelse:
             other = self._fresh("taken")
@@ -238,8 +296,12 @@ class _Copies:
             self._block(node.orelse, other)
 
     def _fresh(self, stem: str) -> str:
-        self.fresh_count = getattr(self, "fresh_count", 0) + 1
-        return f"{stem}_{'abcdefghijklmnopqrstuvwxyz'[self.fresh_count - 1]}"
+        self.fresh_count += 1
+        letters, count = "", self.fresh_count
+        while count:
+            count, letter = divmod(count - 1, 26)
+            letters = "abcdefghijklmnopqrstuvwxyz"[letter] + letters
+        return f"{stem}_{letters}"
 
     def _loop(self, node: ast.For, predicate: str, origin: tuple[str, int]) -> None:
         """A loop that holds collectives. On CUDA all groups of the warp make the same number of rounds."""
@@ -253,20 +315,28 @@ class _Copies:
             raise self.function.declared.source.error(
                 "a step needs the same bounds for all vertices in a loop with collaborative calls", node
             )
-        start, stop = ("0", texts[0]) if len(texts) == 1 else texts
         inside, rounds = self._fresh("inside"), self._fresh("rounds")
-        self.writer.line(f"{rounds} = warp.group_max(int64({stop}) - int64({start}), 32)", origin)
-        with self.writer.block(f"for step in range({rounds}):", origin):
-            self.writer.line(f"{node.target.id} = {start} + step")
-            outer = f"{predicate} and " if predicate else ""
-            self.writer.line(f"{inside} = {outer}{node.target.id} < {stop}")
+        first, last = self._fresh("first"), self._fresh("last")
+        start, stop = ("0", texts[0]) if len(texts) == 1 else texts
+        outer = f"{predicate} and {self.live}" if predicate else self.live
+        # Lanes for which the function does not run have no iterations of their own.
+        self.writer.line(f"{first} = int64({start}) if {outer} else int64(0)", origin)
+        self.writer.line(f"{last} = int64({stop}) if {outer} else int64(0)", origin)
+        self._declare(node.body)
+        self.writer.line(f"{rounds} = warp.group_max({last} - {first}, 32)", origin)
+        step = self._fresh("step")
+        with self.writer.block(f"for {step} in range({rounds}):", origin):
+            self.writer.line(f"{node.target.id} = {first} + {step}")
+            self.writer.line(f"{inside} = {node.target.id} < {last}")
+            outside, self.in_rounds = self.in_rounds, True
             self._block(node.body, inside)
+            self.in_rounds = outside
 
     # -- results
 
     def _return(self, node: ast.Return, predicate: str, origin: tuple[str, int]) -> None:
         assert node.value is not None
-        values = [print_expression(node.value, style) for style in self.styles]
+        values = [print_returned(node.value, style) for style in self.styles]
         varying = varies(node.value, self.varying)
         if not self.predicated:
             if self.returns_value:
@@ -275,7 +345,8 @@ class _Copies:
                 joined = " or ".join(dict.fromkeys(values)) if varying else values[0]
                 self.writer.line(f"return {joined}", origin)
             return
-        conditions = [p for p in (predicate, "live" if self.has_left else "") if p]
+        guarded = self.has_left or self.needs_guard(node.value)
+        conditions = [p for p in (predicate, self.live if guarded else "") if p]
         lines = [f"{self.copy_name('result', j)} = {v}" for j, v in enumerate(values)]
         if not self.returns_value:
             if varying:
@@ -285,7 +356,7 @@ class _Copies:
                 ]
             lines = [f"result = {' or '.join(parts) if varying else values[0]}"]
         if predicate and self.has_left:
-            lines.append(f"live = not {predicate} and live")
+            lines.append("live = False")
         if conditions:
             with self.writer.block(f"if {' and '.join(conditions)}:"):
                 for line in lines:
@@ -317,27 +388,20 @@ class _Copies:
                 self.writer.line(f"result |= {call}")
         else:
             for j, call in enumerate(calls):
-                tests = ["writer", *(["live"] if self.has_left else [])]
+                tests = [self.live]
                 tests += [self.copy_name("inside", j)] if self.padded else []
                 with self.writer.block(f"if {' and '.join(tests)}:"):
                     self.writer.line(f"result |= {call}")
         self.writer.line("return result")
 
     def _return_rest_values(self, calls: list[str]) -> None:
-        if not (self.predicated and self.has_left):
+        if not self.predicated:
             self.writer.line(f"return {', '.join(calls)}")
             return
-        with self.writer.block("if live:"):
+        with self.writer.block(f"if {self.live}:"):
             for j, call in enumerate(calls):
                 self.writer.line(f"{self.copy_name('result', j)} = {call}")
         self._finish()
-
-
-def _leaves_trace(node: ast.stmt) -> bool:
-    return any(
-        isinstance(n, Atomic) or (isinstance(n, ast.Assign) and isinstance(n.targets[0], Access))
-        for n in ast.walk(node)
-    )
 
 
 def _same_for_all(node: ast.expr) -> bool:
@@ -354,5 +418,3 @@ def assigned_in(body: list[ast.stmt]) -> set[str]:
     """Return the local names that statements bind."""
     return set().union(*(assigned_names(s) for s in body)) if body else set()
 
-
-_ = print_store

@@ -73,20 +73,32 @@ class _CpuPhase:
         return Entry(name, self.number, role, tuple(arguments))
 
     @contextmanager
-    def _kernel(self, name: str, arguments: list[str], doc: str) -> Iterator[None]:
-        self.writer.line()
-        self.writer.line()
-        self.writer.line("@njit(**KERNEL)")
-        with self.writer.block(f"def {name}({', '.join(arguments)}):"):
-            self.writer.line(f'"""{doc}"""')
+    def _kernel(self, arguments: list[str], doc: str) -> Iterator[None]:
+        """Print the sweep of one chunk as a function, and the kernel that calls it for every chunk.
+
+        The sweep is a function of its own because Numba takes scalars that a parallel loop updates for its reductions.
+        """
+        writer = self.writer
+        inner = [a for a in arguments if a != "chunks"]
+        sweep = f"sweep_{self.number}"
+        writer.line()
+        writer.line()
+        writer.line("@njit(**INLINE)")
+        with writer.block(f"def {sweep}({', '.join(['chunk', 'first', 'last', *inner])}):"):
+            writer.line(f'"""{doc}"""')
+            self._arrays()
             yield
+        writer.line()
+        writer.line()
+        writer.line("@njit(**KERNEL)")
+        with writer.block(f"def {self.name}({', '.join(arguments)}):"):
+            with writer.block("for chunk in prange(chunks.size - 1):"):
+                writer.line(f"{sweep}({', '.join(['chunk', 'chunks[chunk]', 'chunks[chunk + 1]', *inner])})")
 
     @contextmanager
-    def _chunks(self) -> Iterator[None]:
-        with self.writer.block("for chunk in prange(chunks.size - 1):"):
-            self._arrays()
-            with self.writer.block("for word in range(chunks[chunk], chunks[chunk + 1]):"):
-                yield
+    def _words(self) -> Iterator[None]:
+        with self.writer.block("for word in range(first, last):"):
+            yield
 
     @contextmanager
     def _each_set_bit(self, words: str, vertex: str) -> Iterator[None]:
@@ -137,7 +149,7 @@ class _CpuPhase:
         if any(f.kind == "gather" for f in self.plan.functions_of(self.phase)):
             arguments += ["in_offsets", "in_sources"]
         writer = self.writer
-        with self._kernel(self.name, arguments, "Sweep the due vertices; `passed` gets those that end with True."), self._chunks():
+        with self._kernel(arguments, "Sweep the due vertices of a chunk; `passed` gets those that end with True."), self._words():
             writer.line("done = uint32(0)")
             with self._each_set_bit("due", "v"):
                 self.body.vertex()
@@ -150,7 +162,7 @@ class _CpuPhase:
     def _push(self) -> list[Entry]:
         arguments = ["d", "due", "chunks", "out_offsets", "out_targets", "out_edges"]
         writer = self.writer
-        with self._kernel(self.name, arguments, "Push along the out-edges of all sources into the due targets."), self._chunks():
+        with self._kernel(arguments, "Push along the out-edges of a chunk of sources into the due targets."), self._words():
             with writer.block("for u in range(word * 32, min(word * 32 + 32, out_offsets.size - 1)):"):
                 with writer.block("for slot in range(out_offsets[u], out_offsets[u + 1]):"):
                     writer.line("v = out_targets[slot]")
@@ -164,7 +176,7 @@ class _CpuPhase:
         arguments = ["d", "sources", "targets", "chunks", "out_offsets", "out_targets", "out_edges"]
         arguments += ["edge_stopped"] if several else []
         writer = self.writer
-        with self._kernel(self.name, arguments, "Sweep the out-edges of the sources; `targets` gets their ends where the verdict is True."), self._chunks():
+        with self._kernel(arguments, "Sweep the out-edges of a chunk of sources; `targets` gets their ends where the verdict is True."), self._words():
             with self._each_set_bit("sources", "u"):
                 with writer.block("for slot in range(out_offsets[u], out_offsets[u + 1]):"):
                     writer.line("v = out_targets[slot]")
@@ -188,19 +200,16 @@ class _CpuPhase:
         arguments = ["d", "due", "partials", "chunks"]
         width = self.phase.width if accumulator.is_wide else 1
         loops = self.phase.mapping.loops and accumulator.is_wide
-        with self._kernel(self.name, arguments, "Reduce each chunk of vertices into a row of `partials`."):
-            with writer.block("for chunk in prange(chunks.size - 1):"):
-                self._arrays()
-                self.body.start(accumulator)
-                with writer.block("for word in range(chunks[chunk], chunks[chunk + 1]):"):
-                    with self._each_set_bit("due", "v"):
-                        self.body.contribute(function)
-                if loops:
-                    with writer.block(f"for f in range({width}):"):
-                        writer.line(f"partials[chunk, f] = {accumulator.name}[f]")
-                else:
-                    for j in range(width):
-                        writer.line(f"partials[chunk, {j}] = {self.body.held(accumulator, j)}")
+        with self._kernel(arguments, "Reduce a chunk of vertices into its row of `partials`."):
+            self.body.start(accumulator)
+            with self._words(), self._each_set_bit("due", "v"):
+                self.body.contribute(function)
+            if loops:
+                with writer.block(f"for f in range({width}):"):
+                    writer.line(f"partials[chunk, f] = {accumulator.name}[f]")
+            else:
+                for j in range(width):
+                    writer.line(f"partials[chunk, {j}] = {self.body.held(accumulator, j)}")
         finish = f"{self.name}_finish"
         print_finish(writer, finish, accumulator, width, "@njit(**INLINE, cache=True)", "for f in range({})")
         return [

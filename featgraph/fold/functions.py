@@ -58,6 +58,7 @@ class Context:
             width=self.width if not function.is_scalar else 1,
             identity=gather_identity(function, self.analysis),
             guard=guard,
+            key=key_type(function, self.analysis),
         )
 
 
@@ -109,6 +110,14 @@ def gather_identity(function: Analysed, analysis: Analysis) -> str:
     return identity_text(
         identity_value(operator, dtype_of(type_, analysis.real)), type_, analysis.real
     )
+
+
+def key_type(function: Analysed, analysis: Analysis) -> str:
+    """Return the type of the key of an argmin or argmax gather, "" for other functions."""
+    temporary = analysis.temporaries.get(function.into or "")
+    if function.kind != "gather" or temporary is None or not temporary.is_arg:
+        return ""
+    return analysis.real if temporary.type == "real" else temporary.type
 
 
 def dtype_of(type_: str, real: str):  # type: ignore[no-untyped-def]

@@ -15,7 +15,7 @@ from featgraph.fold.functions import Context, Printed, print_rest, temporaries_o
 from featgraph.fold.lower import has_collective, is_collective
 from featgraph.fold.nodes import Access, Atomic, Operate, Whole, assigned_names, names_read
 from featgraph.fold.operand import operand_type
-from featgraph.fold.printer import Style, loop_header, print_expression, print_statements
+from featgraph.fold.printer import Style, loop_header, print_expression, print_returned, print_statements
 from featgraph.fold.variance import loop_varies, returns_apart, varies
 
 __all__ = ["print_loops"]
@@ -115,11 +115,22 @@ class _Loops:
     def _header(self, place: int) -> None:
         roles = [r for r in self.function.declared.roles if r not in {"f", "i"}]
         parameters = [*roles, *self.temporaries]
-        parameters += ["contribution"] if self.is_gather else []
+        parameters += self._contributions()
         parameters += ["rows"] if self.rows["real"] else []
         parameters += ["flags"] if self.rows["int64"] else []
         parameters += [f"work_{n}" for n in range(len(self.areas))]
         self.writer.lines[place] = f"def {self.function.name}({', '.join(parameters)}):"
+
+    def _contributions(self) -> list[str]:
+        """Return the arrays that a gather leaves its contribution in; argmin and argmax have a source, too."""
+        if not self.is_gather:
+            return []
+        return ["contribution", *(["contribution_source"] if self.style().key else [])]
+
+    def _contribute(self, value: str, origin: Origin | None = None) -> None:
+        targets = ", ".join(f"{name}[f]" for name in self._contributions())
+        with self.writer.block(f"for f in range({self.width}):"):
+            self._line(f"{targets} = {value}", origin)
 
     def _line(self, text: str, origin: Origin | None = None) -> None:
         self.writer.line(text, origin)
@@ -196,10 +207,9 @@ class _Loops:
 
     def _return(self, node: ast.Return, origin: Origin) -> None:
         assert node.value is not None
-        text = self._text(node.value)
+        text = print_returned(node.value, self.style())
         if self.is_gather:
-            with self.writer.block(f"for f in range({self.width}):"):
-                self._line(f"contribution[f] = {text}", origin)
+            self._contribute(text, origin)
             self._line("return")
         elif varies(node.value, self.varying):
             self._line("result = False")
@@ -216,8 +226,7 @@ class _Loops:
         args += [style.names.get(x, x) for x in live]
         call = f"{name}({', '.join(args)})"
         if self.is_gather:
-            with self.writer.block(f"for f in range({self.width}):"):
-                self._line(f"contribution[f] = {call}")
+            self._contribute(call)
             return
         self._line("result = False")
         with self.writer.block(f"for f in range({self.width}):"):

@@ -89,10 +89,14 @@ class OwnerBody:
         if printed.arrays:
             if printed.function.kind in {"gather", "reduce"}:
                 args.append("contribution")
+                args += ["contribution_source"] if self._is_arg(printed.function) else []
             args += ["rows"] if printed.arrays["real"] else []
             args += ["flags"] if printed.arrays["int64"] else []
         args += [f"{printed.name}_work_{n}" for n in range(len(printed.areas))]
         return f"{printed.name}({', '.join(args)})"
+
+    def _is_arg(self, function: Analysed) -> bool:
+        return self.accumulators[function.into].is_arg
 
     # -- vertex phases
 
@@ -196,17 +200,19 @@ class OwnerBody:
 
     def _contribute_collective(self, accumulator: Accumulator, printed: Printed) -> None:
         writer, call = self.writer, self.call_collective(printed)
-        pair = ", u" if accumulator.is_arg else ""
         if self.loops:
             writer.line(call)
             with writer.block(f"for f in range({self.phase.width}):"):
-                self._take_row(accumulator, f"contribution[f]{pair}")
+                self._take_row(accumulator, self._contribution_row(accumulator))
             return
         count = self.copies if accumulator.is_wide else 1
         names = [f"contribution_{j}" for j in range(count)]
         writer.line(f"{', '.join(names)} = {call}")
         for j, name in enumerate(names):
-            self._take(accumulator, self.held(accumulator, j), f"{name}{pair}")
+            self._take(accumulator, self.held(accumulator, j), name)
+
+    def _contribution_row(self, accumulator: Accumulator) -> str:
+        return "contribution[f], contribution_source[f]" if accumulator.is_arg else "contribution[f]"
 
     def _take(self, accumulator: Accumulator, name: str, value: str) -> None:
         for line in accumulator.take(name, value, self.library):
@@ -299,17 +305,16 @@ class OwnerBody:
             with writer.block(f"for i in range({k}):"), writer.block(f"for f in range({k}):"):
                 self._atomic(accumulator, array, "(v, i, f)", self.call_featurewise(printed, "f"))
         elif printed.is_collective:
-            pair = ", u" if accumulator.is_arg else ""
             call = self.call_collective(printed)
             if self.loops:
                 writer.line(call)
                 with writer.block(f"for f in range({k}):"):
-                    self._atomic(accumulator, array, "(v, f)", f"contribution[f]{pair}")
+                    self._atomic(accumulator, array, "(v, f)", self._contribution_row(accumulator))
             else:
                 names = [f"contribution_{j}" for j in range(self.copies)]
                 writer.line(f"{', '.join(names)} = {call}")
                 for j, name in enumerate(names):
-                    self._atomic(accumulator, array, f"(v, {j})", f"{name}{pair}")
+                    self._atomic(accumulator, array, f"(v, {j})", name)
         elif not accumulator.is_wide:
             self._atomic(accumulator, array, "v", self.call_featurewise(printed, "0"))
         elif self.loops:

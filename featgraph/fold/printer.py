@@ -25,8 +25,16 @@ from featgraph.fold.nodes import (
     Whole,
 )
 from featgraph.fold.writer import Writer
+from featgraph.program.combine import NO_SOURCE
 
-__all__ = ["Guard", "Style", "identity_text", "print_expression", "print_statements"]
+__all__ = [
+    "Guard",
+    "Style",
+    "identity_text",
+    "print_expression",
+    "print_returned",
+    "print_statements",
+]
 
 _ATOMIC = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max"}
 
@@ -71,6 +79,8 @@ class Style:
         Prints ``return value`` statements; None leaves them.
     write_mask : str
         Condition under which stores and atomics happen; "" always.
+    key : str
+        Type of the key of an argmin or argmax gather, which returns pairs (key, source); "" for other functions.
     """
 
     cuda: bool
@@ -83,6 +93,7 @@ class Style:
     guard: Guard | None = None
     wrap_return: Callable[[str], list[str]] | None = None
     write_mask: str = ""
+    key: str = ""
 
     def with_names(self, **names: str) -> Style:
         """Return a style with further names."""
@@ -99,6 +110,19 @@ def print_expression(node: ast.expr, style: Style) -> str:
     """Return `node` as Python text."""
     plain = _Plain(style).visit(copy.deepcopy(node))
     return ast.unparse(ast.fix_missing_locations(plain))
+
+
+def print_returned(node: ast.expr, style: Style) -> str:
+    """Return the text of what a function returns; for argmin and argmax the pair (key, source)."""
+    if not style.key:
+        return print_expression(node, style)
+    inner = node.value if isinstance(node, Cast) else node
+    if isinstance(inner, Identity):
+        return f"({style.identity}, int32({NO_SOURCE}))"
+    if isinstance(inner, ast.IfExp):
+        texts = [print_returned(side, style) for side in (inner.body, inner.orelse)]
+        return f"({texts[0]} if {print_expression(inner.test, style)} else {texts[1]})"
+    return f"({style.key}({print_expression(node, style)}), u)"
 
 
 def print_statements(
@@ -121,7 +145,7 @@ def _print_statement(
             writer.line(f"{print_expression(target, style)} = {value}", origin)
     elif isinstance(node, ast.Return):
         assert node.value is not None
-        value = print_expression(node.value, style)
+        value = print_returned(node.value, style)
         lines = style.wrap_return(value) if style.wrap_return else [f"return {value}"]
         for line in lines:
             writer.line(line, origin)

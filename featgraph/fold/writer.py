@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 __all__ = ["Writer"]
 
 _WIDTH = 88
+_OPERATOR = re.compile(r" (\+|-|\*|/|\*\*|or|and|if|else|>|<|!=|==) ")
 
 
 class Writer:
@@ -52,21 +54,36 @@ class Writer:
 
 
 def _wrapped(line: str) -> list[str]:
-    """Break a line behind a comma (or before an operator) inside brackets; comments are left alone."""
+    """Break a line that is too long, inside brackets; a long right-hand side is put into parentheses."""
     if len(line) <= _WIDTH or line.lstrip().startswith(("#", '"')):
         return [line]
-    indent = len(line) - len(line.lstrip())
-    depth, cut, shallow = 0, -1, 99
-    for place, letter in enumerate(line):
-        if letter in "([{":
-            depth += 1
-        elif letter in ")]}":
-            depth -= 1
-        if depth and letter in ", " and indent < place < _WIDTH - 1:
-            breakable = letter == "," or line[place + 1 : place + 3] in {"+ ", "- ", "* ", "/ ", "an", "or", "if", "el"}
-            if breakable and depth <= shallow:
-                cut, shallow = place + 1, depth
-    if cut < 0:
-        return [line]
-    rest = " " * (indent + 4) + line[cut:].strip()
-    return [line[:cut].rstrip(), *_wrapped(rest)] if len(rest) < len(line) else [line]
+    indent = " " * (len(line) - len(line.lstrip()))
+    assignment = re.match(r"(\s*(?:return|[\w., \[\]]+ [+|*]?=)) (?!\()(.+[^:])$", line)
+    if assignment and not line.lstrip().startswith(("def ", "if ", "for ", "Data")):
+        head, value = assignment.groups()
+        return [f"{head} (", *_filled(value, indent + "    ", 1), f"{indent})"]
+    return _filled(line.lstrip(), indent, 0)
+
+
+def _filled(text: str, indent: str, depth: int) -> list[str]:
+    """Fill lines with `text`, breaking behind commas and before operators where a bracket is open."""
+    lines: list[str] = []
+    first, inside = True, depth > 0
+    while True:
+        lead = indent if first or inside else indent + "    "
+        if len(lead) + len(text) <= _WIDTH:
+            return [*lines, lead + text]
+        cut, depth_there, deeper = -1, 0, 99
+        open_now = depth
+        for place, letter in enumerate(text[: _WIDTH - len(lead)]):
+            open_now += (letter in "([{") - (letter in ")]}")
+            breakable = letter == " " and place > 8 and open_now > 0 and (
+                text[place - 1] == "," or _OPERATOR.match(text, place)
+            )
+            if breakable and open_now <= deeper:
+                cut, depth_there, deeper = place, open_now, open_now
+        if cut < 0:
+            return [*lines, lead + text]
+        lines.append(lead + text[:cut].rstrip())
+        text, depth, first = text[cut:].lstrip(), depth_there, False
+

@@ -19,4 +19,10 @@ _R = TypeVar("_R")
 def jit(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Compile a host loop for the argument types of its first call; kept on disk."""
     numba = importlib.import_module("numba")
-    return cast("Callable[_P, _R]", numba.njit(cache=True)(function))
+    try:
+        compiled = numba.njit(cache=True)(function)
+    except RuntimeError:
+        # Neither the package's folder nor the user's cache can be written: Numba says
+        # so when decorating. Compiling again in each process is better than failing.
+        compiled = numba.njit(function)
+    return cast("Callable[_P, _R]", compiled)

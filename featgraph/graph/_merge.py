@@ -95,11 +95,11 @@ def _sum(
     grouped: NDArray[Any], order: NDArray[np.int64], starts: NDArray[np.int64]
 ) -> NDArray[Any]:
     is_float = grouped.dtype.kind == "f"
+    wide = grouped.dtype
     if not is_float:
-        wide = np.int64 if grouped.dtype.kind == "i" else np.uint64
-        grouped = grouped.astype(wide)
+        wide = np.dtype(np.int64 if wide.kind == "i" else np.uint64)
     with np.errstate(all="ignore"):
-        sums = np.add.reduceat(grouped, starts)
+        sums = np.add.reduceat(grouped, starts, dtype=wide)
         # The float64 sum is within rounding of the true one, and a wrapped integer
         # is off by a multiple of 2**64: half of it cannot be rounding.
         rough = np.add.reduceat(grouped.astype(np.float64), starts)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from featgraph.errors import GraphInputError
 
-__all__ = ["VertexNames", "are_integers", "factorise", "find_name"]
+__all__ = ["VertexNames", "are_integers", "factorise", "find_vertex"]
 
 VertexNames: TypeAlias = NDArray[np.int64] | NDArray[np.uint64] | tuple[Hashable, ...]
 
@@ -152,7 +152,35 @@ def _raise_bad_name(what: str, side: int, position: int, name: object) -> None:
     )
 
 
-def find_name(names: NDArray[Any], name: object) -> int:
+def find_vertex(
+    names: VertexNames | None, name: object, vertex_count: int, cache: dict[str, Any]
+) -> int:
+    """Return the vertex of that name; `cache` keeps the numbers of names in a tuple."""
+    if names is None:
+        is_integer = isinstance(name, int | np.integer) and not isinstance(name, bool)
+        index = int(name) if is_integer else -1  # type: ignore[call-overload]
+        index = index if index < vertex_count else -1
+    elif isinstance(names, np.ndarray):
+        index = _find_integer(names, name)
+    else:
+        if "numbers" not in cache:
+            cache["numbers"] = {item: v for v, item in enumerate(names)}
+        try:
+            index = cache["numbers"].get(name, -1)
+        except TypeError:  # unhashable: certainly not a name
+            index = -1
+    if index >= 0:
+        return index
+    raise GraphInputError(
+        "no such vertex",
+        got=f"{name!r} ({type(name).__name__})",
+        expected=f"an integer in [0, {vertex_count})"
+        if names is None
+        else f"one of the {vertex_count} names in graph.vertex_names",
+    )
+
+
+def _find_integer(names: NDArray[Any], name: object) -> int:
     """Return the index of an integer name among ascending names, or -1."""
     if isinstance(name, bool) or not isinstance(name, int | np.integer):
         return -1

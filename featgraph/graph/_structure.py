@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import operator
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from featgraph.errors import GraphInputError
 from featgraph.graph import _values
 from featgraph.graph._edges import EdgeList
-from featgraph.graph._names import VertexNames, find_name
+from featgraph.graph._names import VertexNames, find_vertex
 from featgraph.graph.adjacency import Adjacency
 
 __all__ = ["Structure"]
@@ -110,32 +109,7 @@ class Structure:
         GraphInputError
             No vertex has that name.
         """
-        names = self._edges.names
-        index = -1
-        if names is None:
-            try:
-                number = -1 if isinstance(name, bool) else operator.index(name)  # type: ignore[arg-type]
-            except TypeError:
-                number = -1
-            index = number if number < self.vertex_count else -1
-        elif isinstance(names, np.ndarray):
-            index = find_name(names, name)
-        else:
-            if "numbers" not in self._cache:
-                self._cache["numbers"] = {item: v for v, item in enumerate(names)}
-            try:
-                index = self._cache["numbers"].get(name, -1)
-            except TypeError:  # unhashable: certainly not a name
-                index = -1
-        if index < 0:
-            raise GraphInputError(
-                "no such vertex",
-                got=f"{name!r} ({type(name).__name__})",
-                expected=f"an integer in [0, {self.vertex_count})"
-                if names is None
-                else f"one of the {self.vertex_count} names in graph.vertex_names",
-            )
-        return index
+        return find_vertex(self._edges.names, name, self.vertex_count, self._cache)
 
     @property
     def in_edges(self) -> Adjacency:

@@ -133,6 +133,8 @@ class State:
     def __init__(self, graph: Graph, **properties: Any) -> None:
         self.graph = graph
         self._entries: dict[str, _Entry] = {}
+        #: ``d.superstep``: how many supersteps have run on this State.
+        self.superstep = 0
         #: Rises with every write from outside; a runtime compares it.
         self.version = 0
         #: Set by the runtime that holds the current values.
@@ -241,8 +243,10 @@ def _check_name(name: str) -> None:
 
 def _storage_array(name: str, values: Any, dtype: Any) -> Array:
     """Return a contiguous native copy of `values` with a storage dtype."""
-    if hasattr(values, "__cuda_array_interface__") or hasattr(values, "__dlpack__"):
-        from featgraph.graph import host_array
+    if not isinstance(values, np.ndarray) and (
+        hasattr(values, "__cuda_array_interface__") or hasattr(values, "__dlpack__")
+    ):
+        from featgraph.graph._host import host_array
 
         values = host_array(values)
     python = not hasattr(values, "dtype")

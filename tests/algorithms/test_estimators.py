@@ -19,6 +19,8 @@ sklearn_checks = pytest.importorskip("sklearn.utils.estimator_checks")
 ROOT = Path(__file__).parents[2]
 
 
+# Some checks set max_iter to 5 and look at other things than convergence.
+@pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
 @sklearn_checks.parametrize_with_checks([LabelPropagation(target="cpu")])
 def test_scikit_learn_conventions(estimator: Any, check: Any) -> None:
     check(estimator)

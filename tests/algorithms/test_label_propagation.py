@@ -19,6 +19,11 @@ from featgraph.algorithms.label_propagation import (
 
 Array = npt.NDArray[Any]
 
+#: Where a test asks for so many supersteps and no more.
+limit_is_meant = pytest.mark.filterwarnings(
+    "ignore:not converged:featgraph.ConvergenceWarning"
+)
+
 
 def path(length: int, **options: Any) -> fg.Graph:
     ends = np.arange(length)
@@ -119,6 +124,7 @@ def test_dtype_is_that_of_the_answer(dtype: Any, target: str) -> None:
     assert result.distributions.dtype == dtype
 
 
+@limit_is_meant
 @pytest.mark.parametrize("clamp", [True, False])
 @pytest.mark.parametrize("alpha", [0.3, 0.85, 1.0])
 @pytest.mark.parametrize("directed", [True, False])
@@ -293,6 +299,7 @@ OPTIONS = [
 ]
 
 
+@limit_is_meant
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_options_do_not_change_the_answer(
     options: dict[str, Any], target: str, rng: np.random.Generator

@@ -168,6 +168,8 @@ def test_pandas_and_polars():
     assert Graph.from_pandas(nullable).vertex_names is None
     objects = pd.DataFrame({"source": [0, 3], "target": [3, 1]}, dtype=object)
     assert Graph.from_pandas(objects).sources.tolist() == [0, 3]
+    bools = pd.DataFrame({"source": [True, 7], "target": [7, True]}, dtype=object)
+    assert Graph.from_pandas(bools).vertex_names == (True, 7)
     dates = pd.DataFrame({"source": pd.to_datetime(["2020-01-02", "2020-01-01"])})
     dates["target"] = dates["source"][::-1].to_numpy()
     assert Graph.from_pandas(dates).sources.tolist() == [0, 1]

@@ -201,6 +201,14 @@ def test_weights_are_rounded_as_python_rounds(write, words):
     assert [repr(x) for x in got.tolist()] == [repr(float(word)) for word in words]
 
 
+def test_long_decimals_are_rounded_once(write):
+    # 17 digits: more than a double's integers hold, so a product of two rounded
+    # factors would be off in the last bit every few numbers.
+    values = np.random.default_rng(1).random(3000) * 1000
+    path = write("".join(f"0 1 {value!r}\n" for value in values.tolist()))
+    assert np.array_equal(read_edge_list(path, weights=2).weights, values)
+
+
 @pytest.mark.parametrize(
     ("reader", "content"),
     [(read_matrix_market, MTX), (read_dimacs, GR), (read_edge_list, SNAP)],

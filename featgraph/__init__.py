@@ -1,0 +1,113 @@
+"""featgraph: graph-based learning from small functions over single features, folded into one kernel."""
+
+from importlib import metadata as _metadata
+
+from featgraph.config import config
+from featgraph.errors import (
+    CacheWarning,
+    ConvergenceWarning,
+    DeviceError,
+    DeviceMemoryError,
+    FeatGraphError,
+    FileFormatError,
+    GraphInputError,
+    KernelFaultError,
+    PlanError,
+    StateError,
+    UserFunctionError,
+)
+from featgraph.graph import (
+    Graph,
+    read_dimacs,
+    read_edge_list,
+    read_graph,
+    read_labels,
+    read_matrix_market,
+)
+from featgraph.program.active import ActiveSet
+from featgraph.program.combine import combine
+from featgraph.program.functions import edge, gather, reduce, vertex
+from featgraph.program.operations import (
+    all_features,
+    any_feature,
+    argmax,
+    atomic,
+    broadcast,
+    collaborative,
+    dot,
+    feature_max,
+    feature_min,
+    feature_sum,
+    inverse,
+    matvec,
+    norm,
+    normalize,
+    nothing,
+    outer,
+    reverse,
+    softmax,
+    solve,
+)
+from featgraph.program.state import State, edge_property, vertex_property
+from featgraph.runtime.driver import Run, iterate
+from featgraph.runtime.foldmap import FoldMap, edgemap, foldmap, vertexmap
+
+try:
+    __version__ = _metadata.version("featgraph")
+except _metadata.PackageNotFoundError:  # a checkout that is not installed
+    __version__ = "0"
+
+__all__ = [
+    "ActiveSet",
+    "CacheWarning",
+    "ConvergenceWarning",
+    "DeviceError",
+    "DeviceMemoryError",
+    "FeatGraphError",
+    "FileFormatError",
+    "FoldMap",
+    "Graph",
+    "GraphInputError",
+    "KernelFaultError",
+    "PlanError",
+    "Run",
+    "State",
+    "StateError",
+    "UserFunctionError",
+    "all_features",
+    "any_feature",
+    "argmax",
+    "atomic",
+    "broadcast",
+    "collaborative",
+    "combine",
+    "config",
+    "dot",
+    "edge",
+    "edge_property",
+    "edgemap",
+    "feature_max",
+    "feature_min",
+    "feature_sum",
+    "foldmap",
+    "gather",
+    "inverse",
+    "iterate",
+    "matvec",
+    "norm",
+    "normalize",
+    "nothing",
+    "outer",
+    "read_dimacs",
+    "read_edge_list",
+    "read_graph",
+    "read_labels",
+    "read_matrix_market",
+    "reduce",
+    "reverse",
+    "softmax",
+    "solve",
+    "vertex",
+    "vertex_property",
+    "vertexmap",
+]

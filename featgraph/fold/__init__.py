@@ -1,0 +1,1 @@
+"""The folder: from declared functions to one specialised kernel. Start reading at `folder`."""

@@ -1,0 +1,113 @@
+"""Kernel: a folded program, ready to be looked at, compiled and launched."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+from featgraph.errors import PlanError
+from featgraph.fold.compile import explain_numba_error, load_module
+from featgraph.fold.emit import Entry, KernelSource
+from featgraph.fold.plan import FoldPlan
+
+__all__ = ["Kernel"]
+
+
+class Kernel:
+    """The kernels of one foldmap for one signature and one set of options.
+
+    Nothing is compiled before it is launched or asked about.
+
+    Attributes
+    ----------
+    kernel_source : KernelSource
+        The generated module and its table of entries.
+    """
+
+    def __init__(self, kernel_source: KernelSource) -> None:
+        self.kernel_source = kernel_source
+
+    @property
+    def plan(self) -> FoldPlan:
+        """The decisions behind it."""
+        return self.kernel_source.plan
+
+    @property
+    def source(self) -> str:
+        """The generated module's text."""
+        return self.kernel_source.text
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return self.kernel_source.entries
+
+    def show(self) -> None:
+        """Print the generated module."""
+        print(self.source)
+
+    def __repr__(self) -> str:
+        names = " + ".join(f.name for f in self.plan.analysis.functions)
+        return f"<featgraph kernel {names} for {self.plan.target}>"
+
+    @cached_property
+    def module(self) -> ModuleType:
+        """The generated module, imported from the store."""
+        return load_module(self.kernel_source)
+
+    def function(self, entry: Entry) -> Any:
+        """Return the compiled function of an entry."""
+        return getattr(self.module, entry.name)
+
+    def explain_error(self, error: Exception) -> Exception:
+        """Return a compiler's error as one that names the user's function and line."""
+        return explain_numba_error(self.kernel_source, self.module, error)
+
+    def explain(self) -> str:
+        """Return why the program is folded as it is: boundaries, mappings, and the access table."""
+        from featgraph.fold.explain import explain_plan
+
+        return explain_plan(self.plan)
+
+    # -- looking at compiled code
+
+    def ptx(self, cc: tuple[int, int] = (9, 0)) -> str:
+        """Return the PTX of all entries for a compute capability; needs numba-cuda, not a GPU.
+
+        Raises
+        ------
+        PlanError
+            If the kernel was folded for the CPU.
+        DeviceError
+            If numba-cuda is not installed.
+        """
+        return "\n".join(ptx for ptx in self._compiled(cc).values())
+
+    def resources(self, cc: tuple[int, int] = (9, 0)) -> dict[str, Any]:
+        """Return registers, spills and shared memory of each entry, by name."""
+        from featgraph import _cuda
+
+        return {n: _cuda.link_cubin(ptx, cc)[1] for n, ptx in self._compiled(cc).items()}
+
+    def sass(self, cc: tuple[int, int] = (9, 0)) -> str:
+        """Return the disassembly of all entries; needs cuobjdump or nvdisasm on the path."""
+        from featgraph import _cuda
+
+        texts = [_cuda.sass(_cuda.link_cubin(ptx, cc)[0]) for ptx in self._compiled(cc).values()]
+        return "\n".join(texts)
+
+    def _compiled(self, cc: tuple[int, int]) -> dict[str, str]:
+        if self.plan.target != "cuda":
+            raise PlanError(
+                "a CPU kernel has no PTX", where="Kernel.ptx", fix="fold it with target='cuda'"
+            )
+        from featgraph import _cuda
+        from featgraph.fold.signatures import entry_signature
+
+        _cuda.require()
+        compiled = {}
+        for entry in self.entries:
+            function = self.function(entry)
+            signature = entry_signature(self.kernel_source, entry, self.module)
+            compiled[entry.name] = _cuda.compile_ptx(function.py_func, signature, cc)
+        return compiled

@@ -1,0 +1,55 @@
+"""Numba types of a kernel's arguments, for compiling without data."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from numba import types
+from numba.np.numpy_support import from_dtype
+
+import numpy as np
+
+from featgraph.fold.emit import Entry, Field, KernelSource
+
+__all__ = ["entry_signature"]
+
+
+def entry_signature(source: KernelSource, entry: Entry, module: ModuleType) -> tuple[Any, ...]:
+    """Return the types of an entry's arguments, in order."""
+    offset = "int64" if source.plan.traits.wide_offsets else "int32"
+    data = types.NamedTuple([_field_type(f, offset) for f in source.fields], module.Data)
+    known: dict[str, Any] = {
+        "d": data,
+        "vertex_count": types.int64,
+        "hub_degree": types.int64,
+        "edge_stopped": _array("uint8", 1),
+    }
+    for name in ("due", "passed", "sources", "targets"):
+        known[name] = _array("uint32", 1)
+    for name in ("in_sources", "out_targets", "hubs"):
+        known[name] = _array("int32", 1)
+    for name in ("in_offsets", "out_offsets", "out_edges"):
+        known[name] = _array(offset, 1)
+    known["chunks"] = _array("int64", 1)
+    reduced = _reduce_dtype(source, entry)
+    known["partials"], known["reduced"] = _array(reduced, 2), _array(reduced, 1)
+    for name, shape in entry.scratch.items():
+        known[name] = _array(source.plan.real, len(shape) + 1)
+    return tuple(known[name] for name in entry.arguments)
+
+
+def _reduce_dtype(source: KernelSource, entry: Entry) -> str:
+    function = source.plan.functions_of(source.plan.phases[entry.phase])[0]
+    return {"real": source.plan.real}.get(function.returns, function.returns)
+
+
+def _array(dtype: str, rank: int) -> Any:
+    return types.Array(from_dtype(np.dtype(dtype)), rank, "C")
+
+
+def _field_type(field: Field, offset: str) -> Any:
+    dtype = offset if field.dtype == "offset" else field.dtype
+    if field.rank == 0:
+        return from_dtype(np.dtype(dtype))
+    return _array(dtype, field.rank)

@@ -1,0 +1,119 @@
+"""The content-addressed store of generated modules.
+
+A module's file name carries the digest of its text, which holds the plan, the user functions, their callees and constants, and of
+every version that compiled code depends on. Numba's own disk cache stands beside it, keyed by that file; it is pickle, so the
+directory is private to its owner and checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+import warnings
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from featgraph.config import config
+from featgraph.errors import CacheWarning
+
+__all__ = ["module_path", "store_directory"]
+
+
+def module_path(text: str, stem: str) -> Path:
+    """Write `text` to its place in the store, unless it is there, and return that place.
+
+    Parameters
+    ----------
+    text : str
+        The generated module.
+    stem : str
+        Start of the file name, for people; an identifier.
+    """
+    digest = hashlib.sha256("\n".join([text, *_versions()]).encode()).hexdigest()[:32]
+    path = store_directory() / f"{stem[:40]}_{digest}.py"
+    try:
+        present = path.read_text()
+    except (OSError, UnicodeDecodeError):
+        present = None
+    if present == text:
+        return path
+    if path.exists():
+        warnings.warn(f"{path} was damaged and is written again", CacheWarning, stacklevel=2)
+        forget(path)
+    try:
+        _write_whole(path, text)
+    except OSError as error:
+        warnings.warn(
+            f"{path.parent} cannot be written ({error}); kernels are not kept", CacheWarning, stacklevel=2
+        )
+        path = _private_directory() / path.name
+        _write_whole(path, text)
+    return path
+
+
+def forget(path: Path) -> None:
+    """Remove what Numba keeps for a module."""
+    for kept in path.parent.glob(f"__pycache__/{path.stem}.*"):
+        if kept.suffix in {".nbi", ".nbc"}:
+            kept.unlink(missing_ok=True)
+
+
+def store_directory() -> Path:
+    """Return the store's directory, made if need be; a private temporary one if it cannot be trusted."""
+    if not config.cache:
+        return _private_directory()
+    path = Path(config.cache_dir) / "kernels"
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
+    except OSError as error:
+        warnings.warn(f"{path} cannot be made ({error}); kernels are not kept", CacheWarning, stacklevel=2)
+        return _private_directory()
+    problem = _distrust(found)
+    if problem:
+        warnings.warn(f"{path} {problem}; kernels are not kept", CacheWarning, stacklevel=2)
+        return _private_directory()
+    return path
+
+
+def _distrust(found: os.stat_result) -> str:
+    """Return why compiled code must not be loaded from there, "" if it may."""
+    if not stat.S_ISDIR(found.st_mode):
+        return "is a link or not a directory"
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        return "belongs to another user"
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "can be written by others"
+    return ""
+
+
+@cache
+def _private_directory() -> Path:
+    return Path(tempfile.mkdtemp(prefix="featgraph-"))
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write beside and rename over, so that no reader sees half a file."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    Path(name).replace(path)
+
+
+@cache
+def _versions() -> tuple[str, ...]:
+    """Return what compiled code depends on beside its text; the device library counts by its contents."""
+    versions = [f"python {sys.version}"]
+    for package in ("numba", "llvmlite", "numba-cuda", "numpy"):
+        try:
+            versions.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            continue
+    package = Path(__file__).parent.parent
+    for source in sorted([*package.glob("device/*.py"), package / "_cuda.py"]):
+        versions.append(hashlib.sha256(source.read_bytes()).hexdigest())
+    return tuple(versions)

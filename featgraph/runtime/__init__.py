@@ -1,0 +1,1 @@
+"""What runs folded programs: buffers, supersteps, the driver."""

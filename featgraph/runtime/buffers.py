@@ -1,0 +1,161 @@
+"""The buffers of a State on a device: both halves of iterated properties, and what is stale in them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.fold.emit import Field, KernelSource
+from featgraph.graph import Graph
+from featgraph.program.signature import PropertyKind
+from featgraph.program.state import State
+from featgraph.runtime.device import Device
+
+__all__ = ["ALL", "Buffers", "GraphArrays", "buffers_of"]
+
+#: Stale everywhere.
+ALL = "all"
+Stale = Any
+
+_graphs: weakref.WeakKeyDictionary[Graph, dict[str, GraphArrays]] = weakref.WeakKeyDictionary()
+
+
+class GraphArrays(Mapping[str, Any]):
+    """The arrays of a graph on a device, uploaded when first asked for."""
+
+    def __init__(self, graph: Graph, device: Device) -> None:
+        self._graph = weakref.ref(graph)
+        self._device = device
+        self._arrays: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._arrays:
+            graph = self._graph()
+            assert graph is not None
+            self._arrays[name] = self._device.graph_array(graph, name)
+        return self._arrays[name]
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+
+def graph_arrays(graph: Graph, device: Device) -> GraphArrays:
+    """Return the arrays of `graph` on `device`; states on one graph share them."""
+    kept = _graphs.setdefault(graph, {})
+    if device.name not in kept:
+        kept[device.name] = GraphArrays(graph, device)
+    return kept[device.name]
+
+
+class Buffers:
+    """Current values of a State on a device; the State's `Residency`."""
+
+    def __init__(self, state: State, device: Device) -> None:
+        self._state = weakref.ref(state)
+        self.device = device
+        self.graph = graph_arrays(state.graph, device)
+        self.current: dict[str, Any] = {}
+        self.next: dict[str, Any] = {}
+        #: Property -> where its next buffer differs from the current one: None, words, or `ALL`.
+        self.stale: dict[str, Stale] = {}
+        self.temporaries: dict[tuple[str, str, tuple[int, ...]], Any] = {}
+        self._data: dict[int, Any] = {}
+
+    @property
+    def state(self) -> State:
+        state = self._state()
+        assert state is not None
+        return state
+
+    # -- Residency
+
+    def download(self, name: str) -> npt.NDArray[Any]:
+        """Return the current values on the host."""
+        held = self.current.get(name)
+        if held is None:
+            return self.state._entries[name].array  # type: ignore[no-any-return]
+        return self.device.download(held)
+
+    def written(self, name: str) -> None:
+        """The State was written from outside: what is here is out of date."""
+        self.current.pop(name, None)
+        self.stale[name] = ALL
+
+    def leave(self) -> None:
+        """Bring everything back to the State, for another device to take over."""
+        for name in self.current:
+            self.state._entries[name].array = np.array(self.device.download(self.current[name]))
+        self.current.clear()
+        self.state.residency = None
+
+    # -- kernel arguments
+
+    def property(self, name: str) -> Any:
+        """Return the current buffer of a property."""
+        if name not in self.current:
+            self.current[name] = self.device.upload(self.state._entries[name].array)
+        return self.current[name]
+
+    def next_of(self, name: str) -> Any:
+        """Return the next buffer of an iterated property; new ones are stale everywhere."""
+        if name not in self.next:
+            type_ = self.state.signature[name]
+            rows = self.property(name).shape[0]
+            self.next[name] = self.device.empty((rows, *type_.item_shape), type_.dtype)
+            self.stale[name] = ALL
+        return self.next[name]
+
+    def temporary(self, name: str, dtype: str, shape: tuple[int, ...]) -> Any:
+        """Return memory of the foldmap's own, kept between supersteps."""
+        key = (name, dtype, shape)
+        if key not in self.temporaries:
+            self.temporaries[key] = self.device.empty(shape, dtype)
+        return self.temporaries[key]
+
+    def swap(self, name: str, stale: Stale) -> None:
+        """Make the next buffer current; the old one differs from it where `stale` says."""
+        self.current[name], self.next[name] = self.next[name], self.current[name]
+        self.stale[name] = stale
+
+    def data(self, source: KernelSource, data_class: Any, builtins: Mapping[str, Any]) -> Any:
+        """Return the namedtuple `d` of a generated module."""
+        return data_class(*(self._field(f, source, builtins) for f in source.fields))
+
+    def _field(self, field: Field, source: KernelSource, builtins: Mapping[str, Any]) -> Any:
+        if field.source == "property":
+            return self.property(field.of)
+        if field.source == "next":
+            return self.next_of(field.of)
+        if field.source == "scalar":
+            return np.dtype(field.dtype).type(self.state.stored(field.name))
+        if field.source == "vector":
+            return self.property(field.name)
+        if field.source == "temporary":
+            temporary = source.plan.analysis.temporaries[field.of]
+            rows = self.state.graph.vertex_count
+            return self.temporary(field.name, field.dtype, (rows, *temporary.item_shape))
+        return builtins[field.name] if field.name in builtins else self.graph[field.name]
+
+
+def buffers_of(state: State, device: Device) -> Buffers:
+    """Return the buffers of `state` on `device`, moving the state there."""
+    held = state.residency
+    if isinstance(held, Buffers):
+        if held.device is device:
+            return held
+        held.leave()
+    made = Buffers(state, device)
+    state.residency = made
+    return made
+
+
+def is_vertex_property(state: State, name: str) -> bool:
+    """Whether a property has an entry a vertex."""
+    return state.signature[name].kind is PropertyKind.VERTEX

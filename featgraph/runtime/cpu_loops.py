@@ -1,0 +1,52 @@
+"""Loops over bitvectors that the CPU runtime needs between kernels."""
+
+from __future__ import annotations
+
+from numba import njit, prange, uint32
+
+from featgraph.device import cpu
+
+__all__ = ["expand", "refresh_edges", "refresh_vertices"]
+
+
+@njit(cache=True, parallel=True, error_model="numpy")
+def expand(active, due, out_offsets, out_targets):  # type: ignore[no-untyped-def]
+    """Add the targets of the active vertices' out-edges to `due`."""
+    for word in prange(active.size):
+        pending = active[word]
+        while pending != 0:
+            bit = cpu.trailing_zeros(pending)
+            pending = uint32(pending & (pending - uint32(1)))
+            u = word * 32 + bit
+            for slot in range(out_offsets[u], out_offsets[u + 1]):
+                v = out_targets[slot]
+                if not cpu.test_bit(due, v):
+                    cpu.set_bit(due, v)
+
+
+@njit(cache=True, error_model="numpy")
+def refresh_vertices(words, next_, current):  # type: ignore[no-untyped-def]
+    """Copy the rows of the vertices in `words` from `current` to `next_`, both of shape (V, N)."""
+    for word in range(words.size):
+        pending = words[word]
+        while pending != 0:
+            bit = cpu.trailing_zeros(pending)
+            pending = uint32(pending & (pending - uint32(1)))
+            v = word * 32 + bit
+            for f in range(current.shape[1]):
+                next_[v, f] = current[v, f]
+
+
+@njit(cache=True, error_model="numpy")
+def refresh_edges(words, next_, current, out_offsets, out_edges):  # type: ignore[no-untyped-def]
+    """Copy the rows of the out-edges of the vertices in `words`, both of shape (E, N)."""
+    for word in range(words.size):
+        pending = words[word]
+        while pending != 0:
+            bit = cpu.trailing_zeros(pending)
+            pending = uint32(pending & (pending - uint32(1)))
+            u = word * 32 + bit
+            for slot in range(out_offsets[u], out_offsets[u + 1]):
+                e = out_edges[slot]
+                for f in range(current.shape[1]):
+                    next_[e, f] = current[e, f]

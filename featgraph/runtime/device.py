@@ -1,0 +1,186 @@
+"""Where arrays live and kernels run: what a superstep asks of a target, and the CPU's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph import _cuda
+from featgraph.config import config
+from featgraph.errors import PlanError
+from featgraph.fold.emit import Entry
+from featgraph.fold.kernel import Kernel
+from featgraph.graph import Graph
+from featgraph.program.active import word_count
+
+__all__ = ["CpuDevice", "Device", "choose_device"]
+
+Array = Any
+Words = Any
+#: Chunks a thread gets: enough that uneven work evens out.
+_CHUNKS_PER_THREAD = 16
+
+
+class Device(Protocol):
+    """A target's arrays, bitvectors and launches. Bitvectors are uint32 arrays of the target."""
+
+    name: str
+
+    def upload(self, array: npt.NDArray[Any]) -> Array: ...
+    def download(self, array: Array) -> npt.NDArray[Any]: ...
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Array: ...
+    def fill(self, array: Array, value: Any) -> None: ...
+    def copy(self, target: Array, source: Array) -> None: ...
+    def words_or(self, a: Words, b: Words) -> Words: ...
+    def words_and(self, a: Words, b: Words) -> Words: ...
+    def words_without(self, a: Words, b: Words) -> Words: ...
+    def count(self, words: Words) -> int: ...
+    def expand(self, active: Words, arrays: Mapping[str, Array]) -> Words: ...
+    def refresh_vertices(self, words: Words, next_: Array, current: Array) -> None: ...
+    def refresh_edges(
+        self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
+    ) -> None: ...
+    def graph_array(self, graph: Graph, name: str) -> Array: ...
+    def reduce_rows(self, entry: Entry, graph: Graph) -> int: ...
+    def launch(self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]) -> None: ...
+    def synchronize(self) -> None: ...
+
+
+class CpuDevice:
+    """NumPy arrays and Numba's threads."""
+
+    name = "cpu"
+
+    def upload(self, array: npt.NDArray[Any]) -> Array:
+        """Return an array of the device; on the CPU `array` itself."""
+        return array
+
+    def download(self, array: Array) -> npt.NDArray[Any]:
+        """Return a host array; on the CPU `array` itself."""
+        return array  # type: ignore[no-any-return]
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        return np.empty(shape, dtype)
+
+    def fill(self, array: Array, value: Any) -> None:
+        array[...] = value
+
+    def copy(self, target: Array, source: Array) -> None:
+        np.copyto(target, source)
+
+    def words_or(self, a: Words, b: Words) -> Words:
+        return a | b
+
+    def words_and(self, a: Words, b: Words) -> Words:
+        return a & b
+
+    def words_without(self, a: Words, b: Words) -> Words:
+        return a & ~b
+
+    def count(self, words: Words) -> int:
+        return int(np.bitwise_count(words).sum())
+
+    def expand(self, active: Words, arrays: Mapping[str, Array]) -> Words:
+        """Return `active` with the targets of its out-edges."""
+        from featgraph.runtime.cpu_loops import expand
+
+        due = active.copy()
+        expand(active, due, arrays["out_offsets"], arrays["out_targets"])
+        return due
+
+    def refresh_vertices(self, words: Words, next_: Array, current: Array) -> None:
+        from featgraph.runtime.cpu_loops import refresh_vertices
+
+        rows = (len(current), -1)
+        refresh_vertices(words, next_.reshape(rows), current.reshape(rows))
+
+    def refresh_edges(
+        self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
+    ) -> None:
+        from featgraph.runtime.cpu_loops import refresh_edges
+
+        rows = (len(current), -1)
+        refresh_edges(
+            words, next_.reshape(rows), current.reshape(rows), arrays["out_offsets"], arrays["out_edges"]
+        )
+
+    def graph_array(self, graph: Graph, name: str) -> Array:
+        """Return an array that kernels take from the graph, by its name in generated code."""
+        return host_graph_array(graph, name)
+
+    def reduce_rows(self, entry: Entry, graph: Graph) -> int:
+        """Return how many partial results a reduce leaves."""
+        return len(self.graph_array(graph, "vertex_chunks")) - 1
+
+    def launch(self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]) -> None:
+        """Run one entry of a kernel."""
+        if "chunks" in entry.arguments:
+            kind = kernel.plan.phases[entry.phase].kind
+            sweep = {"push": "out_chunks", "edge": "out_chunks", "reduce": "vertex_chunks"}
+            arguments["chunks"] = self.graph_array(graph, sweep.get(kind, "in_chunks"))
+        kernel.function(entry)(*(arguments[name] for name in entry.arguments))
+
+    def synchronize(self) -> None:
+        """Wait for launched work; there is none on the CPU."""
+
+
+def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
+    """Return a host array of the graph by its name in generated code."""
+    if name.startswith("in_") and name != "in_degree" and not name.endswith("chunks"):
+        adjacency = graph.in_edges
+        return {"in_offsets": adjacency.row_offsets, "in_sources": adjacency.column_indices}[name]
+    if name in {"out_offsets", "out_targets", "out_edges"}:
+        out = graph.out_edges
+        assert out.edge_ids is not None
+        return {"out_offsets": out.row_offsets, "out_targets": out.column_indices, "out_edges": out.edge_ids}[name]
+    if name == "edge_twin":
+        return graph.twins
+    if name in {"in_degree", "out_degree"}:
+        return np.ascontiguousarray(getattr(graph, name), np.int32)
+    return _chunks(graph, name)
+
+
+def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
+    """Return word numbers that cut the vertices into chunks of about equal work."""
+    import numba
+
+    words = word_count(graph.vertex_count)
+    work = np.full(words, 32, np.int64)
+    if name != "vertex_chunks":
+        offsets = (graph.in_edges if name == "in_chunks" else graph.out_edges).row_offsets
+        ends = np.minimum(np.arange(words + 1) * 32, graph.vertex_count)
+        work += np.diff(offsets[ends]).astype(np.int64)
+    count = min(words, numba.get_num_threads() * _CHUNKS_PER_THREAD)
+    total = np.concatenate([[0], np.cumsum(work)])
+    cuts = np.searchsorted(total, np.linspace(0, total[-1], count + 1)[1:-1])
+    return np.unique(np.concatenate([[0], cuts, [words]])).astype(np.int64)
+
+
+def choose_device(target: str) -> Device:
+    """Return the device for ``"auto"``, ``"cpu"`` or ``"cuda"``.
+
+    Raises
+    ------
+    DeviceError
+        If CUDA is asked for and cannot be used here.
+    PlanError
+        For an unknown target.
+    """
+    if target == "auto":
+        target = config.target
+    if target == "auto":
+        target = "cuda" if _cuda.is_available() else "cpu"
+    if target == "cpu":
+        return _CPU
+    if target == "cuda":
+        _cuda.require(gpu=True)
+        from featgraph.runtime.cuda_device import cuda_device
+
+        return cuda_device()
+    raise PlanError("unknown target", where="target=", got=repr(target), expected="auto, cpu or cuda")
+
+
+_CPU = CpuDevice()

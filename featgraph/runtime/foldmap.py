@@ -1,0 +1,240 @@
+"""FoldMap: what a user declares once, folds when first run, and calls as a function."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from featgraph.config import config
+from featgraph.errors import StateError, UserFunctionError
+from featgraph.fold.assume import assumed_signature
+from featgraph.fold.choose import GraphTraits
+from featgraph.fold.folder import fold
+from featgraph.fold.kernel import Kernel
+from featgraph.fold.options import Options, parse_options
+from featgraph.program.active import ActiveSet
+from featgraph.program.program import Program
+from featgraph.program.state import State
+from featgraph.runtime.device import Device, choose_device
+from featgraph.runtime.superstep import Superstep, graph_traits
+
+__all__ = ["FoldMap", "edgemap", "foldmap", "vertexmap"]
+
+
+class FoldMap:
+    """Functions over vertices and edges, folded into kernels when they first run.
+
+    Made by `foldmap`, `vertexmap` and `edgemap`. Calling it runs one superstep.
+
+    Attributes
+    ----------
+    program : Program
+        The functions, with their captured constants frozen.
+    vertices : object or None
+        What `on` was given.
+    base : FoldMap
+        The foldmap that `on` was called on; itself otherwise.
+    """
+
+    def __init__(self, program: Program, vertices: Any = None, base: FoldMap | None = None) -> None:
+        self.program = program
+        self.vertices = vertices
+        self.base = base or self
+        self._kernels: dict[Any, Kernel] = base._kernels if base is not None else {}
+        self._traits: weakref.WeakKeyDictionary[Any, GraphTraits] = weakref.WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        names = " + ".join(f.name for f in self.program.functions)
+        return f"<featgraph foldmap {names}{'' if self.vertices is None else ' on some vertices'}>"
+
+    def on(self, vertices: Any) -> FoldMap:
+        """Return this foldmap restricted to some vertices: its vertex functions, gathers and reduces run on no others.
+
+        Parameters
+        ----------
+        vertices : ActiveSet or array_like
+            Integer ids of shape (N,), or a boolean mask of shape (V,).
+        """
+        return FoldMap(self.program, vertices, self.base)
+
+    def __call__(
+        self,
+        state: State,
+        *,
+        active_in: Any = None,
+        active_out: ActiveSet | None = None,
+        target: str = "auto",
+        **options: Any,
+    ) -> ActiveSet:
+        """Run one superstep.
+
+        Parameters
+        ----------
+        state : State
+            Changed in place.
+        active_in : ActiveSet or array_like, optional
+            The vertices to process; None for all.
+        active_out : ActiveSet, optional
+            Overwritten with the committed vertices; may be `active_in`.
+        target : {"auto", "cpu", "cuda"}, optional
+            Where to run.
+        **options
+            ``direction``, ``feature_parallel``, ``folding``, ``schedule``, ``deterministic``; none changes the result.
+
+        Returns
+        -------
+        ActiveSet
+            The committed vertices; where the foldmap ends in edge functions, the targets of edges that returned True.
+
+        Raises
+        ------
+        UserFunctionError, StateError, PlanError
+            If functions, state and options do not fit; nothing has been changed then.
+        KernelFaultError
+            In checked mode, if an index is out of range.
+        """
+        device = choose_device(target)
+        step = self.prepare(state, device, options)
+        active = None
+        if active_in is not None:
+            active = device.upload(as_active(active_in, state).words.copy())
+        outcome = step.run(active)
+        made = ActiveSet.from_words(state.graph.vertex_count, device.download(outcome.active_out))
+        if active_out is None:
+            return made
+        if active_out.vertex_count != made.vertex_count:
+            raise StateError(
+                "active_out is of another graph", got=active_out.vertex_count, expected=made.vertex_count
+            )
+        active_out.words = made.words
+        return active_out
+
+    def prepare(self, state: State, device: Device, options: dict[str, Any]) -> Superstep:
+        """Fold for a state on a device, without running."""
+        if not isinstance(state, State):
+            raise StateError("a foldmap runs on a State", got=type(state).__name__, expected="fg.State(graph, ...)")
+        kernel = self.kernel(state, device.name, options)
+        on = None
+        if self.vertices is not None:
+            on = device.upload(as_active(self.vertices, state).words.copy())
+        return Superstep(kernel, state, device, on)
+
+    def kernel(self, state: State, target: str, options: dict[str, Any]) -> Kernel:
+        """Return the kernel for a state, folding it when first asked for."""
+        graph = state.graph
+        if graph not in self._traits:
+            self._traits[graph] = graph_traits(graph)
+        signature = {
+            n: t for n, t in state.signature.items() if n not in _reductions(self.program)
+        }
+        return self._folded(signature, parse_options(target, config.checked, options), self._traits[graph])
+
+    def _folded(self, signature: Any, options: Options, traits: GraphTraits) -> Kernel:
+        key = (tuple(sorted(signature.items())), options, traits)
+        if key not in self._kernels:
+            self._kernels[key] = fold(self.program, signature, options, traits)
+        return self._kernels[key]
+
+    def fold(
+        self, state: State | None = None, *, k: int = 8, dtype: str = "float32", target: str = "auto", **options: Any
+    ) -> Kernel:
+        """Return the folded kernel, to look at: ``.plan``, ``.source``, ``.show()``, ``.ptx()``, ``.resources()``, ``.explain()``.
+
+        Parameters
+        ----------
+        state : State, optional
+            Gives the types. Without one, properties indexed with f have `k` features of `dtype`.
+        target : {"auto", "cpu", "cuda"}, optional
+            "cuda" needs no GPU here.
+        **options
+            As for a call.
+        """
+        name = target
+        if target == "auto":
+            name = choose_device("auto").name
+        if state is not None:
+            return self.kernel(state, name, options)
+        signature = assumed_signature(self.program, k, dtype)
+        return self._folded(signature, parse_options(name, config.checked, options), GraphTraits())
+
+    def explain(self, state: State | None = None, **options: Any) -> str:
+        """Return in words how the program is folded and why."""
+        return self.fold(state, **options).explain()
+
+
+def _reductions(program: Program) -> set[str]:
+    return {f.into for f in program.functions if f.kind == "reduce"}  # type: ignore[attr-defined]
+
+
+def as_active(given: Any, state: State) -> ActiveSet:
+    """Return `given` as an ActiveSet of the state's graph."""
+    count = state.graph.vertex_count
+    if not isinstance(given, ActiveSet):
+        return ActiveSet(count, given)
+    if given.vertex_count != count:
+        raise StateError(
+            "an active set of another graph", got=f"{given.vertex_count} vertices", expected=f"{count} vertices"
+        )
+    return given
+
+
+def foldmap(*functions: Any) -> FoldMap:
+    """Declare functions that run together, in this order, in one superstep.
+
+    Parameters
+    ----------
+    *functions : functions declared with `vertex`, `gather`, `edge` or `reduce`
+        Their captured constants are frozen now.
+
+    Raises
+    ------
+    UserFunctionError
+        If there is none, one is not declared, or two gathers fill one name.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> @fg.gather(into="low", combine="min")
+    ... def lowest(f, u, v, e, d):
+    ...     return d.label[u]
+    >>> @fg.vertex
+    ... def adopt(f, v, d):
+    ...     d.label_next[v] = min(d.label[v], d.low[v])
+    ...     return d.low[v] < d.label[v]
+    >>> step = fg.foldmap(lowest, adopt)
+    """
+    return FoldMap(Program.declare(functions))
+
+
+def vertexmap(*functions: Any) -> FoldMap:
+    """Declare a foldmap of vertex functions only.
+
+    Raises
+    ------
+    UserFunctionError
+        If a function is of another kind.
+    """
+    return _of_kind("vertexmap", "vertex", functions)
+
+
+def edgemap(*functions: Any) -> FoldMap:
+    """Declare a foldmap of edge functions only; it returns the targets of edges that returned True.
+
+    Raises
+    ------
+    UserFunctionError
+        If a function is of another kind.
+    """
+    return _of_kind("edgemap", "edge", functions)
+
+
+def _of_kind(caller: str, kind: str, functions: tuple[Any, ...]) -> FoldMap:
+    for function in functions:
+        if getattr(function, "kind", None) != kind:
+            raise UserFunctionError(
+                f"{caller} takes {kind} functions",
+                where=f"fg.{caller}",
+                got=getattr(function, "name", repr(function)),
+                fix="use fg.foldmap for functions of several kinds",
+            )
+    return foldmap(*functions)
