@@ -74,7 +74,7 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         n_neighbors: int = 7,
         alpha: float = 0.85,
-        tol: float = 1e-4,
+        tol: float = 1e-3,
         max_iter: int = 1000,
         target: str = "auto",
     ) -> None:

@@ -89,7 +89,7 @@ def label_propagation(
     *,
     weights: npt.ArrayLike | None = None,
     alpha: float = 0.85,
-    epsilon: float = 1e-4,
+    epsilon: float = 1e-3,
     max_supersteps: int = 1000,
     clamp: bool = True,
     class_count: int | None = None,
@@ -113,7 +113,7 @@ def label_propagation(
     epsilon : float, optional
         A change of no class by more than this is dropped and not announced.
     max_supersteps : int, optional
-        Limit; ``result.run.converged`` says whether it was met.
+        The limit; ``result.run.converged`` is False where it ended the run.
     clamp : bool, optional
         Whether labelled vertices keep what was given. Without it nothing holds the
         distributions apart, and they drift towards one another.
@@ -175,7 +175,7 @@ def verify_label_propagation(
     *,
     weights: npt.ArrayLike | None = None,
     alpha: float = 0.85,
-    epsilon: float = 1e-4,
+    epsilon: float = 1e-3,
     class_count: int | None = None,
 ) -> None:
     """Check the answer of a converged, clamped run, in float64.

@@ -47,6 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     kernels = ROOT / ".pytest_cache" / "kernels"
     os.environ.setdefault("FEATGRAPH_CACHE_DIR", str(kernels))
     kernels.parent.mkdir(exist_ok=True)
+    # Read when OpenMP is loaded: threads of several workers on few cores must not spin.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -6,6 +6,7 @@ import argparse
 import csv
 import os
 import sys
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,17 +40,27 @@ def run_label_propagation(options: argparse.Namespace) -> None:
     _check_writable(options.output)  # before the work, not behind it
     graph = _read_graph(options)
     labels = _read_labels(options, graph)
-    result = label_propagation(
-        graph,
-        labels.codes,
-        alpha=options.alpha,
-        epsilon=options.epsilon,
-        max_supersteps=options.max_supersteps,
-        clamp=not options.no_clamp,
-        class_count=len(labels.names),
-        target=options.target,
-        progress=not options.quiet,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", fg.ConvergenceWarning
+        )  # said below, without code
+        result = label_propagation(
+            graph,
+            labels.codes,
+            alpha=options.alpha,
+            epsilon=options.epsilon,
+            max_supersteps=options.max_supersteps,
+            clamp=not options.no_clamp,
+            class_count=len(labels.names),
+            target=options.target,
+            progress=not options.quiet,
+        )
+    if not result.run.converged:
+        print(
+            f"featgraph: warning: not converged after {result.run.supersteps} "
+            "supersteps; raise --max-supersteps",
+            file=sys.stderr,
+        )
     if not options.quiet:
         print(_summary(graph, labels, result), file=sys.stderr)
     rows = _rows(graph, labels, result)
@@ -154,12 +165,12 @@ def _summary(graph: fg.Graph, labels: Labels, result: Any) -> str:
     run = result.run
     seeds = int((labels.codes >= 0).sum())
     unreached = int((result.labels < 0).sum())
-    how = "converged" if run.converged else "limit reached, not converged"
     seconds = sum(run.seconds)
+    plural = "s" if run.supersteps != 1 else ""
     return (
         f"{graph.vertex_count:,} vertices, {graph.edge_count:,} edges; "
         f"{seeds:,} labelled, {len(labels.names):,} classes, {unreached:,} unreached\n"
-        f"{run.supersteps:,} supersteps on {run.target} in {seconds:.3f} s: {how}"
+        f"{run.supersteps:,} superstep{plural} on {run.target} in {seconds:.3f} s"
     )
 
 

@@ -289,7 +289,7 @@ class _Analyser:
             returns_varying=_returns_varying(body, varying),
             accesses=tuple(a for a in accesses if a.name not in _BUILTIN_DTYPES),
             scalars=tuple(sorted(scalars - {"feature_count"})),
-            next_definite=next_written_on_every_path(body),
+            next_definite=next_written_on_every_path(body, _returns_varying(body, varying)),
             uses_reverse="reverse" in operations,
             operations=operations,
         )

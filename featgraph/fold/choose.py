@@ -124,7 +124,8 @@ def choose_mapping(
         return Mapping(1, 1 if loops else width, 1, loops, "thread")
     lanes = min(WARP, power_of_two(width))
     copies = -(-width // lanes)
-    slots = 1 if matrices or kind == "reduce" else _edge_slots(kind, members, lanes, traits)
+    alone = matrices or kind == "reduce" or _combines_by_function(members)
+    slots = 1 if alone else _edge_slots(kind, members, lanes, traits)
     hubs = traits.has_hubs and not matrices and _sweeps_edges(kind, members)
     if options.schedule == "block":
         if matrices or not _sweeps_edges(kind, members):
@@ -141,6 +142,11 @@ def choose_mapping(
 
 def _sweeps_edges(kind: str, members: Sequence[Analysed]) -> bool:
     return kind in {"edge", "push"} or any(f.kind == "gather" for f in members)
+
+
+def _combines_by_function(members: Sequence[Analysed]) -> bool:
+    """Whether a gather has a combine of the user's, for which no shuffle reduction exists."""
+    return any(f.kind == "gather" and f.declared.combine.is_custom for f in members)  # type: ignore[attr-defined]
 
 
 def _edge_slots(

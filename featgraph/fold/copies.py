@@ -143,7 +143,7 @@ class _Copies:
         if not self.predicated:
             return
         for j in range(self.count):
-            feature = f"lane * {self.count} + {j}" if self.count > 1 else "lane"
+            feature = f"lane * {self.count}{f' + {j}' if j else ''}" if self.count > 1 else "lane"
             self.writer.line(f"{self.feature(j)} = {feature}")
             if self.padded:
                 inside = self.copy_name("inside", j)

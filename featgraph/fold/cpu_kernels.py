@@ -50,6 +50,21 @@ def print_phase(
     return _CpuPhase(context, plan, number, phase, printed).run()
 
 
+class _CpuBody(OwnerBody):
+    """Passes features as numbers that are not literals: Numba would compile the callee anew for each of them."""
+
+    def feature_argument(self, f: str) -> str:
+        return f"f_{f}" if f.isdigit() else f
+
+    def name_features(self) -> None:
+        """Print the names of the features; LLVM folds them into constants."""
+        if self.loops or all(p.is_collective or p.function.is_scalar for p in self.printed.values()):
+            return
+        self.writer.line("f_0 = chunk - chunk  # not a literal, or each feature would be compiled apart")
+        for j in range(1, self.copies):
+            self.writer.line(f"f_{j} = f_0 + {j}")
+
+
 class _CpuPhase:
     def __init__(
         self, context: Context, plan: FoldPlan, number: int, phase: Phase, printed: dict[str, Printed]
@@ -60,7 +75,7 @@ class _CpuPhase:
         self.number = number
         self.phase = phase
         self.printed = printed
-        self.body = OwnerBody(context, plan, phase, printed, LIBRARY, "{}")
+        self.body = _CpuBody(context, plan, phase, printed, LIBRARY, "{}")
         self.name = f"{phase.kind}_phase_{number}"
 
     def run(self) -> list[Entry]:
@@ -86,6 +101,7 @@ class _CpuPhase:
         writer.line("@njit(**INLINE)")
         with writer.block(f"def {sweep}({', '.join(['chunk', 'first', 'last', *inner])}):"):
             writer.line(f'"""{doc}"""')
+            self.body.name_features()
             self._arrays()
             yield
         writer.line()
@@ -93,7 +109,7 @@ class _CpuPhase:
         writer.line("@njit(**KERNEL)")
         with writer.block(f"def {self.name}({', '.join(arguments)}):"):
             with writer.block("for chunk in prange(chunks.size - 1):"):
-                writer.line(f"{sweep}({', '.join(['chunk', 'chunks[chunk]', 'chunks[chunk + 1]', *inner])})")
+                writer.line(f"{sweep}({', '.join(['int64(chunk)', 'chunks[chunk]', 'chunks[chunk + 1]', *inner])})")
 
     @contextmanager
     def _words(self) -> Iterator[None]:

@@ -13,16 +13,20 @@ from featgraph.fold.nodes import Access, Whole
 __all__ = ["next_written_on_every_path"]
 
 
-def next_written_on_every_path(body: list[ast.stmt]) -> frozenset[str]:
-    """Return the iterated properties of which every path that may return True has written the entry, before any read."""
-    walk = _Walk()
+def next_written_on_every_path(body: list[ast.stmt], features_differ: bool) -> frozenset[str]:
+    """Return the iterated properties of which every path that may commit has written the entry, before any read.
+
+    A path that returns False commits nothing, unless `features_differ`: then another feature may return True.
+    """
+    walk = _Walk(features_differ)
     walk.block(body, frozenset())
     missed = {name for done in walk.returns for name in walk.written - done}
     return frozenset(walk.written - missed - walk.read_early)
 
 
 class _Walk:
-    def __init__(self) -> None:
+    def __init__(self, features_differ: bool) -> None:
+        self.features_differ = features_differ
         self.written: set[str] = set()
         self.read_early: set[str] = set()
         self.returns: list[frozenset[str]] = []
@@ -49,7 +53,7 @@ class _Walk:
             assert node.value is not None
             self._reads(node.value, done)
             commits = not (isinstance(node.value, ast.Constant) and node.value.value is False)
-            if commits:
+            if commits or self.features_differ:
                 self.returns.append(done)
             return None
         if isinstance(node, ast.If):

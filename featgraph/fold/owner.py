@@ -44,7 +44,17 @@ class OwnerBody:
             f.into: accumulator_of(f, plan.analysis) for f in plan.analysis.functions if f.kind in {"gather", "reduce"}
         }
 
-    # -- names of temporaries
+    # -- names
+
+    def index(self, *parts: str) -> str:
+        """Return the text of an index; unsigned on CUDA, where signed ones cost a wrap-around each."""
+        if self.library == "warp":
+            parts = tuple(p if p.isdigit() else f"uint32({p})" for p in parts)
+        return ", ".join(parts)
+
+    def feature(self, f: str) -> str:
+        """Return the text of feature `f`, a number of a copy or ``"f"``."""
+        return f
 
     def held(self, accumulator: Accumulator, j: int) -> str:
         """Return the name of copy j of an accumulator (of its only one)."""
@@ -65,9 +75,13 @@ class OwnerBody:
 
     # -- calls
 
+    def feature_argument(self, f: str) -> str:
+        """Return what stands for feature `f` in a call."""
+        return f
+
     def call_featurewise(self, printed: Printed, f: str) -> str:
         """Return the call of a feature-wise function for feature `f`, a number or ``"f"``."""
-        args = [] if printed.function.is_scalar else [f]
+        args = [] if printed.function.is_scalar else [self.feature_argument(f)]
         args += [r for r in printed.function.declared.roles if r not in {"f", "i"}]
         if "i" in printed.function.declared.roles:
             args.insert(0, "i")
@@ -156,8 +170,9 @@ class OwnerBody:
             accumulator = self.accumulators[function.into]
             writer.line(f"# gather {function.declared.name}: {accumulator.combine} into {accumulator.name}")
             self.start(accumulator)
-        with writer.block("for slot in range(in_offsets[v], in_offsets[v + 1]):"):
-            writer.line("u = in_sources[slot]")
+        first, last = self.index("v"), self.index("v + 1")
+        with writer.block(f"for slot in range(in_offsets[{first}], in_offsets[{last}]):"):
+            writer.line(f"u = in_sources[{self.index('slot')}]")
             writer.line(f"e = {self.edge_id.format('slot')}")
             for function in stage:
                 self.contribute(function)
@@ -237,16 +252,16 @@ class OwnerBody:
     def _load(self, accumulator: Accumulator) -> None:
         packed = self._was_packed(accumulator)
         if accumulator.is_matrix:
-            self.writer.line(f"{accumulator.name} = d.{accumulator.name}[v]")
+            self.writer.line(f"{accumulator.name} = d.{accumulator.name}[{self.index('v')}]")
         elif accumulator.is_wide and self.loops:
             with self.writer.block(f"for f in range({self.phase.width}):"):
-                for line in accumulator.load(accumulator.name, "v, f", packed, self.library):
+                for line in accumulator.load(accumulator.name, self.index("v", "f"), packed, self.library):
                     left, _, right = line.partition(" = ")
                     targets = ", ".join(f"{t}[f]" for t in left.split(", "))
                     self.writer.line(f"{targets} = {right}")
         else:
             for j in range(self.copies if accumulator.is_wide else 1):
-                index = f"v, {j}" if accumulator.is_wide else "v"
+                index = self.index("v", *([self.feature(str(j))] if accumulator.is_wide else []))
                 for line in accumulator.load(self.held(accumulator, j), index, packed, self.library):
                     self.writer.line(line)
 
@@ -259,14 +274,15 @@ class OwnerBody:
         if accumulator.is_matrix:
             with self.writer.block(f"for i in range({self.phase.width}):"):
                 with self.writer.block(f"for f in range({self.phase.width}):"):
-                    self.writer.line(f"d.{accumulator.name}[v, i, f] = {accumulator.name}[i, f]")
+                    index = self.index("v", "i", "f")
+                    self.writer.line(f"d.{accumulator.name}[{index}] = {accumulator.name}[i, f]")
         elif accumulator.is_wide and self.loops:
             with self.writer.block(f"for f in range({self.phase.width}):"):
-                for line in accumulator.store(accumulator.name, "v, f"):
+                for line in accumulator.store(accumulator.name, self.index("v", "f")):
                     self.writer.line(f"{line}[f]")
         else:
             for j in range(self.copies if accumulator.is_wide else 1):
-                index = f"v, {j}" if accumulator.is_wide else "v"
+                index = self.index("v", *([self.feature(str(j))] if accumulator.is_wide else []))
                 for line in accumulator.store(self.held(accumulator, j), index):
                     self.writer.line(line)
 
@@ -287,7 +303,7 @@ class OwnerBody:
             for letter, size in zip("if" if len(shape) == 2 else "f", shape, strict=False):
                 self.writer.line(f"for {letter} in range({size}):")
                 self.writer.depth += 1
-            index = ", ".join([entity, *("if" if len(shape) == 2 else "f"[: len(shape)])])
+            index = self.index(entity, *("if" if len(shape) == 2 else "f"[: len(shape)]))
             self.writer.line(f"d.{name}_next[{index}] = d.{name}[{index}]")
             self.writer.depth = depth
 
@@ -303,28 +319,29 @@ class OwnerBody:
             self._load(self.accumulators[name])
         if accumulator.is_matrix:
             with writer.block(f"for i in range({k}):"), writer.block(f"for f in range({k}):"):
-                self._atomic(accumulator, array, "(v, i, f)", self.call_featurewise(printed, "f"))
+                self._atomic(accumulator, array, self.index("v", "i", "f"), self.call_featurewise(printed, "f"))
         elif printed.is_collective:
             call = self.call_collective(printed)
             if self.loops:
                 writer.line(call)
                 with writer.block(f"for f in range({k}):"):
-                    self._atomic(accumulator, array, "(v, f)", self._contribution_row(accumulator))
+                    self._atomic(accumulator, array, self.index("v", "f"), self._contribution_row(accumulator))
             else:
                 names = [f"contribution_{j}" for j in range(self.copies)]
                 writer.line(f"{', '.join(names)} = {call}")
                 for j, name in enumerate(names):
-                    self._atomic(accumulator, array, f"(v, {j})", name)
+                    self._atomic(accumulator, array, self.index("v", str(j)), name)
         elif not accumulator.is_wide:
-            self._atomic(accumulator, array, "v", self.call_featurewise(printed, "0"))
+            self._atomic(accumulator, array, self.index("v"), self.call_featurewise(printed, "0"))
         elif self.loops:
             with writer.block(f"for f in range({k}):"):
-                self._atomic(accumulator, array, "(v, f)", self.call_featurewise(printed, "f"))
+                self._atomic(accumulator, array, self.index("v", "f"), self.call_featurewise(printed, "f"))
         else:
             for j in range(self.copies):
-                self._atomic(accumulator, array, f"(v, {j})", self.call_featurewise(printed, str(j)))
+                self._atomic(accumulator, array, self.index("v", str(j)), self.call_featurewise(printed, str(j)))
 
     def _atomic(self, accumulator: Accumulator, array: str, index: str, value: str) -> None:
+        index = f"({index})" if ", " in index else index
         for line in accumulator.atomic(array, index, value, self.library, self.context.real):
             self.writer.line(line)
 

@@ -22,6 +22,9 @@ Array = Any
 Words = Any
 #: Chunks a thread gets: enough that uneven work evens out.
 _CHUNKS_PER_THREAD = 16
+#: Edges and vertices below which a chunk is not worth a thread: a parallel region costs some microseconds, and far more on a
+#: busy machine.
+_SMALLEST_CHUNK = 20_000
 
 
 class Device(Protocol):
@@ -113,15 +116,23 @@ class CpuDevice:
 
     def reduce_rows(self, entry: Entry, graph: Graph) -> int:
         """Return how many partial results a reduce leaves."""
-        return len(self.graph_array(graph, "vertex_chunks")) - 1
+        return len(_chunks(graph, "vertex_chunks")) - 1
 
     def launch(self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]) -> None:
-        """Run one entry of a kernel."""
-        if "chunks" in entry.arguments:
-            kind = kernel.plan.phases[entry.phase].kind
-            sweep = {"push": "out_chunks", "edge": "out_chunks", "reduce": "vertex_chunks"}
-            arguments["chunks"] = self.graph_array(graph, sweep.get(kind, "in_chunks"))
-        kernel.function(entry)(*(arguments[name] for name in entry.arguments))
+        """Run one entry of a kernel; a single chunk on one thread."""
+        import numba
+
+        function = kernel.function(entry)
+        values = [arguments[name] for name in entry.arguments]
+        threads = numba.get_num_threads()
+        alone = "chunks" in arguments and arguments["chunks"].size == 2 and threads > 1
+        if alone:
+            numba.set_num_threads(1)
+        try:
+            function(*values)
+        finally:
+            if alone:
+                numba.set_num_threads(threads)
 
     def synchronize(self) -> None:
         """Wait for launched work; there is none on the CPU."""
@@ -153,8 +164,9 @@ def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
         offsets = (graph.in_edges if name == "in_chunks" else graph.out_edges).row_offsets
         ends = np.minimum(np.arange(words + 1) * 32, graph.vertex_count)
         work += np.diff(offsets[ends]).astype(np.int64)
-    count = min(words, numba.get_num_threads() * _CHUNKS_PER_THREAD)
     total = np.concatenate([[0], np.cumsum(work)])
+    most = min(words, numba.get_num_threads() * _CHUNKS_PER_THREAD)
+    count = max(1, min(most, int(total[-1]) // _SMALLEST_CHUNK))
     cuts = np.searchsorted(total, np.linspace(0, total[-1], count + 1)[1:-1])
     return np.unique(np.concatenate([[0], cuts, [words]])).astype(np.int64)
 

@@ -26,6 +26,8 @@ __all__ = ["Outcome", "Superstep", "full_words", "graph_traits"]
 Words = Any
 #: A vertex of at least this degree is left to a block of its own on the GPU.
 HUB_DEGREE = 2048
+#: Phase kind -> the cut of the vertices whose work its chunks share out evenly (CPU).
+_CHUNKS = {"vertex": "in_chunks", "push": "out_chunks", "edge": "out_chunks", "reduce": "vertex_chunks"}
 
 
 @dataclass
@@ -330,8 +332,13 @@ class Superstep:
     def _launch_entry(self, entry: Entry, arguments: dict[str, Any]) -> None:
         bound = dict(arguments)
         for name in entry.arguments:
-            if name.startswith(("in_", "out_")) or name == "hubs":
+            if name.startswith(("in_", "out_")):
                 bound[name] = self.buffers.graph[name]
+            elif name == "hubs":
+                along = "in" if self.plan.phases[entry.phase].kind == "vertex" else "out"
+                bound[name] = self.buffers.graph[f"{along}_hubs"]
+            elif name == "chunks":
+                bound[name] = self.buffers.graph[_CHUNKS[self.plan.phases[entry.phase].kind]]
         bound["hub_degree"] = HUB_DEGREE
         try:
             self.device.launch(self.kernel, entry, self.graph, bound)

@@ -85,9 +85,11 @@ def test_labels_travel_along_the_edge_only(target: str) -> None:
 def test_weights_come_from_the_graph_unless_given(target: str) -> None:
     graph = fg.Graph.from_edges([0, 1], [2, 2], weights=[3.0, 1.0])
     labels = [0, 1, -1]
-    of_graph = label_propagation(graph, labels, target=target)
+    of_graph = label_propagation(graph, labels, epsilon=1e-6, target=target)
     assert of_graph.distributions[2] == pytest.approx([0.75, 0.25], abs=1e-4)
-    given_weights = label_propagation(graph, labels, weights=[1, 9], target=target)
+    given_weights = label_propagation(
+        graph, labels, weights=[1, 9], epsilon=1e-6, target=target
+    )
     assert given_weights.distributions[2] == pytest.approx([0.1, 0.9], abs=1e-4)
 
 
@@ -99,7 +101,7 @@ def test_multi_edges_count_as_many_and_loops_once(target: str) -> None:
 
 def test_distributions_can_be_given(target: str) -> None:
     given_rows = np.array([[6.0, 2.0], [0, 0], [0, 0]])
-    result = label_propagation(path(3), given_rows, target=target)
+    result = label_propagation(path(3), given_rows, epsilon=1e-6, target=target)
     assert result.distributions == pytest.approx(
         np.tile([0.75, 0.25], (3, 1)), abs=1e-3
     )

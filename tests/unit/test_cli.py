@@ -65,7 +65,7 @@ def test_help_of_every_command(
 def test_run_writes_vertex_label_and_probability(
     path_files: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, out, err = propagate(capsys, *path_files, "--quiet")
+    status, out, err = propagate(capsys, *path_files, "--epsilon", "1e-6", "--quiet")
     assert (status, err) == (0, "")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["vertex"] for row in rows] == list("012345")
@@ -79,7 +79,20 @@ def test_run_says_what_it_did(
 ) -> None:
     _, _, err = propagate(capsys, *path_files)
     assert "6 vertices, 8 edges; 2 labelled, 2 classes, 1 unreached" in err
-    assert "converged" in err
+    assert "supersteps on cpu" in err
+    assert "warning" not in err
+
+
+def test_run_warns_where_the_limit_ended_it(
+    path_files: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ("--max-supersteps", "1", "--quiet")
+    status, out, err = propagate(capsys, *path_files, *more)
+    assert status == 0
+    assert out.startswith("vertex,label,probability\n")
+    assert err == (
+        "featgraph: warning: not converged after 1 supersteps; raise --max-supersteps\n"
+    )
 
 
 def test_run_writes_a_whole_file(
@@ -102,7 +115,9 @@ def test_run_reads_names_weights_columns_and_gzip(
     more = ("--weights", "strength", "--column", "kind", "--undirected", "--quiet")
     status, out, err = propagate(capsys, str(graph), str(labels), *more)
     assert (status, err) == (0, "")
-    assert out.splitlines()[1:] == ["10,red,1", "20,blue,1", "30,red,0.9"]
+    rows = list(csv.reader(io.StringIO(out)))[1:]
+    assert [row[:2] for row in rows] == [["10", "red"], ["20", "blue"], ["30", "red"]]
+    assert float(rows[2][2]) == pytest.approx(0.9, abs=1e-3)
 
 
 BAD_FILES = {

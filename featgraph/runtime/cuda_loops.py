@@ -1,0 +1,95 @@
+"""Small kernels over bitvectors that the CUDA runtime launches between folded ones."""
+
+from numba import int64, uint32
+
+from featgraph._cuda import cuda, kernel
+from featgraph.device import warp
+
+__all__ = [
+    "count_bits",
+    "expand",
+    "refresh_edges",
+    "refresh_vertices",
+    "words_and",
+    "words_or",
+    "words_without",
+]
+
+
+@kernel(cache=True)
+def words_or(a, b, out):
+    """Union of two bitvectors."""
+    word = cuda.grid(1)
+    if word < out.size:
+        out[uint32(word)] = a[uint32(word)] | b[uint32(word)]
+
+
+@kernel(cache=True)
+def words_and(a, b, out):
+    """Intersection of two bitvectors."""
+    word = cuda.grid(1)
+    if word < out.size:
+        out[uint32(word)] = a[uint32(word)] & b[uint32(word)]
+
+
+@kernel(cache=True)
+def words_without(a, b, out):
+    """Difference of two bitvectors."""
+    word = cuda.grid(1)
+    if word < out.size:
+        out[uint32(word)] = a[uint32(word)] & ~b[uint32(word)]
+
+
+@kernel(cache=True)
+def count_bits(words, total):
+    """Add the set bits of `words` to ``total[0]``."""
+    word = cuda.grid(1)
+    here = int64(0)
+    if word < words.size:
+        here = int64(warp.count_bits(words[uint32(word)]))
+    here = warp.group_sum(here, 32)
+    if cuda.threadIdx.x % 32 == 0 and here != 0:
+        cuda.atomic.add(total, 0, here)
+
+
+@kernel(cache=True)
+def expand(active, due, out_offsets, out_targets, vertex_count):
+    """Add the targets of the active vertices' out-edges to `due`, a warp a vertex."""
+    lane = cuda.threadIdx.x % 32
+    first = cuda.grid(1) // 32
+    for u in range(first, vertex_count, cuda.gridsize(1) // 32):
+        if not warp.test_bit(active, u):
+            continue
+        start = out_offsets[uint32(u)]
+        stop = out_offsets[uint32(u) + uint32(1)]
+        for slot in range(start + lane, stop, 32):
+            v = out_targets[slot]
+            if not warp.test_bit(due, v):
+                warp.set_bit(due, v)
+
+
+@kernel(cache=True)
+def refresh_vertices(words, next_, current):
+    """Copy the rows of the vertices in `words` from `current` to `next_`, both of shape (V, N)."""
+    width = current.shape[1]
+    total = int64(current.shape[0]) * int64(width)
+    for place in range(cuda.grid(1), total, cuda.gridsize(1)):
+        v = place // width
+        if warp.test_bit(words, v):
+            next_[v, place % width] = current[v, place % width]
+
+
+@kernel(cache=True)
+def refresh_edges(words, next_, current, out_offsets, out_edges, vertex_count):
+    """Copy the rows of the out-edges of the vertices in `words`, a warp a vertex."""
+    lane = cuda.threadIdx.x % 32
+    first = cuda.grid(1) // 32
+    for u in range(first, vertex_count, cuda.gridsize(1) // 32):
+        if not warp.test_bit(words, u):
+            continue
+        start = out_offsets[uint32(u)]
+        stop = out_offsets[uint32(u) + uint32(1)]
+        for slot in range(start + lane, stop, 32):
+            e = out_edges[slot]
+            for f in range(current.shape[1]):
+                next_[e, f] = current[e, f]

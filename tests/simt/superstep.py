@@ -1,0 +1,251 @@
+"""One superstep of a plan through the emulator: the arguments are bound by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from featgraph.device import ordering
+from featgraph.fold.emit import Entry, KernelSource
+from featgraph.fold.plan import FoldPlan, Phase
+from featgraph.program.signature import PropertyKind
+from tests.simt.emulator import Emulator
+
+#: Blocks of a grid: two, so that strides are taken.
+GRID = 2
+
+
+def words_of(mask: Any) -> Any:
+    """Return a mask as words of an active bitvector."""
+    padded = np.zeros(-(-len(mask) // 32) * 32, np.uint8)
+    padded[: len(mask)] = mask
+    return np.packbits(padded, bitorder="little").view(np.uint32)
+
+
+def mask_of(words: Any, count: int) -> Any:
+    """Return the words of an active bitvector as a mask."""
+    return np.unpackbits(words.view(np.uint8), bitorder="little")[:count].astype(bool)
+
+
+@dataclass
+class Result:
+    """What the superstep left: values as given, committed vertices."""
+
+    values: dict[str, Any]
+    active_out: Any
+
+
+class Superstep:
+    """Runs the phases of a plan by the protocol of the architecture.
+
+    Parameters
+    ----------
+    kernels : KernelSource
+        The generated module.
+    graph : Graph
+    values : dict
+        As given by the user.
+    hub_degree : int
+        From here on a vertex is a hub.
+    text : str, optional
+        Stands in for the module's text (planted faults).
+    """
+
+    def __init__(
+        self,
+        kernels: KernelSource,
+        graph: Any,
+        values: dict[str, Any],
+        *,
+        hub_degree: int = 9,
+        text: str | None = None,
+    ) -> None:
+        self.kernels = kernels
+        self.plan: FoldPlan = kernels.plan
+        self.graph = graph
+        self.count = graph.vertex_count
+        self.given = values
+        self.hub_degree = hub_degree
+        self.emulator = Emulator()
+        self.module = self.emulator.load(text or kernels.text)
+        self.reduced: dict[str, Any] = {}
+        self.arrays = self._arrays(values)
+        self.buffers = {
+            "in_offsets": graph.in_edges.row_offsets,
+            "in_sources": graph.in_edges.column_indices,
+            "out_offsets": graph.out_edges.row_offsets,
+            "out_targets": graph.out_edges.column_indices,
+            "out_edges": graph.out_edges.edge_ids,
+            "vertex_count": graph.vertex_count,
+            "hub_degree": hub_degree,
+            "edge_stopped": np.zeros(graph.edge_count, np.uint8),
+        }
+
+    # -- the state
+
+    def _arrays(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of `d` by name; edge properties by edge id."""
+        arrays: dict[str, Any] = {}
+        signature = self.plan.analysis.signature
+        for name, value in values.items():
+            type_ = signature[name]
+            if type_.kind is PropertyKind.SCALAR:
+                arrays[name] = np.dtype(
+                    self.plan.real if type_.dtype == "real" else type_.dtype
+                ).type(value)
+            elif type_.kind is PropertyKind.EDGE:
+                place = self.graph.given_index
+                if type_.shared:
+                    place = place % self.graph.given_edge_count
+                arrays[name] = value[place].copy()
+            else:
+                arrays[name] = value.copy()
+            if type_.iterated:
+                arrays[f"{name}_next"] = arrays[name].copy()
+        return arrays | {
+            "in_degree": np.diff(self.graph.in_edges.row_offsets).astype(np.int32),
+            "out_degree": np.diff(self.graph.out_edges.row_offsets).astype(np.int32),
+            "superstep": 0,
+            "vertex_count": self.count,
+            "edge_count": self.graph.edge_count,
+            "edge_twin": None if self.graph.directed else self.graph.twins,
+            "fault": np.zeros(6, np.int64),
+        }
+
+    def _temporary(self, field: Any) -> Any:
+        temporary = self.plan.analysis.temporaries[field.of]
+        shape = (self.count, *temporary.item_shape)
+        fill = self.kernels.fill_values.get(field.name)
+        if fill is None:
+            poison = np.nan if field.dtype.startswith("float") else -12345
+            return np.full(shape, poison, field.dtype)
+        names = {
+            "PACKED_NONE_FLOAT32": ordering.PACKED_NONE_FLOAT32,
+            "PACKED_NONE_INT32": ordering.PACKED_NONE_INT32,
+            "math": np,
+            **{t: np.dtype(t).type for t in ("float32", "float64", "int32", "int64")},
+        }
+        value = eval(fill, names)  # noqa: S307 - text of our own emitter
+        return np.full(shape, value, field.dtype)
+
+    def data(self) -> Any:
+        """Return `d`."""
+        for field in self.kernels.fields:
+            if field.source == "temporary" and field.name not in self.arrays:
+                self.arrays[field.name] = self._temporary(field)
+            if field.name in self.plan.analysis.reductions:
+                self.arrays.setdefault(field.name, np.zeros(1))
+        return self.module.Data(*[self.arrays[f.name] for f in self.kernels.fields])
+
+    # -- the protocol
+
+    def run(self, active: Any) -> Result:
+        """Run all phases from an active mask."""
+        functions = self.plan.analysis.functions
+        if active.any() and any(
+            a.where == "foreign" for f in functions for a in f.accesses
+        ):
+            active = np.ones(self.count, bool)  # S6
+        stopped = np.zeros(self.count, bool)
+        committed = np.zeros(self.count, bool)
+        passed, targets = None, np.zeros(self.count, bool)
+        poisoned: set[str] = set()
+        for number, phase in enumerate(self.plan.phases):
+            functions = self.plan.functions_of(phase)
+            due = (active | targets) & ~stopped
+            if self.plan.expands:
+                sources, ends = self._ends()
+                due[ends[active[sources]]] = True
+                due &= ~stopped
+            sources = active if passed is None else passed
+            swept = np.ones(self.count, bool) if phase.kind == "reduce" else due
+            self._poison(phase, due if phase.kind == "vertex" else sources, poisoned)
+            words = {
+                "due": words_of(swept),
+                "sources": words_of(sources),
+                "passed": np.zeros(-(-self.count // 32), np.uint32),
+                "targets": np.zeros(-(-self.count // 32), np.uint32),
+            }
+            self._launch_phase(number, phase, words)
+            if phase.kind == "edge":
+                targets = mask_of(words["targets"], self.count)
+            elif phase.kind == "vertex" and any(f.kind == "vertex" for f in functions):
+                passed = mask_of(words["passed"], self.count)
+                stopped |= due & ~passed
+                committed = (committed & ~(due & ~passed)) | passed
+        ends_in_edges = self.plan.phases[-1].kind == "edge"
+        return Result(self._values(), targets if ends_in_edges else committed)
+
+    def _ends(self) -> tuple[Any, Any]:
+        out = self.graph.out_edges
+        sources = np.repeat(np.arange(self.count), np.diff(out.row_offsets))
+        return sources, out.column_indices
+
+    def _poison(self, phase: Phase, swept: Any, poisoned: set[str]) -> None:
+        """What a phase sweeps it must write or restore: nothing else is promised."""
+        for name in set(phase.writes_next) - poisoned:
+            poisoned.add(name)
+            rows = swept
+            if self.plan.analysis.signature[name].kind is PropertyKind.EDGE:
+                rows = np.zeros(self.graph.edge_count, bool)
+                rows[self.graph.out_edges.edge_ids] = swept[self._ends()[0]]
+            array = self.arrays[f"{name}_next"]
+            array[rows] = np.nan if array.dtype.kind == "f" else 77
+
+    def _launch_phase(self, number: int, phase: Phase, words: dict[str, Any]) -> None:
+        for entry in self.kernels.entries:
+            if entry.phase == number:
+                self._launch(entry, phase, words)
+
+    def _launch(self, entry: Entry, phase: Phase, words: dict[str, Any]) -> None:
+        d = self.data()
+        offsets = "in_offsets" if phase.kind == "vertex" else "out_offsets"
+        degrees = np.diff(self.buffers[offsets])
+        hubs = np.flatnonzero(degrees >= self.hub_degree).astype(np.int32)
+        available = {**self.buffers, **words, "d": d, "hubs": hubs}
+        function = self.plan.functions_of(phase)[0]
+        if entry.role == "finish":
+            width = 1 if function.is_scalar else function.width
+            dtype = next(
+                (f.dtype for f in self.kernels.fields if f.name == function.into),
+                self._reduced_dtype(function),
+            )
+            self.reduced[function.into] = np.full(width, 55, dtype)
+            self.arrays[function.into] = self.reduced[function.into]
+            available |= {
+                "partials": self.partials,
+                "reduced": self.reduced[function.into],
+            }
+        elif phase.kind == "reduce":
+            width = 1 if function.is_scalar else function.width
+            self.partials = np.full((GRID, width), 66, self._reduced_dtype(function))
+            available["partials"] = self.partials
+        grid = max(len(hubs), 1) if entry.role == "hubs" else GRID
+        groups = grid * entry.block // phase.mapping.span
+        for name, shape in entry.scratch.items():
+            available[name] = np.full((groups, *shape), np.nan, self.plan.real)
+        arguments = [available[name] for name in entry.arguments]
+        self.emulator.launch(self.module, entry.name, grid, entry.block, arguments)
+
+    def _reduced_dtype(self, function: Any) -> str:
+        return {"real": self.plan.real, "bool": "int32"}.get(
+            function.returns, function.returns
+        )
+
+    def _values(self) -> dict[str, Any]:
+        """Return the committed values, edge properties as given."""
+        values: dict[str, Any] = {}
+        for name, type_ in self.plan.analysis.signature.items():
+            if type_.kind is PropertyKind.SCALAR or type_.shared:
+                continue
+            last = f"{name}_next" if type_.iterated else name
+            value = self.arrays[last]
+            if type_.kind is PropertyKind.EDGE:
+                # The second row of a self-loop belongs to no edge.
+                given = self.given[name].copy()
+                given[self.graph.given_index] = value
+                value = given
+            values[name] = value
+        return values | self.reduced
