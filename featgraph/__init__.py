@@ -1,4 +1,4 @@
-"""featgraph: graph-based learning from small functions over single features, folded into one kernel."""
+"""featgraph: graph-based learning from small functions, folded into one kernel."""
 
 from importlib import metadata as _metadata
 

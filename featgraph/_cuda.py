@@ -48,6 +48,7 @@ __all__ = [
     "is_available",
     "is_installed",
     "kernel",
+    "launcher",
     "link_cubin",
     "overload",
     "require",
@@ -163,6 +164,30 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         # The options go with the function: given to the decorator alone, some are lost.
         return lambda decorated: _dialect().jit(decorated, **options)
     return _dialect().jit(function, **options)
+
+
+def launcher(kernel: Any, blocks: int, threads: int) -> Any:
+    """Bind a kernel to a grid, without the dialect's advice about small ones.
+
+    Parameters
+    ----------
+    kernel : numba.cuda.dispatcher.CUDADispatcher
+        What `kernel` returned.
+    blocks, threads : int
+        Blocks of the grid, threads of a block.
+
+    Returns
+    -------
+    callable
+        Takes the kernel's arguments and launches it.
+    """
+    settings = importlib.import_module("numba.cuda.core.config")
+    advice = settings.CUDA_LOW_OCCUPANCY_WARNINGS
+    settings.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+    try:
+        return kernel[blocks, threads]
+    finally:
+        settings.CUDA_LOW_OCCUPANCY_WARNINGS = advice
 
 
 @contextlib.contextmanager

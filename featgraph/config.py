@@ -1,6 +1,7 @@
 """Settings, read once from ``FEATGRAPH_*`` variables and changeable at run time.
 
-``featgraph.config.checked = True`` guards every index of the kernels generated from then on.
+``featgraph.config.checked = True`` guards every index of the kernels generated from
+then on.
 """
 
 from __future__ import annotations
@@ -31,13 +32,17 @@ class Config:
     Attributes
     ----------
     checked : bool
-        Guard every index in generated code and report the first violation. ``FEATGRAPH_CHECKED``.
+        Guard every index in generated code and report the first violation.
+        ``FEATGRAPH_CHECKED``.
     cache : bool
-        Keep generated sources and compiled kernels on disk. ``FEATGRAPH_CACHE``, default on.
+        Keep generated sources and compiled kernels on disk. ``FEATGRAPH_CACHE``,
+        default on.
     cache_dir : pathlib.Path
-        Where they are kept. ``FEATGRAPH_CACHE_DIR``, default the user's cache directory.
+        Where they are kept. ``FEATGRAPH_CACHE_DIR``, default the user's cache
+        directory.
     target : str
-        ``"auto"``, ``"cuda"`` or ``"cpu"``: the target where none is asked for. ``FEATGRAPH_TARGET``.
+        ``"auto"``, ``"cuda"`` or ``"cpu"``: the target where none is asked for.
+        ``FEATGRAPH_TARGET``.
     """
 
     checked: bool = field(default_factory=lambda: _flag("FEATGRAPH_CHECKED"))

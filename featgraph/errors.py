@@ -1,7 +1,8 @@
 """The exception tree.
 
-Every class derives from `FeatGraphError` and from the builtin that users expect, so that both ``except FeatGraphError``
-and ``except ValueError`` work. A message says what is wrong, where, what was given, what is expected, and the fix.
+Every class derives from `FeatGraphError` and from the builtin that users expect, so
+that both ``except FeatGraphError`` and ``except ValueError`` work. A message says what
+is wrong, where, what was given, what is expected, and the fix.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
 `ordering`           plain text of argmin, argmax and packed keys, for both targets
 `linalg`             plain text of solve and inverse, for both targets
 `linalg_cuda`        `linalg` compiled for the lanes of a warp
-`linalg_cpu`         `linalg` compiled for one thread
+`linalg_thread`      `linalg` compiled for one CUDA thread
+`linalg_cpu`         `linalg` compiled for one thread of the CPU
 ===================  ===============================================================
 
 Nothing is imported here: `warp` needs the CUDA dialect, `cpu` must not load it.

@@ -1,8 +1,8 @@
 """Small dense systems, solved by the lanes of a group together; one text, both targets.
 
 `make` builds the functions for a target. `featgraph.device.linalg_cuda` (the lanes of a
-warp) and `featgraph.device.linalg_cpu` (one lane, nothing to wait for) offer them under
-the same names:
+warp), `featgraph.device.linalg_thread` and `featgraph.device.linalg_cpu` (one lane,
+nothing to wait for) offer them under the same names:
 
 ====================================================  ==============================
 ``solve_general(work, k, diagonal, lane, lanes)``     Gauss-Jordan, partial pivots

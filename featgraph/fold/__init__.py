@@ -1,1 +1,4 @@
-"""The folder: from declared functions to one specialised kernel. Start reading at `folder`."""
+"""The folder: from declared functions to one specialised kernel.
+
+Start reading at `folder`.
+"""

@@ -1,4 +1,7 @@
-"""What a function reads and writes, and where: the table that folding, due sets and partitions rest on."""
+"""What a function reads and writes, and where.
+
+Folding, due sets and partitions rest on this table.
+"""
 
 from __future__ import annotations
 
@@ -67,11 +70,16 @@ def find_accesses(
             version = "now" if isinstance(node, Atomic) else node.version
             rows.add(AccessRecord(node.name, version, mode.value, where.value))
             if isinstance(node, Access) and _is_target(statement, node):
-                rows.add(AccessRecord(node.name, version, Mode.WRITE.value, where.value))
+                rows.add(
+                    AccessRecord(node.name, version, Mode.WRITE.value, where.value)
+                )
     reads = {r for r in rows if r.mode == "read"}
     written_only = _targets_only(body)
     return tuple(
-        sorted((rows - reads) | {r for r in reads if (r.name, r.version) not in written_only})
+        sorted(
+            (rows - reads)
+            | {r for r in reads if (r.name, r.version) not in written_only}
+        )
     )
 
 
@@ -128,7 +136,10 @@ def _class_of(
         )
     if name == "e":
         raise source.error(
-            f"the vertex property {node.name!r} is indexed by a vertex", node, got="e", expected="u or v"
+            f"the vertex property {node.name!r} is indexed by a vertex",
+            node,
+            got="e",
+            expected="u or v",
         )
     if kind == "edge":
         return AccessClass.NEIGHBOR if name in {"u", "v"} else AccessClass.FOREIGN
@@ -151,8 +162,9 @@ def check_accesses(
     Raises
     ------
     UserFunctionError
-        For a write in a gather or reduce, a write elsewhere than at v (at e), a write of an iterated property in place, and a
-        read elsewhere of what the function itself writes in place.
+        For a write in a gather or reduce, a write elsewhere than at v (at e), a write
+        of an iterated property in place, and a read elsewhere of what the function
+        itself writes in place.
     """
     for target in _targets(body):
         _check_write(source, kind, target, kinds, iterated, shared)
@@ -161,24 +173,36 @@ def check_accesses(
     for record in accesses:
         if record.mode == "atomic" and record.name in iterated:
             raise source.error(
-                f"{record.name!r} is iterated and cannot be updated atomically", fix="declare it without iterated=True"
+                f"{record.name!r} is iterated and cannot be updated atomically",
+                fix="declare it without iterated=True",
             )
         if record.mode == "atomic" and record.name in shared:
             raise source.error(_shared_text(record.name), fix="give per_direction=True")
     written = {a.name for a in accesses if a.mode == "write" and a.version == "now"}
     for record in accesses:
         elsewhere = record.where not in {"own", "global"}
-        if record.mode == "read" and record.version == "now" and record.name in written and elsewhere:
+        if (
+            record.mode == "read"
+            and record.version == "now"
+            and record.name in written
+            and elsewhere
+        ):
             raise source.error(
-                f"{record.name!r} is written in place and read elsewhere by the same function",
+                f"{record.name!r} is written in place and read elsewhere by the same "
+                "function",
                 got=f"a {record.where} read",
-                fix=f"declare {record.name} with iterated=True and write d.{record.name}_next",
+                fix=(
+                    f"declare {record.name} with iterated=True and write "
+                    f"d.{record.name}_next"
+                ),
             )
     _check_other_features(source, body)
 
 
 def _shared_text(name: str) -> str:
-    return f"{name!r} has one value for both directions of an edge and cannot be written"
+    return (
+        f"{name!r} has one value for both directions of an edge and cannot be written"
+    )
 
 
 def _check_write(
@@ -206,18 +230,23 @@ def _check_write(
     first = target.indices[0]
     if not (isinstance(first, ast.Name) and first.id == entity):
         raise source.error(
-            f"a {kind} function writes only at {entity}", target, got=f"{shown} elsewhere", fix="use fg.atomic"
+            f"a {kind} function writes only at {entity}",
+            target,
+            got=f"{shown} elsewhere",
+            fix="use fg.atomic",
         )
     if target.version == "now" and name in iterated:
         raise source.error(
-            f"{name!r} is iterated and stays as it was during a superstep", target, fix=f"write d.{name}_next"
+            f"{name!r} is iterated and stays as it was during a superstep",
+            target,
+            fix=f"write d.{name}_next",
         )
     if name in shared:
         raise source.error(_shared_text(name), target, fix="give per_direction=True")
 
 
 def _check_other_features(source: FunctionSource, body: list[ast.stmt]) -> None:
-    """A lane may read back what it wrote itself, not what another feature's lane writes."""
+    """Refuse reads of what the lane of another feature writes."""
     targets = _targets(body)
     last = {(t.name, t.version): ast.dump(t.indices[-1]) for t in targets}
     for statement in body:
@@ -229,7 +258,8 @@ def _check_other_features(source: FunctionSource, body: list[ast.stmt]) -> None:
                 isinstance(node, Whole) or ast.dump(node.indices[-1]) != wrote
             ):
                 raise source.error(
-                    f"{node.name!r} is read at another feature than the same function writes",
+                    f"{node.name!r} is read at another feature than the same function "
+                    "writes",
                     node,
                     fix="keep the value in a local and use fg.broadcast",
                 )

@@ -1,4 +1,4 @@
-"""Accumulators of gathers and reduces: how they start, take a contribution, and pass through memory."""
+"""Accumulators of gathers and reduces: start, contribution, way through memory."""
 
 from __future__ import annotations
 
@@ -42,14 +42,17 @@ class Accumulator:
 
     @property
     def is_arg(self) -> bool:
+        """Whether it gives a key and its source."""
         return self.combine in {"argmin", "argmax"}
 
     @property
     def is_matrix(self) -> bool:
+        """Whether an entry is k x k."""
         return len(self.shape) == 2
 
     @property
     def is_wide(self) -> bool:
+        """Whether an entry has a value a feature."""
         return len(self.shape) == 1
 
     def start(self, name: str) -> list[str]:
@@ -71,7 +74,7 @@ class Accumulator:
         return [self.update(name, value)]
 
     def update(self, name: str, value: str) -> str:
-        """Return the statement that combines a value into an accumulator that has no source."""
+        """Return the statement that combines a value; for those without a source."""
         forms = {
             "sum": f"{name} += {value}",
             "product": f"{name} *= {value}",
@@ -81,14 +84,17 @@ class Accumulator:
         }
         return forms.get(self.combine, f"{name} = {self.function}({name}, {value})")
 
-    def atomic(self, array: str, index: str, value: str, library: str, real: str) -> list[str]:
+    def atomic(
+        self, array: str, index: str, value: str, library: str, real: str
+    ) -> list[str]:
         """Return the statements that combine `value` into memory."""
         if self.is_arg:
             kind = "float32" if self.type == "real" else "int32"
             pack = f"pack_{self.combine[3:]}_{kind}"
             return [
                 f"key, source = {value}",
-                f"{library}.atomic_min({array}, {index}, {library}.{pack}(key, source))",
+                f"{library}.atomic_min({array}, {index}, {library}.{pack}(key, "
+                "source))",
             ]
         cast = {"real": real, "bool": "int32"}.get(self.type, self.type)
         forms = {
@@ -98,7 +104,10 @@ class Accumulator:
             "product": f"{library}.atomic_product({array}, {index}, {cast}({value}))",
             "any": f"{library}.atomic_or({array}, {index}, int32({value}))",
         }
-        custom = f"{library}.atomic_combine({array}, {index}, {cast}({value}), {self.function})"
+        custom = (
+            f"{library}.atomic_combine({array}, {index}, {cast}({value}), "
+            f"{self.function})"
+        )
         return [forms.get(self.combine, custom)]
 
     def load(self, name: str, index: str, packed: bool, library: str) -> list[str]:
@@ -106,7 +115,10 @@ class Accumulator:
         if packed:
             kind = "float32" if self.type == "real" else "int32"
             unpack = f"unpack_{self.combine[3:]}_{kind}"
-            return [f"{name}, {source_name(name)} = {library}.{unpack}(d.{self.name}_packed[{index}])"]
+            return [
+                f"{name}, {source_name(name)} = "
+                f"{library}.{unpack}(d.{self.name}_packed[{index}])"
+            ]
         test = " != 0" if self.type == "bool" else ""
         lines = [f"{name} = d.{self.name}[{index}]{test}"]
         if self.is_arg:
@@ -122,7 +134,7 @@ class Accumulator:
 
 
 def source_name(name: str) -> str:
-    """Return the name of the source half of an accumulator: ``best_3`` -> ``best_source_3``."""
+    """Return the name of the source half: ``best_3`` -> ``best_source_3``."""
     stem, _, copy = name.rpartition("_")
     return f"{stem}_source_{copy}" if stem and copy.isdigit() else f"{name}_source"
 
@@ -150,12 +162,15 @@ def accumulator_of(function: Analysed, analysis: Analysis) -> Accumulator:
 
 
 def is_packed(accumulator: Accumulator, kind: str) -> bool:
-    """Whether a pushed accumulator keeps key and source in one int64, as atomics need."""
+    """Whether key and source share one int64, as atomics need."""
     return accumulator.is_arg and kind == "push"
 
 
 def memory_dtype(type_: str, real: str) -> str:
-    """Return the dtype of a temporary in memory; truth values are int32 there, for atomics."""
+    """Return the dtype of a temporary in memory.
+
+    Truth values are int32 there, for atomics.
+    """
     return {"real": real, "bool": "int32"}.get(type_, type_)
 
 
@@ -167,10 +182,13 @@ def check_pushable(function: Analysed, accumulator: Accumulator, real: str) -> N
     PlanError
         For argmin and argmax over keys of 64 bits: key and source must fit one word.
     """
-    wide = accumulator.type == "int64" or (accumulator.type == "real" and real == "float64")
+    wide = accumulator.type == "int64" or (
+        accumulator.type == "real" and real == "float64"
+    )
     if accumulator.is_arg and wide:
         raise PlanError(
-            f"{function.name} cannot be pushed: its key has 64 bits and must share a word with the source",
+            f"{function.name} cannot be pushed: its key has 64 bits and must share a "
+            "word with the source",
             where="direction='push'",
             got=f"a key of type {real if accumulator.type == 'real' else 'int64'}",
             expected="float32 or int32 keys",

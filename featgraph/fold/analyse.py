@@ -1,20 +1,23 @@
-"""The middle end as a whole: a `Program` and a `Signature` become analysed functions, the same for every target."""
+"""The middle end as a whole, the same for every target: programs become analyses."""
 
 from __future__ import annotations
 
 import ast
-import keyword
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from featgraph.fold.access import AccessRecord, check_accesses, find_accesses
+from featgraph.fold.checks import check_matrices, matrix_names, width_of
 from featgraph.fold.definite import next_written_on_every_path
 from featgraph.fold.lower import has_collective, normal_form
-from featgraph.fold.nodes import Access, Atomic, Helper, Operate, Scalar, Whole
-from featgraph.fold.resolve import CANONICAL, Names, Resolved, resolve_function
+from featgraph.fold.names import CANONICAL, Names, is_plain
+from featgraph.fold.nodes import Access, Helper, Operate, Scalar
+from featgraph.fold.resolve import Resolved, resolve_function
 from featgraph.fold.types import assign_types
 from featgraph.fold.variance import find_varying, varies
 from featgraph.program.functions import UserFunction
+from featgraph.program.names import GENERATED
 from featgraph.program.operations import Collaborative
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Signature
@@ -23,10 +26,6 @@ from featgraph.program.source import FunctionSource
 __all__ = ["Analysed", "Analysis", "HelperFunction", "Temporary", "analyse"]
 
 _PARAMETER_TYPES = {"i": "int32", "f": "int32", "u": "int32", "v": "int32", "e": "edge"}
-#: Names that the generated module itself uses.
-_MODULE_NAMES = frozenset(
-    "np njit prange numba cuda warp cpu linalg math namedtuple Data float32 float64 int32 int64 uint32 device_function kernel K".split()
-)
 _BUILTIN_DTYPES = {
     "superstep": "int64",
     "vertex_count": "int64",
@@ -92,7 +91,8 @@ class Analysed:
     scalars : tuple of str
         Scalars and builtin arrays it reads.
     next_definite : frozenset of str
-        Iterated properties whose ``_next`` it writes on every path that may return True, before reading it.
+        Iterated properties whose ``_next`` it writes on every path that may return
+        True, before reading it.
     """
 
     name: str
@@ -115,11 +115,14 @@ class Analysed:
 
     @property
     def into(self) -> str | None:
+        """Name of what a gather or reduce fills."""
         return getattr(self.declared, "into", None)
 
     def writes(self, version: str) -> frozenset[str]:
         """Return the properties it writes in `version`."""
-        return frozenset(a.name for a in self.accesses if a.mode == "write" and a.version == version)
+        return frozenset(
+            a.name for a in self.accesses if a.mode == "write" and a.version == version
+        )
 
 
 @dataclass
@@ -129,7 +132,8 @@ class Analysis:
     Attributes
     ----------
     real : str
-        Storage type of the foldmap: the widest of its floating-point properties, float32 if it has none.
+        Storage type of the foldmap: the widest of its floating-point properties,
+        float32 if it has none.
     temporaries : dict
         What its gathers fill.
     helpers : list of HelperFunction
@@ -145,7 +149,9 @@ class Analysis:
     combines: dict[str, HelperFunction] = field(default_factory=dict)
 
 
-def analyse(program: Program, signature: Signature, real: str | None = None) -> Analysis:
+def analyse(
+    program: Program, signature: Signature, real: str | None = None
+) -> Analysis:
     """Run the middle end.
 
     Parameters
@@ -172,7 +178,10 @@ class _Analyser:
     def __init__(self, program: Program, signature: Signature, real: str) -> None:
         self.program = program
         self.result = Analysis(dict(signature), real)
-        self.taken: set[str] = set(_MODULE_NAMES) | set(CANONICAL)
+        intos = {getattr(f, "into", None) or "" for f in program.functions}
+        #: Names of temporaries, which are locals of generated functions.
+        self.temporaries = intos | {f"{name}_source" for name in intos}
+        self.taken: set[str] = {*GENERATED, *CANONICAL, *self.temporaries}
         self.specialised: dict[tuple[Any, tuple[str, ...]], HelperFunction | None] = {}
 
     def run(self) -> Analysis:
@@ -184,20 +193,26 @@ class _Analyser:
                 self._add_temporary(analysed)
             elif analysed.kind == "reduce":
                 self.result.reductions[analysed.into or ""] = analysed.width
-                self._custom_combine(analysed)
+                self._custom_combine(analysed, analysed.returns)
         return self.result
 
     def _refuse_clash(self, function: UserFunction) -> None:
         into = getattr(function, "into", None)
-        known = self.result.signature.get(into or "")
-        if known is not None and not (
-            function.kind == "reduce" and known.kind is PropertyKind.VECTOR
-        ):
-            raise function.source.error(
-                f"{into!r} is the name of a property of the State",
-                got=known.describe(),
-                fix="give the gather another into",
-            )
+        if into is None:
+            return
+        names = [into]
+        if function.combine.is_arg:  # type: ignore[attr-defined]
+            names += [f"{into}_source", f"{into}_packed"]
+        for name in names:
+            known = self.result.signature.get(name)
+            if known is not None and not (
+                function.kind == "reduce" and known.kind is PropertyKind.VECTOR
+            ):
+                raise function.source.error(
+                    f"{name!r} is the name of a property of the State",
+                    got=known.describe(),
+                    fix=f"give the {function.kind} another into",
+                )
 
     # -- names
 
@@ -215,7 +230,13 @@ class _Analyser:
         for name in self.result.reductions:
             ranks[name], kinds[name] = 1, "vector"
         iterated = frozenset(n for n, t in self.result.signature.items() if t.iterated)
-        return Names(ranks, kinds, iterated)
+        return Names(ranks, kinds, iterated, self._hidden_names())
+
+    def _hidden_names(self) -> frozenset[str]:
+        """Return the names that locals of user functions must not have."""
+        helpers = {source.name for source in self.program.helpers.values()}
+        functions = {function.name for function in self.program.functions}
+        return frozenset(self.temporaries | helpers | functions)
 
     def _dtypes(self) -> dict[str, str]:
         dtypes = dict(_BUILTIN_DTYPES)
@@ -229,11 +250,14 @@ class _Analyser:
         return dtypes
 
     def _emitted_name(self, name: str) -> str:
-        plain = name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
-        stem = name if plain and len(name) < 64 and not name.startswith("_") else "function"
-        fresh, count = stem, 2
+        """Return a name for a function of the generated module."""
+        stem = name if is_plain(name) else "function"
+        if re.search(r"_\d+$", stem):  # as kernels and copies of locals are named
+            stem += "_"
+        fresh, letter = stem, "b"
         while fresh in self.taken:
-            fresh, count = f"{stem}_{count}", count + 1
+            fresh = f"{stem}_{letter}"
+            letter = chr(ord(letter) + 1) if letter[-1] != "z" else f"{letter}b"
         self.taken.add(fresh)
         return fresh
 
@@ -243,29 +267,32 @@ class _Analyser:
         source = function.source
         names = self._names(function)
         captured = self.program.captured[function.function]
-        resolved = resolve_function(source, function.roles, captured, names)
-        body = normal_form(resolved, lambda called: self._resolve_called(called, names))
+        decides = function.kind in {"vertex", "edge"}
+        resolved = resolve_function(
+            source, function.roles, captured, names, nothing=not decides, data=True
+        )
+        body = normal_form(
+            resolved, lambda called: self._resolve_called(called, names), names.taken
+        )
         body, variables, returned = assign_types(
             source,
             body,
             {r: _PARAMETER_TYPES[r] for r in function.roles if r != "d"},
             self._dtypes(),
             self._call_helper,
-            "bool" if function.kind in {"vertex", "edge"} else None,
+            "bool" if decides or function.combine.name == "any" else None,  # type: ignore[attr-defined]
         )
-        width, is_scalar = self._width(source, body, names)
+        width, is_scalar = width_of(source, body, names.kinds, self._item_shape)
         varying = find_varying(source, body)
         accesses = find_accesses(source, function.kind, body, names.kinds)
         shared = frozenset(n for n, t in self.result.signature.items() if t.shared)
-        check_accesses(source, function.kind, body, accesses, names.kinds, names.iterated, shared)
+        check_accesses(
+            source, function.kind, body, accesses, names.kinds, names.iterated, shared
+        )
         nodes = [n for s in body for n in ast.walk(s)]
         operations = frozenset(n.name for n in nodes if isinstance(n, Operate))
-        matrices = frozenset(
-            n.targets[0].id
-            for n in nodes
-            if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
-            and isinstance(n.value, Operate) and n.value.name == "inverse"
-        )  # fmt: skip
+        matrices = matrix_names(body)
+        check_matrices(source, body, matrices)
         collective = any(has_collective(s) for s in body)
         if collective and getattr(function, "matrix", False):
             raise source.error(
@@ -273,7 +300,9 @@ class _Analyser:
                 fix="return fg.outer(d.x[u], d.x[u])[i, f]",
             )
         scalars = {n.name for n in nodes if isinstance(n, Scalar)}
-        scalars |= {n.name for n in nodes if isinstance(n, Access) and n.name in _BUILTIN_DTYPES}
+        scalars |= {
+            n.name for n in nodes if isinstance(n, Access) and n.name in _BUILTIN_DTYPES
+        }
         return Analysed(
             name=self._emitted_name(function.name),
             kind=function.kind,
@@ -289,7 +318,9 @@ class _Analyser:
             returns_varying=_returns_varying(body, varying),
             accesses=tuple(a for a in accesses if a.name not in _BUILTIN_DTYPES),
             scalars=tuple(sorted(scalars - {"feature_count"})),
-            next_definite=next_written_on_every_path(body, _returns_varying(body, varying)),
+            next_definite=next_written_on_every_path(
+                body, _returns_varying(body, varying)
+            ),
             uses_reverse="reverse" in operations,
             operations=operations,
         )
@@ -310,64 +341,39 @@ class _Analyser:
             self.specialised[key] = self._specialise(node, types)
         helper = self.specialised[key]
         if helper is None:
-            source = self.program.helper(node.function)  # type: ignore[arg-type]
-            raise source.error("a recursive helper cannot be folded")
+            source = self.program.helper(node.function)
+            raise source.error("a recursive helper cannot be folded", fix="use a loop")
         node.emitted = helper.name
         return helper.returns
 
     def _specialise(self, node: Helper, types: list[str]) -> HelperFunction:
-        assert node.function is not None
         source = self.program.helper(node.function)
         if len(types) != len(source.parameters):
             raise source.error(
-                "wrong number of arguments for this helper", got=len(types), expected=len(source.parameters)
+                "wrong number of arguments for this helper",
+                got=len(types),
+                expected=len(source.parameters),
             )
         captured = self.program.captured_by(node.function, source)
-        resolved = resolve_function(
-            source, source.parameters, captured, Names({}, {}, frozenset())
-        )
-        parameters = dict(zip(source.parameters, types, strict=True))
+        hidden = {*GENERATED, *CANONICAL, *self._hidden_names()}
+        roles = tuple(p if p not in hidden else f"{p}_" for p in source.parameters)
+        names = Names({}, {}, frozenset(), self._hidden_names())
+        resolved = resolve_function(source, roles, captured, names)
+        parameters = dict(zip(roles, types, strict=True))
         body, _, returned = assign_types(
             source, resolved.tree.body, parameters, {}, self._call_helper, None
         )
         helper = HelperFunction(
-            self._emitted_name(source.name), source, source.parameters, tuple(body), returned
+            self._emitted_name(source.name),
+            source,
+            roles,
+            tuple(body),
+            returned,
         )
         self.result.helpers.append(helper)
         return helper
 
     # -- widths and temporaries
-
-    def _width(
-        self, source: FunctionSource, body: list[ast.stmt], names: Names
-    ) -> tuple[int, bool]:
-        """Return K of the properties that the function indexes with f, and whether there are none."""
-        widths: dict[int, str] = {}
-        wholes: dict[int, str] = {}
-        uses_f = False
-        for node in (n for s in body for n in ast.walk(s)):
-            if isinstance(node, Access | Atomic) and node.name not in _BUILTIN_DTYPES:
-                last = node.indices[-1]
-                if isinstance(last, ast.Name) and last.id == "f":
-                    widths.setdefault(self._item_shape(node.name)[-1], node.name)
-            elif isinstance(node, Whole):
-                wholes.setdefault(self._item_shape(node.name)[-1], node.name)
-            uses_f = uses_f or (isinstance(node, ast.Name) and node.id == "f")
-        found = widths or wholes
-        if len({**widths, **wholes}) > 1:
-            raise source.error(
-                "properties of different width are indexed by f",
-                got=", ".join(f"{n}: {k}" for k, n in {**wholes, **widths}.items()),
-                expected="one K in a function",
-                fix="split the function",
-            )
-        if not found:
-            if uses_f:
-                raise source.error(
-                    "f is used but indexes no property, so its range is unknown", fix="index a property with f"
-                )
-            return 1, True
-        return next(iter(found)), False
 
     def _item_shape(self, name: str) -> tuple[int, ...]:
         if name in self.result.temporaries:
@@ -395,32 +401,39 @@ class _Analyser:
             type_ = "real"
         elif type_ == "bool":
             type_ = "int32"
-        self._custom_combine(analysed, type_)
+        type_ = self._custom_combine(analysed, type_)
         self.result.temporaries[gather.into] = Temporary(
             gather.into, type_, shape, combine.name, combine.is_arg
         )
 
-    def _custom_combine(self, analysed: Analysed, type_: str | None = None) -> None:
-        operator: Any = getattr(analysed.declared, "combine")  # noqa: B009
+    def _custom_combine(self, analysed: Analysed, type_: str) -> str:
+        """Specialise a combine of the user's; return the type that it accumulates."""
+        operator: Any = analysed.declared.combine  # type: ignore[attr-defined]
         if not operator.is_custom:
-            return
+            return type_
         self.program.helpers.setdefault(operator.function, operator.source)
         node = Helper(operator.function, [])
-        kind = type_ or analysed.returns
-        self._call_helper(node, [kind, kind])
-        helper = self.specialised[(operator.function, (kind, kind))]
-        assert helper is not None
-        self.result.combines[analysed.into or ""] = helper
+        if self._call_helper(node, [type_, type_]) == "real" and type_ != "real":
+            type_ = "real"
+            self._call_helper(node, [type_, type_])
+        helper = self.specialised[(operator.function, (type_, type_))]
+        if helper is not None:
+            self.result.combines[analysed.into or ""] = helper
+        return type_
 
 
 def _returns_varying(body: list[ast.stmt], varying: frozenset[str]) -> bool:
     returns = [n for s in body for n in ast.walk(s) if isinstance(n, ast.Return)]
     if any(r.value is not None and varies(r.value, varying) for r in returns):
         return True
-    branches = [n for s in body for n in ast.walk(s) if isinstance(n, ast.If | ast.For | ast.While)]
+    branches = [
+        n
+        for s in body
+        for n in ast.walk(s)
+        if isinstance(n, ast.If | ast.For | ast.While)
+    ]
     return any(
         varies(b.iter if isinstance(b, ast.For) else b.test, varying)
         and any(isinstance(n, ast.Return) for n in ast.walk(b))
         for b in branches
     )
-

@@ -1,54 +1,94 @@
-"""The signature of a program before there is a State: what its functions let one assume."""
+"""The signature that a program's functions let one assume before there is a State."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from typing import Any, TypeGuard
 
-from featgraph.program.functions import RESERVED
+from featgraph.program.names import RESERVED
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
 
 __all__ = ["assumed_signature"]
 
+#: Operations whose first argument is a matrix; the second is a row.
+_TAKE_MATRICES = frozenset({"matvec", "solve", "inverse"})
+_TAKE_ROWS = frozenset({"dot", "outer", "norm"})
+
 
 def assumed_signature(program: Program, k: int, dtype: str) -> Signature:
     """Return types read off the way in which properties are indexed.
 
-    ``d.x[v, f]`` is a vertex property of `k` features, ``d.w[e]`` an edge property, ``d.a[f]`` a vector, ``d.alpha`` a real scalar;
-    a name with a ``_next`` somewhere is iterated. `d.x[v]` given as a whole to a collaborative operation is a matrix if nothing
-    else says what it is.
+    ``d.x[v, f]`` is a vertex property of `k` features, ``d.w[e]`` an edge property,
+    ``d.a[f]`` a vector, ``d.alpha`` a real scalar; a name with a ``_next`` somewhere is
+    iterated. `d.x[v]` given as a whole to a collaborative operation is a matrix if
+    nothing else says what it is.
     """
     seen: dict[str, tuple[PropertyKind, int]] = {}
     iterated: set[str] = set()
+    integers: set[str] = set()
     filled = {getattr(f, "into", None) for f in program.functions}
     filled |= {f"{name}_source" for name in filled}
     for function in program.functions:
         roles = dict(zip(function.source.parameters, function.roles, strict=True))
         indexed: set[int] = set()
         for node in ast.walk(function.source.tree):
-            if isinstance(node, ast.Subscript) and _is_data(node.value, roles):
-                assert isinstance(node.value, ast.Attribute)
-                indexed.add(id(node.value))
-                _note(seen, iterated, node.value.attr, _shape(node.slice, roles))
+            owner = getattr(node, "value", None)
+            if isinstance(node, ast.Subscript) and _is_data(owner, roles):
+                indexed.add(id(owner))
+                _note(seen, iterated, owner.attr, _shape(node.slice, roles))
+                integers |= _data_names(node.slice, roles)
+            elif isinstance(node, ast.Call):
+                for owner, shape in _given_whole(node, roles):
+                    indexed.add(id(owner))
+                    _note(seen, iterated, owner.attr, shape)
         for node in ast.walk(function.source.tree):
             if _is_data(node, roles) and id(node) not in indexed:
-                assert isinstance(node, ast.Attribute)
                 _note(seen, iterated, node.attr, (PropertyKind.SCALAR, 0))
     signature: Signature = {}
     for name, (kind, rank) in seen.items():
         if name in filled or name in RESERVED:
             continue
-        stored = "real" if kind is PropertyKind.SCALAR else dtype
+        is_scalar = kind is PropertyKind.SCALAR
+        stored = "real" if is_scalar else dtype
+        if name in integers:
+            stored = "int64" if is_scalar else "int32"
         signature[name] = PropertyType(kind, stored, (k,) * rank, name in iterated)
     return signature
 
 
-def _is_data(node: ast.AST, roles: dict[str, str]) -> bool:
+def _is_data(node: Any, roles: dict[str, str]) -> TypeGuard[ast.Attribute]:
     return (
         isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
         and roles.get(node.value.id) == "d"
     )
+
+
+def _data_names(index: ast.expr, roles: dict[str, str]) -> set[str]:
+    """Return the properties whose values are used as an index."""
+    return {n.attr for n in ast.walk(index) if _is_data(n, roles)}
+
+
+def _given_whole(
+    call: ast.Call, roles: dict[str, str]
+) -> Iterator[tuple[ast.Attribute, tuple[PropertyKind, int]]]:
+    """Yield the properties that a call takes as a whole: of atomics, matrices, rows."""
+    called = ast.unparse(call.func).split(".")
+    first = call.args[0] if call.args else None
+    if "atomic" in called and len(call.args) == 3 and _is_data(first, roles):
+        yield first, _shape(call.args[1], roles)
+    if called[-1] in _TAKE_MATRICES and isinstance(first, ast.Subscript):
+        owner = first.value
+        kind, rank = _shape(first.slice, roles)
+        if rank == 0 and _is_data(owner, roles):
+            yield owner, (kind, 2)
+    takes_rows = called[-1] in _TAKE_MATRICES | _TAKE_ROWS
+    for row in call.args[called[-1] in _TAKE_MATRICES :] if takes_rows else []:
+        if isinstance(row, ast.Subscript) and _is_data(row.value, roles):
+            kind, rank = _shape(row.slice, roles)
+            yield row.value, (kind, max(rank, 1))
 
 
 def _shape(index: ast.expr, roles: dict[str, str]) -> tuple[PropertyKind, int]:
@@ -57,12 +97,17 @@ def _shape(index: ast.expr, roles: dict[str, str]) -> tuple[PropertyKind, int]:
     role = roles.get(first.id) if isinstance(first, ast.Name) else None
     if role in {"f", "i"} and len(elements) == 1:
         return PropertyKind.VECTOR, 1
-    is_edge = role == "e" or (isinstance(first, ast.Call) and "reverse" in ast.unparse(first.func))
+    is_edge = role == "e" or (
+        isinstance(first, ast.Call) and "reverse" in ast.unparse(first.func)
+    )
     return (PropertyKind.EDGE if is_edge else PropertyKind.VERTEX), len(elements) - 1
 
 
 def _note(
-    seen: dict[str, tuple[PropertyKind, int]], iterated: set[str], name: str, shape: tuple[PropertyKind, int]
+    seen: dict[str, tuple[PropertyKind, int]],
+    iterated: set[str],
+    name: str,
+    shape: tuple[PropertyKind, int],
 ) -> None:
     if name.endswith("_next"):
         name = name[:-5]

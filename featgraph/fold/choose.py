@@ -12,10 +12,12 @@ from featgraph.fold.options import Options
 __all__ = ["GraphTraits", "Mapping", "choose_mapping"]
 
 WARP = 32
-#: Up to here one thread keeps a named copy of every feature; above, features are loops over small arrays. Measured on the CPU
-#: target: copies win up to 16 and compile too slowly from 32 on.
+#: Up to here one thread keeps a named copy of every feature; above, features are loops
+#: over small arrays. Measured on the CPU target: copies win up to 16 and compile too
+#: slowly from 32 on.
 MOST_COPIES = 16
-#: Shared memory that one block may use for matrices before they move to a scratch area in global memory.
+#: Shared memory that one block may use for matrices before they move to a scratch area
+#: in global memory.
 SHARED_BYTES = 40_000
 BLOCK_THREADS = 256
 
@@ -27,7 +29,8 @@ class GraphTraits:
     Attributes
     ----------
     mean_degree : int
-        Edges a vertex, rounded up to a power of two, so that similar graphs share kernels.
+        Edges a vertex, rounded up to a power of two, so that similar graphs share
+        kernels.
     has_hubs : bool
         Whether some vertex has so many edges that one warp would hold up the others.
     wide_offsets : bool
@@ -51,7 +54,8 @@ class Mapping:
     lanes : int
         Lanes that share its features; 1 where one thread owns them all.
     copies : int
-        Features a lane takes, as named copies; lane l takes features ``l * copies`` and following.
+        Features a lane takes, as named copies; lane l takes features ``l * copies`` and
+        following.
     span : int
         Lanes that share one vertex: ``span / lanes`` edges at a time.
     loops : bool
@@ -91,7 +95,8 @@ class Mapping:
             return f"one thread a vertex (NFA), {form} {width} features"
         hubs = ", a block for each hub" if self.hubs else ""
         return (
-            f"{self.span} lanes a vertex: {self.slots} edges at a time, {self.lanes} lanes x {self.copies} features{hubs} (FA)"
+            f"{self.span} lanes a vertex: {self.slots} edges at a time, {self.lanes} "
+            f"lanes x {self.copies} features{hubs} (FA)"
         )
 
 
@@ -130,13 +135,17 @@ def choose_mapping(
     if options.schedule == "block":
         if matrices or not _sweeps_edges(kind, members):
             if matrices:
-                raise PlanError("the block schedule cannot hold matrices", where="schedule='block'")
+                raise PlanError(
+                    "the block schedule cannot hold matrices", where="schedule='block'"
+                )
         else:
             hubs = True
     span = lanes * slots
     groups = BLOCK_THREADS // span
     size = 4 if analysis.real == "float32" else 8
-    shared = matrices and groups * matrices * width * (2 * width + 1) * size <= SHARED_BYTES
+    shared = bool(
+        matrices and groups * matrices * width * (2 * width + 1) * size <= SHARED_BYTES
+    )
     return Mapping(lanes, copies, span, False, "virtual_warp", hubs, shared)
 
 
@@ -145,7 +154,7 @@ def _sweeps_edges(kind: str, members: Sequence[Analysed]) -> bool:
 
 
 def _combines_by_function(members: Sequence[Analysed]) -> bool:
-    """Whether a gather has a combine of the user's, for which no shuffle reduction exists."""
+    """Whether a gather has a combine of the user's: no shuffle reduction exists."""
     return any(f.kind == "gather" and f.declared.combine.is_custom for f in members)  # type: ignore[attr-defined]
 
 

@@ -368,7 +368,8 @@ class CopiesOperations:
             f"{owner.context.real}(0.0)" if given is None else print_expression(given, owner.styles[0])
         )
         lane, lanes = ("lane", owner.lanes) if owner.predicated else (0, 1)
-        self._line(f"linalg.{name}({work}, {owner.width}, {diagonal}, {lane}, {lanes})", origin)
+        library = "linalg" if owner.predicated or not owner.context.cuda else "linalg_thread"
+        self._line(f"{library}.{name}({work}, {owner.width}, {diagonal}, {lane}, {lanes})", origin)
 
 
 _ = names_read

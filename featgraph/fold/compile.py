@@ -1,4 +1,4 @@
-"""Turns the text of a generated module into a module: the only place where generated code is executed."""
+"""Turns generated text into a module: the only place where generated code runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from types import ModuleType
 
 from featgraph.errors import FeatGraphError, UserFunctionError
+from featgraph.fold.disk_cache import guard_disk_cache
 from featgraph.fold.emit import KernelSource
 from featgraph.fold.store import module_path
 
@@ -29,11 +30,15 @@ def load_module(source: KernelSource) -> ModuleType:
     if known is not None and known.__file__ == str(path):
         return known
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    if spec is None or spec.loader is None:  # it ends in .py
+        raise ImportError(str(path))
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # Numba's cache finds the namedtuple by its module's name
+    sys.modules[name] = (
+        module  # Numba's cache finds the namedtuple by its module's name
+    )
     try:
         spec.loader.exec_module(module)
+        guard_disk_cache(module)
     except BaseException:
         del sys.modules[name]
         raise
@@ -52,7 +57,9 @@ def check_module(text: str) -> None:
         tree = ast.parse(text)
     except SyntaxError as error:
         raise FeatGraphError(
-            "the generated module does not parse", where=f"line {error.lineno}", got=error.text
+            "the generated module does not parse",
+            where=f"line {error.lineno}",
+            got=error.text,
         ) from error
     bound: set[str] = set(dir(builtins))
     for node in ast.walk(tree):
@@ -65,11 +72,14 @@ def check_module(text: str) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id not in bound:
             raise FeatGraphError(
-                f"the generated module uses {node.id!r}, which nothing binds", where=f"line {node.lineno}"
+                f"the generated module uses {node.id!r}, which nothing binds",
+                where=f"line {node.lineno}",
             )
 
 
-def explain_numba_error(source: KernelSource, module: ModuleType, error: Exception) -> UserFunctionError:
+def explain_numba_error(
+    source: KernelSource, module: ModuleType, error: Exception
+) -> UserFunctionError:
     """Return an error that points at the user's line, with Numba's text."""
     text = str(error)
     lines = [
@@ -79,7 +89,9 @@ def explain_numba_error(source: KernelSource, module: ModuleType, error: Excepti
     ]
     places = [source.origins[n] for n in lines if n in source.origins]
     where = f"{places[-1][0]}:{places[-1][1]}" if places else None
-    first = next((x for x in text.splitlines() if x.strip() and "Failed in" not in x), text)
+    first = next(
+        (x for x in text.splitlines() if x.strip() and "Failed in" not in x), text
+    )
     return UserFunctionError(
         "the compiler refuses this function",
         where=where,

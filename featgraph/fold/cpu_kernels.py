@@ -1,7 +1,7 @@
 """Kernels of the CPU target: chunks of vertices over threads, one thread a vertex.
 
-A chunk is a range of bitvector words with about as much work as every other, so a thread writes whole words and pull needs no
-atomics.
+A chunk is a range of bitvector words with about as much work as every other, so a
+thread writes whole words and pull needs no atomics.
 """
 
 from __future__ import annotations
@@ -25,8 +25,16 @@ LIBRARY = "cpu"
 
 def imports(plan: FoldPlan) -> list[str]:
     """Return the import statements of the module."""
-    lines = ["import math", "from collections import namedtuple", "", "import numpy as np"]
-    lines += ["from numba import float32, float64, int32, int64, njit, prange, uint32", ""]
+    lines = [
+        "import math",
+        "from collections import namedtuple",
+        "",
+        "import numpy as np",
+    ]
+    lines += [
+        "from numba import float32, float64, int32, int64, njit, prange, uint32",
+        "",
+    ]
     lines.append("from featgraph.device import cpu")
     if any(f.operations & {"solve", "inverse"} for f in plan.analysis.functions):
         lines.append("from featgraph.device import linalg_cpu as linalg")
@@ -39,35 +47,52 @@ def constants(plan: FoldPlan) -> list[str]:
         "# nnan and ninf are never allowed: inf and nan stay testable.",
         'FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}',
         'INLINE = {"error_model": "numpy", "fastmath": FAST}',
-        'KERNEL = {"error_model": "numpy", "fastmath": FAST, "parallel": True, "cache": True}',
+        'KERNEL = {**INLINE, "parallel": True, "cache": True}',
     ]
 
 
 def print_phase(
-    context: Context, plan: FoldPlan, number: int, phase: Phase, printed: dict[str, Printed]
+    context: Context,
+    plan: FoldPlan,
+    number: int,
+    phase: Phase,
+    printed: dict[str, Printed],
 ) -> list[Entry]:
     """Print the kernel of a phase (two for a reduce)."""
     return _CpuPhase(context, plan, number, phase, printed).run()
 
 
 class _CpuBody(OwnerBody):
-    """Passes features as numbers that are not literals: Numba would compile the callee anew for each of them."""
+    """Passes features as numbers that are not literals.
+
+    Numba would compile the callee anew for each literal.
+    """
 
     def feature_argument(self, f: str) -> str:
         return f"f_{f}" if f.isdigit() else f
 
     def name_features(self) -> None:
         """Print the names of the features; LLVM folds them into constants."""
-        if self.loops or all(p.is_collective or p.function.is_scalar for p in self.printed.values()):
+        if self.loops or all(
+            p.is_collective or p.function.is_scalar for p in self.printed.values()
+        ):
             return
-        self.writer.line("f_0 = chunk - chunk  # not a literal, or each feature would be compiled apart")
+        self.writer.line(
+            "f_0 = chunk - chunk  # not a literal, or each feature would be compiled "
+            "apart"
+        )
         for j in range(1, self.copies):
             self.writer.line(f"f_{j} = f_0 + {j}")
 
 
 class _CpuPhase:
     def __init__(
-        self, context: Context, plan: FoldPlan, number: int, phase: Phase, printed: dict[str, Printed]
+        self,
+        context: Context,
+        plan: FoldPlan,
+        number: int,
+        phase: Phase,
+        printed: dict[str, Printed],
     ) -> None:
         self.context = context
         self.writer = context.writer
@@ -79,7 +104,12 @@ class _CpuPhase:
         self.name = f"{phase.kind}_phase_{number}"
 
     def run(self) -> list[Entry]:
-        kinds = {"vertex": self._vertex, "push": self._push, "edge": self._edge, "reduce": self._reduce}
+        kinds = {
+            "vertex": self._vertex,
+            "push": self._push,
+            "edge": self._edge,
+            "reduce": self._reduce,
+        }
         return kinds[self.phase.kind]()
 
     def _entry(self, name: str, role: str, arguments: list[str]) -> Entry:
@@ -89,9 +119,10 @@ class _CpuPhase:
 
     @contextmanager
     def _kernel(self, arguments: list[str], doc: str) -> Iterator[None]:
-        """Print the sweep of one chunk as a function, and the kernel that calls it for every chunk.
+        """Print the sweep of one chunk, and the kernel that calls it for every chunk.
 
-        The sweep is a function of its own because Numba takes scalars that a parallel loop updates for its reductions.
+        The sweep is a function of its own because Numba takes scalars that a parallel
+        loop updates for its reductions.
         """
         writer = self.writer
         inner = [a for a in arguments if a != "chunks"]
@@ -99,7 +130,9 @@ class _CpuPhase:
         writer.line()
         writer.line()
         writer.line("@njit(**INLINE)")
-        with writer.block(f"def {sweep}({', '.join(['chunk', 'first', 'last', *inner])}):"):
+        with writer.block(
+            f"def {sweep}({', '.join(['chunk', 'first_word', 'last_word', *inner])}):"
+        ):
             writer.line(f'"""{doc}"""')
             self.body.name_features()
             self._arrays()
@@ -107,13 +140,16 @@ class _CpuPhase:
         writer.line()
         writer.line()
         writer.line("@njit(**KERNEL)")
-        with writer.block(f"def {self.name}({', '.join(arguments)}):"):
-            with writer.block("for chunk in prange(chunks.size - 1):"):
-                writer.line(f"{sweep}({', '.join(['int64(chunk)', 'chunks[chunk]', 'chunks[chunk + 1]', *inner])})")
+        bounds = ["int64(chunk)", "chunks[chunk]", "chunks[chunk + 1]"]
+        with (
+            writer.block(f"def {self.name}({', '.join(arguments)}):"),
+            writer.block("for chunk in prange(chunks.size - 1):"),
+        ):
+            writer.line(f"{sweep}({', '.join([*bounds, *inner])})")
 
     @contextmanager
     def _words(self) -> Iterator[None]:
-        with self.writer.block("for word in range(first, last):"):
+        with self.writer.block("for word in range(first_word, last_word):"):
             yield
 
     @contextmanager
@@ -140,7 +176,9 @@ class _CpuPhase:
         if flags:
             line(f"flags = np.empty(({flags}, {k}), np.int64)")
         for accumulator in self._held():
-            dtype = {"real": real, "bool": "bool_"}.get(accumulator.type, accumulator.type)
+            dtype = {"real": real, "bool": "bool_"}.get(
+                accumulator.type, accumulator.type
+            )
             loaded = accumulator.name in self.phase.loads
             if accumulator.is_matrix and not loaded:
                 line(f"{accumulator.name} = np.empty(({k}, {k}), np.{dtype})")
@@ -149,23 +187,35 @@ class _CpuPhase:
                 if accumulator.is_arg:
                     line(f"{accumulator.name}_source = np.empty({k}, np.int32)")
         if self.phase.mapping.loops and any(
-            p.is_collective and p.function.kind in {"gather", "reduce"} for p in self.printed.values()
+            p.is_collective and p.function.kind in {"gather", "reduce"}
+            for p in self.printed.values()
         ):
             line(f"contribution = np.empty({k}, np.{real})")
 
     def _held(self) -> list:  # type: ignore[type-arg]
         """Return the accumulators that this phase keeps for a vertex."""
-        names = {f.into for f in self.plan.functions_of(self.phase) if f.into is not None}
+        names = {
+            f.into for f in self.plan.functions_of(self.phase) if f.into is not None
+        }
         if self.phase.kind == "push":
             names = set()
-        return [self.body.accumulators[n] for n in sorted(names | set(self.phase.loads))]
+        return [
+            self.body.accumulators[n] for n in sorted(names | set(self.phase.loads))
+        ]
 
     def _vertex(self) -> list[Entry]:
         arguments = ["d", "due", "passed", "chunks"]
         if any(f.kind == "gather" for f in self.plan.functions_of(self.phase)):
             arguments += ["in_offsets", "in_sources"]
         writer = self.writer
-        with self._kernel(arguments, "Sweep the due vertices of a chunk; `passed` gets those that end with True."), self._words():
+        with (
+            self._kernel(
+                arguments,
+                "Sweep the due vertices of a chunk; `passed` gets those that end with "
+                "True.",
+            ),
+            self._words(),
+        ):
             writer.line("done = uint32(0)")
             with self._each_set_bit("due", "v"):
                 self.body.vertex()
@@ -178,36 +228,59 @@ class _CpuPhase:
     def _push(self) -> list[Entry]:
         arguments = ["d", "due", "chunks", "out_offsets", "out_targets", "out_edges"]
         writer = self.writer
-        with self._kernel(arguments, "Push along the out-edges of a chunk of sources into the due targets."), self._words():
-            with writer.block("for u in range(word * 32, min(word * 32 + 32, out_offsets.size - 1)):"):
-                with writer.block("for slot in range(out_offsets[u], out_offsets[u + 1]):"):
-                    writer.line("v = out_targets[slot]")
-                    with writer.block("if cpu.test_bit(due, v):"):
-                        writer.line("e = out_edges[slot]")
-                        self.body.push()
+        with (
+            self._kernel(
+                arguments,
+                "Push along the out-edges of a chunk of sources into the due targets.",
+            ),
+            self._words(),
+            writer.block(
+                "for u in range(word * 32, min(word * 32 + 32, out_offsets.size - 1)):"
+            ),
+            writer.block("for slot in range(out_offsets[u], out_offsets[u + 1]):"),
+        ):
+            writer.line("v = out_targets[slot]")
+            with writer.block("if cpu.test_bit(due, v):"):
+                writer.line("e = out_edges[slot]")
+                self.body.push()
         return [self._entry(self.name, "main", arguments)]
 
     def _edge(self) -> list[Entry]:
         several = sum(p.kind == "edge" for p in self.plan.phases) > 1
-        arguments = ["d", "sources", "targets", "chunks", "out_offsets", "out_targets", "out_edges"]
-        arguments += ["edge_stopped"] if several else []
+        arguments = [
+            "d",
+            "sources",
+            "targets",
+            "chunks",
+            "out_offsets",
+            "out_targets",
+            "out_edges",
+        ]
+        arguments += ["edge_state"] if several else []
         writer = self.writer
-        with self._kernel(arguments, "Sweep the out-edges of a chunk of sources; `targets` gets their ends where the verdict is True."), self._words():
-            with self._each_set_bit("sources", "u"):
-                with writer.block("for slot in range(out_offsets[u], out_offsets[u + 1]):"):
-                    writer.line("v = out_targets[slot]")
-                    writer.line("e = out_edges[slot]")
+        with (
+            self._kernel(
+                arguments,
+                "Sweep the out-edges of a chunk of sources; `targets` gets their ends "
+                "where the verdict is True.",
+            ),
+            self._words(),
+            self._each_set_bit("sources", "u"),
+            writer.block("for slot in range(out_offsets[u], out_offsets[u + 1]):"),
+        ):
+            writer.line("v = out_targets[slot]")
+            writer.line("e = out_edges[slot]")
+            if several:
+                with writer.block("if edge_state[e] == 1:  # stopped"):
+                    writer.line("continue")
+            self.body.edge()
+            with writer.block("if alive:"):
+                writer.line("edge_state[e] = 2" if several else "cpu.set_bit(targets, v)")
+            if several or self.phase.restores:
+                with writer.block("else:"):
                     if several:
-                        with writer.block("if edge_stopped[e]:"):
-                            writer.line("continue")
-                    self.body.edge()
-                    with writer.block("if alive:"):
-                        writer.line("cpu.set_bit(targets, v)")
-                    if several or self.phase.restores:
-                        with writer.block("else:"):
-                            if several:
-                                writer.line("edge_stopped[e] = 1")
-                            self.body.copy_entries(self.phase.restores, "e", "")
+                        writer.line("edge_state[e] = 1")
+                    self.body.copy_entries(self.phase.restores, "e", "")
         return [self._entry(self.name, "main", arguments)]
 
     def _reduce(self) -> list[Entry]:
@@ -216,7 +289,9 @@ class _CpuPhase:
         arguments = ["d", "due", "partials", "chunks"]
         width = self.phase.width if accumulator.is_wide else 1
         loops = self.phase.mapping.loops and accumulator.is_wide
-        with self._kernel(arguments, "Reduce a chunk of vertices into its row of `partials`."):
+        with self._kernel(
+            arguments, "Reduce a chunk of vertices into its row of `partials`."
+        ):
             self.body.start(accumulator)
             with self._words(), self._each_set_bit("due", "v"):
                 self.body.contribute(function)
@@ -225,9 +300,18 @@ class _CpuPhase:
                     writer.line(f"partials[chunk, f] = {accumulator.name}[f]")
             else:
                 for j in range(width):
-                    writer.line(f"partials[chunk, {j}] = {self.body.held(accumulator, j)}")
+                    writer.line(
+                        f"partials[chunk, {j}] = {self.body.held(accumulator, j)}"
+                    )
         finish = f"{self.name}_finish"
-        print_finish(writer, finish, accumulator, width, "@njit(**INLINE, cache=True)", "for f in range({})")
+        print_finish(
+            writer,
+            finish,
+            accumulator,
+            width,
+            "@njit(**INLINE, cache=True)",
+            "for f in range({})",
+        )
         return [
             self._entry(self.name, "main", arguments),
             self._entry(finish, "finish", ["partials", "reduced"]),
@@ -235,7 +319,7 @@ class _CpuPhase:
 
 
 def print_finish(writer, name, accumulator, width, decorator, loop) -> None:  # type: ignore[no-untyped-def]
-    """Print the kernel that combines the rows of `partials`, in order, so that the result is repeatable."""
+    """Print the kernel that combines the rows of `partials`, in order: repeatably."""
     writer.line()
     writer.line()
     writer.line(decorator)

@@ -40,8 +40,11 @@ def imports(plan: FoldPlan) -> list[str]:
     lines = ["import math", "from collections import namedtuple", ""]
     lines += ["from numba import boolean, float32, float64, int32, int64, uint32, uint64", ""]
     lines += ["from featgraph._cuda import cuda, device_function, kernel", "from featgraph.device import warp"]
-    if any(f.operations & {"solve", "inverse"} for f in plan.analysis.functions):
+    solving = [p for p in plan.phases if any(f.operations & {"solve", "inverse"} for f in plan.functions_of(p))]
+    if any(p.mapping.lanes > 1 for p in solving):
         lines.append("from featgraph.device import linalg_cuda as linalg")
+    if any(p.mapping.lanes == 1 for p in solving):
+        lines.append("from featgraph.device import linalg_thread")
     return lines
 
 
@@ -103,6 +106,10 @@ class _CudaPhase:
     def reduce(self) -> None:
         raise NotImplementedError
 
+    def _mark_passed(self) -> str:
+        """Return what is done for an edge that passed; several phases gather targets at the end."""
+        return "edge_state[e] = 2" if self.several else "warp.set_bit(targets, v)"
+
     # -- around the kernel
 
     def _arguments(self) -> list[str]:
@@ -111,7 +118,7 @@ class _CudaPhase:
         arguments = {
             "vertex": ["d", "due", "passed", *count, *(["in_offsets", "in_sources"] if self.gathers else [])],
             "push": ["d", "due", *count, *out_edges],
-            "edge": ["d", "sources", "targets", *count, *out_edges, *(["edge_stopped"] if self.several else [])],
+            "edge": ["d", "sources", "targets", *count, *out_edges, *(["edge_state"] if self.several else [])],
             "reduce": ["d", "due", *count, "partials"],
         }[self.phase.kind]
         if self.role == "main" and self.phase.mapping.hubs:
@@ -230,7 +237,9 @@ class _ThreadPhase(_CudaPhase):
     def _out_edges(self) -> Iterator[None]:
         writer = self.writer
         with writer.block("for slot in range(out_offsets[uint32(u)], out_offsets[uint32(u + 1)]):"):
-            writer.line("v = out_targets[uint32(slot)]")
+            place = self.edge_id.format("slot")
+            writer.line(f"v = out_targets[{place}]")
+            writer.line(f"e = {self.edge_id.format(f'out_edges[{place}]')}")
             yield
 
     def vertex(self) -> None:
@@ -248,7 +257,6 @@ class _ThreadPhase(_CudaPhase):
         self._arrays()
         with self._each("u", ""), self._out_edges():
             with self.writer.block("if warp.test_bit(due, v):"):
-                self.writer.line(f"e = {self.edge_id.format('out_edges[uint32(slot)]')}")
                 self._body().push()
 
     def edge(self) -> None:
@@ -256,17 +264,16 @@ class _ThreadPhase(_CudaPhase):
         writer, body = self.writer, self._body()
         self._arrays()
         with self._each("u", "sources"), self._out_edges():
-            writer.line(f"e = {self.edge_id.format('out_edges[uint32(slot)]')}")
             if self.several:
-                with writer.block("if edge_stopped[e]:"):
+                with writer.block("if edge_state[e] == 1:  # stopped"):
                     writer.line("continue")
             body.edge()
             with writer.block("if alive:"):
-                writer.line("warp.set_bit(targets, v)")
+                writer.line(self._mark_passed())
             if self.several or self.phase.restores:
                 with writer.block("else:"):
                     if self.several:
-                        writer.line("edge_stopped[e] = 1")
+                        writer.line("edge_state[e] = 1")
                     body.copy_entries(self.phase.restores, "e", "")
 
     def reduce(self) -> None:
@@ -414,7 +421,7 @@ class _WarpPhase(_CudaPhase):
         """Print the body of the kernel."""
         writer = self.writer
         self._prologue()
-        body, edge = self._body(), "out_edges[uint32(position)]"
+        body = self._body()
         printed = self.printed[self.functions[0].name]
 
         def masked() -> None:
@@ -427,11 +434,10 @@ class _WarpPhase(_CudaPhase):
         with self._each("u", "", "is_source"):
             self._row("out_offsets", "u", "is_source")
             if body.is_predicated(printed):
-                body.rounds("out_targets", "v", edge, masked)
+                body.rounds(masked)
                 return
             with self._free_edges(body):
                 with writer.block("if warp.test_bit(due, v):"):
-                    writer.line(f"e = {self.edge_id.format(edge)}")
                     body.load_temporaries()
                     body.push()
 
@@ -441,34 +447,33 @@ class _WarpPhase(_CudaPhase):
         writer = self.writer
         first = f"start + {body.slot}" if body.slots > 1 else "start"
         with writer.block(f"for position in range({first}, stop{body.edge_step()}):"):
-            writer.line("v = out_targets[uint32(position)]")
+            body.out_edge()
             yield
 
     def edge(self) -> None:
         """Print the body of the kernel."""
         self._prologue()
-        body, edge = self._body(), "out_edges[uint32(position)]"
+        body = self._body()
         with self._each("u", "sources", "is_source"):
             self._row("out_offsets", "u", "is_source")
             if body.lanes > 1:
-                body.rounds("out_targets", "v", edge, lambda: self._edge_stages(body))
+                body.rounds(lambda: self._edge_stages(body))
                 return
             with self._free_edges(body):
-                self.writer.line(f"e = {self.edge_id.format(edge)}")
                 self.writer.line("inside_edge = True")
                 self._edge_stages(body)
 
     def _edge_stages(self, body: WarpBody) -> None:
         writer = self.writer
         if self.several:
-            writer.line("inside_edge = inside_edge and not edge_stopped[e]")
+            writer.line("inside_edge = inside_edge and edge_state[e] != 1")
         body.edge()
         only = " and lane == 0" if body.lanes > 1 else ""
         with writer.block(f"if alive{only}:"):
-            writer.line("warp.set_bit(targets, v)")
+            writer.line(self._mark_passed())
         if self.several:
             with writer.block(f"if inside_edge and not alive{only}:"):
-                writer.line("edge_stopped[e] = 1")
+                writer.line("edge_state[e] = 1")
         body.restore("e", "inside_edge")
 
     def reduce(self) -> None:

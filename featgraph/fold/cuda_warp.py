@@ -15,6 +15,8 @@ from featgraph.fold.plan import FoldPlan, Phase
 __all__ = ["WarpBody", "box_dtypes", "print_block_combine"]
 
 WARP = 32
+#: Edges of one slot whose loads are in flight at a time.
+IN_FLIGHT = 4
 
 
 class WarpBody(OwnerBody):
@@ -54,6 +56,10 @@ class WarpBody(OwnerBody):
         if self.lanes == 1:
             return f
         return "f" if self.copies == 1 else f"f_{f}"
+
+    def feature_argument(self, f: str) -> str:
+        """Return what stands for feature `f` in a call."""
+        return self.feature(f)
 
     def inside(self, j: int) -> str:
         """Return the test that copy j is a feature; "" where all are."""
@@ -98,9 +104,10 @@ class WarpBody(OwnerBody):
             if stage[0].kind == "gather":
                 if any(f.kind == "vertex" for f in ran):
                     writer.line("stop = stop if alive else start")
+                self._order(ran, stage)
                 self._gather(stage)
             else:
-                self._order(ran, stage[0])
+                self._order(ran, stage)
                 self._verdict(stage[0])
             ran += stage
         if self.phase.stores:
@@ -121,14 +128,21 @@ class WarpBody(OwnerBody):
             self._under([f"{condition}{slot}"], lambda: self._copy_each(self.phase.copies, entity))
             self._sync()
 
-    def _order(self, ran: list[Analysed], function: Analysed) -> None:
+    def _order(self, ran: list[Analysed], stage: list[Analysed]) -> None:
         """Make what earlier functions wrote visible to the lanes that read it."""
         wrote = {(a.name, a.version) for f in ran for a in f.accesses if a.mode != "read"}
-        if wrote & {(a.name, a.version) for a in function.accesses}:
+        if wrote & {(a.name, a.version) for f in stage for a in f.accesses}:
             self._sync()
 
     def _sync(self) -> None:
-        self.writer.line("cuda.syncthreads()" if self.threads else "warp.sync()")
+        """Let the lanes that share a vertex or an edge see what each has written."""
+        if self.phase.kind == "edge":
+            if self.lanes > 1:
+                self.writer.line("warp.sync()")
+        elif self.threads:
+            self.writer.line("cuda.syncthreads()")
+        elif self.span > 1:
+            self.writer.line("warp.sync()")
 
     def _under(self, tests: list[str], body) -> None:  # type: ignore[no-untyped-def]
         """Print `body` under the conjunction of what is not empty of `tests`."""
@@ -150,7 +164,7 @@ class WarpBody(OwnerBody):
         line(f"writer = alive{self._and_slot()}")
         self._moved(printed, "writer")
         if self.threads:
-            line("alive = cuda.syncthreads_or(moved) != 0")
+            line("alive = cuda.syncthreads_or(int32(moved)) != 0")
         else:
             self._vote("moved", self.span)
 
@@ -181,12 +195,9 @@ class WarpBody(OwnerBody):
     def restore(self, entity: str, condition: str) -> None:
         """Put entries of the next buffer back where the verdict is False."""
         if self.phase.restores:
-            self._sync_for(entity)
+            self._sync()
             with self.writer.block(f"if {condition} and not alive{self._and_slot() if entity == 'v' else ''}:"):
                 self._copy_each(self.phase.restores, entity)
-
-    def _sync_for(self, entity: str) -> None:
-        self.writer.line("warp.sync()" if entity == "e" or not self.threads else "cuda.syncthreads()")
 
     # -- gathers
 
@@ -200,18 +211,29 @@ class WarpBody(OwnerBody):
             self.start(accumulator)
         meeting = any(self.is_predicated(self.printed[f.name]) for f in stage)
         if meeting:
-            self.rounds("in_sources", "u", "position", lambda: self._contribute_masked(stage))
+            self.rounds(lambda: self._contribute_masked(stage))
         else:
-            first = f"start + {self.slot}" if self.slots > 1 else "start"
-            with writer.block(f"for position in range({first}, stop{self.edge_step()}):"):
-                writer.line("u = in_sources[uint32(position)]")
-                writer.line(f"e = {self.edge_id.format('position')}")
-                for function in stage:
-                    self.contribute(function)
+            self._edges_in_flight(stage)
         for accumulator in held:
             self.combine_slots(accumulator)
         if any(a.is_matrix for a in held):
             writer.line("warp.sync()")
+
+    def _edges_in_flight(self, stage: list[Analysed]) -> None:
+        """Sweep the edges of this slot, several at a time so that their loads overlap."""
+        writer, step = self.writer, self.slots
+        writer.line(f"position = start + {self.slot}" if step > 1 else "position = start")
+        with writer.block(f"while position + {(IN_FLIGHT - 1) * step} < stop:"):
+            with writer.block(f"for _ in range({IN_FLIGHT}):  # loads of all in flight together"):
+                self._one_edge(stage)
+        with writer.block("while position < stop:"):
+            self._one_edge(stage)
+
+    def _one_edge(self, stage: list[Analysed]) -> None:
+        self.in_edge()
+        for function in stage:
+            self.contribute(function)
+        self.writer.line(f"position += {self.slots}")
 
     def _contribute_masked(self, stage: list[Analysed]) -> None:
         """Every lane calls what makes shuffles; only lanes inside the row take the result."""
@@ -281,7 +303,18 @@ class WarpBody(OwnerBody):
 
     # -- edges in rounds that are the same for the whole warp
 
-    def rounds(self, other_ends: str, other: str, edge: str, body) -> None:  # type: ignore[no-untyped-def]
+    def out_edge(self) -> None:
+        """Print which edge the one at `position` of the out-edges is."""
+        position = self.edge_id.format("position")
+        self.writer.line(f"v = out_targets[{position}]")
+        self.writer.line(f"e = {self.edge_id.format(f'out_edges[{position}]')}")
+
+    def in_edge(self) -> None:
+        """Print which edge the one at `position` of the in-edges is."""
+        self.writer.line(f"e = {self.edge_id.format('position')}")
+        self.writer.line("u = in_sources[e]")
+
+    def rounds(self, body) -> None:  # type: ignore[no-untyped-def]
         """Print a loop over the edges from `start` to `stop` in which the lanes of the warp stay together."""
         writer = self.writer
         edges = "stop - start"
@@ -295,8 +328,10 @@ class WarpBody(OwnerBody):
             writer.line(f"position = start + {step}")
             writer.line("inside_edge = position < stop")
             writer.line("position = max(min(position, stop - 1), 0)")
-            writer.line(f"{other} = {other_ends}[uint32(position)]")
-            writer.line(f"e = {self.edge_id.format(edge)}")
+            if self.phase.kind == "vertex":
+                self.in_edge()
+            else:
+                self.out_edge()
             body()
 
     # -- memory
@@ -363,7 +398,7 @@ class WarpBody(OwnerBody):
         self.writer.line("alive = inside_edge")
         ran: list[Analysed] = []
         for function in self.functions:
-            self._order(ran, function)
+            self._order(ran, [function])
             self._verdict(function)
             ran.append(function)
 
@@ -371,7 +406,7 @@ class WarpBody(OwnerBody):
         if self.phase.copies:
             with self.writer.block("if inside_edge:"):
                 self._copy_each(self.phase.copies, "e")
-            self.writer.line("warp.sync()")
+            self._sync()
 
 
 def print_span_combine(body: WarpBody, accumulator: Accumulator, name: str, span: int) -> None:

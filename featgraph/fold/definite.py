@@ -1,22 +1,25 @@
 """Which ``_next`` entries a function writes on every path that may commit.
 
-Such a function needs no copy of the current entry first; for any other the kernel makes one, because an entry that nobody writes
-keeps its value.
+Such a function needs no copy of the current entry first; for any other the kernel makes
+one, because an entry that nobody writes keeps its value.
 """
 
 from __future__ import annotations
 
 import ast
 
-from featgraph.fold.nodes import Access, Whole
+from featgraph.fold.nodes import Access, Whole, narrowed
 
 __all__ = ["next_written_on_every_path"]
 
 
-def next_written_on_every_path(body: list[ast.stmt], features_differ: bool) -> frozenset[str]:
-    """Return the iterated properties of which every path that may commit has written the entry, before any read.
+def next_written_on_every_path(
+    body: list[ast.stmt], features_differ: bool
+) -> frozenset[str]:
+    """Return the properties whose entry every path that may commit writes first.
 
-    A path that returns False commits nothing, unless `features_differ`: then another feature may return True.
+    A path that returns False commits nothing, unless `features_differ`: then another
+    feature may return True.
     """
     walk = _Walk(features_differ)
     walk.block(body, frozenset())
@@ -31,7 +34,9 @@ class _Walk:
         self.read_early: set[str] = set()
         self.returns: list[frozenset[str]] = []
 
-    def block(self, body: list[ast.stmt], done: frozenset[str]) -> frozenset[str] | None:
+    def block(
+        self, body: list[ast.stmt], done: frozenset[str]
+    ) -> frozenset[str] | None:
         """Return what is written when `body` falls through, None if it never does."""
         current: frozenset[str] | None = done
         for node in body:
@@ -50,9 +55,9 @@ class _Walk:
                     return done | {target.name}
             return done
         if isinstance(node, ast.Return):
-            assert node.value is not None
-            self._reads(node.value, done)
-            commits = not (isinstance(node.value, ast.Constant) and node.value.value is False)
+            value = narrowed(node.value, ast.expr)
+            self._reads(value, done)
+            commits = not (isinstance(value, ast.Constant) and value.value is False)
             if commits or self.features_differ:
                 self.returns.append(done)
             return None
@@ -63,7 +68,9 @@ class _Walk:
             return frozenset.intersection(*open_ends) if open_ends else None
         if isinstance(node, ast.For | ast.While):
             self._reads(node.iter if isinstance(node, ast.For) else node.test, done)
-            self.block(node.body, done)  # may run no times: what it writes is not certain
+            self.block(
+                node.body, done
+            )  # may run no times: what it writes is not certain
             return done
         if isinstance(node, ast.Expr):
             self._reads(node.value, done)
@@ -71,7 +78,11 @@ class _Walk:
 
     def _reads(self, node: ast.expr, done: frozenset[str]) -> None:
         for inner in ast.walk(node):
-            if isinstance(inner, Access | Whole) and inner.version == "next" and inner.name not in done:
+            if (
+                isinstance(inner, Access | Whole)
+                and inner.version == "next"
+                and inner.name not in done
+            ):
                 self.read_early.add(inner.name)
 
 

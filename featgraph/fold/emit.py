@@ -1,4 +1,4 @@
-"""Prints a FoldPlan as a Python module: imports, the state's namedtuple, user functions, one kernel per phase."""
+"""Prints a FoldPlan as a module: namedtuple, user functions, a kernel per phase."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Field:
     name : str
         Its name.
     source : str
-        "property", "next", "scalar", "vector", "temporary", "builtin" or "fault": where the runtime finds it.
+        "property", "next", "scalar", "vector", "temporary", "builtin" or "fault": where
+        the runtime finds it.
     dtype : str
         NumPy dtype.
     rank : int
@@ -56,11 +57,13 @@ class Entry:
     phase : int
         Which phase of the plan it is.
     role : str
-        "main", "hubs" (a block for each vertex of high degree) or "finish" (the last step of a reduce).
+        "main", "hubs" (a block for each vertex of high degree) or "finish" (the last
+        step of a reduce).
     arguments : tuple of str
         What the runtime must pass, by name.
     scratch : dict
-        Argument name -> shape behind the first axis of a scratch area in global memory, one a thread or group.
+        Argument name -> shape behind the first axis of a scratch area in global memory,
+        one a thread or group.
     block : int
         Threads a block (CUDA).
     """
@@ -100,12 +103,14 @@ class KernelSource:
 
     @property
     def fill_values(self) -> dict[str, str]:
-        """Pushed temporaries (name of the field) -> text of the value that fills them first."""
+        """Pushed temporaries (by field) -> text of the value that fills them first."""
         fills = {}
         for phase in self.plan.phases:
             if phase.kind != "push":
                 continue
-            accumulator = accumulator_of(self.plan.functions_of(phase)[0], self.plan.analysis)
+            accumulator = accumulator_of(
+                self.plan.functions_of(phase)[0], self.plan.analysis
+            )
             if accumulator.is_arg:
                 kind = "FLOAT32" if accumulator.type == "real" else "INT32"
                 fills[f"{accumulator.name}_packed"] = f"PACKED_NONE_{kind}"
@@ -126,7 +131,9 @@ def emit(plan: FoldPlan) -> KernelSource:
 
     target = cuda_kernels if plan.target == "cuda" else cpu_kernels
     writer = Writer()
-    sites: list[tuple[str, str, int, str, int]] | None = [] if plan.options.checked else None
+    sites: list[tuple[str, str, int, str, int]] | None = (
+        [] if plan.options.checked else None
+    )
     fields = data_fields(plan)
     _header(writer, plan)
     for line in target.imports(plan):
@@ -142,13 +149,24 @@ def emit(plan: FoldPlan) -> KernelSource:
         print_helper(writer, helper, plan.real, target.DECORATOR, plan.target == "cuda")
     entries: list[Entry] = []
     for number, phase in enumerate(plan.phases):
-        context = Context(writer, plan.analysis, phase.mapping, phase.width, plan.target == "cuda", sites)
-        printed = {f.name: _print_function(context, phase, f) for f in plan.functions_of(phase)}
+        context = Context(
+            writer,
+            plan.analysis,
+            phase.mapping,
+            phase.width,
+            plan.target == "cuda",
+            sites,
+        )
+        printed = {
+            f.name: _print_function(context, phase, f) for f in plan.functions_of(phase)
+        }
         if phase.kind == "push":
             function = plan.functions_of(phase)[0]
             check_pushable(function, accumulator_of(function, plan.analysis), plan.real)
         entries += target.print_phase(context, plan, number, phase, printed)
-    return KernelSource(plan, writer.text, tuple(entries), fields, writer.origins, sites or [])
+    return KernelSource(
+        plan, writer.text, tuple(entries), fields, writer.origins, sites or []
+    )
 
 
 def _print_function(context: Context, phase: Phase, function: Analysed) -> Printed:
@@ -176,13 +194,18 @@ def _print_guard(writer: Writer, decorator: str, library: str) -> None:
         decorator,
         "def guarded(index, bound, site, vertex, edge, record):",
         '    """Return `index` if it is in range, else report it and return 0."""',
-        f"    return index if {library}.checked(index, bound, site, vertex, edge, record) else 0",
+        f"    return index if {library}.checked(index, bound, site, vertex, edge, "
+        "record) else 0",
     ):
         writer.line(line)
 
 
 def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
-    """Return the fields of `d`: what the functions read and write, and both buffers of what is restored or copied."""
+    """Return the fields of `d`.
+
+    They are what the functions read and write, and both buffers of what is restored or
+    copied.
+    """
     analysis, found = plan.analysis, dict[str, Field]()
     both = {n for p in plan.phases for n in (*p.copies, *p.restores)}
     in_memory = {n for p in plan.phases for n in (*p.loads, *p.stores)}
@@ -202,22 +225,32 @@ def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
         rank = 1 + len(temporary.item_shape)
         dtype = memory_dtype(temporary.type, analysis.real)
         phase = pushed.get(name)
-        if phase is not None and is_packed(accumulator_of(plan.functions_of(phase)[0], analysis), "push"):
-            found[f"{name}_packed"] = Field(f"{name}_packed", "temporary", "int64", rank, name)
+        if phase is not None and is_packed(
+            accumulator_of(plan.functions_of(phase)[0], analysis), "push"
+        ):
+            found[f"{name}_packed"] = Field(
+                f"{name}_packed", "temporary", "int64", rank, name
+            )
             continue
         found[name] = Field(name, "temporary", dtype, rank, name)
         if temporary.is_arg:
-            found[f"{name}_source"] = Field(f"{name}_source", "temporary", "int32", rank, name)
+            found[f"{name}_source"] = Field(
+                f"{name}_source", "temporary", "int32", rank, name
+            )
     if plan.options.checked:
         found["fault"] = Field("fault", "fault", "int64", 1, "fault")
     return tuple(found[name] for name in sorted(found))
 
 
-def _add_access(found: dict[str, Field], analysis: Analysis, name: str, version: str) -> None:
+def _add_access(
+    found: dict[str, Field], analysis: Analysis, name: str, version: str
+) -> None:
     type_ = analysis.signature.get(name)
     if type_ is None:
         if name in analysis.reductions:
-            producer = next(f for f in analysis.functions if f.kind == "reduce" and f.into == name)
+            producer = next(
+                f for f in analysis.functions if f.kind == "reduce" and f.into == name
+            )
             dtype = memory_dtype(producer.returns, analysis.real)
             found[name] = Field(name, "vector", dtype, 1, name)
         return  # a temporary

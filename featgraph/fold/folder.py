@@ -2,8 +2,8 @@
 
     Program --make_plan--> FoldPlan --emit--> KernelSource --Kernel--> launch
 
-`make_plan` runs the middle end (`analyse`: resolve, lower, type, vary, access) and decides everything; `emit` prints; `Kernel`
-compiles when first launched.
+`make_plan` runs the middle end (`analyse`: resolve, lower, type, vary, access) and
+decides everything; `emit` prints; `Kernel` compiles when first launched.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Prints each user function as a function of the generated module, in the form that its phase's mapping needs.
+"""Prints each user function in the form that its phase's mapping needs.
 
-Feature-wise: as the user wrote it, called once per feature. Collective: all features of one vertex or edge together, as named
-copies (`copies.py`) or as loops over small arrays (`loops.py`).
+Feature-wise: as the user wrote it, called once per feature. Collective: all features of
+one vertex or edge together, as named copies (`copies.py`) or as loops over small arrays
+(`loops.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from featgraph.fold.printer import Guard, Style, identity_text, print_statements
 from featgraph.fold.writer import Writer
 from featgraph.program.combine import identity_value
 
-__all__ = ["Context", "Printed", "gather_identity", "print_featurewise", "print_helper", "temporaries_of"]
+__all__ = [
+    "Context",
+    "Printed",
+    "gather_identity",
+    "print_featurewise",
+    "print_helper",
+    "temporaries_of",
+]
 
 
 @dataclass
@@ -38,10 +46,12 @@ class Context:
 
     @property
     def real(self) -> str:
+        """Storage type of real numbers."""
         return self.analysis.real
 
     @property
     def decorator(self) -> str:
+        """Decorator of the module's own functions."""
         return "@device_function" if self.cuda else "@njit(**INLINE)"
 
     def style(self, function: Analysed) -> Style:
@@ -50,7 +60,11 @@ class Context:
         if self.checked is not None:
             is_edge = function.kind in {"edge", "gather"}
             guard = Guard(
-                self.checked, function.declared.name, function.declared.source.file, "v", "e" if is_edge else "-1"
+                self.checked,
+                function.declared.name,
+                function.declared.source.file,
+                "v",
+                "e" if is_edge else "-1",
             )
         return Style(
             cuda=self.cuda,
@@ -113,7 +127,7 @@ def gather_identity(function: Analysed, analysis: Analysis) -> str:
 
 
 def key_type(function: Analysed, analysis: Analysis) -> str:
-    """Return the type of the key of an argmin or argmax gather, "" for other functions."""
+    """Return the type of an argmin's or argmax's key, "" for other functions."""
     temporary = analysis.temporaries.get(function.into or "")
     if function.kind != "gather" or temporary is None or not temporary.is_arg:
         return ""
@@ -141,7 +155,11 @@ def print_featurewise(context: Context, function: Analysed) -> Printed:
 
 
 def _open(
-    context: Context, function: Analysed, name: str, parameters: list[str], body: list[ast.stmt]
+    context: Context,
+    function: Analysed,
+    name: str,
+    parameters: list[str],
+    body: list[ast.stmt],
 ) -> None:
     writer = context.writer
     writer.line()
@@ -162,25 +180,45 @@ def _print_body(
 
 
 def print_rest(
-    context: Context, function: Analysed, name: str, body: list[ast.stmt], live: list[str], style: Style
+    context: Context,
+    function: Analysed,
+    name: str,
+    body: list[ast.stmt],
+    live: list[str],
+    style: Style,
 ) -> None:
-    """Print what follows a function's last collaborative call, feature-wise, because features leave it at different places."""
+    """Print, feature-wise, what follows a function's last collaborative call.
+
+    Features leave it at different places.
+    """
     temporaries = temporaries_of(function, context.analysis)
-    roles = [r for r in function.declared.roles]
+    roles = list(function.declared.roles)
     _open(context, function, name, [*roles, *temporaries, *live], body)
-    plain = Style(**{**style.__dict__, "temporaries": {t: t for t in temporaries}, "names": {}, "write_mask": ""})
+    plain = Style(
+        **{
+            **style.__dict__,
+            "temporaries": {t: t for t in temporaries},
+            "names": {},
+            "write_mask": "",
+        }
+    )
     _print_body(context, function, body, plain)
 
 
-def print_helper(writer: Writer, helper: HelperFunction, real: str, decorator: str, cuda: bool) -> None:
+def print_helper(
+    writer: Writer, helper: HelperFunction, real: str, decorator: str, cuda: bool
+) -> None:
     """Print a plain function that user functions call."""
     writer.line()
     writer.line()
     writer.line(f"# {helper.source.file}:{helper.source.line}")
     writer.line(decorator)
     writer.line(
-        f"def {helper.name}({', '.join(helper.parameters)}):", (helper.source.file, helper.source.line)
+        f"def {helper.name}({', '.join(helper.parameters)}):",
+        (helper.source.file, helper.source.line),
     )
     writer.depth += 1
-    print_statements(helper.body, writer, Style(cuda=cuda, real=real, width=0), helper.source.file)
+    print_statements(
+        helper.body, writer, Style(cuda=cuda, real=real, width=0), helper.source.file
+    )
     writer.depth -= 1

@@ -40,6 +40,7 @@ class Kernel:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
+        """The generated kernels, in the order in which they run."""
         return self.kernel_source.entries
 
     def show(self) -> None:
@@ -64,7 +65,7 @@ class Kernel:
         return explain_numba_error(self.kernel_source, self.module, error)
 
     def explain(self) -> str:
-        """Return why the program is folded as it is: boundaries, mappings, and the access table."""
+        """Return why the program is folded as it is: boundaries, mappings, accesses."""
         from featgraph.fold.explain import explain_plan
 
         return explain_plan(self.plan)
@@ -72,7 +73,7 @@ class Kernel:
     # -- looking at compiled code
 
     def ptx(self, cc: tuple[int, int] = (9, 0)) -> str:
-        """Return the PTX of all entries for a compute capability; needs numba-cuda, not a GPU.
+        """Return the PTX of all entries; needs numba-cuda, not a GPU.
 
         Raises
         ------
@@ -87,19 +88,29 @@ class Kernel:
         """Return registers, spills and shared memory of each entry, by name."""
         from featgraph import _cuda
 
-        return {n: _cuda.link_cubin(ptx, cc)[1] for n, ptx in self._compiled(cc).items()}
+        return {
+            n: _cuda.link_cubin(ptx, cc)[1] for n, ptx in self._compiled(cc).items()
+        }
 
     def sass(self, cc: tuple[int, int] = (9, 0)) -> str:
-        """Return the disassembly of all entries; needs cuobjdump or nvdisasm on the path."""
+        """Return the disassembly of all entries.
+
+        Needs cuobjdump or nvdisasm on the path.
+        """
         from featgraph import _cuda
 
-        texts = [_cuda.sass(_cuda.link_cubin(ptx, cc)[0]) for ptx in self._compiled(cc).values()]
+        texts = [
+            _cuda.sass(_cuda.link_cubin(ptx, cc)[0])
+            for ptx in self._compiled(cc).values()
+        ]
         return "\n".join(texts)
 
     def _compiled(self, cc: tuple[int, int]) -> dict[str, str]:
         if self.plan.target != "cuda":
             raise PlanError(
-                "a CPU kernel has no PTX", where="Kernel.ptx", fix="fold it with target='cuda'"
+                "a CPU kernel has no PTX",
+                where="Kernel.ptx",
+                fix="fold it with target='cuda'",
             )
         from featgraph import _cuda
         from featgraph.fold.signatures import entry_signature

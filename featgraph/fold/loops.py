@@ -407,7 +407,8 @@ class _Loops:
     def _linalg(self, name: str, work: str, call: Operate, origin: Origin) -> None:
         given = call.option("diagonal")
         diagonal = f"{self.context.real}(0.0)" if given is None else self._text(given)
-        self._line(f"linalg.{name}({work}, {self.width}, {diagonal}, 0, 1)", origin)
+        library = "linalg_thread" if self.context.cuda else "linalg"
+        self._line(f"{library}.{name}({work}, {self.width}, {diagonal}, 0, 1)", origin)
 
 
 def _read(body: list[ast.stmt]) -> set[str]:

@@ -1,6 +1,7 @@
-"""Second pass: normal form. Composite operations are inlined; each collective becomes a statement of its own.
+"""Second pass: normal form, where each collective is a statement of its own.
 
-After it, an `Operate` node of a collective stands only as the whole right-hand side of an assignment to a local name.
+After it, an `Operate` node of a collective stands only as the whole right-hand side of
+an assignment to a local name.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from featgraph.fold.nodes import (
     Whole,
     assigned_names,
     copy_location,
+    narrowed,
 )
 from featgraph.fold.resolve import Resolved
 from featgraph.program.operations import Collaborative
@@ -25,8 +27,22 @@ from featgraph.program.source import FunctionSource
 
 __all__ = ["has_collective", "is_collective", "normal_form"]
 
-#: Operations whose result is a k x k matrix; they are indexed, or given to matvec and solve.
+#: Operations whose result is a k x k matrix; they are indexed, or given to matvec and
+#: solve.
 MATRIX_VALUED = frozenset({"outer", "inverse"})
+#: What the results of collectives are called.
+_STEMS = {
+    "feature_sum": "total",
+    "feature_max": "largest",
+    "feature_min": "smallest",
+    "any_feature": "vote",
+    "all_features": "vote",
+    "argmax": "best",
+    "broadcast": "shared",
+    "matvec": "product",
+    "solve": "solution",
+    "inverse": "inverted",
+}
 
 
 def is_collective(node: ast.AST) -> bool:
@@ -40,7 +56,9 @@ def has_collective(node: ast.AST) -> bool:
 
 
 def normal_form(
-    function: Resolved, resolve_called: Callable[[Any], Resolved]
+    function: Resolved,
+    resolve_called: Callable[[Any], Resolved],
+    taken: frozenset[str] = frozenset(),
 ) -> list[ast.stmt]:
     """Return the body of `function` in normal form.
 
@@ -50,13 +68,15 @@ def normal_form(
         The function; its tree is not changed.
     resolve_called : callable
         Gives the resolved form of a `Collaborative` or of a plain helper function.
+    taken : frozenset of str, optional
+        Names that new locals must not hide.
 
     Raises
     ------
     UserFunctionError
         For a collective in a while loop or in a helper that cannot be inlined.
     """
-    lowering = _Lowering(function.source, function.tree, resolve_called)
+    lowering = _Lowering(function.source, function.tree, resolve_called, taken)
     return lowering.block(copy.deepcopy(function.tree.body))
 
 
@@ -66,18 +86,23 @@ class _Lowering:
         source: FunctionSource,
         tree: ast.FunctionDef,
         resolve_called: Callable[[Any], Resolved],
+        taken: frozenset[str],
     ) -> None:
         self.source = source
         self.resolve_called = resolve_called
-        self.taken = assigned_names(tree) | {a.arg for a in tree.args.args}
+        self.taken = assigned_names(tree) | {a.arg for a in tree.args.args} | taken
+        #: Sources of the functions that are being inlined.
+        self.inlining: list[FunctionSource] = []
         self.helpers_inlined: dict[Any, bool] = {}
         self.bindings = Counter(
-            n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+            n.id
+            for n in ast.walk(tree)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         )
         self.bound_here: set[str] = set()
 
     def fresh(self, stem: str) -> str:
-        """Return a local name that is not in use: ``stem``, ``stem_b``, ``stem_c``, ..."""
+        """Return a local name not in use: ``stem``, ``stem_b``, ``stem_c``, ..."""
         name, letter = stem, "b"
         while name in self.taken:
             name = f"{stem}_{letter}"
@@ -96,15 +121,17 @@ class _Lowering:
     def statement(self, node: ast.stmt, out: list[ast.stmt]) -> None:
         if isinstance(node, ast.While) and self._collective(node):
             raise self.source.error(
-                "a collaborative call in a while loop", node, fix="use for over range with a bound"
+                "a collaborative call in a while loop",
+                node,
+                fix="use for over range with a bound",
             )
         if isinstance(node, ast.If):
             node.test = self.value(node.test, out)
             node.body = self.block(node.body)
             node.orelse = self.block(node.orelse)
         elif isinstance(node, ast.For):
-            assert isinstance(node.iter, ast.Call)
-            node.iter.args = [self.value(a, out) for a in node.iter.args]
+            call = narrowed(node.iter, ast.Call)
+            call.args = [self.value(a, out) for a in call.args]
             node.body = self.block(node.body)
         elif isinstance(node, ast.Assign):
             node.value = self._assigned(node, out)
@@ -112,15 +139,17 @@ class _Lowering:
                 target = node.targets[0]
                 target.indices = [self.value(index, out) for index in target.indices]
         elif isinstance(node, ast.Return | ast.Expr):
-            assert node.value is not None
-            node.value = self.value(node.value, out)
+            node.value = self.value(narrowed(node.value, ast.expr), out)
         elif isinstance(node, ast.While):
             node.test = self.value(node.test, out)
             node.body = self.block(node.body)
         out.append(node)
 
     def _assigned(self, node: ast.Assign, out: list[ast.stmt]) -> ast.expr:
-        """A collective that is the whole right-hand side stays there, if its target is bound nowhere else."""
+        """Return the right-hand side; a collective that is all of it stays there.
+
+        That is so if its target is bound nowhere else.
+        """
         value = self.value(node.value, out)
         target, last = node.targets[0], out[-1] if out else None
         if (
@@ -142,13 +171,18 @@ class _Lowering:
     # -- expressions
 
     def value(self, node: ast.expr, out: list[ast.stmt]) -> ast.expr:
-        """Return `node` without collectives; what must be computed before it is appended to `out`."""
+        """Return `node` without collectives.
+
+        What must be computed before it is appended to `out`.
+        """
         if not self._collective(node):
             return node
         if isinstance(node, Operate):
             return self._operation(node, out)
         if isinstance(node, Helper):
-            return self._inline(node, self.resolve_called(node.function), node.args, {}, out)
+            return self._inline(
+                node, self.resolve_called(node.function), node.args, {}, out
+            )
         if isinstance(node, ast.IfExp):
             return self._conditional(node, out)
         if isinstance(node, ast.BoolOp):
@@ -160,13 +194,19 @@ class _Lowering:
                 setattr(node, name, self.value(field, out))
             elif isinstance(field, list):
                 setattr(
-                    node, name, [self.value(x, out) if isinstance(x, ast.expr) else x for x in field]
+                    node,
+                    name,
+                    [
+                        self.value(x, out) if isinstance(x, ast.expr) else x
+                        for x in field
+                    ],
                 )
         return node
 
     def _collective(self, node: ast.AST) -> bool:
         return any(
-            is_collective(inner) or (isinstance(inner, Helper) and self._helper_collective(inner))
+            is_collective(inner)
+            or (isinstance(inner, Helper) and self._helper_collective(inner))
             for inner in ast.walk(node)
         )
 
@@ -189,22 +229,24 @@ class _Lowering:
         node.extra = [self.value(option, out) for option in node.extra]
         if not node.is_collective:
             return node
-        if node.name == "outer":  # a pattern, not a computation: its user takes the elements
+        if (
+            node.name == "outer"
+        ):  # a pattern, not a computation: its user takes the elements
             return node
-        stem = {"feature_sum": "total", "feature_max": "largest", "feature_min": "smallest",
-                "any_feature": "vote", "all_features": "vote", "argmax": "best", "broadcast": "shared",
-                "matvec": "product", "solve": "solution", "inverse": "inverted"}[node.name]  # fmt: skip
-        return self._bind(stem, node, out)
+        return self._bind(_STEMS[node.name], node, out)
 
     def _bind(self, stem: str, value: ast.expr, out: list[ast.stmt]) -> ast.Name:
         name = self.fresh(stem)
         self.bound_here.add(name)
         target = copy_location(ast.Name(name, ast.Store()), value)
         out.append(ast.copy_location(ast.Assign([target], value), value))
-        return copy_location(ast.Name(name, ast.Load()), value)  # type: ignore[no-any-return]
+        return copy_location(ast.Name(name, ast.Load()), value)
 
     def _conditional(self, node: ast.IfExp, out: list[ast.stmt]) -> ast.expr:
-        """``a if c else b`` with a collective inside becomes an if statement, whose condition is checked later."""
+        """Make an if statement of ``a if c else b`` with a collective inside.
+
+        Its condition is checked later.
+        """
         test = self.value(node.test, out)
         name = self.fresh("chosen")
         branches = []
@@ -214,10 +256,10 @@ class _Lowering:
             inner.append(self._set(name, value))
             branches.append(inner)
         out.append(ast.copy_location(ast.If(test, *branches), node))
-        return copy_location(ast.Name(name, ast.Load()), node)  # type: ignore[no-any-return]
+        return copy_location(ast.Name(name, ast.Load()), node)
 
     def _short_circuit(self, node: ast.BoolOp, out: list[ast.stmt]) -> ast.expr:
-        """``a and b`` with a collective in b becomes ``chosen = a; if chosen: chosen = b``."""
+        """Make ``chosen = a; if chosen: chosen = b`` of ``a and b``."""
         name = self.fresh("chosen")
         out.append(self._set(name, self.value(node.values[0], out)))
         for operand in node.values[1:]:
@@ -228,22 +270,25 @@ class _Lowering:
             if isinstance(node.op, ast.Or):
                 test = copy_location(ast.UnaryOp(ast.Not(), test), node)
             out.append(ast.copy_location(ast.If(test, inner, []), node))
-        return copy_location(ast.Name(name, ast.Load()), node)  # type: ignore[no-any-return]
+        return copy_location(ast.Name(name, ast.Load()), node)
 
     def _set(self, name: str, value: ast.expr) -> ast.stmt:
         target = copy_location(ast.Name(name, ast.Store()), value)
         return ast.copy_location(ast.Assign([target], value), value)
 
     def _matrix_element(self, node: ast.Subscript, out: list[ast.stmt]) -> ast.expr:
-        """``outer(x, y)[i, f]`` is ``x`` of feature i times ``y`` of feature f; ``inverse(A)[i, f]`` an element."""
-        assert isinstance(node.slice, ast.Tuple)
+        """``outer(x, y)[i, f]`` is ``x`` of feature i times ``y`` of feature f.
+
+        ``inverse(A)[i, f]`` an element.
+        """
+        elements = narrowed(node.slice, ast.Tuple).elts
         matrix = node.value
         if isinstance(matrix, Operate) and matrix.name == "outer":
-            i, f = node.slice.elts
+            i, f = elements
             x, y = matrix.args
             left = self._element(x, i, out)
             right = self._element(y, f, out)
-            return copy_location(ast.BinOp(left, ast.Mult(), right), node)  # type: ignore[no-any-return]
+            return copy_location(ast.BinOp(left, ast.Mult(), right), node)
         if isinstance(matrix, Operate):
             node.value = self.value(matrix, out)
         return node
@@ -251,11 +296,11 @@ class _Lowering:
     def _element(
         self, vector: ast.expr, index: ast.expr, out: list[ast.stmt]
     ) -> ast.expr:
-        if isinstance(vector, Whole):
-            indices = [*copy.deepcopy(vector.indices), copy.deepcopy(index)]
-            return copy_location(Access(vector.name, "now", indices), vector)  # type: ignore[no-any-return]
+        if isinstance(vector, Access) and _is_feature(vector.indices[-1]):
+            indices = [*copy.deepcopy(vector.indices[:-1]), copy.deepcopy(index)]
+            return copy_location(Access(vector.name, vector.version, indices), vector)
         vector = self.value(copy.deepcopy(vector), out)
-        if isinstance(index, ast.Name) and index.id == "f":
+        if _is_feature(index):
             return vector
         from featgraph.program.operations import broadcast
 
@@ -275,7 +320,8 @@ class _Lowering:
         body = copy.deepcopy(callee.tree.body)
         *assignments, last = body
         straight = all(
-            isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name) for s in assignments
+            isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)
+            for s in assignments
         )
         if not straight or not isinstance(last, ast.Return):
             raise self.source.error(
@@ -284,28 +330,44 @@ class _Lowering:
                 got=f"control flow at {callee.source.where()}",
                 expected="assignments and one final return",
             )
+        if callee.source in self.inlining:
+            raise self.source.error(
+                f"{callee.source.name} calls itself and cannot be inlined", call
+            )
+        if len(args) + len(options) < len(callee.parameters) or len(args) > len(
+            callee.parameters
+        ):
+            raise self.source.error(
+                f"wrong number of arguments for {callee.source.name}",
+                call,
+                got=len(args),
+                expected=len(callee.parameters),
+            )
         stem = callee.source.name
+        assigned = {name for s in assignments for name in assigned_names(s)}
         values: dict[str, ast.expr | None] = dict(options)
-        for parameter, argument in zip(callee.source.parameters, args, strict=False):
+        for parameter, argument in zip(callee.parameters, args, strict=False):
             value = self.value(argument, out)
-            if not isinstance(value, ast.Name | ast.Constant | Whole | Access):
+            plain = isinstance(value, ast.Name | ast.Constant | Whole | Access)
+            if not plain or parameter in assigned:
                 value = self._bind(f"{stem}_{parameter}", value, out)
+                self.bindings[value.id] = 2 if parameter in assigned else 1
             values[parameter] = value
-        for statement in assignments:
-            for name in assigned_names(statement):
-                if name not in values:
-                    fresh = self.fresh(f"{stem}_{name}")
-                    self.bindings[fresh] = 1
-                    values[name] = ast.Name(fresh, ast.Load())
+        for name in sorted(assigned - set(values)):
+            fresh = self.fresh(f"{stem}_{name}")
+            self.bindings[fresh] = 1
+            values[name] = ast.Name(fresh, ast.Load())
         substitution = _Substitution(values, call)
+        self.inlining.append(callee.source)
         for statement in assignments:
             self.statement(substitution.visit(statement), out)
-        assert last.value is not None
-        return self.value(substitution.visit(last.value), out)
+        result = self.value(substitution.visit(narrowed(last.value, ast.expr)), out)
+        self.inlining.pop()
+        return result
 
 
 class _Substitution(ast.NodeTransformer):
-    """Puts values for the parameters and fresh names for the locals of an inlined function."""
+    """Puts values for parameters and fresh names for locals of an inlined function."""
 
     def __init__(self, values: dict[str, ast.expr | None], call: ast.expr) -> None:
         self.values = values
@@ -321,8 +383,8 @@ class _Substitution(ast.NodeTransformer):
         if value is None:
             return node
         if isinstance(node.ctx, ast.Store):
-            assert isinstance(value, ast.Name)
-            return copy_location(ast.Name(value.id, ast.Store()), self.call)  # type: ignore[no-any-return]
+            name = narrowed(value, ast.Name).id
+            return copy_location(ast.Name(name, ast.Store()), self.call)
         return copy.deepcopy(value)
 
     def visit_Operate(self, node: Operate) -> ast.expr:
@@ -330,10 +392,18 @@ class _Substitution(ast.NodeTransformer):
         extra: list[ast.expr] = []
         for name in node.options:
             option = node.option(name)
-            absent = isinstance(option, ast.Name) and option.id in self.values and self.values[option.id] is None
+            absent = (
+                isinstance(option, ast.Name)
+                and option.id in self.values
+                and self.values[option.id] is None
+            )
             if option is not None and not absent:
                 kept[name] = len(extra)
                 extra.append(self.visit(option))
         node.options, node.extra = kept, extra
         node.args = [self.visit(argument) for argument in node.args]
         return node
+
+
+def _is_feature(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "f"

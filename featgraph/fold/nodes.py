@@ -1,14 +1,14 @@
 """Nodes that the middle end adds to Python's syntax tree.
 
-They are `ast.expr` subclasses, so that `ast.NodeTransformer` and `copy.deepcopy` walk them like any other node. Only
-`printer` turns them back into Python.
+They are `ast.expr` subclasses, so that `ast.NodeTransformer` and `copy.deepcopy` walk
+them like any other node. Only `printer` turns them back into Python.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from featgraph.program.operations import Collaborative, Operation
 
@@ -25,6 +25,7 @@ __all__ = [
     "assigned_names",
     "copy_location",
     "names_read",
+    "narrowed",
 ]
 
 
@@ -37,7 +38,8 @@ class _Node(ast.expr):
 class Access(_Node):
     """``d.name[indices]``: one element of a property, temporary or vector.
 
-    `version` is ``"now"`` or ``"next"``; `is_source` marks the source half of an argmin or argmax temporary.
+    `version` is ``"now"`` or ``"next"``; `is_source` marks the source half of an argmin
+    or argmax temporary.
     """
 
     _fields = ("indices",)
@@ -53,7 +55,7 @@ class Access(_Node):
 
 
 class Whole(_Node):
-    """``d.name[entity]`` given as a whole to a collaborative operation: a row or a matrix."""
+    """``d.name[entity]`` given as a whole to an operation: a row or a matrix."""
 
     _fields = ("indices",)
     indices: list[ast.expr]
@@ -76,7 +78,10 @@ class Scalar(_Node):
 
 
 class Operate(_Node):
-    """A call of a primitive or composite operation; ``options[name]`` is the place of that option in `extra`."""
+    """A call of a primitive or composite operation.
+
+    ``options[name]`` is the place of that option in `extra`.
+    """
 
     _fields = ("args", "extra")
     args: list[ast.expr]
@@ -98,6 +103,7 @@ class Operate(_Node):
 
     @property
     def name(self) -> str:
+        """Name of the operation."""
         return self.operation.name if self.operation is not None else ""
 
     def option(self, name: str) -> ast.expr | None:
@@ -138,6 +144,10 @@ class Atomic(_Node):
             self.value = value
 
 
+def _no_function() -> None:
+    """Stand in where a node is made without arguments, as copying does."""
+
+
 class Helper(_Node):
     """A call of a plain function that the user function captures."""
 
@@ -145,7 +155,7 @@ class Helper(_Node):
     args: list[ast.expr]
 
     def __init__(
-        self, function: Callable[..., Any] | None = None, args: Any = (), **place: Any
+        self, function: Callable[..., Any] = _no_function, args: Any = (), **place: Any
     ) -> None:
         super().__init__(**place)
         self.function = function
@@ -188,9 +198,19 @@ class Identity(_Node):
     _fields = ()
 
 
-def copy_location(new: ast.expr, old: ast.AST) -> Any:
+Node = TypeVar("Node", bound=ast.AST)
+
+
+def copy_location(new: Node, old: ast.AST) -> Node:
     """Give `new` the line of `old`."""
     return ast.copy_location(new, old)
+
+
+def narrowed(node: object, kind: type[Node]) -> Node:
+    """Return `node`, which an earlier pass has left as a `kind`."""
+    if not isinstance(node, kind):
+        raise TypeError(f"{type(node).__name__} instead of {kind.__name__}")
+    return node
 
 
 def names_read(node: ast.AST) -> set[str]:

@@ -12,7 +12,7 @@ __all__ = ["operand_type"]
 
 
 def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
-    """Return "bool", "int32", "int64" or "real" for an expression that `assign_types` has been through."""
+    """Return the type of an expression that `assign_types` has been through."""
     if isinstance(node, Cast):
         return "real" if node.to == "real" else "int64"
     if isinstance(node, ast.Name):
@@ -36,7 +36,9 @@ def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         children = [node.left]
     found = join(*(operand_type(c, function, analysis) for c in children))
-    return found if found == "real" or isinstance(node, ast.IfExp | MathCall) else "int64"
+    return (
+        found if found == "real" or isinstance(node, ast.IfExp | MathCall) else "int64"
+    )
 
 
 def _stored_type(name: str, analysis: Analysis) -> str:

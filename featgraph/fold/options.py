@@ -23,10 +23,11 @@ class Options:
     target : str
         "cpu" or "cuda".
     direction : str
-        "pull" (targets read along in-edges) or "push" (sources write along out-edges); "auto" pulls.
+        "pull" (targets read along in-edges) or "push" (sources write along out-edges);
+        "auto" pulls.
     feature_parallel : bool
-        Consecutive lanes take consecutive features (FA); else one thread owns all features of a vertex (NFA). The CPU target
-        is of the second form always.
+        Consecutive lanes take consecutive features (FA); else one thread owns all
+        features of a vertex (NFA). The CPU target is of the second form always.
     folding : bool
         Whether functions may share a kernel.
     deterministic : bool
@@ -65,12 +66,21 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
     for name, value in given.items():
         if name not in allowed:
             raise PlanError(
-                f"there is no option {name!r}", where="options", expected=", ".join(["target", *allowed])
+                f"there is no option {name!r}",
+                where="options",
+                expected=", ".join(["target", *allowed]),
             )
         if value not in allowed[name]:
-            fix = "the change-driven form is not available yet" if name == "change_driven" else None
+            fix = (
+                "the change-driven form is not available yet"
+                if name == "change_driven"
+                else None
+            )
             raise PlanError(
-                f"{name} cannot be {value!r}", where="options", expected=", ".join(map(repr, allowed[name])), fix=fix
+                f"{name} cannot be {value!r}",
+                where="options",
+                expected=", ".join(map(repr, allowed[name])),
+                fix=fix,
             )
     chosen = {k: v for k, v in given.items() if k != "change_driven"}
     for name in ("feature_parallel", "folding"):

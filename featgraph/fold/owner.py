@@ -49,7 +49,8 @@ class OwnerBody:
     def index(self, *parts: str) -> str:
         """Return the text of an index; unsigned on CUDA, where signed ones cost a wrap-around each."""
         if self.library == "warp":
-            parts = tuple(p if p.isdigit() else f"uint32({p})" for p in parts)
+            # Edge ids are unsigned from the start.
+            parts = tuple(p if p.isdigit() or p == "e" else f"uint32({p})" for p in parts)
         return ", ".join(parts)
 
     def feature(self, f: str) -> str:
@@ -172,7 +173,7 @@ class OwnerBody:
             self.start(accumulator)
         first, last = self.index("v"), self.index("v + 1")
         with writer.block(f"for slot in range(in_offsets[{first}], in_offsets[{last}]):"):
-            writer.line(f"u = in_sources[{self.index('slot')}]")
+            writer.line(f"u = in_sources[{self.edge_id.format('slot')}]")
             writer.line(f"e = {self.edge_id.format('slot')}")
             for function in stage:
                 self.contribute(function)

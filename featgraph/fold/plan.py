@@ -1,6 +1,7 @@
-"""FoldPlan: every decision about a foldmap's kernels, and nothing of how they are printed.
+"""FoldPlan: every decision about a foldmap's kernels, not how they are printed.
 
-`plan_phases` finds which neighbouring functions can share a kernel; `choose` picks the mapping of features and edges to threads.
+`plan_phases` finds which neighbouring functions can share a kernel; `choose` picks the
+mapping of features and edges to threads.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Phase:
     Attributes
     ----------
     kind : str
-        "vertex" (gathers pulled and vertex functions), "push" (one gather, atomics into memory), "edge" or "reduce".
+        "vertex" (gathers pulled and vertex functions), "push" (one gather, atomics into
+        memory), "edge" or "reduce".
     functions : tuple of int
         Places of its functions in the foldmap.
     width : int
@@ -39,9 +41,11 @@ class Phase:
     loads, stores : tuple of str
         Temporaries read from, and left in, memory.
     copies : tuple of str
-        Iterated properties whose ``_next`` entries are copied from the current ones first.
+        Iterated properties whose ``_next`` entries are copied from the current ones
+        first.
     restores : tuple of str
-        Iterated properties whose ``_next`` entries are put back where a function returns False.
+        Iterated properties whose ``_next`` entries are put back where a function
+        returns False.
     writes_next : tuple of str
         Iterated properties that it writes.
     """
@@ -82,13 +86,16 @@ class FoldPlan:
 
     @property
     def target(self) -> str:
+        """Where it runs: "cpu" or "cuda"."""
         return self.options.target
 
     @property
     def real(self) -> str:
+        """Storage type of real numbers."""
         return self.analysis.real
 
     def functions_of(self, phase: Phase) -> list[Analysed]:
+        """Return the functions of a phase."""
         return [self.analysis.functions[i] for i in phase.functions]
 
     def as_dict(self) -> dict[str, Any]:
@@ -104,7 +111,8 @@ class FoldPlan:
                 for p in self.phases
             ],
             "accesses": {
-                f.name: [dataclasses.asdict(a) for a in f.accesses] for f in self.analysis.functions
+                f.name: [dataclasses.asdict(a) for a in f.accesses]
+                for f in self.analysis.functions
             },
         }
 
@@ -112,7 +120,9 @@ class FoldPlan:
         lines = [f"FoldPlan for {self.target}, {self.real}"]
         for number, phase in enumerate(self.phases):
             names = " + ".join(f.name for f in self.functions_of(phase))
-            lines.append(f"  kernel {number}: {phase.kind} phase, K = {phase.width}: {names}")
+            lines.append(
+                f"  kernel {number}: {phase.kind} phase, K = {phase.width}: {names}"
+            )
             lines.append(f"    begins here: {phase.reason}")
             lines.append(f"    mapping: {phase.mapping.describe(phase.width)}")
             for label in ("loads", "stores", "copies", "restores"):
@@ -151,7 +161,10 @@ def _check_widths(functions: Sequence[Analysed]) -> None:
     for function in functions:
         if function.width > 1024:
             raise PlanError(
-                "more features than a kernel can take", where=function.name, got=function.width, expected="K <= 1024"
+                "more features than a kernel can take",
+                where=function.name,
+                got=function.width,
+                expected="K <= 1024",
             )
 
 
@@ -163,7 +176,9 @@ def _group(
     for place, function in enumerate(functions):
         kind = _phase_kind(function, options)
         previous = [functions[i] for i in groups[-1][1]] if groups else []
-        reason = _boundary(kind, function, groups[-1][0] if groups else None, previous, options)
+        reason = _boundary(
+            kind, function, groups[-1][0] if groups else None, previous, options
+        )
         if reason is None:
             groups[-1][1].append(place)
         else:
@@ -178,7 +193,11 @@ def _phase_kind(function: Analysed, options: Options) -> str:
 
 
 def _boundary(
-    kind: str, function: Analysed, open_kind: str | None, previous: list[Analysed], options: Options
+    kind: str,
+    function: Analysed,
+    open_kind: str | None,
+    previous: list[Analysed],
+    options: Options,
 ) -> str | None:
     """Return why `function` cannot join the open phase, None if it can."""
     if open_kind is None:
@@ -187,8 +206,15 @@ def _boundary(
         if "reduce" in (kind, open_kind):
             return "a reduce runs over all vertices before anything reads it"
         if "push" in (kind, open_kind):
-            return f"{function.name if kind == 'push' else previous[-1].name} is pushed: its sums are complete only when all sources are done"
-        return f"{previous[-1].name} sweeps {'vertices' if open_kind == 'vertex' else 'edges'}, {function.name} {'edges' if kind == 'edge' else 'vertices'}"
+            return (
+                f"{function.name if kind == 'push' else previous[-1].name} is pushed: "
+                "its sums are complete only when all sources are done"
+            )
+        return (
+            f"{previous[-1].name} sweeps "
+            f"{'vertices' if open_kind == 'vertex' else 'edges'}, {function.name} "
+            f"{'edges' if kind == 'edge' else 'vertices'}"
+        )
     if kind in {"push", "reduce"}:
         return f"a {kind} phase holds one function"
     if not options.folding:
@@ -204,7 +230,7 @@ def _boundary(
 
 
 def _conflict(earlier: Analysed, later: Analysed) -> str | None:
-    """Return the access that forbids running `later` before `earlier` is done everywhere."""
+    """Return the access for which `earlier` must be done everywhere before `later`."""
     for a in earlier.accesses:
         for b in later.accesses:
             if (a.name, a.version) != (b.name, b.version):
@@ -216,7 +242,10 @@ def _conflict(earlier: Analysed, later: Analysed) -> str | None:
                 continue
             verb = "writes" if a_changes else "reads"
             name = a.name + ("_next" if a.version == "next" else "")
-            return f"{earlier.name} {verb} {name} ({a.where}), which {later.name} {'writes' if b_changes else 'reads'} ({b.where})"
+            return (
+                f"{earlier.name} {verb} {name} ({a.where}), which {later.name} "
+                f"{'writes' if b_changes else 'reads'} ({b.where})"
+            )
     return None
 
 
@@ -229,12 +258,19 @@ def _finish(
     """Work out temporaries, copies and restores of each phase."""
     functions = analysis.functions
     phase_of = {i: n for n, (_, places, _) in enumerate(groups) for i in places}
-    filled_in = {f.into: phase_of[i] for i, f in enumerate(functions) if f.kind == "gather"}
+    filled_in = {
+        f.into: phase_of[i] for i, f in enumerate(functions) if f.kind == "gather"
+    }
     phases: list[Phase] = []
     written_before: dict[str, set[str]] = {"vertex": set(), "edge": set()}
     for number, (kind, places, reason) in enumerate(groups):
         members = [functions[i] for i in places]
-        loads = {n for f in members for n in _temporaries_read(f, analysis) if filled_in[n] != number}
+        loads = {
+            n
+            for f in members
+            for n in _temporaries_read(f, analysis)
+            if filled_in[n] != number
+        }
         later = [f for i, f in enumerate(functions) if phase_of[i] > number]
         stores = {
             f.into for f in members if f.kind == "gather" and kind == "vertex"
@@ -242,7 +278,12 @@ def _finish(
         }  # fmt: skip
         writes = {n for f in members for n in f.writes("next")}
         side = "edge" if kind == "edge" else "vertex"
-        restores = sorted(written_before[side] | writes) if kind in {"vertex", "edge"} else []
+        # Behind an earlier phase of this side every entry is written, restored or
+        # refreshed already.
+        copies = sorted(writes - _definite(members) - written_before[side])
+        restores = (
+            sorted(written_before[side] | writes) if kind in {"vertex", "edge"} else []
+        )
         if any(f.kind in {"vertex", "edge"} for f in members):
             written_before[side] |= writes
         else:
@@ -257,7 +298,7 @@ def _finish(
                 reason=reason,
                 loads=tuple(sorted(loads)),
                 stores=tuple(sorted(s for s in stores if s)),
-                copies=tuple(sorted(writes - _definite(members))),
+                copies=tuple(copies),
                 restores=tuple(restores),
                 writes_next=tuple(sorted(writes)),
             )
@@ -277,7 +318,7 @@ def _temporaries_read(function: Analysed, analysis: Analysis) -> set[str]:
 
 
 def _definite(members: list[Analysed]) -> set[str]:
-    """Return what the first function of the phase that touches it writes for certain, before any read."""
+    """Return what the first function that touches it writes for certain."""
     found: set[str] = set()
     touched: set[str] = set()
     for function in members:
@@ -293,16 +334,20 @@ def _check_deterministic(plan: FoldPlan) -> None:
         for function in plan.functions_of(phase):
             operator = getattr(function.declared, "combine", None)
             pushed = phase.kind == "push" and operator is not None
-            rounds = function.returns == "real" and operator is not None and (
-                operator.name in {"sum", "product"} or operator.is_custom
+            rounds = (
+                function.returns == "real"
+                and operator is not None
+                and (operator.name in {"sum", "product"} or operator.is_custom)
             )
             if pushed and rounds:
                 raise PlanError(
-                    f"{function.name} is pushed with atomics, whose order changes the rounding",
+                    f"{function.name} is pushed with atomics, whose order changes the "
+                    "rounding",
                     where="deterministic=True",
                     fix="use direction='pull'",
                 )
             if any(a.mode == "atomic" for a in function.accesses):
                 raise PlanError(
-                    f"{function.name} uses fg.atomic, whose order is not defined", where="deterministic=True"
+                    f"{function.name} uses fg.atomic, whose order is not defined",
+                    where="deterministic=True",
                 )

@@ -1,7 +1,7 @@
-"""Turns analysed expressions and statements back into Python text: the repository's one `ast.unparse`.
+"""Turns analysed statements back into text: the repository's one `ast.unparse`.
 
-Every ``d.name[...]`` of a user function is printed here, through the layout of the target. Nothing else knows how properties are
-reached.
+Every ``d.name[...]`` of a user function is printed here, through the layout of the
+target. Nothing else knows how properties are reached.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from featgraph.fold.nodes import (
     Operate,
     Scalar,
     Whole,
+    narrowed,
 )
 from featgraph.fold.writer import Writer
 from featgraph.program.combine import NO_SOURCE
@@ -62,11 +63,13 @@ class Style:
     Attributes
     ----------
     cuda : bool
-        Whether indices become unsigned (signed ones cost a wrap-around each) and atomics are a warp's.
+        Whether indices become unsigned (signed ones cost a wrap-around each) and
+        atomics are a warp's.
     real : str
         Name of the storage type's constructor.
     names : mapping
-        Local name -> text, for the names that are printed otherwise: ``p`` -> ``p_0``, ``f`` -> ``3``.
+        Local name -> text, for the names that are printed otherwise: ``p`` -> ``p_0``,
+        ``f`` -> ``3``.
     temporaries : mapping
         Temporary name -> text of its value (or of its k x k array).
     identity : str
@@ -80,7 +83,8 @@ class Style:
     write_mask : str
         Condition under which stores and atomics happen; "" always.
     key : str
-        Type of the key of an argmin or argmax gather, which returns pairs (key, source); "" for other functions.
+        Type of the key of an argmin or argmax gather, which returns pairs (key,
+        source); "" for other functions.
     """
 
     cuda: bool
@@ -113,7 +117,10 @@ def print_expression(node: ast.expr, style: Style) -> str:
 
 
 def print_returned(node: ast.expr, style: Style) -> str:
-    """Return the text of what a function returns; for argmin and argmax the pair (key, source)."""
+    """Return the text of what a function returns.
+
+    For argmin and argmax the pair (key, source).
+    """
     if not style.key:
         return print_expression(node, style)
     inner = node.value if isinstance(node, Cast) else node
@@ -144,8 +151,7 @@ def _print_statement(
         else:
             writer.line(f"{print_expression(target, style)} = {value}", origin)
     elif isinstance(node, ast.Return):
-        assert node.value is not None
-        value = print_returned(node.value, style)
+        value = print_returned(narrowed(node.value, ast.expr), style)
         lines = style.wrap_return(value) if style.wrap_return else [f"return {value}"]
         for line in lines:
             writer.line(line, origin)
@@ -174,19 +180,20 @@ def _print_statement(
 
 def loop_header(node: ast.For, style: Style) -> str:
     """Return ``for i in range(...):``."""
-    assert isinstance(node.iter, ast.Call)
-    bounds = ", ".join(print_expression(a, style) for a in node.iter.args)
+    call = narrowed(node.iter, ast.Call)
+    bounds = ", ".join(print_expression(a, style) for a in call.args)
     return f"for {print_expression(node.target, style)} in range({bounds}):"
 
 
 def print_store(
     target: Access, value: str, writer: Writer, style: Style, origin: tuple[str, int]
 ) -> None:
-    """Write ``d.name[...] = value``, under the mask and, in checked mode, if every index is in range."""
+    """Write ``d.name[...] = value`` under the mask; checked: if in range."""
     tests = [style.write_mask] if style.write_mask else []
     if style.guard is not None:
         tests += [
-            _inside(target, axis, index, style) for axis, index in enumerate(target.indices)
+            _inside(target, axis, index, style, style.guard)
+            for axis, index in enumerate(target.indices)
         ]
     plain = Style(**{**style.__dict__, "guard": None})
     text = f"{print_expression(target, plain)} = {value}"
@@ -197,15 +204,16 @@ def print_store(
         writer.line(text, origin)
 
 
-def _inside(access: Access | Atomic, axis: int, index: ast.expr, style: Style) -> str:
-    guard = style.guard
-    assert guard is not None
+def _inside(
+    access: Access | Atomic, axis: int, index: ast.expr, style: Style, guard: Guard
+) -> str:
     site = guard.site(getattr(access, "lineno", 0), access.name, axis)
     array = _array_text(access, style)
     shown = print_expression(index, style)
     library = "warp" if style.cuda else "cpu"
     return (
-        f"{library}.checked({shown}, {array}.shape[{axis}], {site}, {guard.vertex}, {guard.edge}, d.fault)"
+        f"{library}.checked({shown}, {array}.shape[{axis}], {site}, {guard.vertex}, "
+        f"{guard.edge}, d.fault)"
     )
 
 
@@ -257,37 +265,50 @@ class _Plain(ast.NodeTransformer):
         for axis, index in enumerate(indices):
             text = self._text(index)
             if style.guard is not None and not text.isdigit():
-                text = self._guarded(node, axis, text, array)
+                text = self._guarded(style.guard, node, axis, text, array)
             texts.append(style.index(text) if not _is_edge(index) else text)
         return self._parse(f"{array}[{', '.join(texts)}]")
 
-    def _guarded(self, node: Access, axis: int, text: str, array: str) -> str:
-        guard = self.style.guard
-        assert guard is not None
+    @staticmethod
+    def _guarded(guard: Guard, node: Access, axis: int, text: str, array: str) -> str:
         site = guard.site(getattr(node, "lineno", 0), node.name, axis)
-        return f"guarded({text}, {array}.shape[{axis}], {site}, {guard.vertex}, {guard.edge}, d.fault)"
+        return (
+            f"guarded({text}, {array}.shape[{axis}], {site}, {guard.vertex}, "
+            f"{guard.edge}, d.fault)"
+        )
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        """An element of an inverse, which stands in the right half of its work area."""
-        assert isinstance(node.value, ast.Name) and isinstance(node.slice, ast.Tuple)
-        row, column = (self.style.index(self._text(i)) for i in node.slice.elts)
-        work = self.style.matrices[node.value.id]
+        """Print an element of an inverse: it is in the right half of its work area."""
+        indices = narrowed(node.slice, ast.Tuple).elts
+        row, column = (self.style.index(self._text(i)) for i in indices)
+        work = self.style.matrices[narrowed(node.value, ast.Name).id]
         return self._parse(f"{work}[{row}, {self.style.width} + {column}]")
 
     def visit_Operate(self, node: Operate) -> ast.expr:
-        assert node.name == "reverse", node.name
-        return self._parse(f"d.edge_twin[{self._text(node.args[0])}]")
+        text = f"d.edge_twin[{self._text(node.args[0])}]"
+        return self._parse(f"uint64({text})" if self.style.cuda else text)
 
     def visit_Atomic(self, node: Atomic) -> ast.expr:
         style = self.style
         library = "warp" if style.cuda else "cpu"
         texts = [self._text(i) for i in node.indices]
-        shown = [style.index(t) if not _is_edge(i) else t for t, i in zip(texts, node.indices, strict=True)]
+        shown = [
+            style.index(t) if not _is_edge(i) else t
+            for t, i in zip(texts, node.indices, strict=True)
+        ]
         index = shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
-        call = f"{library}.{_ATOMIC[node.op]}(d.{node.name}, {index}, {self._text(node.value)})"
+        call = (
+            f"{library}.{_ATOMIC[node.op]}(d.{node.name}, {index}, "
+            f"{self._text(node.value)})"
+        )
         if style.guard is not None:
-            tests = " and ".join(_inside(node, a, i, style) for a, i in enumerate(node.indices))
-            call = f"({call} if {tests} else d.{node.name}[{', '.join('0' * len(shown))}])"
+            tests = " and ".join(
+                _inside(node, a, i, style, style.guard)
+                for a, i in enumerate(node.indices)
+            )
+            call = (
+                f"({call} if {tests} else d.{node.name}[{', '.join('0' * len(shown))}])"
+            )
         return self._parse(call)
 
     def visit_Helper(self, node: Helper) -> ast.expr:
@@ -304,7 +325,7 @@ class _Plain(ast.NodeTransformer):
         if node.to == "int":
             return self._parse(f"int64({inner})")
         if isinstance(node.value, ast.Constant):
-            value = float(node.value.value)
+            value = float(node.value.value)  # type: ignore[arg-type]
             if math.isinf(value):
                 return self._parse(f"{self.style.real}(math.inf)")
             if math.isnan(value):

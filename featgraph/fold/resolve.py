@@ -1,83 +1,56 @@
 """First pass: a user function's syntax tree with every name resolved.
 
-After it, properties are `Access`, `Whole` and `Scalar` nodes, operations are `Operate`, `Atomic` and `Identity`, captured numbers
-are constants, and every other name is a local. What cannot be folded is refused here, with its line.
+After it, properties are `Access`, `Whole` and `Scalar` nodes, operations `Operate`,
+`Atomic` and `Identity`, captured numbers are constants, every other name is a local.
+What cannot be folded is refused here, with its line.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import copy
-import keyword
-import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import FunctionType
 from typing import Any
 
-import numpy as np
-
-from featgraph.errors import UserFunctionError
+from featgraph.fold.calls import Calls
+from featgraph.fold.names import Names, rename_locals
 from featgraph.fold.nodes import (
     Access,
     Atomic,
-    Helper,
     Identity,
-    MathCall,
-    Operate,
-    Scalar,
-    Whole,
     assigned_names,
-    copy_location,
+    narrowed,
 )
-from featgraph.program.operations import Collaborative, Nothing, Operation
-from featgraph.program.source import FunctionSource, plain_function
-from featgraph.program.state import unknown_name
+from featgraph.program.source import FunctionSource
 
-__all__ = ["CANONICAL", "Names", "Resolved", "resolve_function"]
-
-#: Parameter names of generated functions, by role.
-CANONICAL = ("i", "f", "u", "v", "e", "d")
-
-MATH_FUNCTIONS = frozenset(
-    "sqrt exp log log1p expm1 sin cos tan tanh sinh cosh asin acos atan atan2 pow floor ceil fabs isnan isinf "
-    "isfinite hypot erf".split()
-)
-_BUILTINS = {abs: "abs", min: "min", max: "max", float: "float", int: "int", bool: "bool"}
-_NUMPY_ALIASES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "power": "pow", "abs": "abs",
-                  "absolute": "abs", "minimum": "min", "maximum": "max", "float32": "float", "float64": "float",
-                  "int32": "int", "int64": "int"}  # fmt: skip
-BUILTIN_SCALARS = frozenset({"superstep", "vertex_count", "edge_count", "feature_count"})
-BUILTIN_ARRAYS = frozenset({"in_degree", "out_degree"})
+__all__ = ["Resolved", "resolve_function"]
 
 _STATEMENTS = (
-    ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.For, ast.While, ast.Return, ast.Expr, ast.Pass, ast.Break,
+    ast.Assign,
+    ast.AugAssign,
+    ast.AnnAssign,
+    ast.If,
+    ast.For,
+    ast.While,
+    ast.Return,
+    ast.Expr,
+    ast.Pass,
+    ast.Break,
     ast.Continue,
-)  # fmt: skip
-#: Locals that would hide what generated code uses are renamed.
-_HIDDEN = frozenset(
-    "K lane live data warp math cuda result moved prange range abs min max float32 float64 int32 int64 uint32 linalg cpu".split()
 )
-
-
-@dataclass(frozen=True)
-class Names:
-    """What ``d.name`` may mean in one function.
-
-    Attributes
-    ----------
-    ranks : mapping
-        Property, temporary or vector name -> number of indices.
-    kinds : mapping
-        Name -> "vertex", "edge", "vector", "scalar" or "into".
-    iterated : frozenset of str
-        Names with a ``_next``.
-    """
-
-    ranks: Mapping[str, int]
-    kinds: Mapping[str, str]
-    iterated: frozenset[str]
+#: What statements are called whose class is not called as they are written.
+_WRITTEN = {
+    "AsyncFor": "async for",
+    "AsyncFunctionDef": "async def",
+    "AsyncWith": "async with",
+    "ClassDef": "class",
+    "Delete": "del",
+    "FunctionDef": "nested def",
+    "ImportFrom": "import",
+    "TryStar": "try",
+}
 
 
 @dataclass
@@ -87,12 +60,20 @@ class Resolved:
     source: FunctionSource
     tree: ast.FunctionDef
 
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of its parameters now."""
+        return tuple(argument.arg for argument in self.tree.args.args)
+
 
 def resolve_function(
     source: FunctionSource,
     roles: tuple[str, ...],
     captured: Mapping[str, Any],
     names: Names,
+    *,
+    nothing: bool = False,
+    data: bool = False,
 ) -> Resolved:
     """Resolve the names of one function.
 
@@ -101,11 +82,15 @@ def resolve_function(
     source : FunctionSource
         The parsed user function, helper or collaborative operation.
     roles : tuple of str
-        Canonical names of its parameters; its own names for helpers and collaborative operations.
+        New names of its parameters, canonical ones for user functions.
     captured : mapping
-        Free name -> frozen value.
+        Free name, or dotted name, -> frozen value.
     names : Names
         The meaning of ``d.name``.
+    nothing : bool, optional
+        Whether it may return ``fg.nothing``.
+    data : bool, optional
+        Whether the parameter ``d`` is the state.
 
     Raises
     ------
@@ -115,12 +100,17 @@ def resolve_function(
     tree = copy.deepcopy(source.tree)
     tree.decorator_list = []
     _check_statements(source, tree.body)
-    if roles:
-        _rename_locals(source, tree, roles)
+    rename_locals(tree, roles, names.taken)
     tree.args = ast.arguments(
-        posonlyargs=[], args=[ast.arg(r) for r in roles], kwonlyargs=[], kw_defaults=[], defaults=[]
+        posonlyargs=[],
+        args=[ast.arg(r) for r in roles],
+        kwonlyargs=[],
+        kw_defaults=[],
+        defaults=[],
     )
-    tree = _Resolver(source, captured, names, set(roles)).visit(tree)
+    tree = _Resolver(source, captured, names, roles, data).visit(tree)
+    _check_nothing(source, tree, nothing)
+    _check_bound(source, tree.body, frozenset(roles), assigned_names(tree))
     if not _always_returns(tree.body):
         raise source.error(
             "a path through this function ends without return",
@@ -135,61 +125,118 @@ def resolve_function(
 def _check_statements(source: FunctionSource, body: list[ast.stmt]) -> None:
     for node in (inner for statement in body for inner in ast.walk(statement)):
         if isinstance(node, ast.stmt) and not isinstance(node, _STATEMENTS):
+            name = type(node).__name__
             raise source.error(
-                f"{type(node).__name__.lower()} statements cannot be folded",
+                f"{_WRITTEN.get(name, name.lower())} statements cannot be folded",
                 node,
                 expected="assignments, if, for over range, while, return",
             )
         if isinstance(node, ast.Return) and node.value is None:
-            raise source.error("return without a value", node, fix="return True or False")
+            raise source.error(
+                "return without a value",
+                node,
+                expected="a value on every path",
+                fix="return True or False, or what is contributed",
+            )
         if isinstance(node, ast.For | ast.While) and node.orelse:
-            raise source.error("else behind a loop cannot be folded", node)
+            raise source.error(
+                "else behind a loop cannot be folded",
+                node,
+                fix="set a flag in the loop and test it",
+            )
 
 
 def _always_returns(body: list[ast.stmt]) -> bool:
     for statement in body:
         if isinstance(statement, ast.Return):
             return True
-        if isinstance(statement, ast.If) and statement.orelse:
-            if _always_returns(statement.body) and _always_returns(statement.orelse):
-                return True
+        if (
+            isinstance(statement, ast.If)
+            and _always_returns(statement.body)
+            and _always_returns(statement.orelse)
+        ):
+            return True
     return False
 
 
-def _rename_locals(
-    source: FunctionSource, tree: ast.FunctionDef, roles: tuple[str, ...]
-) -> None:
-    """Give parameters their canonical names and locals names that hide nothing."""
-    mapping = dict(zip((a.arg for a in tree.args.args), roles, strict=True))
-    taken = set(roles)
-    for count, name in enumerate(sorted(assigned_names(tree) - set(mapping))):
-        plain = name.isascii() and name.isidentifier() and not keyword.iskeyword(name) and len(name) < 64
-        fresh = name if plain else f"local_{count}"
-        if fresh in CANONICAL or fresh in _HIDDEN or re.search(r"_\d+$", fresh) or fresh.startswith("_"):
-            fresh = f"{fresh.strip('_') or 'unused'}_"
-        while fresh in taken:
-            fresh += "_"
-        taken.add(fresh)
-        mapping[name] = fresh
+def _check_nothing(source: FunctionSource, tree: ast.AST, allowed: bool) -> None:
+    """See that ``fg.nothing`` is only what a gather returns."""
+    returned: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in mapping:
-            node.id = mapping[node.id]
+        if isinstance(node, ast.Return) and node.value is not None and allowed:
+            pending = [node.value]
+            while pending:
+                value = pending.pop()
+                if isinstance(value, ast.IfExp):
+                    pending += [value.body, value.orelse]
+                returned.add(id(value))
+    for node in ast.walk(tree):
+        if isinstance(node, Identity) and id(node) not in returned:
+            raise source.error(
+                "fg.nothing is no value",
+                node,
+                expected="`return fg.nothing` in a gather or reduce",
+                fix="return it from the gather, or use a number",
+            )
 
 
-class _Resolver(ast.NodeTransformer):
-    """Turns names and attributes into nodes of the middle end."""
+Bound = frozenset[str] | None
 
-    def __init__(
-        self,
-        source: FunctionSource,
-        captured: Mapping[str, Any],
-        names: Names,
-        parameters: set[str],
-    ) -> None:
-        self.source = source
-        self.captured = captured
-        self.names = names
-        self.locals = set(parameters)
+
+def _check_bound(
+    source: FunctionSource, body: list[ast.stmt], bound: Bound, names: set[str]
+) -> Bound:
+    """Refuse locals that some path reads before it gives them a value.
+
+    Returns what is bound at the end, None where the end is not reached. Loops are taken
+    to run at least once.
+    """
+    for node in body:
+        if bound is None:
+            return None
+        if isinstance(node, ast.If):
+            _check_read(source, node.test, bound, names)
+            ends = [
+                _check_bound(source, side, bound, names)
+                for side in (node.body, node.orelse)
+            ]
+            reached = [end for end in ends if end is not None]
+            bound = frozenset.intersection(*reached) if reached else None
+        elif isinstance(node, ast.For | ast.While):
+            test = node.iter if isinstance(node, ast.For) else node.test
+            _check_read(source, test, bound, names)
+            if isinstance(node, ast.For):
+                bound |= assigned_names(node.target)
+            end = _check_bound(source, node.body, bound, names)
+            bound = bound if end is None else end
+        elif isinstance(node, ast.Break | ast.Continue):
+            return None
+        else:
+            _check_read(source, node, bound, names)
+            bound |= assigned_names(node)
+            if isinstance(node, ast.Return):
+                return None
+    return bound
+
+
+def _check_read(
+    source: FunctionSource, node: ast.AST, bound: frozenset[str], names: set[str]
+) -> None:
+    for inner in ast.walk(node):
+        if (
+            isinstance(inner, ast.Name)
+            and isinstance(inner.ctx, ast.Load)
+            and inner.id in names - bound
+        ):
+            raise source.error(
+                f"{inner.id!r} has no value yet on some path to here",
+                inner,
+                fix="give it a value before the condition",
+            )
+
+
+class _Resolver(Calls):
+    """Turns names and attributes into nodes of the middle end: statements."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         self.locals |= assigned_names(node)
@@ -201,11 +248,11 @@ class _Resolver(ast.NodeTransformer):
         node.body = body
         return node
 
-    # -- statements
-
     def visit_Assign(self, node: ast.Assign) -> ast.Assign:
         if len(node.targets) != 1:
-            raise self.source.error("assign to one name at a time", node)
+            raise self.source.error(
+                "assign to one name at a time", node, got=ast.unparse(node)
+            )
         node.value = self.visit(node.value)
         node.targets = [self._target(node.targets[0])]
         return node
@@ -227,6 +274,13 @@ class _Resolver(ast.NodeTransformer):
 
     def _target(self, target: ast.expr) -> ast.expr:
         if isinstance(target, ast.Name):
+            if self.has_data and target.id in self.parameters:
+                raise self.source.error(
+                    "a parameter cannot be assigned",
+                    target,
+                    got=self.given.get(target.id, target.id),
+                    fix="use a new name",
+                )
             return target
         if isinstance(target, ast.Subscript):
             access = self.visit(target)
@@ -237,6 +291,7 @@ class _Resolver(ast.NodeTransformer):
             target,
             got=ast.unparse(target),
             expected="a local name, or d.name[...]",
+            fix="one assignment a line" if isinstance(target, ast.Tuple) else None,
         )
 
     def visit_For(self, node: ast.For) -> ast.For:
@@ -244,14 +299,22 @@ class _Resolver(ast.NodeTransformer):
         is_range = (
             isinstance(call, ast.Call)
             and isinstance(call.func, ast.Name)
+            and not self.is_local(call.func)
+            and self.captured.get(call.func.id, builtins.range) is builtins.range
             and call.func.id == "range"
             and not call.keywords
         )
         if not is_range or not isinstance(node.target, ast.Name):
             raise self.source.error(
-                "only loops over range can be folded", node, expected="for name in range(...)"
+                "only loops over range can be folded",
+                node,
+                got=f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}",
+                expected="for name in range(...)",
             )
-        assert isinstance(call, ast.Call)
+        self._target(node.target)
+        call = narrowed(call, ast.Call)
+        if not 1 <= len(call.args) <= 3:
+            raise self.source.error("range takes one to three numbers", node)
         call.args = [self.visit(argument) for argument in call.args]
         node.body = [self.visit(statement) for statement in node.body]
         return node
@@ -260,266 +323,11 @@ class _Resolver(ast.NodeTransformer):
         node.value = self.visit(node.value)
         if not isinstance(node.value, Atomic):
             raise self.source.error(
-                "this statement has no effect", node, fix="assign its value or remove it"
+                "this statement has no effect",
+                node,
+                fix="assign its value or remove it",
             )
         return node
-
-    # -- expressions
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id in self.locals:
-            if node.id == "d":
-                raise self.source.error(
-                    "d cannot be used as a value", node, fix="index a property: d.name[v, f]"
-                )
-            return node
-        return self._captured(node, self._value(node))
-
-    def _value(self, node: ast.Name) -> Any:
-        if node.id not in self.captured:
-            raise self.source.error(
-                f"the name {node.id!r} means nothing here", node, fix="define it, or spell it as it is defined"
-            )
-        return self.captured[node.id]
-
-    def _captured(self, node: ast.expr, value: Any) -> ast.expr:
-        if isinstance(value, bool | np.bool_):
-            return copy_location(ast.Constant(bool(value)), node)
-        if isinstance(value, int | float | np.integer | np.floating):
-            plain = value.item() if isinstance(value, np.generic) else value
-            return _number(plain, node)
-        if isinstance(value, Nothing):
-            return copy_location(Identity(), node)
-        shown = ast.unparse(node)
-        if hasattr(value, "__cuda_array_interface__") or hasattr(value, "shape"):
-            raise self.source.error(
-                f"{shown} is a captured array",
-                node,
-                got=type(value).__name__,
-                expected="numbers, functions and featgraph operations",
-                fix=f"give it to fg.State({shown}=...) and read d.{shown}[...]",
-            )
-        raise self.source.error(
-            f"{shown} cannot be used in a folded function",
-            node,
-            got=type(value).__name__,
-            expected="numbers, functions and featgraph operations",
-        )
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        if self._is_data(node.value):
-            return self._bare_property(node)
-        value = self._object(node)
-        return self._captured(node, value)
-
-    def _is_data(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Name) and node.id == "d" and "d" in self.locals
-
-    def _object(self, node: ast.expr) -> Any:
-        """Return the Python object that a captured name or a chain of attributes means."""
-        if isinstance(node, ast.Name):
-            if node.id in self.locals:
-                raise self.source.error("a local value cannot be called", node, got=node.id)
-            return self._value(node)
-        if isinstance(node, ast.Attribute):
-            owner = self._object(node.value)
-            try:
-                return getattr(owner, node.attr)
-            except AttributeError:
-                raise self.source.error(
-                    f"{ast.unparse(node)} does not exist", node
-                ) from None
-        raise self.source.error(
-            "unsupported expression", node, got=ast.unparse(node)
-        )
-
-    def _bare_property(self, node: ast.Attribute) -> ast.expr:
-        name = node.attr
-        if name in BUILTIN_SCALARS or self.names.kinds.get(name) == "scalar":
-            return copy_location(Scalar(name), node)
-        base = self._base_name(name, node)[0]
-        raise self.source.error(
-            f"d.{name} needs indices",
-            node,
-            expected=self._index_hint(base),
-        )
-
-    def _base_name(self, name: str, node: ast.AST) -> tuple[str, str]:
-        known = self.names.kinds
-        if name in known or name in BUILTIN_ARRAYS:
-            return name, "now"
-        if name.endswith("_next") and name[:-5] in known:
-            base = name[:-5]
-            if base not in self.names.iterated:
-                raise self.source.error(
-                    f"{base!r} is not iterated, so there is no {name!r}",
-                    node,
-                    fix=f"declare {base}=fg.vertex_property(..., iterated=True)",
-                )
-            return base, "next"
-        spellings = [*known, *BUILTIN_SCALARS, *BUILTIN_ARRAYS]
-        spellings += [f"{n}_next" for n in self.names.iterated]
-        error = unknown_name(name, spellings, self.source.where(node))
-        raise UserFunctionError(
-            error.what, where=error.where, expected=error.expected, fix=error.fix
-        )
-
-    def _index_hint(self, name: str) -> str:
-        kind = self.names.kinds.get(name, "vertex")
-        first = {"vertex": ["v"], "into": ["v"], "edge": ["e"], "vector": []}.get(kind, ["v"])
-        rank = 1 if name in BUILTIN_ARRAYS else self.names.ranks[name]
-        rest = {0: [], 1: ["f"], 2: ["i", "f"]}.get(rank - len(first), ["f"])
-        return f"d.{name}[{', '.join(first + rest)}]"
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        if isinstance(node.value, ast.Attribute) and self._is_data(node.value.value):
-            name, version = self._base_name(node.value.attr, node)
-            kind = self.names.kinds.get(name)
-            if kind == "scalar":
-                raise self.source.error(f"d.{name} is a scalar and takes no index", node)
-            indices = self._indices(node.slice)
-            rank = 1 if name in BUILTIN_ARRAYS else self.names.ranks[name]
-            if len(indices) == rank:
-                return copy_location(Access(name, version, indices), node)
-            if len(indices) == 1 and rank > 1 and kind != "vector" and version == "now":
-                return copy_location(Whole(name, indices), node)
-            raise self.source.error(
-                f"wrong number of indices for d.{node.value.attr}",
-                node,
-                got=ast.unparse(node),
-                expected=self._index_hint(name),
-            )
-        owner = self.visit(node.value)
-        if isinstance(owner, Operate | ast.Name):
-            node.value = owner
-            elements = self._indices(node.slice)
-            node.slice = ast.Tuple(elements, ast.Load())
-            return node
-        raise self.source.error(
-            "only properties, and matrices made by outer and inverse, can be indexed",
-            node,
-            got=ast.unparse(node),
-            expected="d.name[...]",
-        )
-
-    def _indices(self, node: ast.expr) -> list[ast.expr]:
-        elements = node.elts if isinstance(node, ast.Tuple) else [node]
-        for element in elements:
-            if isinstance(element, ast.Slice | ast.Starred):
-                raise self.source.error("slices cannot be folded", node)
-        return [self.visit(element) for element in elements]
-
-    def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        if not isinstance(node.value, bool | int | float):
-            raise self.source.error(
-                "only numbers can be folded", node, got=repr(node.value)
-            )
-        return _number(node.value, node) if not isinstance(node.value, bool) else node
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        called = self._object(node.func)
-        if isinstance(called, Operation) and called.name.startswith("atomic."):
-            return self._atomic(node, called)
-        if isinstance(called, Operation | Collaborative):
-            return self._operate(node, called)
-        if node.keywords:
-            raise self.source.error("keyword arguments cannot be folded here", node)
-        args = [self.visit(argument) for argument in node.args]
-        name = _math_name(called)
-        if name is not None:
-            return copy_location(MathCall(name, args), node)
-        plain = plain_function(called)
-        if isinstance(plain, FunctionType):
-            return copy_location(Helper(plain, args), node)
-        raise self.source.error(
-            f"{ast.unparse(node.func)} cannot be called in a folded function",
-            node,
-            expected="functions of math, abs, min, max, plain functions, featgraph operations",
-        )
-
-    def _operate(self, node: ast.Call, called: Operation | Collaborative) -> ast.expr:
-        if isinstance(called, Collaborative):
-            parameters: tuple[str, ...] = called.source.parameters
-            required = len(parameters) - len(called.defaults)
-        else:
-            parameters = called.parameters + called.options
-            required = len(called.parameters)
-        bound = dict(zip(parameters, node.args, strict=False))
-        for word in node.keywords:
-            if word.arg is None or word.arg not in parameters or word.arg in bound:
-                raise self.source.error(
-                    f"{called.name} has no such parameter",
-                    node,
-                    got=word.arg,
-                    expected=", ".join(parameters),
-                )
-            bound[word.arg] = word.value
-        if len(node.args) > len(parameters) or any(p not in bound for p in parameters[:required]):
-            raise self.source.error(
-                f"wrong arguments for {called.name}", node, got=ast.unparse(node), expected=f"({', '.join(parameters)})"
-            )
-        args = [self.visit(bound[p]) for p in parameters[:required]]
-        options: dict[str, int] = {}
-        extra: list[ast.expr] = []
-        for name in parameters[required:]:
-            value = bound.get(name)
-            if value is None or (isinstance(value, ast.Constant) and value.value is None):
-                continue
-            resolved = self.visit(value)
-            constant = isinstance(resolved, ast.Constant) or (
-                isinstance(resolved, ast.Name) and "d" not in self.locals
-            )
-            if name in {"group", "spd"} and not constant:
-                raise self.source.error(
-                    f"{name}= must be a constant", node, got=ast.unparse(value)
-                )
-            options[name] = len(extra)
-            extra.append(resolved)
-        return copy_location(Operate(called, args, options, extra), node)
-
-    def _atomic(self, node: ast.Call, called: Operation) -> ast.expr:
-        if len(node.args) != 3 or node.keywords:
-            raise self.source.error(
-                f"wrong arguments for {called.name}", node, expected="(d.name, index, value)"
-            )
-        where, index, value = node.args
-        if not (isinstance(where, ast.Attribute) and self._is_data(where.value)):
-            raise self.source.error(
-                "an atomic operation updates a property", node, got=ast.unparse(where), expected="d.name"
-            )
-        name, version = self._base_name(where.attr, node)
-        if version == "next" or self.names.kinds.get(name) not in {"vertex", "edge"}:
-            raise self.source.error(
-                "an atomic operation updates a property in place", node, got=f"d.{where.attr}"
-            )
-        indices = self._indices(index)
-        if len(indices) != self.names.ranks[name]:
-            raise self.source.error(
-                f"wrong number of indices for d.{name}", node, got=ast.unparse(index), expected=self._index_hint(name)
-            )
-        op = called.name.removeprefix("atomic.")
-        return copy_location(Atomic(op, name, indices, self.visit(value)), node)
-
-    def generic_visit(self, node: ast.AST) -> Any:
-        allowed = (
-            ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.stmt, ast.operator, ast.unaryop,
-            ast.boolop, ast.cmpop, ast.expr_context,
-        )  # fmt: skip
-        if not isinstance(node, allowed):
-            raise self.source.error(
-                f"{type(node).__name__} cannot be folded", node, got=_shown(node)
-            )
-        if isinstance(node, ast.Compare) and any(
-            isinstance(op, ast.In | ast.NotIn | ast.Is | ast.IsNot) for op in node.ops
-        ):
-            raise self.source.error("in and is cannot be folded", node)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            raise self.source.error("@ cannot be folded", node, fix="use fg.matvec")
-        return super().generic_visit(node)
-
-
-def _shown(node: ast.AST) -> str:
-    return ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
 
 
 def _is_docstring(statement: ast.stmt) -> bool:
@@ -528,29 +336,3 @@ def _is_docstring(statement: ast.stmt) -> bool:
         and isinstance(statement.value, ast.Constant)
         and isinstance(statement.value.value, str)
     )
-
-
-def _number(value: float, node: ast.expr) -> ast.expr:
-    """Return a constant; negative numbers as a negation, so that unparse and parse agree."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return copy_location(ast.Constant(value), node)
-    if value < 0:
-        inner = copy_location(ast.Constant(-value), node)
-        return copy_location(ast.UnaryOp(ast.USub(), inner), node)
-    return copy_location(ast.Constant(value), node)
-
-
-def _math_name(called: Any) -> str | None:
-    try:
-        if called in _BUILTINS:
-            return _BUILTINS[called]
-    except TypeError:  # unhashable
-        return None
-    name = getattr(called, "__name__", "")
-    if getattr(math, name, None) is called and name in MATH_FUNCTIONS:
-        return name
-    if getattr(np, name, None) is called:
-        name = _NUMPY_ALIASES.get(name, name)
-        if name in MATH_FUNCTIONS or name in _BUILTINS.values():
-            return name
-    return None

@@ -5,25 +5,28 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 from numba import types
 from numba.np.numpy_support import from_dtype
-
-import numpy as np
 
 from featgraph.fold.emit import Entry, Field, KernelSource
 
 __all__ = ["entry_signature"]
 
 
-def entry_signature(source: KernelSource, entry: Entry, module: ModuleType) -> tuple[Any, ...]:
+def entry_signature(
+    source: KernelSource, entry: Entry, module: ModuleType
+) -> tuple[Any, ...]:
     """Return the types of an entry's arguments, in order."""
     offset = "int64" if source.plan.traits.wide_offsets else "int32"
-    data = types.NamedTuple([_field_type(f, offset) for f in source.fields], module.Data)
+    data = types.NamedTuple(
+        [_field_type(f, offset) for f in source.fields], module.Data
+    )
     known: dict[str, Any] = {
         "d": data,
         "vertex_count": types.int64,
         "hub_degree": types.int64,
-        "edge_stopped": _array("uint8", 1),
+        "edge_state": _array("uint8", 1),
     }
     for name in ("due", "passed", "sources", "targets"):
         known[name] = _array("uint32", 1)

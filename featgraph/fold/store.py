@@ -1,14 +1,17 @@
 """The content-addressed store of generated modules.
 
-A module's file name carries the digest of its text, which holds the plan, the user functions, their callees and constants, and of
-every version that compiled code depends on. Numba's own disk cache stands beside it, keyed by that file; it is pickle, so the
+A module's file name carries the digest of its text, which holds the plan, the user
+functions, their callees and constants, and of every version that compiled code depends
+on. Numba's own disk cache stands beside it, keyed by that file; it is pickle, so the
 directory is private to its owner and checked.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -24,7 +27,7 @@ __all__ = ["module_path", "store_directory"]
 
 
 def module_path(text: str, stem: str) -> Path:
-    """Write `text` to its place in the store, unless it is there, and return that place.
+    """Write `text` to its place in the store, unless it is there; return the place.
 
     Parameters
     ----------
@@ -36,19 +39,23 @@ def module_path(text: str, stem: str) -> Path:
     digest = hashlib.sha256("\n".join([text, *_versions()]).encode()).hexdigest()[:32]
     path = store_directory() / f"{stem[:40]}_{digest}.py"
     try:
-        present = path.read_text()
+        present = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         present = None
     if present == text:
         return path
     if path.exists():
-        warnings.warn(f"{path} was damaged and is written again", CacheWarning, stacklevel=2)
+        warnings.warn(
+            f"{path} was damaged and is written again", CacheWarning, stacklevel=2
+        )
         forget(path)
     try:
         _write_whole(path, text)
     except OSError as error:
         warnings.warn(
-            f"{path.parent} cannot be written ({error}); kernels are not kept", CacheWarning, stacklevel=2
+            f"{path.parent} cannot be written ({error}); kernels are not kept",
+            CacheWarning,
+            stacklevel=2,
         )
         path = _private_directory() / path.name
         _write_whole(path, text)
@@ -63,57 +70,91 @@ def forget(path: Path) -> None:
 
 
 def store_directory() -> Path:
-    """Return the store's directory, made if need be; a private temporary one if it cannot be trusted."""
+    """Return the store's directory, made if need be.
+
+    A private temporary one if it cannot be trusted.
+    """
     if not config.cache:
         return _private_directory()
     path = Path(config.cache_dir) / "kernels"
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
         found = path.lstat()
+        above = path.parent.stat()
     except OSError as error:
-        warnings.warn(f"{path} cannot be made ({error}); kernels are not kept", CacheWarning, stacklevel=2)
+        warnings.warn(
+            f"{path} cannot be made ({error}); kernels are not kept",
+            CacheWarning,
+            stacklevel=2,
+        )
         return _private_directory()
-    problem = _distrust(found)
+    problem = _distrust(found, above)
     if problem:
-        warnings.warn(f"{path} {problem}; kernels are not kept", CacheWarning, stacklevel=2)
+        warnings.warn(
+            f"{path} {problem}; kernels are not kept", CacheWarning, stacklevel=2
+        )
         return _private_directory()
     return path
 
 
-def _distrust(found: os.stat_result) -> str:
-    """Return why compiled code must not be loaded from there, "" if it may."""
+def _distrust(found: os.stat_result, above: os.stat_result) -> str:
+    """Return why compiled code must not be loaded from there, "" if it may.
+
+    Parameters
+    ----------
+    found, above : os.stat_result
+        Of the directory and of the one that it stands in.
+    """
     if not stat.S_ISDIR(found.st_mode):
         return "is a link or not a directory"
     if hasattr(os, "getuid") and found.st_uid != os.getuid():
         return "belongs to another user"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return "can be written by others"
+    if above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
+        return "can be replaced by others"
     return ""
 
 
 @cache
 def _private_directory() -> Path:
-    return Path(tempfile.mkdtemp(prefix="featgraph-"))
+    path, process = Path(tempfile.mkdtemp(prefix="featgraph-")), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == process:  # not at the end of a forked child
+            shutil.rmtree(path, ignore_errors=True)
+
+    atexit.register(remove)
+    return path
 
 
 def _write_whole(path: Path, text: str) -> None:
     """Write beside and rename over, so that no reader sees half a file."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    Path(name).replace(path)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 @cache
 def _versions() -> tuple[str, ...]:
-    """Return what compiled code depends on beside its text; the device library counts by its contents."""
+    """Return what compiled code depends on beside its text.
+
+    The device library counts by its contents.
+    """
     versions = [f"python {sys.version}"]
     for package in ("numba", "llvmlite", "numba-cuda", "numpy"):
         try:
             versions.append(f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
             continue
-    package = Path(__file__).parent.parent
-    for source in sorted([*package.glob("device/*.py"), package / "_cuda.py"]):
+    root = Path(__file__).parent.parent
+    others = [root / "_cuda.py", root / "fold" / "disk_cache.py"]
+    for source in sorted([*root.glob("device/*.py"), *others]):
         versions.append(hashlib.sha256(source.read_bytes()).hexdigest())
     return tuple(versions)

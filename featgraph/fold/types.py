@@ -1,7 +1,8 @@
-"""Third pass: the type of every expression, with conversions where an integer meets a real number.
+"""Third pass: the type of every expression, and conversions of integers to reals.
 
-Numba would make float64 of ``1 - x`` (int64 and float32) and of ``x / degree[v]``; the folder gives every value the storage type
-instead. Types are "bool", "int32", "int64", "real" (the storage type) and "edge" (opaque).
+Numba would make float64 of ``1 - x`` (int64 and float32) and of ``x / degree[v]``; the
+folder gives every value the storage type instead. Types are "bool", "int32", "int64",
+"real" (the storage type) and "edge" (opaque).
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from featgraph.fold.nodes import (
     Scalar,
     Whole,
     copy_location,
+    narrowed,
 )
 from featgraph.program.source import FunctionSource
 
 __all__ = ["assign_types", "join", "type_of_dtype"]
 
 _ORDER = ("bool", "int32", "int64", "real")
+_BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
 _TESTS = frozenset({"isnan", "isinf", "isfinite"})
 Typed = tuple[ast.expr, str]
 
@@ -67,7 +70,8 @@ def assign_types(
     dtypes : mapping
         Property, temporary, scalar and builtin name -> storage dtype.
     call_helper : callable
-        Specialises a helper for argument types, gives its return type and sets its name on the node.
+        Specialises a helper for argument types, gives its return type and sets its name
+        on the node.
     returns : str or None
         "bool" for functions that decide; None for values.
 
@@ -89,7 +93,9 @@ def assign_types(
     return typed, variables, returned
 
 
-class _Typer:
+class _Expressions:
+    """Types expressions; `variables` has what is known of locals."""
+
     def __init__(
         self,
         source: FunctionSource,
@@ -107,90 +113,21 @@ class _Typer:
         self.return_as = return_as
         self.returned = "bool"
 
-    # -- statements
-
-    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        return [self.statement(node) for node in body]
-
-    def statement(self, node: ast.stmt) -> ast.stmt:
-        if isinstance(node, ast.Assign):
-            self._assign(node)
-        elif isinstance(node, ast.Return):
-            assert node.value is not None
-            self._return(node)
-        elif isinstance(node, ast.If | ast.While):
-            node.test = self.condition(node.test)
-            node.body = self.block(node.body)
-            node.orelse = self.block(node.orelse)
-        elif isinstance(node, ast.For):
-            assert isinstance(node.iter, ast.Call) and isinstance(node.target, ast.Name)
-            node.iter.args = [self.integer(a, "a bound of range") for a in node.iter.args]
-            self._bind(node.target.id, "int64")
-            node.body = self.block(node.body)
-        elif isinstance(node, ast.Expr):
-            node.value = self.value(node.value)[0]
-        return node
-
-    def _assign(self, node: ast.Assign) -> None:
-        value, type_ = self.value(node.value)
-        target = node.targets[0]
-        if isinstance(target, ast.Name):
-            self._bind(target.id, type_)
-            wanted = self.variables[target.id]
-            if not isinstance(node.value, Operate):
-                value = self.convert(value, type_, wanted)
-        else:
-            assert isinstance(target, Access)
-            target.indices = [self.index(i) for i in target.indices]
-            value = self._stored(value, type_, target)
-        node.value = value
-
-    def _stored(self, value: ast.expr, type_: str, target: Access) -> ast.expr:
-        wanted = type_of_dtype(self.dtypes[target.name])
-        if type_ == "real" and wanted != "real":
-            raise self.source.error(
-                f"a real number is stored in the {self.dtypes[target.name]} property {target.name!r}",
-                target,
-                fix="convert it: int(...) or a comparison",
-            )
-        if wanted == "bool":
-            return self.truth(value, type_)
-        return self.convert(value, type_, wanted if wanted == "real" else type_)
-
-    def _bind(self, name: str, type_: str) -> None:
-        if type_ == "edge":
-            raise self.source.error("e is opaque and cannot be stored", got=name)
-        known = self.variables.get(name)
-        self.variables[name] = type_ if known is None else join(known, type_)
-
-    def _return(self, node: ast.Return) -> None:
-        assert node.value is not None
-        if self.returns == "bool":
-            node.value = self.condition(node.value)
-            return
-        if isinstance(node.value, Identity):
-            return
-        value, type_ = self.value(node.value)
-        self.returned = join(self.returned, type_)
-        node.value = self.convert(value, type_, self.return_as or type_)
-
-    # -- conversions
-
     def convert(self, node: ast.expr, type_: str, wanted: str) -> ast.expr:
         """Return `node` as `wanted`: reals are marked, truth values become integers."""
         if isinstance(node, Identity):
             return node
         if wanted == "real" and type_ != "real":
-            return copy_location(Cast("real", node), node)  # type: ignore[no-any-return]
+            return copy_location(Cast("real", node), node)
         if type_ == "bool" and wanted in {"int32", "int64"}:
-            return copy_location(Cast("int", node), node)  # type: ignore[no-any-return]
+            return copy_location(Cast("int", node), node)
         return node
 
     def truth(self, node: ast.expr, type_: str) -> ast.expr:
         if type_ == "bool":
             return node
         zero = self.convert(copy_location(ast.Constant(0), node), "int64", type_)
-        return copy_location(ast.Compare(node, [ast.NotEq()], [zero]), node)  # type: ignore[no-any-return]
+        return copy_location(ast.Compare(node, [ast.NotEq()], [zero]), node)
 
     def condition(self, node: ast.expr) -> ast.expr:
         return self.truth(*self.value(node))
@@ -201,21 +138,33 @@ class _Typer:
 
     def integer(self, node: ast.expr, what: str) -> ast.expr:
         value, type_ = self.value(node)
-        if type_ in {"real", "edge"}:
+        if type_ == "real":
             raise self.source.error(
                 f"{what} must be an integer", node, got=type_, fix="use int(...)"
             )
         return value
 
     def index(self, node: ast.expr) -> ast.expr:
-        value, type_ = self.value(node)
+        value, type_ = self.typed(node)
         if type_ == "real":
-            raise self.source.error("an index must be an integer", node, fix="use int(...)")
+            raise self.source.error(
+                "an index must be an integer", node, fix="use int(...)"
+            )
         return value
 
-    # -- expressions
-
     def value(self, node: ast.expr) -> Typed:
+        """Type an expression whose value is used; `e` has none."""
+        typed = self.typed(node)
+        if typed[1] == "edge":
+            raise self.source.error(
+                "e is opaque: it indexes edge properties and nothing else",
+                node,
+                expected="d.name[e], d.name[fg.reverse(e)]",
+            )
+        return typed
+
+    def typed(self, node: ast.expr) -> Typed:
+        """Type any expression."""
         handler = getattr(self, f"_{type(node).__name__.lower()}")
         typed: Typed = handler(node)
         return typed
@@ -248,8 +197,8 @@ class _Typer:
         return node, {"real": "real", "int": "int64"}[node.to]
 
     def _subscript(self, node: ast.Subscript) -> Typed:  # an element of an inverse
-        assert isinstance(node.slice, ast.Tuple)
-        node.slice.elts = [self.index(i) for i in node.slice.elts]
+        indices = narrowed(node.slice, ast.Tuple)
+        indices.elts = [self.index(i) for i in indices.elts]
         return node, "real"
 
     def _unaryop(self, node: ast.UnaryOp) -> Typed:
@@ -257,6 +206,10 @@ class _Typer:
             node.operand = self.condition(node.operand)
             return node, "bool"
         node.operand, type_ = self.value(node.operand)
+        if isinstance(node.op, ast.Invert) and type_ == "real":
+            raise self.source.error("bits of a real number", node, fix="use not")
+        if type_ == "bool":
+            node.operand = self.convert(node.operand, type_, "int64")
         return node, type_ if type_ == "real" else "int64"
 
     def _boolop(self, node: ast.BoolOp) -> Typed:
@@ -266,14 +219,21 @@ class _Typer:
     def _binop(self, node: ast.BinOp) -> Typed:
         left, left_type = self.value(node.left)
         right, right_type = self.value(node.right)
-        if "edge" in (left_type, right_type):
-            raise self.source.error(
-                "e is opaque: it indexes edge properties and nothing else", node
-            )
         result = join(left_type, right_type, "int64")
+        if isinstance(node.op, _BITWISE) and result == "real":
+            raise self.source.error(
+                "bits of a real number",
+                node,
+                expected="integers or conditions",
+                fix="use `and`, `or`, `not` for conditions, int(...) for numbers",
+            )
         if isinstance(node.op, ast.Div):
             result = "real"
-        if isinstance(node.op, ast.Pow) and left_type == "real" and _is_int_literal(right):
+        if (
+            isinstance(node.op, ast.Pow)
+            and left_type == "real"
+            and _is_int_literal(right)
+        ):
             node.left, node.right = left, right
             return node, "real"
         node.left = self.convert(left, left_type, result)
@@ -282,8 +242,6 @@ class _Typer:
 
     def _compare(self, node: ast.Compare) -> Typed:
         typed = [self.value(n) for n in (node.left, *node.comparators)]
-        if any(t == "edge" for _, t in typed):
-            raise self.source.error("e is opaque and cannot be compared", node)
         common = join(*(t for _, t in typed))
         node.left, *node.comparators = [self.convert(n, t, common) for n, t in typed]
         return node, "bool"
@@ -310,7 +268,9 @@ class _Typer:
         if node.name == "float":
             return self.real(node.args[0]), "real"
         if node.name == "int":
-            return copy_location(Cast("int", self.value(node.args[0])[0]), node), "int64"
+            return copy_location(
+                Cast("int", self.value(node.args[0])[0]), node
+            ), "int64"
         if node.name == "bool":
             return self.condition(node.args[0]), "bool"
         node.args = [self.real(a) for a in node.args]
@@ -323,8 +283,6 @@ class _Typer:
     def _helper(self, node: Helper) -> Typed:
         typed = [self.value(a) for a in node.args]
         node.args = [n for n, _ in typed]
-        if any(t == "edge" for _, t in typed):
-            raise self.source.error("e cannot be given to a helper", node)
         node.returns = self.call_helper(node, [t for _, t in typed])
         return node, node.returns
 
@@ -334,7 +292,9 @@ class _Typer:
         wanted = type_of_dtype(self.dtypes[node.name])
         if type_ == "real" and wanted != "real":
             raise self.source.error(
-                f"a real number is combined into the {self.dtypes[node.name]} property {node.name!r}", node
+                f"a real number is combined into the {self.dtypes[node.name]} "
+                f"property {node.name!r}",
+                node,
             )
         node.value = self.convert(value, type_, wanted)
         return node, wanted
@@ -342,6 +302,10 @@ class _Typer:
     def _operate(self, node: Operate) -> Typed:
         name = node.name
         if name == "reverse":
+            if self.typed(node.args[0])[1] != "edge":
+                raise self.source.error(
+                    "fg.reverse takes an edge", node, expected="fg.reverse(e)"
+                )
             return node, "edge"
         node.extra = [
             self._option(option, node, place) for place, option in enumerate(node.extra)
@@ -351,7 +315,8 @@ class _Typer:
             return node, "bool"
         if name in {"outer", "inverse", "matvec", "solve"}:
             node.args = [
-                a if isinstance(a, Operate | Whole) else self._vector(a) for a in node.args
+                a if isinstance(a, Operate | Whole) else self._vector(a)
+                for a in node.args
             ]
             return node, "real"
         if name == "broadcast":
@@ -375,8 +340,75 @@ class _Typer:
         return option
 
     def _vector(self, node: ast.expr) -> ast.expr:
-        """An operand of matvec or solve: a per-feature value, or a local that holds a matrix."""
+        """Type an operand of matvec or solve: a value a feature, or a local matrix."""
         return self.real(node)
+
+
+class _Typer(_Expressions):
+    """Types statements."""
+
+    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        return [self.statement(node) for node in body]
+
+    def statement(self, node: ast.stmt) -> ast.stmt:
+        if isinstance(node, ast.Assign):
+            self._assign(node)
+        elif isinstance(node, ast.Return):
+            self._return(node)
+        elif isinstance(node, ast.If | ast.While):
+            node.test = self.condition(node.test)
+            node.body = self.block(node.body)
+            node.orelse = self.block(node.orelse)
+        elif isinstance(node, ast.For):
+            call = narrowed(node.iter, ast.Call)
+            call.args = [self.integer(a, "a bound of range") for a in call.args]
+            self._bind(narrowed(node.target, ast.Name).id, "int64")
+            node.body = self.block(node.body)
+        elif isinstance(node, ast.Expr):
+            node.value = self.value(node.value)[0]
+        return node
+
+    def _assign(self, node: ast.Assign) -> None:
+        value, type_ = self.value(node.value)
+        target = node.targets[0]
+        if isinstance(target, ast.Name):
+            self._bind(target.id, type_)
+            wanted = self.variables[target.id]
+            if not isinstance(node.value, Operate):
+                value = self.convert(value, type_, wanted)
+        else:
+            target = narrowed(target, Access)
+            target.indices = [self.index(i) for i in target.indices]
+            value = self._stored(value, type_, target)
+        node.value = value
+
+    def _stored(self, value: ast.expr, type_: str, target: Access) -> ast.expr:
+        wanted = type_of_dtype(self.dtypes[target.name])
+        if type_ == "real" and wanted != "real":
+            raise self.source.error(
+                f"a real number is stored in the {self.dtypes[target.name]} property "
+                f"{target.name!r}",
+                target,
+                fix="convert it: int(...) or a comparison",
+            )
+        if wanted == "bool":
+            return self.truth(value, type_)
+        return self.convert(value, type_, wanted if wanted == "real" else type_)
+
+    def _bind(self, name: str, type_: str) -> None:
+        known = self.variables.get(name)
+        self.variables[name] = type_ if known is None else join(known, type_)
+
+    def _return(self, node: ast.Return) -> None:
+        given = narrowed(node.value, ast.expr)
+        if isinstance(given, Identity):
+            return
+        if self.returns == "bool":
+            node.value = self.condition(given)
+            return
+        value, type_ = self.value(given)
+        self.returned = join(self.returned, type_)
+        node.value = self.convert(value, type_, self.return_as or type_)
 
 
 def _is_int_literal(node: Any) -> bool:

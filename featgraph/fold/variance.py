@@ -1,7 +1,8 @@
 """Fourth pass: what differs between the features of one vertex or edge.
 
-A value varies if it depends on `f`, or was assigned under a condition that does. A collaborative call, and a return in front of
-one, must not stand under such a condition: the lanes of a vertex would part.
+A value varies if it depends on `f`, or was assigned under a condition that does. A
+collaborative call, and a return in front of one, must not stand under such a condition:
+the lanes of a vertex would part.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from featgraph.program.source import FunctionSource
 __all__ = ["find_varying", "loop_varies", "returns_apart", "varies"]
 
 _UNIFORM_RESULTS = frozenset(
-    {"any_feature", "all_features", "feature_sum", "feature_max", "feature_min", "argmax"}
+    {
+        "any_feature",
+        "all_features",
+        "feature_sum",
+        "feature_max",
+        "feature_min",
+        "argmax",
+    }
 )
 
 
@@ -25,7 +33,8 @@ def find_varying(source: FunctionSource, body: list[ast.stmt]) -> frozenset[str]
     Raises
     ------
     UserFunctionError
-        For a collaborative call under a varying condition, or behind a return under one.
+        For a collaborative call under a varying condition, or behind a return under
+        one.
     """
     names: set[str] = {"f"}
     while True:
@@ -38,7 +47,7 @@ def find_varying(source: FunctionSource, body: list[ast.stmt]) -> frozenset[str]
 
 
 def varies(node: ast.AST, names: set[str] | frozenset[str]) -> bool:
-    """Return whether the value of `node` differs between features, given the names that do."""
+    """Return whether `node` differs between features, given the names that do."""
     if isinstance(node, ast.Name):
         return node.id in names
     if isinstance(node, Atomic):
@@ -53,7 +62,7 @@ def varies(node: ast.AST, names: set[str] | frozenset[str]) -> bool:
 
 
 def loop_varies(node: ast.For | ast.While, names: set[str] | frozenset[str]) -> bool:
-    """Return whether features leave this loop, or an iteration of it, at different times."""
+    """Return whether features leave this loop, or an iteration of it, apart."""
     test = node.iter if isinstance(node, ast.For) else node.test
     return varies(test, names) or any(
         isinstance(inner, ast.If)
@@ -67,7 +76,9 @@ def _mark(body: list[ast.stmt], names: set[str], under_varying: bool) -> None:
     for node in body:
         if isinstance(node, ast.Assign):
             target = node.targets[0]
-            if isinstance(target, ast.Name) and (under_varying or varies(node.value, names)):
+            if isinstance(target, ast.Name) and (
+                under_varying or varies(node.value, names)
+            ):
                 names.add(target.id)
         elif isinstance(node, ast.If):
             inside = under_varying or varies(node.test, names)
@@ -96,7 +107,10 @@ def _check(source: FunctionSource, body: list[ast.stmt], names: set[str]) -> Non
                 "a collaborative call behind a return that only some features take",
                 node,
                 got=f"return at line {parted.lineno}",
-                fix="compute the call first, or make the condition the same for all features (any_feature, all_features)",
+                fix=(
+                    "compute the call first, or make the condition the same for all "
+                    "features (any_feature, all_features)"
+                ),
             )
         if isinstance(node, ast.If | ast.For):
             test = node.test if isinstance(node, ast.If) else node.iter
@@ -105,12 +119,19 @@ def _check(source: FunctionSource, body: list[ast.stmt], names: set[str]) -> Non
                     "a collaborative call under a condition that is not uniform",
                     node,
                     got="a condition that depends on f",
-                    expected="a condition that is the same for all features of the vertex",
-                    fix="wrap the condition in any_feature or all_features, or move the call out",
+                    expected=(
+                        "a condition that is the same for all features of the vertex"
+                    ),
+                    fix=(
+                        "wrap the condition in any_feature or all_features, or move "
+                        "the call out"
+                    ),
                 )
             if isinstance(node, ast.For) and _leaves(node):
                 raise source.error(
-                    "break, continue and return cannot be used in a loop with collaborative calls", node
+                    "break, continue and return cannot be used in a loop with "
+                    "collaborative calls",
+                    node,
                 )
             _check(source, node.body, names)
             _check(source, node.orelse, names)
@@ -130,5 +151,6 @@ def returns_apart(node: ast.stmt, names: set[str] | frozenset[str]) -> bool:
 
 def _leaves(node: ast.For) -> bool:
     return any(
-        isinstance(inner, ast.Break | ast.Continue | ast.Return) for inner in ast.walk(node)
+        isinstance(inner, ast.Break | ast.Continue | ast.Return)
+        for inner in ast.walk(node)
     )

@@ -29,7 +29,10 @@ class Writer:
         self.depth = 0
 
     def line(self, text: str = "", origin: tuple[str, int] | None = None) -> None:
-        """Append one line at the current indentation; long calls and tuples are wrapped."""
+        """Append one line at the current indentation.
+
+        Long calls and tuples are wrapped.
+        """
         for part in _wrapped("    " * self.depth + text) if text else [""]:
             self.lines.append(part)
             if origin is not None:
@@ -50,11 +53,15 @@ class Writer:
 
     @property
     def text(self) -> str:
+        """What was written."""
         return "\n".join(self.lines) + "\n"
 
 
 def _wrapped(line: str) -> list[str]:
-    """Break a line that is too long, inside brackets; a long right-hand side is put into parentheses."""
+    """Break a line that is too long, inside brackets.
+
+    A long right-hand side is put into parentheses.
+    """
     if len(line) <= _WIDTH or line.lstrip().startswith(("#", '"')):
         return [line]
     indent = " " * (len(line) - len(line.lstrip()))
@@ -66,7 +73,7 @@ def _wrapped(line: str) -> list[str]:
 
 
 def _filled(text: str, indent: str, depth: int) -> list[str]:
-    """Fill lines with `text`, breaking behind commas and before operators where a bracket is open."""
+    """Fill lines with `text`; break at commas and operators inside brackets."""
     lines: list[str] = []
     first, inside = True, depth > 0
     while True:
@@ -77,8 +84,11 @@ def _filled(text: str, indent: str, depth: int) -> list[str]:
         open_now = depth
         for place, letter in enumerate(text[: _WIDTH - len(lead)]):
             open_now += (letter in "([{") - (letter in ")]}")
-            breakable = letter == " " and place > 8 and open_now > 0 and (
-                text[place - 1] == "," or _OPERATOR.match(text, place)
+            breakable = (
+                letter == " "
+                and place > 8
+                and open_now > 0
+                and (text[place - 1] == "," or _OPERATOR.match(text, place))
             )
             if breakable and open_now <= deeper:
                 cut, depth_there, deeper = place, open_now, open_now
@@ -86,4 +96,3 @@ def _filled(text: str, indent: str, depth: int) -> list[str]:
             return [*lines, lead + text]
         lines.append(lead + text[:cut].rstrip())
         text, depth, first = text[cut:].lstrip(), depth_there, False
-

@@ -1,1 +1,4 @@
-"""What a user declares: functions, properties, State, combine operators. Nothing here knows a target."""
+"""What a user declares: functions, properties, State, combine operators.
+
+Nothing here knows a target.
+"""

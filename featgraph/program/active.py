@@ -22,14 +22,16 @@ def word_count(vertex_count: int) -> int:
 class ActiveSet:
     """A set of vertices, as an active bitvector of uint32 words.
 
-    Vertex v is bit ``v % 32`` of word ``v // 32``; the bits behind the last vertex are zero.
+    Vertex v is bit ``v % 32`` of word ``v // 32``; the bits behind the last vertex are
+    zero.
 
     Parameters
     ----------
     vertex_count : int or Graph
         V, or a graph that has it.
     vertices : array_like, optional
-        Integer ids of shape (N,), or a boolean mask of shape (V,); None for the empty set, ``"all"`` for all vertices.
+        Integer ids of shape (N,), or a boolean mask of shape (V,); None for the empty
+        set, ``"all"`` for all vertices.
 
     Raises
     ------
@@ -72,7 +74,9 @@ class ActiveSet:
     @property
     def mask(self) -> npt.NDArray[np.bool_]:
         """Boolean mask of shape (V,)."""
-        bits = np.unpackbits(self._words.astype("<u4").view(np.uint8), bitorder="little")
+        bits = np.unpackbits(
+            self._words.astype("<u4").view(np.uint8), bitorder="little"
+        )
         return bits[: self.vertex_count].astype(np.bool_)
 
     @property
@@ -84,7 +88,10 @@ class ActiveSet:
         return int(np.bitwise_count(self._words).sum())
 
     def __contains__(self, vertex: object) -> bool:
-        if not isinstance(vertex, int | np.integer) or not 0 <= vertex < self.vertex_count:
+        if (
+            not isinstance(vertex, int | np.integer)
+            or not 0 <= vertex < self.vertex_count
+        ):
             return False
         word, bit = divmod(int(vertex), WORD_BITS)
         return bool(self._words[word] >> np.uint32(bit) & np.uint32(1))

@@ -26,11 +26,13 @@ class Combine:
     Attributes
     ----------
     name : str
-        ``"sum"``, ``"min"``, ``"max"``, ``"product"``, ``"any"``, ``"argmin"``, ``"argmax"``, or the user's function's name.
+        ``"sum"``, ``"min"``, ``"max"``, ``"product"``, ``"any"``, ``"argmin"``,
+        ``"argmax"``, or the user's function's name.
     function : callable or None
         The user's ``(a, b) -> value``; None for the builtin ones.
     identity : float or int or bool or None
-        Its identity; None for the builtin ones, whose identity depends on the dtype (`identity_value`).
+        Its identity; None for the builtin ones, whose identity depends on the dtype
+        (`identity_value`).
     source : FunctionSource or None
         The parsed user function.
     """
@@ -42,10 +44,12 @@ class Combine:
 
     @property
     def is_custom(self) -> bool:
+        """Whether it is a function of the user's."""
         return self.function is not None
 
     @property
     def is_arg(self) -> bool:
+        """Whether it gives a key and its source."""
         return self.name in {"argmin", "argmax"} and not self.is_custom
 
 
@@ -55,7 +59,8 @@ def combine(function: Callable[..., Any], *, identity: float) -> Combine:
     Parameters
     ----------
     function : callable
-        ``(a, b) -> value``, associative and commutative; in which order it is applied is not defined.
+        ``(a, b) -> value``, associative and commutative; in which order it is applied
+        is not defined.
     identity : float or int or bool
         ``function(identity, x) == x`` for every x.
 
@@ -79,7 +84,14 @@ def combine(function: Callable[..., Any], *, identity: float) -> Combine:
             got=f"({', '.join(source.parameters)})",
             expected="(a, b)",
         )
-    return Combine(source.name, plain_function(function), identity, source)
+    plain = identity.item() if isinstance(identity, np.generic) else identity
+    if not isinstance(plain, bool | int | float):
+        raise source.error(
+            "the identity of a combine is a number",
+            got=repr(identity),
+            expected="int, float or bool",
+        )
+    return Combine(source.name, plain_function(function), plain, source)
 
 
 def as_combine(given: str | Combine, where: str) -> Combine:
@@ -98,7 +110,7 @@ def as_combine(given: str | Combine, where: str) -> Combine:
 
 
 def identity_value(operator: Combine, dtype: np.dtype[Any]) -> Any:
-    """Return the identity of `operator` (of its key, for argmin and argmax) as a Python number."""
+    """Return the identity of `operator` (argmin, argmax: of its key) as a number."""
     if operator.is_custom:
         return operator.identity
     if operator.name == "sum":

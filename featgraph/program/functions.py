@@ -7,6 +7,7 @@ from typing import Any
 
 from featgraph.errors import UserFunctionError
 from featgraph.program.combine import Combine, as_combine
+from featgraph.program.names import GENERATED, LONGEST, name_problem
 from featgraph.program.source import FunctionSource, parse_function, plain_function
 
 __all__ = [
@@ -20,18 +21,6 @@ __all__ = [
     "reduce",
     "vertex",
 ]
-
-#: Names that mean something in ``d`` on every graph, or that generated code needs.
-RESERVED = frozenset(
-    {
-        "superstep",
-        "vertex_count",
-        "edge_count",
-        "in_degree",
-        "out_degree",
-        "feature_count",
-    }
-)
 
 
 class UserFunction:
@@ -76,6 +65,7 @@ class UserFunction:
             )
 
     def __call__(self, *args: Any) -> Any:
+        """Call it."""
         return self.function(*args)
 
     def __repr__(self) -> str:
@@ -83,14 +73,17 @@ class UserFunction:
 
 
 class VertexFunction(UserFunction):
-    """``(f, v, d) -> bool``: computes feature f of vertex v; True commits and announces."""
+    """``(f, v, d) -> bool``: computes feature f of vertex v.
+
+    True commits and announces.
+    """
 
     kind = "vertex"
     roles = ("f", "v", "d")
 
 
 class EdgeFunction(UserFunction):
-    """``(f, u, v, e, d) -> bool``: writes properties of edge e, anything else through `fg.atomic`."""
+    """``(f, u, v, e, d) -> bool``: writes at edge e, elsewhere through `fg.atomic`."""
 
     kind = "edge"
     roles = ("f", "u", "v", "e", "d")
@@ -100,7 +93,7 @@ class GatherFunction(UserFunction):
     """``(f, u, v, e, d) -> value``: what edge e contributes to ``into[v, f]``."""
 
     kind = "gather"
-    roles = ("f", "u", "v", "e", "d")
+    roles: tuple[str, ...] = ("f", "u", "v", "e", "d")
 
     def __init__(
         self,
@@ -134,18 +127,14 @@ class ReduceFunction(UserFunction):
 
 
 def _checked_into(into: str, function: UserFunction) -> str:
-    if (
-        not isinstance(into, str)
-        or not into.isidentifier()
-        or not into.isascii()
-        or into.startswith("_")
-        or into.endswith("_next")
-        or into in RESERVED
-    ):
+    problem = name_problem(into, GENERATED)
+    if problem is not None:
+        shown = repr(into)
         raise function.source.error(
-            "into cannot be used as a name",
-            got=repr(into),
+            f"into {problem}",
+            got=shown if len(shown) <= 2 * LONGEST else f"{shown[:LONGEST]}...",
             expected="an ASCII identifier, not reserved, not ending in _next",
+            fix="choose another name",
         )
     return into
 
@@ -153,8 +142,9 @@ def _checked_into(into: str, function: UserFunction) -> str:
 def vertex(function: Callable[..., Any]) -> VertexFunction:
     """Declare a vertex function ``(f, v, d) -> bool``.
 
-    It computes feature `f` of vertex `v`, reads properties anywhere and writes those of `v`. True, for any feature, commits
-    the ``_next`` entries of the vertex and announces it; behind False the remaining functions do not run on it.
+    It computes feature `f` of vertex `v`, reads properties anywhere and writes those of
+    `v`. True, for any feature, commits the ``_next`` entries of the vertex and
+    announces it; behind False the remaining functions do not run on it.
 
     Raises
     ------
@@ -173,17 +163,23 @@ def vertex(function: Callable[..., Any]) -> VertexFunction:
 
 
 def gather(
-    *, into: str, combine: str | Combine = "sum", along: str = "in", matrix: bool = False
+    *,
+    into: str,
+    combine: str | Combine = "sum",
+    along: str = "in",
+    matrix: bool = False,
 ) -> Callable[[Callable[..., Any]], GatherFunction]:
-    """Declare a gather ``(f, u, v, e, d) -> value``: what edge `e` from `u` contributes to vertex `v`.
+    """Declare a gather ``(f, u, v, e, d) -> value``: what edge `e` contributes to `v`.
 
     Parameters
     ----------
     into : str
-        The temporary that later functions of the foldmap read as ``d.into[v, f]``; argmin and argmax give the key there and
-        the source as ``d.into_source[v, f]`` (-1 where nothing contributed).
+        The temporary that later functions of the foldmap read as ``d.into[v, f]``;
+        argmin and argmax give the key there and the source as ``d.into_source[v, f]``
+        (-1 where nothing contributed).
     combine : str or Combine, optional
-        ``"sum"``, ``"min"``, ``"max"``, ``"product"``, ``"any"``, ``"argmin"``, ``"argmax"`` or `fg.combine`.
+        ``"sum"``, ``"min"``, ``"max"``, ``"product"``, ``"any"``, ``"argmin"``,
+        ``"argmax"`` or `fg.combine`.
     along : {"in"}, optional
         Which edges of `v`; `u` is their source.
     matrix : bool, optional
@@ -215,7 +211,9 @@ def gather(
             )
         if matrix and operator.is_arg:
             raise UserFunctionError(
-                "a matrix gather has no argmin or argmax", where=where, got=operator.name
+                "a matrix gather has no argmin or argmax",
+                where=where,
+                got=operator.name,
             )
         return GatherFunction(function, into, operator, along, matrix)
 
@@ -225,15 +223,17 @@ def gather(
 def edge(
     function: Callable[..., Any] | None = None, *, exclusive: bool = False
 ) -> EdgeFunction | Callable[[Callable[..., Any]], EdgeFunction]:
-    """Declare an edge function ``(f, u, v, e, d) -> bool``, run on out-edges ``u -> v`` of the active vertices.
+    """Declare an edge function ``(f, u, v, e, d) -> bool``.
 
-    It writes properties of edge `e` and anything else through `fg.atomic`. True commits the ``_next`` entries of the edge
-    and makes `v` due.
+    It runs on the out-edges ``u -> v`` of the active vertices.
+    It writes properties of edge `e` and anything else through `fg.atomic`. True commits
+    the ``_next`` entries of the edge and makes `v` due.
 
     Raises
     ------
     UserFunctionError
-        If the source cannot be read or the parameters are not five; for ``exclusive=True``, which is not available yet.
+        If the source cannot be read or the parameters are not five; for
+        ``exclusive=True``, which is not available yet.
     """
     if exclusive:
         raise UserFunctionError(
@@ -249,7 +249,7 @@ def edge(
 def reduce(
     *, into: str, combine: str | Combine = "sum"
 ) -> Callable[[Callable[..., Any]], ReduceFunction]:
-    """Declare a reduce ``(f, v, d) -> value``, combined over all vertices into ``d.into[f]``.
+    """Declare a reduce ``(f, v, d) -> value``, combined into ``d.into[f]``.
 
     Parameters
     ----------

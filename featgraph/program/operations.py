@@ -1,7 +1,8 @@
-"""Operations that user functions call: collaborative ones, ``reverse``, ``atomic``, ``nothing``.
+"""Operations that user functions call.
 
-They are markers that the folder recognises by identity. Called outside a folded function they ask the interpreter that is
-running (`reference/`), and are an error where none is.
+They are markers that the folder recognises by identity. Called outside a folded
+function they ask the interpreter that is running (`reference/`), and are an error where
+none is.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _handler: ContextVar[Handler | None] = ContextVar("featgraph_handler", default=N
 
 @contextmanager
 def interpreting(handler: Handler) -> Iterator[None]:
-    """Answer every `Operation` called in this context with ``handler(operation, args, kwargs)``."""
+    """Answer each call of an `Operation` with ``handler(operation, args, kwargs)``."""
     token = _handler.set(handler)
     try:
         yield
@@ -90,6 +91,7 @@ class Operation:
         return f"<featgraph.{self.name}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
         handler = _handler.get()
         if handler is None:
             raise UserFunctionError(
@@ -101,28 +103,33 @@ class Operation:
 
 
 class Collaborative:
-    """A collaborative operation written in terms of the primitive ones; see `collaborative`."""
+    """A collaborative operation written in terms of the primitive ones.
+
+    See `collaborative`.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self.name: str = function.__name__
+        self.source: FunctionSource = parse_function(function, defaults=True)
+        self.name: str = self.source.name
         self.__name__ = self.name
         self.__doc__ = function.__doc__
         self.defaults: tuple[Any, ...] = function.__defaults__ or ()
-        self.source: FunctionSource = parse_function(function, defaults=True)
 
     def __repr__(self) -> str:
         return f"<featgraph collaborative operation {self.name}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
         return self.function(*args, **kwargs)
 
 
 def collaborative(function: Callable[..., Any]) -> Collaborative:
     """Register a collaborative operation of one's own.
 
-    The function takes values of the lane's feature and may call every collaborative operation. Its body is assignments
-    and one final ``return``; parameters with a default must be given constants. It is inlined wherever it is called.
+    The function takes values of the lane's feature and may call every collaborative
+    operation. Its body is assignments and one final ``return``; parameters with a
+    default must be given constants. It is inlined wherever it is called.
 
     Parameters
     ----------
@@ -151,7 +158,7 @@ def collaborative(function: Callable[..., Any]) -> Collaborative:
 
 
 class Nothing:
-    """What a gather returns where an edge contributes nothing: the identity of its combine."""
+    """What a gather returns for an edge that contributes nothing."""
 
     def __repr__(self) -> str:
         return "featgraph.nothing"
@@ -184,7 +191,10 @@ argmax = Operation(
     "argmax",
     ("x",),
     ("group",),
-    doc="Feature of the largest `x`; the smallest feature on ties. Counted from the start of the vertex's row, also with `group`.",
+    doc=(
+        "Feature of the largest `x`; the smallest feature on ties. Counted from the "
+        "start of the vertex's row, also with `group`."
+    ),
 )
 broadcast = Operation(
     "broadcast", ("x", "i"), doc="`x` of feature `i`, for every feature."
@@ -192,20 +202,27 @@ broadcast = Operation(
 outer = Operation(
     "outer",
     ("x", "y"),
-    doc="The k x k matrix with entry [i, f] = x[i] * y[f]; index it, or give it to `matvec`.",
+    doc=(
+        "The k x k matrix with entry [i, f] = x[i] * y[f]; index it, or give it to "
+        "`matvec`."
+    ),
 )
 matvec = Operation(
     "matvec",
     ("A", "x"),
     ("transpose",),
-    doc="Feature f of ``A @ x`` (of ``A.T @ x`` with ``transpose=True``; the condition may depend on the vertex or edge).",
+    doc=(
+        "Feature f of ``A @ x`` (of ``A.T @ x`` with ``transpose=True``; the "
+        "condition may depend on the vertex or edge)."
+    ),
 )
 solve = Operation(
     "solve",
     ("A", "b"),
     ("diagonal", "spd"),
     doc=(
-        "Feature f of the x with ``(A + diagonal * I) @ x = b``. Partial pivoting; ``spd=True`` says that A is symmetric positive "
+        "Feature f of the x with ``(A + diagonal * I) @ x = b``. Partial pivoting; "
+        "``spd=True`` says that A is symmetric positive "
         "definite (Cholesky). A singular system gives inf or nan."
     ),
 )
@@ -224,9 +241,12 @@ reverse = Operation(
 
 
 class _Atomic:
-    """Atomic updates of a property: ``fg.atomic.add(d.count, v, 1)``, ``fg.atomic.min(d.low, (v, f), x)``.
+    """Atomic updates of a property.
 
-    Each takes the property as a whole, the index (or a tuple of indices) and the value, and returns the old value.
+    ``fg.atomic.add(d.count, v, 1)``, ``fg.atomic.min(d.low, (v, f), x)``.
+
+    Each takes the property as a whole, the index (or a tuple of indices) and the value,
+    and returns the old value.
     """
 
     add = Operation("atomic.add", ("property", "index", "value"), collaborative=False)

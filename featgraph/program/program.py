@@ -1,4 +1,4 @@
-"""A program: the functions of a foldmap in order, and the vertices they are restricted to."""
+"""A program: the functions of a foldmap in order, with what they capture."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from featgraph.program.source import (
 
 __all__ = ["Program"]
 
+_UNKNOWN = object()
+
 
 @dataclass(frozen=True, eq=False)
 class Program:
@@ -30,10 +32,11 @@ class Program:
     functions : tuple of UserFunction
         In order.
     captured : dict
-        For each function and helper (by its plain Python function): free name -> value, as it was when the foldmap was
-        declared.
+        For each function and helper (by its plain Python function): free name -> value,
+        as it was when the foldmap was declared.
     helpers : dict
-        Plain Python function -> its parsed source, for the functions that the user functions call.
+        Plain Python function -> its parsed source, for the functions that the user
+        functions call.
     """
 
     functions: tuple[UserFunction, ...]
@@ -47,7 +50,8 @@ class Program:
         Raises
         ------
         UserFunctionError
-            If one is not declared by a decorator of featgraph, or two gathers fill one name.
+            If one is not declared by a decorator of featgraph, or two gathers fill one
+            name.
         """
         if not functions:
             raise UserFunctionError(
@@ -59,7 +63,10 @@ class Program:
                     "not a declared function",
                     where="fg.foldmap",
                     got=getattr(function, "__name__", repr(function)),
-                    expected="functions decorated with @fg.vertex, @fg.gather, @fg.edge or @fg.reduce",
+                    expected=(
+                        "functions decorated with @fg.vertex, @fg.gather, @fg.edge or "
+                        "@fg.reduce"
+                    ),
                 )
         _refuse_shared_into(functions)
         program = cls(tuple(functions))
@@ -71,7 +78,10 @@ class Program:
         return program
 
     def captured_by(self, function: Any, source: FunctionSource) -> dict[str, Any]:
-        """Return what `function` captures; one reached through a module (``fg.norm``) is frozen on first use."""
+        """Return what `function` captures.
+
+        One reached through a module (``fg.norm``) is frozen on first use.
+        """
         self._freeze(function, source.tree)
         return self.captured[function]
 
@@ -90,8 +100,16 @@ class Program:
             try:
                 names[name] = captured_value(function, name)
             except KeyError:
-                continue  # an unknown name is reported with its line when the function is lowered
-        for value in names.values():
+                # an unknown name is reported with its line when the function is lowered
+                continue
+        for dotted in _dotted_names(tree):
+            root, *path = dotted.split(".")
+            value = names.get(root, _UNKNOWN)
+            for attribute in path:
+                value = getattr(value, attribute, _UNKNOWN)
+            if root in names and value is not _UNKNOWN:
+                names[dotted] = value
+        for value in list(names.values()):
             plain = plain_function(value)
             if isinstance(value, Collaborative):
                 self._freeze(value.function, value.source.tree)
@@ -117,8 +135,24 @@ def _refuse_shared_into(functions: Sequence[UserFunction]) -> None:
             seen[name] = function
 
 
+def _dotted_names(tree: ast.FunctionDef) -> list[str]:
+    """Return the chains ``module.name`` that the body reads."""
+    return [
+        ast.unparse(node)
+        for statement in tree.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Attribute) and _is_chain(node)
+    ]
+
+
+def _is_chain(node: ast.expr) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name)
+
+
 def _free_names(tree: ast.FunctionDef) -> list[str]:
-    """Return the names that the body reads but neither binds nor takes as a parameter."""
+    """Return the names that the body reads and nothing in the function binds."""
     bound = {argument.arg for argument in tree.args.args}
     read: dict[str, None] = {}
     for statement in tree.body:

@@ -1,4 +1,4 @@
-"""The types of a program's properties and scalars: all that planning knows of a State."""
+"""Types of properties and scalars: all that planning knows of a State."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 
 __all__ = ["STORAGE_DTYPES", "PropertyKind", "PropertyType", "Signature"]
 
-#: Storage types of properties. uint64 has no common type with the signed ones in generated code.
+#: Storage types of properties. uint64 has no common type with the signed ones in
+#: generated code.
 STORAGE_DTYPES = (
     "bool",
     "int8",
@@ -42,13 +43,15 @@ class PropertyType:
     kind : PropertyKind
         What it has one entry for.
     dtype : str
-        NumPy name of its storage type. Scalars: ``"bool"``, ``"int64"`` or ``"real"`` (the foldmap's storage type).
+        NumPy name of its storage type. Scalars: ``"bool"``, ``"int64"`` or ``"real"``
+        (the foldmap's storage type).
     item_shape : tuple of int
         Shape of one entry: ``()``, ``(K,)`` or ``(K, K)``; ``(K,)`` for vectors.
     iterated : bool
         Whether ``name_next`` comes with it.
     shared : bool
-        Edge properties of undirected graphs: one row for both directions, so that no function may write it.
+        Edge properties of undirected graphs: one row for both directions, so that no
+        function may write it.
     """
 
     kind: PropertyKind
@@ -59,15 +62,21 @@ class PropertyType:
 
     @property
     def is_real(self) -> bool:
+        """Whether it holds real numbers."""
         return self.dtype == "real" or np.dtype(self.dtype).kind == "f"
 
     def describe(self) -> str:
         """Return, e.g., ``vertex float32 (V, 8), iterated``."""
-        first = {PropertyKind.VERTEX: ("V",), PropertyKind.EDGE: ("E",)}.get(self.kind, ())
+        first = {PropertyKind.VERTEX: ("V",), PropertyKind.EDGE: ("E",)}.get(
+            self.kind, ()
+        )
         shape = (*first, *map(str, self.item_shape))
         inside = ", ".join(shape) + ("," if len(shape) == 1 else "")
         shown = f" ({inside})" if shape else ""
-        return f"{self.kind.value} {self.dtype}{shown}{', iterated' if self.iterated else ''}"
+        return (
+            f"{self.kind.value} "
+            f"{self.dtype}{shown}{', iterated' if self.iterated else ''}"
+        )
 
 
 #: Property name -> type.

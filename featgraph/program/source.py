@@ -1,4 +1,4 @@
-"""The source of a user function: its syntax tree, where it stands, and the names it captures."""
+"""The source of a user function: its syntax tree, its place, what it captures."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ class FunctionSource:
 
     @property
     def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters."""
         return tuple(argument.arg for argument in self.tree.args.args)
 
     def where(self, node: ast.AST | None = None) -> str:
@@ -52,18 +53,19 @@ class FunctionSource:
     def error(
         self, what: str, node: ast.AST | None = None, **parts: Any
     ) -> UserFunctionError:
+        """Return an error that says where in this function."""
         return UserFunctionError(what, where=self.where(node), **parts)
 
 
 def plain_function(function: Any) -> Callable[..., Any]:
-    """Return the Python function behind `function`, which may be a Numba or CUDA dispatcher."""
+    """Return the Python function behind a function or a Numba or CUDA dispatcher."""
     return getattr(function, "py_func", function)  # type: ignore[no-any-return]
 
 
 def parse_function(
     function: Callable[..., Any], *, defaults: bool = False
 ) -> FunctionSource:
-    """Parse `function`; refuse whatever is not an ordinary ``def`` with its source at hand.
+    """Parse `function`; refuse what is not a plain ``def`` with its source at hand.
 
     Parameters
     ----------
@@ -75,8 +77,9 @@ def parse_function(
     Raises
     ------
     UserFunctionError
-        For builtins, classes, lambdas, methods, generators, coroutines, functions typed at a
-        prompt without source, and signatures with defaults, ``*args`` or keyword-only parameters.
+        For builtins, classes, lambdas, methods, generators, coroutines, functions typed
+        at a prompt without source, and signatures with defaults, ``*args`` or
+        keyword-only parameters.
     """
     plain = plain_function(function)
     label = getattr(plain, "__name__", repr(plain))
@@ -85,7 +88,9 @@ def parse_function(
             "not a plain Python function",
             where=label,
             got=type(plain).__name__,
-            expected="a function written with def, or one decorated with @cuda.jit or @njit",
+            expected=(
+                "a function written with def, or one decorated with @cuda.jit or @njit"
+            ),
             fix="write it as a module-level def",
         )
     where = f"{plain.__code__.co_filename}:{plain.__code__.co_firstlineno} in {label}"
@@ -116,7 +121,7 @@ def parse_function(
         )
     ast.increment_lineno(tree, first - 1)
     source = FunctionSource(
-        plain.__name__, plain.__code__.co_filename, tree.lineno, tree, text
+        tree.name, plain.__code__.co_filename, tree.lineno, tree, text
     )
     _refuse_odd_signature(source, plain, defaults)
     return source
@@ -156,7 +161,7 @@ _MISSING = object()
 
 
 def captured_value(function: Any, name: str) -> Any:
-    """Return what the free name `name` means in `function`: closure, then globals, then builtins.
+    """Return what a free name means: closure, then globals, then builtins.
 
     Raises
     ------
@@ -164,9 +169,7 @@ def captured_value(function: Any, name: str) -> Any:
         If it means nothing.
     """
     plain = plain_function(function)
-    cells = dict(
-        zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True)
-    )
+    cells = dict(zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True))
     if name in cells:
         try:
             return cells[name].cell_contents

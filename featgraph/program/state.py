@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import keyword
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,7 +12,7 @@ import numpy.typing as npt
 
 from featgraph.errors import StateError
 from featgraph.graph import Graph
-from featgraph.program.functions import RESERVED
+from featgraph.program.names import LONGEST, name_problem
 from featgraph.program.signature import (
     STORAGE_DTYPES,
     PropertyKind,
@@ -28,7 +27,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class PropertySpec:
-    """What `vertex_property` and `edge_property` return: a declaration that State takes over."""
+    """A declaration by `vertex_property` or `edge_property` that State takes over."""
 
     kind: PropertyKind
     values: Any
@@ -52,9 +51,11 @@ def vertex_property(
     values : array_like of shape (V,), (V, K) or (V, K, K), or a scalar
         Copied. A scalar fills every entry.
     iterated : bool, optional
-        Whether functions write ``d.name_next`` and `d.name` stays as it was when the superstep began.
+        Whether functions write ``d.name_next`` and `d.name` stays as it was when the
+        superstep began.
     dtype : dtype, optional
-        Storage type; default that of `values` (float32 for Python floats, int64 for Python integers).
+        Storage type; default that of `values` (float32 for Python floats, int64 for
+        Python integers).
     shape : tuple of int, optional
         Shape of one entry, for a scalar `values`: ``()``, ``(K,)`` or ``(K, K)``.
     """
@@ -69,7 +70,7 @@ def edge_property(
     shape: tuple[int, ...] | None = None,
     per_direction: bool | None = None,
 ) -> PropertySpec:
-    """Declare a property with one entry an edge, in the order in which the edges were given.
+    """Declare a property with one entry an edge, in the order they were given.
 
     Parameters
     ----------
@@ -78,8 +79,9 @@ def edge_property(
     iterated, dtype, shape
         As for `vertex_property`.
     per_direction : bool, optional
-        Undirected graphs: keep an entry for each direction, as functions that write the property need. Default: whether 2 E
-        rows were given. It is read back with 2 E rows.
+        Undirected graphs: keep an entry for each direction, as functions that write the
+        property need. Default: whether 2 E rows were given. It is read back with 2 E
+        rows.
     """
     return PropertySpec(
         PropertyKind.EDGE, values, iterated, dtype, shape, bool(per_direction)
@@ -87,7 +89,7 @@ def edge_property(
 
 
 class Residency(Protocol):
-    """Where the current values are, if not in the State's own arrays (runtime/buffers.py)."""
+    """Where the current values are, if not in the State's own arrays."""
 
     def download(self, name: str) -> Array: ...
 
@@ -106,31 +108,42 @@ class _Entry:
 class State:
     """The properties and scalars of a running program.
 
-    Arrays are copied in; `state[name]` reads a copy back, edge properties in the order in which the edges were given.
-    Assigning to `state[name]` keeps shape and dtype and makes everything due that was waiting to converge.
+    Arrays are copied in; `state[name]` reads a copy back, edge properties in the order
+    in which the edges were given. Assigning to `state[name]` keeps shape and dtype and
+    makes everything due that was waiting to converge.
 
     Parameters
     ----------
     graph : Graph
         The graph the properties belong to.
     **properties
-        `vertex_property`, `edge_property`, scalars (float, int, bool), or 1-D arrays of K values that belong to no vertex.
+        `vertex_property`, `edge_property`, scalars (float, int, bool), or 1-D arrays of
+        K values that belong to no vertex.
 
     Raises
     ------
     StateError
-        If a name is reserved, a shape does not fit the graph, or a dtype cannot be stored.
+        If a name is reserved, a shape does not fit the graph, or a dtype cannot be
+        stored.
 
     Examples
     --------
     >>> import featgraph as fg
     >>> graph = fg.Graph.from_edges([0, 1], [1, 2])
-    >>> state = fg.State(graph, x=fg.vertex_property([1.0, 0.0, 0.0], iterated=True), alpha=0.5)
+    >>> x = fg.vertex_property([1.0, 0.0, 0.0], iterated=True)
+    >>> state = fg.State(graph, x=x, alpha=0.5)
     >>> state["x"].tolist(), state["alpha"]
     ([1.0, 0.0, 0.0], 0.5)
     """
 
     def __init__(self, graph: Graph, **properties: Any) -> None:
+        if not isinstance(graph, Graph):
+            raise StateError(
+                "a State belongs to a graph",
+                where="fg.State",
+                got=type(graph).__name__,
+                expected="fg.State(graph, name=...)",
+            )
         self.graph = graph
         self._entries: dict[str, _Entry] = {}
         #: ``d.superstep``: how many supersteps have run on this State.
@@ -159,7 +172,10 @@ class State:
         return len(self._entries)
 
     def __repr__(self) -> str:
-        rows = [f"  {name}: {entry.type.describe()}" for name, entry in self._entries.items()]
+        rows = [
+            f"  {name}: {entry.type.describe()}"
+            for name, entry in self._entries.items()
+        ]
         return "\n".join([f"State on {self.graph!r}", *rows])
 
     @property
@@ -174,7 +190,7 @@ class State:
             raise unknown_name(name, self._entries, "this State") from None
 
     def __getitem__(self, name: str) -> Any:
-        """Return a copy of the values (vertex properties by vertex, edge properties in the given order)."""
+        """Return a copy of the values; those of edges in the order they were given."""
         entry = self._entry(name)
         values = self.stored(name)
         if entry.type.kind is PropertyKind.SCALAR:
@@ -184,7 +200,10 @@ class State:
         return values.copy()
 
     def stored(self, name: str) -> Any:
-        """Return the current values in kernel order; a runtime brings them back first. Do not write them."""
+        """Return the current values in kernel order.
+
+        A runtime brings them back first. Do not write them.
+        """
         entry = self._entry(name)
         if self.residency is not None and entry.type.kind is not PropertyKind.SCALAR:
             return self.residency.download(name)
@@ -195,9 +214,7 @@ class State:
         kind = entry.type.kind
         if kind is PropertyKind.SCALAR:
             entry.array = _scalar(name, value, entry.type.dtype)
-        elif kind is PropertyKind.VECTOR:
-            entry.array = _as_shape(name, value, entry.type, entry.array.shape)
-        elif kind is PropertyKind.VERTEX:
+        elif kind is PropertyKind.VECTOR or kind is PropertyKind.VERTEX:
             entry.array = _as_shape(name, value, entry.type, entry.array.shape)
         else:
             rows = self.graph.given_edge_count * (2 if entry.per_direction else 1)
@@ -213,7 +230,7 @@ class State:
 
 
 def unknown_name(name: str, known: Any, where: str) -> StateError:
-    """Return the error for a property that does not exist, with the nearest name that does."""
+    """Return the error for an unknown property, with the nearest known name."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return StateError(
         f"there is no property {name!r}",
@@ -224,20 +241,11 @@ def unknown_name(name: str, known: Any, where: str) -> StateError:
 
 
 def _check_name(name: str) -> None:
-    reason = None
-    if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
-        reason = "is not an ASCII identifier"
-    elif name.startswith("_"):
-        reason = "starts with an underscore"
-    elif name.endswith("_next"):
-        reason = "ends in _next, which names the other buffer of an iterated property"
-    elif name in RESERVED or name in {"count", "index"}:  # namedtuple's own methods
-        reason = "is reserved"
-    elif len(name) > 100:
-        name, reason = name[:30] + "...", "is longer than 100 characters"
-    if reason:
+    problem = name_problem(name)
+    if problem is not None:
+        shown = name if len(name) <= LONGEST else f"{name[:30]}..."
         raise StateError(
-            f"the name {name!r} {reason}", where="fg.State", fix="choose another name"
+            f"the name {shown!r} {problem}", where="fg.State", fix="choose another name"
         )
 
 
@@ -254,7 +262,9 @@ def _storage_array(name: str, values: Any, dtype: Any) -> Array:
         array = np.array(values, dtype=dtype, order="C", copy=True)
     except (TypeError, ValueError) as error:
         raise StateError(
-            "the values are not an array of numbers", where=f"property {name!r}", got=error
+            "the values are not an array of numbers",
+            where=f"property {name!r}",
+            got=error,
         ) from error
     if python and dtype is None and array.dtype == np.float64:
         array = array.astype(np.float32)
@@ -291,7 +301,9 @@ def _property_entry(graph: Graph, name: str, spec: PropertySpec) -> _Entry:
             where=f"property {name!r}",
             got=f"shape {array.shape}",
             expected=f"{letter} = {rows} rows",
-            fix=None if is_edge else f"the graph has {rows} vertices; see vertex_count=",
+            fix=None
+            if is_edge
+            else f"the graph has {rows} vertices; see vertex_count=",
         )
     _check_item_shape(name, array.shape[1:], letter)
     per_direction = is_edge and (doubled or (spec.per_direction and not graph.directed))
@@ -308,7 +320,9 @@ def _check_item_shape(name: str, shape: tuple[int, ...], letter: str) -> None:
     fits = len(shape) < 2 or (len(shape) == 2 and shape[0] == shape[1])
     if not fits or 0 in shape:
         raise StateError(
-            "an entry has no features" if 0 in shape else "an entry has a shape that no function can index",
+            "an entry has no features"
+            if 0 in shape
+            else "an entry has a shape that no function can index",
             where=f"property {name!r}",
             got=f"({', '.join([letter, *map(str, shape)])})",
             expected=f"({letter},), ({letter}, K) or ({letter}, K, K) with K >= 1",
@@ -329,12 +343,15 @@ def _loose_entry(name: str, given: Any) -> _Entry:
             "not a property",
             where=f"fg.State({name}=...)",
             got=type(given).__name__,
-            expected="fg.vertex_property(...), fg.edge_property(...), a scalar, or K values",
+            expected=(
+                "fg.vertex_property(...), fg.edge_property(...), a scalar, or K values"
+            ),
         )
     array = _storage_array(name, given, None)
     if array.ndim != 1 or array.size == 0:
         raise StateError(
-            "a property of vertices or edges needs fg.vertex_property or fg.edge_property",
+            "a property of vertices or edges needs fg.vertex_property or "
+            "fg.edge_property",
             where=f"fg.State({name}=...)",
             got=f"an array of shape {array.shape}",
             expected="a scalar, or K values of no vertex",

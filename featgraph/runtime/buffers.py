@@ -1,4 +1,4 @@
-"""The buffers of a State on a device: both halves of iterated properties, and what is stale in them."""
+"""The buffers of a State on a device, and what is stale in them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ __all__ = ["ALL", "Buffers", "GraphArrays", "buffers_of"]
 ALL = "all"
 Stale = Any
 
-_graphs: weakref.WeakKeyDictionary[Graph, dict[str, GraphArrays]] = weakref.WeakKeyDictionary()
+_graphs: weakref.WeakKeyDictionary[Graph, dict[str, GraphArrays]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 class GraphArrays(Mapping[str, Any]):
@@ -35,7 +37,8 @@ class GraphArrays(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._arrays:
             graph = self._graph()
-            assert graph is not None
+            if graph is None:
+                raise ReferenceError("the graph is gone")
             self._arrays[name] = self._device.graph_array(graph, name)
         return self._arrays[name]
 
@@ -63,15 +66,18 @@ class Buffers:
         self.graph = graph_arrays(state.graph, device)
         self.current: dict[str, Any] = {}
         self.next: dict[str, Any] = {}
-        #: Property -> where its next buffer differs from the current one: None, words, or `ALL`.
+        #: Property -> where its next buffer differs from the current one: None, words,
+        #: or `ALL`.
         self.stale: dict[str, Stale] = {}
         self.temporaries: dict[tuple[str, str, tuple[int, ...]], Any] = {}
         self._data: dict[int, Any] = {}
 
     @property
     def state(self) -> State:
+        """The State whose values these are."""
         state = self._state()
-        assert state is not None
+        if state is None:
+            raise ReferenceError("the State is gone")
         return state
 
     # -- Residency
@@ -84,14 +90,16 @@ class Buffers:
         return self.device.download(held)
 
     def written(self, name: str) -> None:
-        """The State was written from outside: what is here is out of date."""
+        """Drop what a write from outside has put out of date."""
         self.current.pop(name, None)
         self.stale[name] = ALL
 
     def leave(self) -> None:
         """Bring everything back to the State, for another device to take over."""
         for name in self.current:
-            self.state._entries[name].array = np.array(self.device.download(self.current[name]))
+            self.state._entries[name].array = np.array(
+                self.device.download(self.current[name])
+            )
         self.current.clear()
         self.state.residency = None
 
@@ -104,7 +112,10 @@ class Buffers:
         return self.current[name]
 
     def next_of(self, name: str) -> Any:
-        """Return the next buffer of an iterated property; new ones are stale everywhere."""
+        """Return the next buffer of an iterated property.
+
+        New ones are stale everywhere.
+        """
         if name not in self.next:
             type_ = self.state.signature[name]
             rows = self.property(name).shape[0]
@@ -119,16 +130,29 @@ class Buffers:
             self.temporaries[key] = self.device.empty(shape, dtype)
         return self.temporaries[key]
 
-    def swap(self, name: str, stale: Stale) -> None:
-        """Make the next buffer current; the old one differs from it where `stale` says."""
-        self.current[name], self.next[name] = self.next[name], self.current[name]
-        self.stale[name] = stale
+    def swap(self, stale: Mapping[str, Stale]) -> None:
+        """Make the next buffer current.
 
-    def data(self, source: KernelSource, data_class: Any, builtins: Mapping[str, Any]) -> Any:
+        The old one differs from it where `stale` says.
+        """
+        current, next_ = dict(self.current), dict(self.next)
+        for name in stale:
+            current[name], next_[name] = next_[name], current[name]
+        changed = {**self.stale, **stale}
+        state, number = self.state, self.state.superstep + 1
+        # No calls from here on: Python handles an interrupt before or after them all.
+        self.current, self.next, self.stale = current, next_, changed
+        state.superstep = number
+
+    def data(
+        self, source: KernelSource, data_class: Any, builtins: Mapping[str, Any]
+    ) -> Any:
         """Return the namedtuple `d` of a generated module."""
         return data_class(*(self._field(f, source, builtins) for f in source.fields))
 
-    def _field(self, field: Field, source: KernelSource, builtins: Mapping[str, Any]) -> Any:
+    def _field(
+        self, field: Field, source: KernelSource, builtins: Mapping[str, Any]
+    ) -> Any:
         if field.source == "property":
             return self.property(field.of)
         if field.source == "next":
@@ -140,8 +164,12 @@ class Buffers:
         if field.source == "temporary":
             temporary = source.plan.analysis.temporaries[field.of]
             rows = self.state.graph.vertex_count
-            return self.temporary(field.name, field.dtype, (rows, *temporary.item_shape))
-        return builtins[field.name] if field.name in builtins else self.graph[field.name]
+            return self.temporary(
+                field.name, field.dtype, (rows, *temporary.item_shape)
+            )
+        return (
+            builtins[field.name] if field.name in builtins else self.graph[field.name]
+        )
 
 
 def buffers_of(state: State, device: Device) -> Buffers:

@@ -6,7 +6,17 @@ from numba import njit, prange, uint32
 
 from featgraph.device import cpu
 
-__all__ = ["expand", "refresh_edges", "refresh_vertices"]
+__all__ = ["collect_targets", "expand", "refresh_edges", "refresh_vertices"]
+
+
+@njit(cache=True, error_model="numpy")
+def collect_targets(edge_state, in_offsets, words):  # type: ignore[no-untyped-def]
+    """Set the bits of the vertices with an in-edge that passed last."""
+    for v in range(in_offsets.size - 1):
+        for e in range(in_offsets[v], in_offsets[v + 1]):
+            if edge_state[e] == 2:
+                cpu.set_bit(words, v)
+                break
 
 
 @njit(cache=True, parallel=True, error_model="numpy")
@@ -26,7 +36,7 @@ def expand(active, due, out_offsets, out_targets):  # type: ignore[no-untyped-de
 
 @njit(cache=True, error_model="numpy")
 def refresh_vertices(words, next_, current):  # type: ignore[no-untyped-def]
-    """Copy the rows of the vertices in `words` from `current` to `next_`, both of shape (V, N)."""
+    """Copy the rows of the vertices in `words`, both of shape (V, N)."""
     for word in range(words.size):
         pending = words[word]
         while pending != 0:
@@ -39,7 +49,7 @@ def refresh_vertices(words, next_, current):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def refresh_edges(words, next_, current, out_offsets, out_edges):  # type: ignore[no-untyped-def]
-    """Copy the rows of the out-edges of the vertices in `words`, both of shape (E, N)."""
+    """Copy the rows of the out-edges of the vertices in `words`, shape (E, N)."""
     for word in range(words.size):
         pending = words[word]
         while pending != 0:

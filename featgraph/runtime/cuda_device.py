@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._cuda import cuda
+from featgraph._cuda import cuda, launcher
 from featgraph.errors import DeviceMemoryError
 from featgraph.fold.emit import Entry
 from featgraph.fold.kernel import Kernel
 from featgraph.fold.plan import Phase
 from featgraph.graph import Graph
+from featgraph.program.active import word_count
 from featgraph.runtime import cuda_loops
 from featgraph.runtime.device import host_graph_array
 
@@ -56,10 +57,13 @@ class CudaDevice:
         return array.copy_to_host()  # type: ignore[no-any-return]
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array with any contents."""
         try:
             return cuda.device_array(shape, dtype)
         except Exception as error:
-            raise self._memory_error(int(np.prod(shape)) * np.dtype(dtype).itemsize, error) from error
+            raise self._memory_error(
+                int(np.prod(shape)) * np.dtype(dtype).itemsize, error
+            ) from error
 
     def _memory_error(self, wanted: int, error: Exception) -> Exception:
         if "MEMORY" not in str(error).upper():
@@ -73,32 +77,40 @@ class CudaDevice:
         )
 
     def fill(self, array: Array, value: Any) -> None:
+        """Set all elements."""
         flat = array.reshape(array.size) if array.ndim > 1 else array
-        flat[:] = np.dtype(array.dtype).type(value)
+        blocks = min(_blocks(flat.size), 1 << 12)
+        launcher(cuda_loops.fill, blocks, _BLOCK)(
+            flat, np.dtype(array.dtype).type(value)
+        )
 
     def copy(self, target: Array, source: Array) -> None:
+        """Copy an array to another one."""
         target.copy_to_device(source)
 
     # -- bitvectors
 
     def _combine(self, function: Any, a: Words, b: Words) -> Words:
         out = cuda.device_array(a.size, np.uint32)
-        function[_blocks(a.size), _BLOCK](a, b, out)
+        launcher(function, _blocks(a.size), _BLOCK)(a, b, out)
         return out
 
     def words_or(self, a: Words, b: Words) -> Words:
+        """Return the union of two sets."""
         return self._combine(cuda_loops.words_or, a, b)
 
     def words_and(self, a: Words, b: Words) -> Words:
+        """Return the intersection of two sets."""
         return self._combine(cuda_loops.words_and, a, b)
 
     def words_without(self, a: Words, b: Words) -> Words:
+        """Return `a` without `b`."""
         return self._combine(cuda_loops.words_without, a, b)
 
     def count(self, words: Words) -> int:
         """Return the number of set bits; waits for the device."""
-        self._total[:] = 0
-        cuda_loops.count_bits[_blocks(words.size), _BLOCK](words, self._total)
+        self.fill(self._total, 0)
+        launcher(cuda_loops.count_bits, _blocks(words.size), _BLOCK)(words, self._total)
         return int(self._total.copy_to_host()[0])
 
     def expand(self, active: Words, arrays: Mapping[str, Array]) -> Words:
@@ -108,25 +120,47 @@ class CudaDevice:
         offsets, targets = arrays["out_offsets"], arrays["out_targets"]
         count = offsets.size - 1
         blocks = min(_blocks(count * 32), 1 << 16)
-        cuda_loops.expand[blocks, _BLOCK](active, due, offsets, targets, count)
+        launcher(cuda_loops.expand, blocks, _BLOCK)(
+            active, due, offsets, targets, count
+        )
         return due
 
+    def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
+        """Return the targets of the edges that passed last."""
+        offsets = arrays["in_offsets"]
+        count = offsets.size - 1
+        words = self.empty((word_count(count),), "uint32")
+        self.fill(words, 0)
+        launcher(cuda_loops.collect_targets, _blocks(count), _BLOCK)(
+            edge_state, offsets, words, count
+        )
+        return words
+
     def refresh_vertices(self, words: Words, next_: Array, current: Array) -> None:
+        """Copy the rows of the vertices in `words`."""
         rows = (current.shape[0], current.size // max(current.shape[0], 1))
         blocks = min(_blocks(current.size), 1 << 14)
-        cuda_loops.refresh_vertices[blocks, _BLOCK](words, next_.reshape(rows), current.reshape(rows))
+        launcher(cuda_loops.refresh_vertices, blocks, _BLOCK)(
+            words, next_.reshape(rows), current.reshape(rows)
+        )
 
     def refresh_edges(
         self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
     ) -> None:
+        """Copy the rows of the out-edges of the vertices in `words`."""
         if current.size == 0:
             return
         rows = (current.shape[0], current.size // current.shape[0])
         offsets = arrays["out_offsets"]
         count = offsets.size - 1
         blocks = min(_blocks(count * 32), 1 << 16)
-        cuda_loops.refresh_edges[blocks, _BLOCK](
-            words, next_.reshape(rows), current.reshape(rows), offsets, arrays["out_edges"], count
+        launcher(cuda_loops.refresh_edges, blocks, _BLOCK)(
+            words,
+            next_.reshape(rows),
+            current.reshape(rows),
+            offsets,
+            arrays["out_edges"],
+            count,
         )
 
     # -- graphs and launches
@@ -144,20 +178,35 @@ class CudaDevice:
         """Return how many partial results a reduce leaves."""
         return _REDUCE_BLOCKS
 
-    def launch(self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]) -> None:
+    def launch(
+        self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]
+    ) -> None:
         """Launch one entry of a kernel; does not wait for it."""
         phase = kernel.plan.phases[entry.phase]
         block = entry.block or _BLOCK
         blocks = self._grid(entry, phase, graph, arguments, block)
         if blocks == 0:
             return
-        groups = blocks * block // (phase.mapping.span if phase.mapping.schedule != "thread" else 1)
+        groups = (
+            blocks
+            * block
+            // (phase.mapping.span if phase.mapping.schedule != "thread" else 1)
+        )
         for name, shape in entry.scratch.items():
-            arguments[name] = self._scratch_area(name, (groups, *shape), kernel.plan.real)
-        kernel.function(entry)[blocks, block](*(arguments[name] for name in entry.arguments))
+            arguments[name] = self._scratch_area(
+                name, (groups, *shape), kernel.plan.real
+            )
+        launcher(kernel.function(entry), blocks, block)(
+            *(arguments[name] for name in entry.arguments)
+        )
 
     def _grid(
-        self, entry: Entry, phase: Phase, graph: Graph, arguments: dict[str, Any], block: int
+        self,
+        entry: Entry,
+        phase: Phase,
+        graph: Graph,
+        arguments: dict[str, Any],
+        block: int,
     ) -> int:
         if entry.role == "hubs":
             return int(arguments["hubs"].size)
@@ -170,7 +219,9 @@ class CudaDevice:
         if entry.scratch:
             item = 8
             each = sum(int(np.prod(s)) for s in entry.scratch.values()) * item
-            blocks = max(1, min(blocks, _SCRATCH_BYTES // max(each * (block // span), 1)))
+            blocks = max(
+                1, min(blocks, _SCRATCH_BYTES // max(each * (block // span), 1))
+            )
         return min(blocks, (1 << 31) - 1)
 
     def _scratch_area(self, name: str, shape: tuple[int, ...], real: str) -> Array:
@@ -189,4 +240,3 @@ class CudaDevice:
 def cuda_device() -> CudaDevice:
     """Return the device of this process."""
     return CudaDevice()
-

@@ -6,8 +6,10 @@ from featgraph._cuda import cuda, kernel
 from featgraph.device import warp
 
 __all__ = [
+    "collect_targets",
     "count_bits",
     "expand",
+    "fill",
     "refresh_edges",
     "refresh_vertices",
     "words_and",
@@ -17,7 +19,14 @@ __all__ = [
 
 
 @kernel(cache=True)
-def words_or(a, b, out):
+def fill(array, value):  # type: ignore[no-untyped-def]
+    """Set every element of a one-dimensional array."""
+    for place in range(cuda.grid(1), array.size, cuda.gridsize(1)):
+        array[place] = value
+
+
+@kernel(cache=True)
+def words_or(a, b, out):  # type: ignore[no-untyped-def]
     """Union of two bitvectors."""
     word = cuda.grid(1)
     if word < out.size:
@@ -25,7 +34,7 @@ def words_or(a, b, out):
 
 
 @kernel(cache=True)
-def words_and(a, b, out):
+def words_and(a, b, out):  # type: ignore[no-untyped-def]
     """Intersection of two bitvectors."""
     word = cuda.grid(1)
     if word < out.size:
@@ -33,7 +42,7 @@ def words_and(a, b, out):
 
 
 @kernel(cache=True)
-def words_without(a, b, out):
+def words_without(a, b, out):  # type: ignore[no-untyped-def]
     """Difference of two bitvectors."""
     word = cuda.grid(1)
     if word < out.size:
@@ -41,7 +50,7 @@ def words_without(a, b, out):
 
 
 @kernel(cache=True)
-def count_bits(words, total):
+def count_bits(words, total):  # type: ignore[no-untyped-def]
     """Add the set bits of `words` to ``total[0]``."""
     word = cuda.grid(1)
     here = int64(0)
@@ -53,7 +62,7 @@ def count_bits(words, total):
 
 
 @kernel(cache=True)
-def expand(active, due, out_offsets, out_targets, vertex_count):
+def expand(active, due, out_offsets, out_targets, vertex_count):  # type: ignore[no-untyped-def]
     """Add the targets of the active vertices' out-edges to `due`, a warp a vertex."""
     lane = cuda.threadIdx.x % 32
     first = cuda.grid(1) // 32
@@ -69,8 +78,18 @@ def expand(active, due, out_offsets, out_targets, vertex_count):
 
 
 @kernel(cache=True)
-def refresh_vertices(words, next_, current):
-    """Copy the rows of the vertices in `words` from `current` to `next_`, both of shape (V, N)."""
+def collect_targets(edge_state, in_offsets, words, vertex_count):
+    """Set the bits of the vertices with an in-edge that passed last."""
+    for v in range(cuda.grid(1), vertex_count, cuda.gridsize(1)):
+        for e in range(in_offsets[uint32(v)], in_offsets[uint32(v) + uint32(1)]):
+            if edge_state[e] == 2:
+                warp.set_bit(words, v)
+                break
+
+
+@kernel(cache=True)
+def refresh_vertices(words, next_, current):  # type: ignore[no-untyped-def]
+    """Copy the rows of the vertices in `words`, both of shape (V, N)."""
     width = current.shape[1]
     total = int64(current.shape[0]) * int64(width)
     for place in range(cuda.grid(1), total, cuda.gridsize(1)):
@@ -80,7 +99,7 @@ def refresh_vertices(words, next_, current):
 
 
 @kernel(cache=True)
-def refresh_edges(words, next_, current, out_offsets, out_edges, vertex_count):
+def refresh_edges(words, next_, current, out_offsets, out_edges, vertex_count):  # type: ignore[no-untyped-def]
     """Copy the rows of the out-edges of the vertices in `words`, a warp a vertex."""
     lane = cuda.threadIdx.x % 32
     first = cuda.grid(1) // 32

@@ -1,7 +1,8 @@
-"""Where arrays live and kernels run: what a superstep asks of a target, and the CPU's answer."""
+"""Where arrays live and kernels run: what a target must do, and the CPU's way."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -18,38 +19,78 @@ from featgraph.program.active import word_count
 
 __all__ = ["CpuDevice", "Device", "choose_device"]
 
+# Threads that wait by spinning hold up the ones that work wherever cores are shared.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 Array = Any
 Words = Any
 #: Chunks a thread gets: enough that uneven work evens out.
 _CHUNKS_PER_THREAD = 16
-#: Edges and vertices below which a chunk is not worth a thread: a parallel region costs some microseconds, and far more on a
-#: busy machine.
+#: Edges and vertices below which a chunk is not worth a thread: a parallel region costs
+#: some microseconds, and far more on a busy machine.
 _SMALLEST_CHUNK = 20_000
 
 
 class Device(Protocol):
-    """A target's arrays, bitvectors and launches. Bitvectors are uint32 arrays of the target."""
+    """A target's arrays, bitvectors and launches.
+
+    Bitvectors are uint32 arrays of the target.
+    """
 
     name: str
 
-    def upload(self, array: npt.NDArray[Any]) -> Array: ...
-    def download(self, array: Array) -> npt.NDArray[Any]: ...
-    def empty(self, shape: tuple[int, ...], dtype: str) -> Array: ...
-    def fill(self, array: Array, value: Any) -> None: ...
-    def copy(self, target: Array, source: Array) -> None: ...
-    def words_or(self, a: Words, b: Words) -> Words: ...
-    def words_and(self, a: Words, b: Words) -> Words: ...
-    def words_without(self, a: Words, b: Words) -> Words: ...
-    def count(self, words: Words) -> int: ...
-    def expand(self, active: Words, arrays: Mapping[str, Array]) -> Words: ...
-    def refresh_vertices(self, words: Words, next_: Array, current: Array) -> None: ...
+    def upload(self, array: npt.NDArray[Any]) -> Array:
+        """Return an array of the device."""
+
+    def download(self, array: Array) -> npt.NDArray[Any]:
+        """Return a host array."""
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array with any contents."""
+
+    def fill(self, array: Array, value: Any) -> None:
+        """Set all elements."""
+
+    def copy(self, target: Array, source: Array) -> None:
+        """Copy an array to another one."""
+
+    def words_or(self, a: Words, b: Words) -> Words:
+        """Return the union of two sets."""
+
+    def words_and(self, a: Words, b: Words) -> Words:
+        """Return the intersection of two sets."""
+
+    def words_without(self, a: Words, b: Words) -> Words:
+        """Return `a` without `b`."""
+
+    def count(self, words: Words) -> int:
+        """Return the size of a set."""
+
+    def expand(self, active: Words, arrays: Mapping[str, Array]) -> Words:
+        """Return `active` with the targets of its out-edges."""
+
+    def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words: ...
+    def refresh_vertices(self, words: Words, next_: Array, current: Array) -> None:
+        """Copy the rows of the vertices in `words`."""
+
     def refresh_edges(
         self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
-    ) -> None: ...
-    def graph_array(self, graph: Graph, name: str) -> Array: ...
-    def reduce_rows(self, entry: Entry, graph: Graph) -> int: ...
-    def launch(self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]) -> None: ...
-    def synchronize(self) -> None: ...
+    ) -> None:
+        """Copy the rows of the out-edges of `words`."""
+
+    def graph_array(self, graph: Graph, name: str) -> Array:
+        """Return an array of the graph by its generated name."""
+
+    def reduce_rows(self, entry: Entry, graph: Graph) -> int:
+        """Return how many partial results a reduce leaves."""
+
+    def launch(
+        self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]
+    ) -> None:
+        """Launch one entry of a kernel."""
+
+    def synchronize(self) -> None:
+        """Wait for what was launched."""
 
 
 class CpuDevice:
@@ -66,24 +107,31 @@ class CpuDevice:
         return array  # type: ignore[no-any-return]
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array with any contents."""
         return np.empty(shape, dtype)
 
     def fill(self, array: Array, value: Any) -> None:
+        """Set all elements."""
         array[...] = value
 
     def copy(self, target: Array, source: Array) -> None:
+        """Copy an array to another one."""
         np.copyto(target, source)
 
     def words_or(self, a: Words, b: Words) -> Words:
+        """Return the union of two sets."""
         return a | b
 
     def words_and(self, a: Words, b: Words) -> Words:
+        """Return the intersection of two sets."""
         return a & b
 
     def words_without(self, a: Words, b: Words) -> Words:
+        """Return `a` without `b`."""
         return a & ~b
 
     def count(self, words: Words) -> int:
+        """Return the size of a set."""
         return int(np.bitwise_count(words).sum())
 
     def expand(self, active: Words, arrays: Mapping[str, Array]) -> Words:
@@ -94,7 +142,17 @@ class CpuDevice:
         expand(active, due, arrays["out_offsets"], arrays["out_targets"])
         return due
 
+    def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
+        """Return the targets of the edges that passed last."""
+        from featgraph.runtime.cpu_loops import collect_targets
+
+        offsets = arrays["in_offsets"]
+        words = np.zeros(word_count(offsets.size - 1), np.uint32)
+        collect_targets(edge_state, offsets, words)
+        return words
+
     def refresh_vertices(self, words: Words, next_: Array, current: Array) -> None:
+        """Copy the rows of the vertices in `words`."""
         from featgraph.runtime.cpu_loops import refresh_vertices
 
         rows = (len(current), -1)
@@ -103,22 +161,29 @@ class CpuDevice:
     def refresh_edges(
         self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
     ) -> None:
+        """Copy the rows of the out-edges of the vertices in `words`."""
         from featgraph.runtime.cpu_loops import refresh_edges
 
         rows = (len(current), -1)
         refresh_edges(
-            words, next_.reshape(rows), current.reshape(rows), arrays["out_offsets"], arrays["out_edges"]
+            words,
+            next_.reshape(rows),
+            current.reshape(rows),
+            arrays["out_offsets"],
+            arrays["out_edges"],
         )
 
     def graph_array(self, graph: Graph, name: str) -> Array:
-        """Return an array that kernels take from the graph, by its name in generated code."""
+        """Return an array of the graph by its name in generated code."""
         return host_graph_array(graph, name)
 
     def reduce_rows(self, entry: Entry, graph: Graph) -> int:
         """Return how many partial results a reduce leaves."""
         return len(_chunks(graph, "vertex_chunks")) - 1
 
-    def launch(self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]) -> None:
+    def launch(
+        self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]
+    ) -> None:
         """Run one entry of a kernel; a single chunk on one thread."""
         import numba
 
@@ -142,11 +207,18 @@ def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
     """Return a host array of the graph by its name in generated code."""
     if name.startswith("in_") and name != "in_degree" and not name.endswith("chunks"):
         adjacency = graph.in_edges
-        return {"in_offsets": adjacency.row_offsets, "in_sources": adjacency.column_indices}[name]
+        return {
+            "in_offsets": adjacency.row_offsets,
+            "in_sources": adjacency.column_indices,
+        }[name]
     if name in {"out_offsets", "out_targets", "out_edges"}:
         out = graph.out_edges
-        assert out.edge_ids is not None
-        return {"out_offsets": out.row_offsets, "out_targets": out.column_indices, "out_edges": out.edge_ids}[name]
+        arrays: dict[str, Any] = {
+            "out_offsets": out.row_offsets,
+            "out_targets": out.column_indices,
+            "out_edges": out.edge_ids,
+        }
+        return arrays[name]  # type: ignore[no-any-return]
     if name == "edge_twin":
         return graph.twins
     if name in {"in_degree", "out_degree"}:
@@ -161,7 +233,9 @@ def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
     words = word_count(graph.vertex_count)
     work = np.full(words, 32, np.int64)
     if name != "vertex_chunks":
-        offsets = (graph.in_edges if name == "in_chunks" else graph.out_edges).row_offsets
+        offsets = (
+            graph.in_edges if name == "in_chunks" else graph.out_edges
+        ).row_offsets
         ends = np.minimum(np.arange(words + 1) * 32, graph.vertex_count)
         work += np.diff(offsets[ends]).astype(np.int64)
     total = np.concatenate([[0], np.cumsum(work)])
@@ -192,7 +266,12 @@ def choose_device(target: str) -> Device:
         from featgraph.runtime.cuda_device import cuda_device
 
         return cuda_device()
-    raise PlanError("unknown target", where="target=", got=repr(target), expected="auto, cpu or cuda")
+    raise PlanError(
+        "unknown target",
+        where="target=",
+        got=repr(target),
+        expected="auto, cpu or cuda",
+    )
 
 
 _CPU = CpuDevice()

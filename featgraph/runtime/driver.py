@@ -1,4 +1,4 @@
-"""The driver: supersteps until nothing is active, a condition is met, or a limit is reached."""
+"""The driver: supersteps until nothing is active, or a limit is reached."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from featgraph.program.active import ActiveSet
 from featgraph.program.state import State
 from featgraph.runtime.device import Device, choose_device
 from featgraph.runtime.foldmap import FoldMap, as_active
-from featgraph.runtime.superstep import Superstep, full_words
+from featgraph.runtime.superstep import Outcome, Superstep, full_words
 
 __all__ = ["Run", "iterate"]
 
@@ -56,23 +56,28 @@ class Run:
 
     def __repr__(self) -> str:
         end = "converged" if self.converged else "not converged"
-        return f"<Run: {self.supersteps} supersteps on {self.target}, {end}, {sum(self.seconds):.3g} s>"
+        return (
+            f"<Run: {self.supersteps} supersteps on {self.target}, {end}, "
+            f"{sum(self.seconds):.3g} s>"
+        )
 
 
 @dataclass
 class _Pending:
-    """What one foldmap has not seen yet: committed vertices, and due ones that ``.on`` left out.
+    """What one foldmap has not seen yet: committed vertices, and due ones left out.
 
     `words` is A; None means every vertex is due.
     """
 
     words: Any
     left: Any = None
-    scalars: tuple[Any, ...] = ()
+    scalars: tuple[Any, ...] | None = None
 
 
 #: State -> foldmap -> what is pending there, as host words, with the State's version.
-_kept: weakref.WeakKeyDictionary[State, tuple[int, dict[FoldMap, Any]]] = weakref.WeakKeyDictionary()
+_kept: weakref.WeakKeyDictionary[State, tuple[int, dict[FoldMap, Any]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def iterate(
@@ -90,8 +95,9 @@ def iterate(
 ) -> Run:
     """Run supersteps until nothing is active.
 
-    A list of foldmaps runs in turn, each on what was committed since it last ran. A second call goes on from the state it
-    finds: what is not announced yet stays due, and writing to the state from outside makes everything due.
+    A list of foldmaps runs in turn, each on what was committed since it last ran. A
+    second call goes on from the state it finds: what is not announced yet stays due,
+    and writing to the state from outside makes everything due.
 
     Parameters
     ----------
@@ -133,12 +139,22 @@ def iterate(
     """
     foldmaps = [steps] if isinstance(steps, FoldMap) else list(steps)
     if not foldmaps or not all(isinstance(s, FoldMap) for s in foldmaps):
-        raise StateError("iterate runs foldmaps", got=repr(steps), expected="a FoldMap or a list of them")
+        raise StateError(
+            "iterate runs foldmaps",
+            got=repr(steps),
+            expected="a FoldMap or a list of them",
+        )
     if max_supersteps < 0:
-        raise StateError("a negative limit", where="max_supersteps=", got=max_supersteps)
+        raise StateError(
+            "a negative limit", where="max_supersteps=", got=max_supersteps
+        )
     device = choose_device(target)
     loop = _Loop(foldmaps, state, device, options, active)
-    run = Run(device.name, [s.kernel for s in loop.steps], active_sets=[] if record_active else None)
+    run = Run(
+        device.name,
+        [s.kernel for s in loop.steps],
+        active_sets=[] if record_active else None,
+    )
     bar = _progress_bar(progress, max_supersteps)
     try:
         while run.supersteps < max_supersteps and not run.converged:
@@ -158,7 +174,9 @@ def iterate(
         loop.keep()
     if not run.converged and run.supersteps >= max_supersteps:
         warnings.warn(
-            f"not converged after {run.supersteps} supersteps; raise max_supersteps", ConvergenceWarning, stacklevel=2
+            f"not converged after {run.supersteps} supersteps; raise max_supersteps",
+            ConvergenceWarning,
+            stacklevel=2,
         )
     return run
 
@@ -167,12 +185,19 @@ class _Loop:
     """The foldmaps of one call, and what is pending for each."""
 
     def __init__(
-        self, foldmaps: list[FoldMap], state: State, device: Device, options: dict[str, Any], active: Any
+        self,
+        foldmaps: list[FoldMap],
+        state: State,
+        device: Device,
+        options: dict[str, Any],
+        active: Any,
     ) -> None:
         self.foldmaps = foldmaps
         self.state = state
         self.device = device
-        self.steps: list[Superstep] = [f.prepare(state, device, options) for f in foldmaps]
+        self.steps: list[Superstep] = [
+            f.prepare(state, device, options) for f in foldmaps
+        ]
         self.version = state.version
         self.turn = 0
         self.full = full_words(device, state.graph.vertex_count)
@@ -180,7 +205,9 @@ class _Loop:
 
     def _start(self, foldmap: FoldMap, active: Any) -> _Pending:
         if active is not None:
-            return _Pending(self.device.upload(as_active(active, self.state).words.copy()))
+            return _Pending(
+                self.device.upload(as_active(active, self.state).words.copy())
+            )
         version, kept = _kept.get(self.state, (-1, {}))
         known = kept.get(foldmap.base)
         if known is None or version != self.state.version:
@@ -188,7 +215,9 @@ class _Loop:
         words, left, scalars = known
         upload = self.device.upload
         return _Pending(
-            None if words is None else upload(words), None if left is None else upload(left), scalars
+            None if words is None else upload(words),
+            None if left is None else upload(left),
+            scalars,
         )
 
     def keep(self) -> None:
@@ -206,35 +235,43 @@ class _Loop:
         return None if words is None else np.array(self.device.download(words))
 
     def _scalars(self, step: Superstep) -> tuple[Any, ...]:
-        """Return the scalars and vectors that a foldmap reads, but for the superstep's number."""
-        names = {n for f in step.plan.analysis.functions for n in f.scalars if n in self.state}
+        """Return the scalars and vectors that a foldmap reads, `superstep` apart."""
+        names = {
+            n
+            for f in step.plan.analysis.functions
+            for n in f.scalars
+            if n in self.state
+        }
         reduced = {f.into for f in step.plan.analysis.functions if f.kind == "reduce"}
         vectors = {
             a.name for f in step.plan.analysis.functions for a in f.accesses
             if a.where == "global" and a.name not in reduced and a.name in self.state
         }  # fmt: skip
-        values = [(n, self.state.stored(n)) for n in sorted(names)]
-        values += [(n, tuple(np.asarray(self.state.stored(n)).tolist())) for n in sorted(vectors)]
-        return tuple(values)
+        values = [(n, np.asarray(self.state.stored(n)).tobytes()) for n in names]
+        # As bytes: nan differs from itself.
+        values += [(n, np.asarray(self.state.stored(n)).tobytes()) for n in vectors]
+        return tuple(sorted(values))
 
     def _refresh_version(self) -> None:
-        """A write from outside makes everything due."""
+        """Make everything due behind a write from outside."""
         if self.state.version != self.version:
             self.version = self.state.version
-            scalars_only = False
-            if not scalars_only:
-                for pending in self.pending:
-                    pending.words = None
+            for pending in self.pending:
+                pending.words = None
 
     def _is_due(self, place: int) -> bool:
         pending, step = self.pending[place], self.steps[place]
-        if pending.words is None or self._scalars(step) != pending.scalars:
+        if pending.words is None or _differ(pending.scalars, self._scalars(step)):
             return True
         if self.device.count(pending.words) > 0:
             return True
         if pending.left is None:
             return False
-        left = pending.left if step.on is None else self.device.words_and(pending.left, step.on)
+        left = (
+            pending.left
+            if step.on is None
+            else self.device.words_and(pending.left, step.on)
+        )
         return self.device.count(left) > 0
 
     def has_work(self) -> bool:
@@ -256,31 +293,46 @@ class _Loop:
     def _run(self, place: int, run: Run) -> None:
         step, pending = self.steps[place], self.pending[place]
         scalars = self._scalars(step)
-        changed = pending.words is not None and pending.scalars not in ((), scalars)
+        changed = pending.words is not None and _differ(pending.scalars, scalars)
         active = pending.words
         begun = time.perf_counter()
         if active is not None and pending.left is not None:
-            outcome = step.run(self.device.words_or(active, pending.left), all_due=changed, track=True)
-        else:
+            active = self.device.words_or(active, pending.left)
+        number = self.state.superstep
+        try:
             outcome = step.run(active, all_due=changed, track=True)
+            self._note(place, run, outcome, begun)
+        except BaseException:
+            if self.state.superstep != number:  # committed, but not yet announced
+                for waiting in self.pending:
+                    waiting.words = None
+            raise
+        pending.scalars = scalars
+        pending.left = None
+        if step.on is not None and outcome.due is not None:
+            pending.left = self.device.words_without(outcome.due, step.on)
+
+    def _note(self, place: int, run: Run, outcome: Outcome, begun: float) -> None:
+        """Announce what was committed, and record the superstep."""
         committed = outcome.active_out
         number = self.device.count(committed)
         run.seconds.append(time.perf_counter() - begun)
         run.supersteps += 1
         run.active_counts.append(number)
-        run.directions.append(_direction(step))
+        run.directions.append(_direction(self.steps[place]))
         if run.active_sets is not None:
             words = np.array(self.device.download(committed))
-            run.active_sets.append(ActiveSet.from_words(self.state.graph.vertex_count, words))
-        pending.scalars = scalars
-        pending.left = None
-        if step.on is not None and outcome.due is not None:
-            pending.left = self.device.words_without(outcome.due, step.on)
+            count = self.state.graph.vertex_count
+            run.active_sets.append(ActiveSet.from_words(count, words))
         for other, waiting in enumerate(self.pending):
             if other == place:
                 waiting.words = committed
             elif waiting.words is not None:
                 waiting.words = self.device.words_or(waiting.words, committed)
+
+
+def _differ(before: tuple[Any, ...] | None, now: tuple[Any, ...]) -> bool:
+    return before is not None and before != now
 
 
 def _direction(step: Superstep) -> str:

@@ -14,6 +14,7 @@ from featgraph.fold.kernel import Kernel
 from featgraph.fold.options import Options, parse_options
 from featgraph.program.active import ActiveSet
 from featgraph.program.program import Program
+from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.device import Device, choose_device
 from featgraph.runtime.superstep import Superstep, graph_traits
@@ -36,19 +37,28 @@ class FoldMap:
         The foldmap that `on` was called on; itself otherwise.
     """
 
-    def __init__(self, program: Program, vertices: Any = None, base: FoldMap | None = None) -> None:
+    def __init__(
+        self, program: Program, vertices: Any = None, base: FoldMap | None = None
+    ) -> None:
         self.program = program
         self.vertices = vertices
         self.base = base or self
         self._kernels: dict[Any, Kernel] = base._kernels if base is not None else {}
-        self._traits: weakref.WeakKeyDictionary[Any, GraphTraits] = weakref.WeakKeyDictionary()
+        self._traits: weakref.WeakKeyDictionary[Any, GraphTraits] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def __repr__(self) -> str:
         names = " + ".join(f.name for f in self.program.functions)
-        return f"<featgraph foldmap {names}{'' if self.vertices is None else ' on some vertices'}>"
+        return (
+            "<featgraph foldmap "
+            f"{names}{'' if self.vertices is None else ' on some vertices'}>"
+        )
 
     def on(self, vertices: Any) -> FoldMap:
-        """Return this foldmap restricted to some vertices: its vertex functions, gathers and reduces run on no others.
+        """Return this foldmap restricted to some vertices.
+
+        Its vertex functions, gathers and reduces run on no others.
 
         Parameters
         ----------
@@ -79,12 +89,14 @@ class FoldMap:
         target : {"auto", "cpu", "cuda"}, optional
             Where to run.
         **options
-            ``direction``, ``feature_parallel``, ``folding``, ``schedule``, ``deterministic``; none changes the result.
+            ``direction``, ``feature_parallel``, ``folding``, ``schedule``,
+            ``deterministic``; none changes the result.
 
         Returns
         -------
         ActiveSet
-            The committed vertices; where the foldmap ends in edge functions, the targets of edges that returned True.
+            The committed vertices; where the foldmap ends in edge functions, the
+            targets of edges that returned True.
 
         Raises
         ------
@@ -99,20 +111,30 @@ class FoldMap:
         if active_in is not None:
             active = device.upload(as_active(active_in, state).words.copy())
         outcome = step.run(active)
-        made = ActiveSet.from_words(state.graph.vertex_count, device.download(outcome.active_out))
+        made = ActiveSet.from_words(
+            state.graph.vertex_count, device.download(outcome.active_out)
+        )
         if active_out is None:
             return made
         if active_out.vertex_count != made.vertex_count:
             raise StateError(
-                "active_out is of another graph", got=active_out.vertex_count, expected=made.vertex_count
+                "active_out is of another graph",
+                got=active_out.vertex_count,
+                expected=made.vertex_count,
             )
         active_out.words = made.words
         return active_out
 
-    def prepare(self, state: State, device: Device, options: dict[str, Any]) -> Superstep:
+    def prepare(
+        self, state: State, device: Device, options: dict[str, Any]
+    ) -> Superstep:
         """Fold for a state on a device, without running."""
         if not isinstance(state, State):
-            raise StateError("a foldmap runs on a State", got=type(state).__name__, expected="fg.State(graph, ...)")
+            raise StateError(
+                "a foldmap runs on a State",
+                got=type(state).__name__,
+                expected="fg.State(graph, ...)",
+            )
         kernel = self.kernel(state, device.name, options)
         on = None
         if self.vertices is not None:
@@ -124,10 +146,17 @@ class FoldMap:
         graph = state.graph
         if graph not in self._traits:
             self._traits[graph] = graph_traits(graph)
+        filled = _reductions(self.program)
         signature = {
-            n: t for n, t in state.signature.items() if n not in _reductions(self.program)
+            name: type_
+            for name, type_ in state.signature.items()
+            if name not in filled or type_.kind is not PropertyKind.VECTOR
         }
-        return self._folded(signature, parse_options(target, config.checked, options), self._traits[graph])
+        return self._folded(
+            signature,
+            parse_options(target, config.checked, options),
+            self._traits[graph],
+        )
 
     def _folded(self, signature: Any, options: Options, traits: GraphTraits) -> Kernel:
         key = (tuple(sorted(signature.items())), options, traits)
@@ -136,14 +165,24 @@ class FoldMap:
         return self._kernels[key]
 
     def fold(
-        self, state: State | None = None, *, k: int = 8, dtype: str = "float32", target: str = "auto", **options: Any
+        self,
+        state: State | None = None,
+        *,
+        k: int = 8,
+        dtype: str = "float32",
+        target: str = "auto",
+        **options: Any,
     ) -> Kernel:
-        """Return the folded kernel, to look at: ``.plan``, ``.source``, ``.show()``, ``.ptx()``, ``.resources()``, ``.explain()``.
+        """Return the folded kernel, to look at.
+
+        It has ``.plan``, ``.source``, ``.show()``, ``.ptx()``, ``.resources()``,
+        ``.explain()``.
 
         Parameters
         ----------
         state : State, optional
-            Gives the types. Without one, properties indexed with f have `k` features of `dtype`.
+            Gives the types. Without one, properties indexed with f have `k` features of
+            `dtype`.
         target : {"auto", "cpu", "cuda"}, optional
             "cuda" needs no GPU here.
         **options
@@ -155,7 +194,9 @@ class FoldMap:
         if state is not None:
             return self.kernel(state, name, options)
         signature = assumed_signature(self.program, k, dtype)
-        return self._folded(signature, parse_options(name, config.checked, options), GraphTraits())
+        return self._folded(
+            signature, parse_options(name, config.checked, options), GraphTraits()
+        )
 
     def explain(self, state: State | None = None, **options: Any) -> str:
         """Return in words how the program is folded and why."""
@@ -173,7 +214,9 @@ def as_active(given: Any, state: State) -> ActiveSet:
         return ActiveSet(count, given)
     if given.vertex_count != count:
         raise StateError(
-            "an active set of another graph", got=f"{given.vertex_count} vertices", expected=f"{count} vertices"
+            "an active set of another graph",
+            got=f"{given.vertex_count} vertices",
+            expected=f"{count} vertices",
         )
     return given
 
@@ -218,7 +261,7 @@ def vertexmap(*functions: Any) -> FoldMap:
 
 
 def edgemap(*functions: Any) -> FoldMap:
-    """Declare a foldmap of edge functions only; it returns the targets of edges that returned True.
+    """Declare a foldmap of edge functions only; it returns targets.
 
     Raises
     ------

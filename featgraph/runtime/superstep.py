@@ -1,4 +1,7 @@
-"""One superstep: the phases of a plan in order, the due sets between them, and the commit (docs/design/0001-architecture.md)."""
+"""One superstep: the phases of a plan, the due sets between them, and the commit.
+
+The protocol is that of docs/design/0001-architecture.md.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,12 @@ Words = Any
 #: A vertex of at least this degree is left to a block of its own on the GPU.
 HUB_DEGREE = 2048
 #: Phase kind -> the cut of the vertices whose work its chunks share out evenly (CPU).
-_CHUNKS = {"vertex": "in_chunks", "push": "out_chunks", "edge": "out_chunks", "reduce": "vertex_chunks"}
+_CHUNKS = {
+    "vertex": "in_chunks",
+    "push": "out_chunks",
+    "edge": "out_chunks",
+    "reduce": "vertex_chunks",
+}
 
 
 @dataclass
@@ -39,7 +47,8 @@ class Outcome:
     active_out : words
         Committed vertices, or targets where the foldmap ends in edge functions.
     due : words
-        Vertices that the first vertex phase was due on, before ``.on`` cut it; None without one.
+        Vertices that the first vertex phase was due on, before ``.on`` cut it; None
+        without one.
     """
 
     active_out: Words
@@ -76,7 +85,9 @@ class Superstep:
         The vertices that the foldmap is restricted to.
     """
 
-    def __init__(self, kernel: Kernel, state: State, device: Device, on: Words | None) -> None:
+    def __init__(
+        self, kernel: Kernel, state: State, device: Device, on: Words | None
+    ) -> None:
         self.kernel = kernel
         self.plan = kernel.plan
         self.state = state
@@ -86,11 +97,15 @@ class Superstep:
         self.full = full_words(device, self.graph.vertex_count)
         self.buffers: Buffers = buffers_of(state, device)
         self.reads_foreign = any(
-            a.where == "foreign" for f in self.plan.analysis.functions for a in f.accesses
+            a.where == "foreign"
+            for f in self.plan.analysis.functions
+            for a in f.accesses
         )
         _check_state(kernel, state)
 
-    def run(self, active: Words | None, *, all_due: bool = False, track: bool = False) -> Outcome:
+    def run(
+        self, active: Words | None, *, all_due: bool = False, track: bool = False
+    ) -> Outcome:
         """Run one superstep.
 
         Parameters
@@ -110,10 +125,14 @@ class Superstep:
         )  # fmt: skip
         self.touched: set[str] = set()
         self.sources_of: dict[str, Words] = {}
-        for number, phase in enumerate(self.plan.phases):
-            self._phase(number, phase, sets)
+        try:
+            for number, phase in enumerate(self.plan.phases):
+                self._phase(number, phase, sets)
+        except BaseException:
+            # The next buffers may hold what was never committed.
+            self.buffers.stale.update(dict.fromkeys(self.touched, ALL))
+            raise
         self._commit(sets)
-        self.state.superstep += 1
         last = next((p for p in reversed(self.plan.phases) if p.kind != "reduce"), None)
         if last is not None and last.kind == "edge":
             return Outcome(sets.targets, sets.due)
@@ -128,7 +147,7 @@ class Superstep:
         return words
 
     def _base(self, sets: Any) -> Words:
-        """Due vertices before targets and stops: A, or A with all that gather from it, or all."""
+        """Return A, A and who gathers from it, or all: due but for targets, stops."""
         if sets.base is None:
             if sets.all_due:
                 sets.base = self.full
@@ -161,16 +180,7 @@ class Superstep:
             self._reduce(number, phase, sets, arguments)
             return
         if phase.kind == "edge":
-            sources = sets.passed if sets.passed is not None else sets.active
-            self._freshen(phase, sources)
-            if sets.targets is None:
-                sets.targets = self._empty_words()
-            arguments["sources"], arguments["targets"] = sources, sets.targets
-            if any("edge_stopped" in e.arguments for e in self.kernel.entries):
-                arguments["edge_stopped"] = self._edge_stopped(number)
-            for name in phase.writes_next:
-                self._remember_sources(name, sources)
-            self._launch(number, arguments)
+            self._edges(number, phase, sets, arguments)
             return
         due = self._due(sets)
         self._freshen(phase, due)
@@ -185,8 +195,26 @@ class Superstep:
             self._launch(number, arguments)
         self._settle(number, sets, due, passed)
 
+    def _edges(
+        self, number: int, phase: Phase, sets: Any, arguments: dict[str, Any]
+    ) -> None:
+        earlier = [f for p in self.plan.phases[:number] for f in self.plan.functions_of(p)]
+        behind_vertices = any(f.kind == "vertex" for f in earlier)
+        sources = sets.passed if behind_vertices else sets.active
+        self._freshen(phase, sources)
+        arguments["sources"] = sources
+        arguments["targets"] = sets.targets = self._empty_words()
+        several = any("edge_state" in e.arguments for e in self.kernel.entries)
+        if several:
+            arguments["edge_state"] = self._edge_state(number)
+        for name in phase.writes_next:
+            self._remember_sources(name, sources)
+        self._launch(number, arguments)
+        if several:
+            sets.targets = self.device.targets(arguments["edge_state"], self.buffers.graph)
+
     def _settle(self, number: int, sets: Any, due: Words, passed: Words) -> None:
-        """Update who passed and who stopped, as far as later phases or the commit ask."""
+        """Update who passed and who stopped, as far as anything later asks."""
         later = any(p.kind != "reduce" for p in self.plan.phases[number + 1 :])
         first = sets.passed is None
         if first and not later:
@@ -195,16 +223,27 @@ class Superstep:
         stopped = self.device.words_without(due, passed)
         kept = passed
         if not first:
-            kept = self.device.words_or(self.device.words_without(sets.passed, stopped), passed)
+            kept = self.device.words_or(
+                self.device.words_without(sets.passed, stopped), passed
+            )
         sets.passed = kept
-        sets.stopped = stopped if sets.stopped is None else self.device.words_or(sets.stopped, stopped)
+        sets.stopped = (
+            stopped
+            if sets.stopped is None
+            else self.device.words_or(sets.stopped, stopped)
+        )
 
     def _remember_sources(self, name: str, sources: Words) -> None:
         known = self.sources_of.get(name)
-        self.sources_of[name] = sources if known is None else self.device.words_or(known, sources)
+        self.sources_of[name] = (
+            sources if known is None else self.device.words_or(known, sources)
+        )
 
-    def _edge_stopped(self, number: int) -> Any:
-        flags = self.buffers.temporary("edge_stopped", "uint8", (max(self.graph.edge_count, 1),))
+    def _edge_state(self, number: int) -> Any:
+        """Where several phases sweep edges: 0 not run, 1 stopped, 2 passed last."""
+        flags = self.buffers.temporary(
+            "edge_state", "uint8", (max(self.graph.edge_count, 1),)
+        )
         first = next(i for i, p in enumerate(self.plan.phases) if p.kind == "edge")
         if number == first:
             self.device.fill(flags, 0)
@@ -221,7 +260,7 @@ class Superstep:
     # -- stale entries
 
     def _freshen(self, phase: Phase, swept: Words) -> None:
-        """Refresh ``_next`` entries that this phase reads, or does not sweep though it writes the property."""
+        """Refresh ``_next`` entries that a phase reads, or does not sweep but writes."""
         for name, reads in self._next_accessed(phase).items():
             if name in self.touched:
                 continue
@@ -231,9 +270,13 @@ class Superstep:
             if stale is None or (not reads and (swept is self.full or stale is swept)):
                 continue
             if isinstance(stale, str):
-                self.device.copy(self.buffers.next_of(name), self.buffers.property(name))
+                self.device.copy(
+                    self.buffers.next_of(name), self.buffers.property(name)
+                )
             else:
-                self._refresh(name, stale if reads else self.device.words_without(stale, swept))
+                self._refresh(
+                    name, stale if reads else self.device.words_without(stale, swept)
+                )
             self.buffers.stale[name] = None
 
     def _refresh(self, name: str, words: Words) -> None:
@@ -244,8 +287,8 @@ class Superstep:
             self.device.refresh_edges(words, next_, current, self.buffers.graph)
 
     def _next_accessed(self, phase: Phase) -> dict[str, bool]:
-        """Return the properties whose ``_next`` a phase touches, and whether it reads entries it does not itself make."""
-        found: dict[str, bool] = {name: False for name in phase.restores}
+        """Return whose ``_next`` a phase touches, and if it reads others' entries."""
+        found: dict[str, bool] = dict.fromkeys(phase.restores, False)
         for function in self.plan.functions_of(phase):
             for a in function.accesses:
                 if a.version == "next":
@@ -256,25 +299,37 @@ class Superstep:
         return found
 
     def _commit(self, sets: Any) -> None:
-        """Swap the buffers of what was written; committed entries are stale in the other one."""
+        """Swap the buffers of what was written.
+
+        Committed entries are stale in the other one.
+        """
+        stale: dict[str, Words] = {}
         for name in sorted({n for p in self.plan.phases for n in p.writes_next}):
             is_vertex = self.state.signature[name].kind is PropertyKind.VERTEX
-            stale = sets.passed if is_vertex else self.sources_of.get(name)
-            self.buffers.swap(name, stale)
+            stale[name] = sets.passed if is_vertex else self.sources_of.get(name)
+        self.buffers.swap(stale)
 
     # -- reduces
 
-    def _reduce(self, number: int, phase: Phase, sets: Any, arguments: dict[str, Any]) -> None:
+    def _reduce(
+        self, number: int, phase: Phase, sets: Any, arguments: dict[str, Any]
+    ) -> None:
         function = self.plan.functions_of(phase)[0]
         self._freshen(phase, self.full)
         width = phase.width
         dtype = memory_dtype(function.returns, self.plan.real)
         dtype = "bool" if function.returns == "bool" else dtype
-        main = next(e for e in self.kernel.entries if e.phase == number and e.role == "main")
+        main = next(
+            e for e in self.kernel.entries if e.phase == number and e.role == "main"
+        )
         rows = self.device.reduce_rows(main, self.graph)
         arguments["due"] = self.full if self.on is None else self.on
-        arguments["partials"] = self.buffers.temporary(f"partials {number}", dtype, (rows, width))
-        arguments["reduced"] = self.buffers.temporary(f"reduced {number}", dtype, (width,))
+        arguments["partials"] = self.buffers.temporary(
+            f"partials {number}", dtype, (rows, width)
+        )
+        arguments["reduced"] = self.buffers.temporary(
+            f"reduced {number}", dtype, (width,)
+        )
         self._launch(number, arguments)
         result = np.array(self.device.download(arguments["reduced"]))
         name = str(function.into)
@@ -283,7 +338,9 @@ class Superstep:
         self._store_reduction(name, result, dtype)
 
     def _same_reduction(self, name: str, result: Any) -> bool:
-        read = any(a.name == name for f in self.plan.analysis.functions for a in f.accesses)
+        read = any(
+            a.name == name for f in self.plan.analysis.functions for a in f.accesses
+        )
         if not read:
             return True
         if name not in self.state:
@@ -298,16 +355,22 @@ class Superstep:
     # -- launches
 
     def _ensure_reductions(self) -> None:
-        """A reduce that fills a vector later than a function's ``d`` is made must already have a place."""
+        """Make a place for vectors that a reduce fills after ``d`` is made."""
         for field in self.kernel.kernel_source.fields:
             if field.source == "vector" and field.name not in self.state:
                 width = self.plan.analysis.reductions[field.name]
-                dtype = "bool" if field.dtype == "int32" and self._is_bool(field.name) else field.dtype
+                dtype = (
+                    "bool"
+                    if field.dtype == "int32" and self._is_bool(field.name)
+                    else field.dtype
+                )
                 type_ = PropertyType(PropertyKind.VECTOR, dtype, (width,))
                 self.state.put_result(field.name, type_, np.zeros(width, dtype))
 
     def _is_bool(self, name: str) -> bool:
-        return any(f.into == name and f.returns == "bool" for f in self.plan.analysis.functions)
+        return any(
+            f.into == name and f.returns == "bool" for f in self.plan.analysis.functions
+        )
 
     def _launch(self, number: int, arguments: dict[str, Any]) -> None:
         self._ensure_reductions()
@@ -335,19 +398,28 @@ class Superstep:
             if name.startswith(("in_", "out_")):
                 bound[name] = self.buffers.graph[name]
             elif name == "hubs":
-                along = "in" if self.plan.phases[entry.phase].kind == "vertex" else "out"
+                along = (
+                    "in" if self.plan.phases[entry.phase].kind == "vertex" else "out"
+                )
                 bound[name] = self.buffers.graph[f"{along}_hubs"]
             elif name == "chunks":
-                bound[name] = self.buffers.graph[_CHUNKS[self.plan.phases[entry.phase].kind]]
+                bound[name] = self.buffers.graph[
+                    _CHUNKS[self.plan.phases[entry.phase].kind]
+                ]
         bound["hub_degree"] = HUB_DEGREE
         try:
             self.device.launch(self.kernel, entry, self.graph, bound)
         except MemoryError as error:
             raise DeviceMemoryError(
-                "the kernel's memory could not be allocated", where=entry.name, got=error
+                "the kernel's memory could not be allocated",
+                where=entry.name,
+                got=error,
             ) from error
         except Exception as error:
-            if type(error).__module__.startswith("numba") and "Error" in type(error).__name__:
+            if (
+                type(error).__module__.startswith("numba")
+                and "Error" in type(error).__name__
+            ):
                 raise self.kernel.explain_error(error) from error
             raise
 
@@ -361,12 +433,20 @@ def _fill_value(text: str, field: Field) -> Any:
         return text == "True"
     inner = text[text.index("(") + 1 : -1] if "(" in text else text
     value = {"math.inf": np.inf, "-math.inf": -np.inf}.get(inner)
-    return np.dtype(field.dtype).type(float(inner) if value is None and "." in inner else value if value is not None else int(inner))
+    return np.dtype(field.dtype).type(
+        float(inner)
+        if value is None and "." in inner
+        else value
+        if value is not None
+        else int(inner)
+    )
 
 
 def _check_state(kernel: Kernel, state: State) -> None:
     """Refuse what only the graph can tell."""
-    if state.graph.directed and any(f.uses_reverse for f in kernel.plan.analysis.functions):
+    if state.graph.directed and any(
+        f.uses_reverse for f in kernel.plan.analysis.functions
+    ):
         function = next(f for f in kernel.plan.analysis.functions if f.uses_reverse)
         raise StateError(
             "fg.reverse needs an undirected graph",

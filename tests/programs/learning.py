@@ -200,7 +200,7 @@ PROGRAMS = (
         widths=SMALL,
         undirected=True,
         thresholds=(("belief", "epsilon"), ("msg", "epsilon")),
-        slack=16.0,
+        slack=2.0,
         iterable=False,
     ),
     BankProgram(

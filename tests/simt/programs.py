@@ -164,7 +164,7 @@ def product_of(f, u, v, e, d):
 
 @fn.gather(into="near", combine="argmin")
 def nearest(f, u, v, e, d):
-    return d.i[u, f] + d.cost[e] if d.i[u, f] > -5 else fg.nothing
+    return d.i[u, f] if d.i[u, f] > -5 else fg.nothing
 
 
 @fn.gather(into="far", combine="argmax")

@@ -191,6 +191,7 @@ class Superstep:
             if self.plan.analysis.signature[name].kind is PropertyKind.EDGE:
                 rows = np.zeros(self.graph.edge_count, bool)
                 rows[self.graph.out_edges.edge_ids] = swept[self._ends()[0]]
+                rows &= self.buffers["edge_stopped"] == 0
             array = self.arrays[f"{name}_next"]
             array[rows] = np.nan if array.dtype.kind == "f" else 77
 

@@ -1,0 +1,1 @@
+"""Benches of whole algorithms' supersteps."""

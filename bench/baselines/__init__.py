@@ -1,0 +1,1 @@
+"""What featgraph is measured against."""

@@ -1,0 +1,195 @@
+"""Results: a JSON line each, with all that is needed to judge and repeat it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("featgraph", "numba", "numba-cuda", "numpy", "scipy", "torch", "cupy")
+#: Where the distribution's name is not the package's.
+OTHER_NAMES = {"cupy": ("cupy-cuda13x", "cupy-cuda12x")}
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ["git", *arguments],  # noqa: S607
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            check=False,
+        )
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+@cache
+def commit() -> str:
+    """Return the commit; "+" behind it where the tree has changes outside bench/.
+
+    ``FEATGRAPH_COMMIT`` says it for a checkout that travels without its history.
+    """
+    told = os.environ.get("FEATGRAPH_COMMIT")
+    if told:
+        return told
+    head = _git("rev-parse", "HEAD")
+    changed = _git("status", "--porcelain", "--", ".", ":!bench", ":!tests")
+    return (head or "unknown") + ("+" if changed else "")
+
+
+@cache
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        for name in (package, *OTHER_NAMES.get(package, ())):
+            try:
+                found[package] = metadata.version(name)
+                break
+            except metadata.PackageNotFoundError:
+                continue
+    return found
+
+
+@cache
+def cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    models = [line.partition(":")[2].strip() for line in lines if "model name" in line]
+    return models[0] if models else platform.processor()
+
+
+def gpu_name() -> str | None:
+    """Return the GPU's name as its driver gives it, or None without one."""
+    from featgraph import _cuda
+
+    if not _cuda.is_available():
+        return None
+    name = _cuda.cuda.get_current_device().name
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def repeatable_command(argv: list[str]) -> str:
+    """Return the command without where its output went."""
+    kept: list[str] = []
+    arguments = iter(argv)
+    for argument in arguments:
+        if argument == "--output":
+            next(arguments, None)
+        elif not argument.startswith("--output="):
+            kept.append(argument)
+    return " ".join(["python -m bench.run", *kept])
+
+
+class Recorder:
+    """Takes the results of one run: prints each as it comes, and appends it to a file.
+
+    Attributes
+    ----------
+    lines : list of dict
+        What was recorded.
+    """
+
+    def __init__(self, bench: str, argv: list[str], output: str | None) -> None:
+        self.bench = bench
+        self.command = repeatable_command(argv)
+        self.output = Path(output) if output else None
+        self.lines: list[dict[str, Any]] = []
+        self.device: str | None = None
+        if self.output:
+            self.output.parent.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether a contender raised or a check failed."""
+        return any(
+            "error" in line or not line.get("checks", {}).get("ok", True)
+            for line in self.lines
+        )
+
+    def add(
+        self,
+        contender: str,
+        trials_ms: list[float],
+        *,
+        graph: dict[str, Any] | None = None,
+        checks: dict[str, Any] | None = None,
+        **fields: Any,
+    ) -> None:
+        """Record every trial's time of one contender, with what else is known of it."""
+        line: dict[str, Any] = {
+            "bench": self.bench,
+            "contender": contender,
+            **fields,
+            "trials_ms": [round(trial, 6) for trial in trials_ms],
+        }
+        if trials_ms:
+            line["median_ms"] = statistics.median(line["trials_ms"])
+        if checks is not None:
+            line["checks"] = checks
+        if graph is not None:
+            line["graph"] = graph
+        self._write(line)
+
+    def _write(self, line: dict[str, Any]) -> None:
+        line |= {
+            "command": self.command,
+            "commit": commit(),
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "device": self.device,
+            "cpu": cpu_model(),
+            "cores": os.cpu_count(),
+            "versions": versions(),
+        }
+        self.lines.append(line)
+        print(_short(line), flush=True)
+        if self.output:
+            with open(self.output, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line, default=_plain) + "\n")
+
+    def attempt(
+        self, contender: str, function: Callable[[], Any], **fields: Any
+    ) -> Any:
+        """Call `function`; record what it raises, and go on."""
+        try:
+            return function()
+        except Exception as error:
+            traceback.print_exc(file=sys.stdout)
+            text = f"{type(error).__name__}: {error}"[:2000]
+            self._write(
+                {"bench": self.bench, "contender": contender, **fields, "error": text}
+            )
+            return None
+
+
+def _plain(value: Any) -> Any:
+    """Return a NumPy scalar as a Python one."""
+    return value.item()
+
+
+def _short(line: dict[str, Any]) -> str:
+    graph = line.get("graph", {}).get("name", "")
+    parts = [graph, f"k={line['k']}" if "k" in line else "", line["contender"]]
+    if "error" in line:
+        parts.append(f"RAISED {line['error'].splitlines()[0]}")
+    elif "median_ms" in line:
+        parts.append(f"{line['median_ms']:.4g} ms, {len(line['trials_ms'])} trials")
+    checks = line.get("checks")
+    if checks is not None:
+        shown = ", ".join(f"{n} {v:.3g}" for n, v in checks.items() if n != "ok")
+        parts.append(f"{'right' if checks['ok'] else 'WRONG'} ({shown})")
+    return "  ".join(part for part in parts if part)

@@ -1,0 +1,210 @@
+"""Tables from result lines: ``python -m bench.report FILE...``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["print_report"]
+
+Line = dict[str, Any]
+Columns = dict[str, Callable[[Line], str]]
+
+
+def _spread(line: Line) -> str:
+    trials = line["trials_ms"]
+    return f"{min(trials):.4g}-{max(trials):.4g}" if trials else ""
+
+
+def _number(name: str, digits: int = 4) -> Callable[[Line], str]:
+    def show(line: Line) -> str:
+        value = line.get(name)
+        return "" if value is None else f"{value:.{digits}g}"
+
+    return show
+
+
+def _text(name: str) -> Callable[[Line], str]:
+    return lambda line: str(line.get(name, "") if line.get(name) is not None else "")
+
+
+def _graph(line: Line) -> str:
+    return str(line.get("graph", {}).get("name", ""))
+
+
+def _check(line: Line) -> str:
+    if "error" in line:
+        return "RAISED"
+    checks = line.get("checks")
+    return "" if checks is None else "right" if checks["ok"] else "WRONG"
+
+
+def _rate(name: str) -> Callable[[Line], str]:
+    """Return GB/s of the bytes in a field over the median."""
+
+    def show(line: Line) -> str:
+        has_both = line.get(name) and line.get("median_ms")
+        return f"{line[name] / line['median_ms'] / 1e6:.0f}" if has_both else ""
+
+    return show
+
+
+def _edge_ns(line: Line) -> str:
+    edges = line.get("graph", {}).get("edges")
+    return (
+        f"{line['median_ms'] * 1e6 / edges:.3f}"
+        if edges and "median_ms" in line
+        else ""
+    )
+
+
+def _edges(line: Line) -> str:
+    edges = line.get("graph", {}).get("edges")
+    return f"{edges / 1e6:.2f}M" if edges else ""
+
+
+def _stage(name: str) -> Callable[[Line], str]:
+    return lambda line: f"{line.get('stages', {}).get(name, float('nan')):.3f}"
+
+
+def _microseconds(line: Line) -> str:
+    return f"{line['median_ms'] * 1e3:.1f}" if "median_ms" in line else ""
+
+
+COMMON: Columns = {"contender": _text("contender"), "k": _text("k")}
+TIME: Columns = {
+    "median ms": _number("median_ms"),
+    "range ms": lambda line: _spread(line) if "trials_ms" in line else "",
+}
+CHECK: Columns = {"check": _check}
+TABLES: dict[str, Columns] = {
+    "superstep-cpu": {
+        "graph": _graph,
+        **COMMON,
+        "threads": _text("threads"),
+        **TIME,
+        "compulsory GB/s": _rate("bytes"),
+        **CHECK,
+    },
+    "growth-cpu": {
+        "series": _text("series"),
+        "graph": _graph,
+        "edges": _edges,
+        **COMMON,
+        **TIME,
+        "ns an edge": _edge_ns,
+        **CHECK,
+    },
+    "superstep-gpu": {
+        "graph": _graph,
+        **COMMON,
+        "work": _text("work"),
+        **TIME,
+        "host ms": _number("host_ms"),
+        "iterate ms": _number("iterate_ms"),
+        "compulsory GB/s": _rate("bytes"),
+        "uncached GB/s": _rate("gathered_bytes"),
+        "first s": _number("first_s", 3),
+        **CHECK,
+    },
+    "compile": {
+        **COMMON,
+        "target": _text("target"),
+        "launched": _text("launched"),
+        **TIME,
+        "fold s": _stage("fold_s"),
+        "compile + run s": _stage("compile_and_first_run_s"),
+        "2nd run s": _stage("second_run_s"),
+        "import fg s": _stage("import_featgraph_s"),
+        "import compiler s": _stage("import_compiler_s"),
+        "setup s": _stage("setup_s"),
+    },
+    "overhead": {
+        "target": _text("target"),
+        "graph": _graph,
+        **COMMON,
+        "median us": _microseconds,
+        "range ms": TIME["range ms"],
+    },
+}
+
+
+def print_report(lines: list[Line]) -> None:
+    """Print a table for each bench among `lines`, under what they were measured on."""
+    for bench in dict.fromkeys(line["bench"] for line in lines):
+        own = [line for line in lines if line["bench"] == bench]
+        for place in dict.fromkeys(_place(line) for line in own):
+            here = [line for line in own if _place(line) == place]
+            print(f"{bench}: {place}")
+            if bench.startswith("agreement"):
+                _print_agreement(here)
+            else:
+                _print_table(TABLES[bench], here)
+            print()
+
+
+def _place(line: Line) -> str:
+    where = line["device"] or f"{line['cpu']}, {line['cores']} cores"
+    commit, changed = line["commit"][:12], "+" * line["commit"].endswith("+")
+    return f"{where}, commit {commit}{changed}, {line['command']}"
+
+
+def _print_table(columns: Columns, lines: list[Line]) -> None:
+    rows = [list(columns)] + [
+        [show(line) for show in columns.values()] for line in lines
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]
+    for row in rows:
+        print(
+            "  ".join(
+                cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+            )
+        )
+
+
+def _print_agreement(lines: list[Line]) -> None:
+    """Print graphs and, where there are any, failures: program x combination."""
+    combinations = list(
+        dict.fromkeys(c for line in lines for c in line.get("table", {}))
+    )
+
+    def cell(line: Line, combination: str) -> str:
+        found = line.get("table", {}).get(combination)
+        if found is None:
+            return "-"
+        text = str(found["graphs"])
+        text += f" FAIL {found['failures']}" if found["failures"] else ""
+        return text + (" NOT RUN" if found["not_run"] else "")
+
+    columns: Columns = {"program": _text("contender"), "k": _text("widths")}
+    for combination in combinations:
+        columns[combination] = lambda line, c=combination: cell(line, c)
+    _print_table(columns, lines)
+    tables = [line.get("table", {}) for line in lines]
+    cells = [found for table in tables for found in table.values()]
+    graphs = [max((f["graphs"] for f in t.values()), default=0) for t in tables]
+    counts = {
+        "programs": len(lines),
+        "graphs": sum(graphs),
+        "runs": sum(f["graphs"] for f in cells),
+        "supersteps compared": sum(line.get("supersteps", 0) for line in lines),
+        "failures": sum(f["failures"] for f in cells),
+        "combinations not run": sum(f["not_run"] for f in cells),
+    }
+    print(", ".join(f"{count} {what}" for what, count in counts.items()))
+
+
+def main() -> None:
+    """Print the tables of the files named on the command line."""
+    lines = []
+    for name in sys.argv[1:]:
+        text = Path(name).read_text(encoding="utf-8")
+        lines += [json.loads(line) for line in text.splitlines() if line]
+    print_report(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""The one entry: ``python -m bench.run NAME [options]``.
+
+A bench is a module with ``add_arguments(parser)`` and ``run(arguments, recorder)``. It
+is imported when it is asked for, so that PyTorch and CuPy are needed by GPU benches
+only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from typing import Any
+
+from bench.record import Recorder
+from bench.report import print_report
+
+BENCHES = {
+    "superstep-cpu": "bench.algorithms.superstep_cpu",
+    "growth-cpu": "bench.algorithms.growth_cpu",
+    "superstep-gpu": "bench.schedules.superstep_gpu",
+    "overhead": "bench.schedules.overhead",
+    "compile": "bench.compile.first_kernel",
+    "agreement": "bench.compile.agreement",
+    "agreement-gpu": "bench.compile.agreement",
+}
+
+
+def comma_integers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",") if part]
+
+
+def comma_names(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]
+
+
+def common_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
+    parser.add_argument("name", choices=sorted(BENCHES))
+    parser.add_argument("--graph", type=comma_names, help="named graphs, by commas")
+    parser.add_argument("--k", type=comma_integers, help="feature counts, by commas")
+    parser.add_argument("--repeat", type=int, help="timed trials of each contender")
+    parser.add_argument("--output", help="file that result lines are appended to")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one bench; 1 if one of its checks failed or a contender raised."""
+    argv = sys.argv[1:] if argv is None else argv
+    parser = common_parser()
+    if not argv or argv[0] not in BENCHES:
+        parser.parse_args(argv)  # prints help or the error, and ends
+    module: Any = importlib.import_module(BENCHES[argv[0]])
+    module.add_arguments(parser)
+    defaults = dict(module.DEFAULTS)
+    if argv[0] == "agreement-gpu":
+        defaults["target"] = "cuda"
+    parser.set_defaults(**defaults)
+    arguments = parser.parse_args(argv)
+    recorder = Recorder(arguments.name, argv, arguments.output)
+    module.run(arguments, recorder)
+    print()
+    print_report(recorder.lines)
+    return 1 if recorder.has_failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

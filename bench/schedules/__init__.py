@@ -1,0 +1,1 @@
+"""Benches of how supersteps are mapped and launched."""

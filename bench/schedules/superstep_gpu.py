@@ -1,0 +1,208 @@
+"""One fused superstep of label propagation on the GPU against sparse products alone.
+
+featgraph under its options (FA and NFA, pull and push, folded and not) does the whole
+superstep; cuSPARSE through PyTorch and CuPy do the product alone. Each contender is
+checked against float64 on the host, then timed: by events around supersteps launched
+back to back, which holds what the host could not hide; the host's time to submit one;
+and the wall time of a superstep within `fg.iterate`, which waits for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from bench.baselines.sparse_products import CupyProduct, TorchProduct
+from bench.graphs import NamedGraph, make_graph
+from bench.programs import Problem, step
+from bench.record import Recorder, gpu_name
+from bench.timing import time_events
+from featgraph.runtime.device import choose_device
+
+DEFAULTS = {"graph": ["kron21"], "k": [4, 8, 32], "repeat": 11, "budget": 330.0}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "FA pull folded": {"direction": "pull"},
+    "FA pull unfolded": {"direction": "pull", "folding": False},
+    "FA push": {"direction": "push"},
+    "NFA pull": {"direction": "pull", "feature_parallel": False},
+    "NFA push": {"direction": "push", "feature_parallel": False},
+}
+PEERS: dict[str, Callable[[Problem], Any]] = {
+    "torch product, int32": lambda problem: TorchProduct(problem, 32),
+    "torch product, int64": lambda problem: TorchProduct(problem, 64),
+    "CuPy product": CupyProduct,
+}
+SUPERSTEPS = 20
+#: A batch of launches between two events takes at most about so long.
+BATCH_MS = 300.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--budget", type=float, help="s after which no contender starts"
+    )
+    parser.add_argument("--only", default="", help="contenders whose name holds this")
+    parser.add_argument("--skip", default=[], nargs="+", help="contenders by name")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Check and time every contender; what raises is reported, and the rest goes on."""
+    begun = time.perf_counter()
+    recorder.device = gpu_name()
+    if recorder.device is None:
+        raise SystemExit("superstep-gpu needs a GPU; see superstep-cpu")
+    recorder.attempt("device copy", lambda: _copy(recorder))
+    for name in arguments.graph:
+        named = make_graph(name)
+        print(named.describe(), flush=True)
+        for k in arguments.k:
+            problem = Problem(named.graph, k)
+            _ = problem.expected
+            _say(begun, f"k={k}: made and solved in float64 on the host")
+            timers: dict[str, Callable[..., None]] = dict.fromkeys(PEERS, _time_peer)
+            timers |= dict.fromkeys(VARIANTS, _time_featgraph)
+            for contender, timer in timers.items():
+                if arguments.only not in contender or contender in arguments.skip:
+                    continue
+                if time.perf_counter() - begun > arguments.budget:
+                    _say(begun, f"no time left for {name}, k={k}, {contender}")
+                    continue
+                recorder.attempt(
+                    contender,
+                    lambda t=timer, c=contender, p=problem, n=named: t(
+                        p, n, c, arguments.repeat, recorder
+                    ),
+                    k=k,
+                    graph=named.describe(),
+                )
+                if "CudaAPIError" in recorder.lines[-1].get("error", ""):
+                    # What runs in a context that faulted says nothing.
+                    print(f"a CUDA error ends this run; rerun with --skip")
+                    return
+                _free_memory()
+                _say(begun, f"done with {contender}")
+
+
+def _time_featgraph(
+    problem: Problem, named: NamedGraph, contender: str, repeat: int, recorder: Recorder
+) -> None:
+    options = VARIANTS[contender]
+    device = choose_device("cuda")
+    superstep = step.prepare(problem.state, device, options)
+    problem.reset()
+    started = time.perf_counter()
+    outcome = superstep.run(None)
+    device.synchronize()
+    first_s = time.perf_counter() - started
+    words = np.array(device.download(outcome.active_out))
+    committed = fg.ActiveSet.from_words(problem.graph.vertex_count, words).mask
+    checks = problem.check(problem.state["label"], committed)
+
+    def once() -> None:
+        superstep.run(None)
+
+    device_ms, host_ms, launches = _trials(once, repeat, problem.reset_dense)
+    recorder.add(
+        contender,
+        device_ms,
+        k=problem.k,
+        work="superstep",
+        options=options,
+        launches=launches,
+        host_ms=round(statistics.median(host_ms), 5),
+        first_s=round(first_s, 3),
+        **_time_iterate(problem, options),
+        phases=len(superstep.plan.phases),
+        mappings=[p.mapping.describe(p.width) for p in superstep.plan.phases],
+        bytes=problem.compulsory_bytes(),
+        gathered_bytes=problem.gathered_bytes(),
+        checks=checks,
+        graph=named.describe(),
+    )
+
+
+def _time_iterate(problem: Problem, options: dict[str, Any]) -> dict[str, Any]:
+    """Return a superstep's wall time within `fg.iterate`; whole: with the uploads."""
+    problem.reset_dense()
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)
+        run = fg.iterate(
+            step, problem.state, max_supersteps=SUPERSTEPS, target="cuda", **options
+        )
+    whole = time.perf_counter() - started
+    return {
+        "iterate_ms": round(1e3 * statistics.median(run.seconds[1:]), 5),
+        "iterate_whole_ms": round(1e3 * whole / run.supersteps, 5),
+    }
+
+
+def _time_peer(
+    problem: Problem, named: NamedGraph, contender: str, repeat: int, recorder: Recorder
+) -> None:
+    product = PEERS[contender](problem)
+    product()
+    checks = problem.check_aggregate(product.result())
+    device_ms, host_ms, launches = _trials(product, repeat, lambda: None)
+    recorder.add(
+        contender,
+        device_ms,
+        k=problem.k,
+        work="product alone",
+        launches=launches,
+        host_ms=round(statistics.median(host_ms), 5),
+        bytes=problem.compulsory_bytes(aggregate_only=True),
+        checks=checks,
+        graph=named.describe(),
+    )
+
+
+def _trials(
+    call: Callable[[], Any], repeat: int, reset: Callable[[], Any]
+) -> tuple[list[float], list[float], int]:
+    """Return device ms and host ms of one call, trial by trial, and calls a trial."""
+    once = max(time_events(call, 3)[0], 1e-3)
+    launches = int(max(3, min(SUPERSTEPS, BATCH_MS / once)))
+    both = []
+    for _ in range(repeat):
+        reset()
+        call()  # uploads what was reset
+        both.append(time_events(call, launches))
+    return [b[0] for b in both], [b[1] for b in both], launches
+
+
+def _copy(recorder: Recorder) -> None:
+    """Time a copy from device memory to device memory: the ceiling for bandwidth."""
+    from featgraph._cuda import cuda
+
+    size = 1 << 31
+    source = cuda.to_device(np.ones(size // 4, np.float32))
+    target = cuda.device_array(size // 4, np.float32)
+    target.copy_to_device(source)
+    taken = [
+        time_events(lambda: target.copy_to_device(source), 5)[0] for _ in range(11)
+    ]
+    recorder.add("device copy", taken, work="copy", bytes=2 * size)
+
+
+def _free_memory() -> None:
+    """Give back what PyTorch and CuPy pool."""
+    import gc
+    import sys
+
+    gc.collect()
+    if "torch" in sys.modules:
+        sys.modules["torch"].cuda.empty_cache()
+    if "cupy" in sys.modules:
+        sys.modules["cupy"].get_default_memory_pool().free_all_blocks()
+
+
+def _say(begun: float, text: str) -> None:
+    print(f"[{time.perf_counter() - begun:6.1f} s] {text}", flush=True)

@@ -1,0 +1,236 @@
+"""Builds the artefacts of docs/pipeline.md from label propagation, as it is folded.
+
+``python docs/build_pipeline.py`` rewrites what stands between ``<!-- built: NAME -->``
+and ``<!-- end -->``; the prose between is edited by hand. With ``--check`` it writes
+nothing and fails, with a diff, if the page is out of date. Resources come from a
+compiler: where that is missing, they are left as they are; a check leaves them alone,
+too, where the page names another version of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import difflib
+import re
+import sys
+import textwrap
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from featgraph import _cuda
+from featgraph.algorithms.label_propagation import labels_of_neighbors, relax, step
+from featgraph.fold import nodes
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "pipeline.md"
+WIDTH = 4
+MARKED = re.compile(r"(?ms)^<!-- built: (\w+) -->\n(.*?)^<!-- end -->$")
+
+
+def example_state() -> fg.State:
+    """Return a State of a random graph: 1000 vertices, 16 in-edges each on average."""
+    rng = np.random.default_rng(1)
+    ends = rng.integers(0, 1000, (2, 8000))
+    graph = fg.Graph.from_edges(ends[0], ends[1], vertex_count=1000, directed=False)
+    return fg.State(
+        graph,
+        label=fg.vertex_property(0.0, shape=(WIDTH,), iterated=True),
+        clamped=fg.vertex_property(False),
+        weight=fg.edge_property(1.0),
+        alpha=0.85,
+        epsilon=1e-3,
+    )
+
+
+class _Shown(ast.NodeTransformer):
+    """Turns nodes of the middle end into names that `ast.unparse` prints."""
+
+    def _text(self, node: ast.AST) -> str:
+        return ast.unparse(self.visit(copy.deepcopy(node)))
+
+    def _joined(self, listed: list[Any]) -> str:
+        return ", ".join(self._text(node) for node in listed)
+
+    def generic_visit(self, node: ast.AST) -> Any:
+        """Return `node`, or the name that shows it."""
+        if isinstance(node, nodes.Access):
+            version = "_next" if node.version == "next" else ""
+            return ast.Name(f"d.{node.name}{version}[{self._joined(node.indices)}]")
+        if isinstance(node, nodes.Scalar):
+            return ast.Name(f"d.{node.name}")
+        if isinstance(node, nodes.Operate):
+            return ast.Name(f"fg.{node.name}({self._joined(node.args)})")
+        if isinstance(node, nodes.MathCall):
+            return ast.Name(f"{node.name}({self._joined(node.args)})")
+        if isinstance(node, nodes.Cast):
+            return ast.Name(f"{node.to}({self._text(node.value)})")
+        return super().generic_visit(node)
+
+
+def _fenced(text: str, language: str = "text") -> str:
+    """Return `text` in a fence; ``py``, for tests run what is ``python``."""
+    return f"```{language}\n{textwrap.dedent(text).strip()}\n```\n"
+
+
+def _local(text: str) -> str:
+    """Return `text` with paths from the root of the repository."""
+    return text.replace(f"{ROOT}/", "")
+
+
+def _declared() -> str:
+    return _fenced(
+        "\n\n".join(f.source.text for f in (labels_of_neighbors, relax)), "py"
+    )
+
+
+def _resolved(kernel: Any) -> str:
+    shown = _Shown()
+    kinds = (nodes.Access, nodes.Scalar, nodes.Operate, nodes.MathCall)
+    rows: dict[str, str] = {}
+    for function in kernel.plan.analysis.functions:
+        for node in (n for s in function.body for n in ast.walk(s)):
+            if isinstance(node, kinds):
+                rows[shown._text(node)] = type(node).__name__
+    wide = max(map(len, rows))
+    ordered = sorted(rows.items(), key=lambda row: (row[1], row[0]))
+    return _fenced("\n".join(f"{text:{wide}}  {kind}" for text, kind in ordered))
+
+
+def _lowered(kernel: Any) -> str:
+    shown = _Shown()
+    texts = []
+    for function in kernel.plan.analysis.functions:
+        body = "\n".join(shown._text(statement) for statement in function.body)
+        texts.append(f"{function.name}:\n{body}".replace("\n", "\n    "))
+    return _fenced("\n\n".join(texts))
+
+
+def _typed(kernel: Any) -> str:
+    lines = []
+    for function in kernel.plan.analysis.functions:
+        lines.append(f"{function.name} -> {function.returns}, K = {function.width}")
+        for name, type_ in function.variables.items():
+            varies = "varies" if name in function.varying else "uniform"
+            lines.append(f"    {name:20} {type_:6} {varies}")
+    return _fenced("\n".join(lines))
+
+
+def _accesses(kernel: Any) -> str:
+    return _fenced(kernel.explain().partition("accesses:\n")[2])
+
+
+def _explained(kernel: Any) -> str:
+    return _fenced(kernel.explain().partition("\n\naccesses:\n")[0])
+
+
+def _plan(kernel: Any) -> str:
+    return _fenced(str(kernel.plan))
+
+
+def _source(kernel: Any) -> str:
+    return _fenced(_local(kernel.source), "py")
+
+
+def _entries(kernel: Any) -> str:
+    lines = [f"{e.name}({', '.join(e.arguments)})" for e in kernel.entries]
+    fields = ", ".join(f"{f.name}: {f.source}" for f in kernel.kernel_source.fields)
+    return _fenced("\n".join([*lines, f"d = Data({fields})"]))
+
+
+def versions() -> str:
+    """Return the versions that registers and spills depend on."""
+    packages = ("numba-cuda", "nvidia-cuda-nvrtc", "cuda-core")
+    found = []
+    for package in packages:
+        try:
+            found.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return ", ".join(found)
+
+
+def _resources(kernels: dict[str, Any]) -> str:
+    lines = [f"sm_90, {versions()}", ""]
+    for label, kernel in kernels.items():
+        doubles = len(re.findall(r"\.f64\b", kernel.ptx((9, 0))))
+        for name, used in kernel.resources((9, 0)).items():
+            spilled = used.spill_stores_bytes + used.spill_loads_bytes
+            lines.append(
+                f"{label:4} {name} {used.registers:3} registers, "
+                f"{spilled} bytes spilled, {doubles} float64 instructions"
+            )
+    return _fenced("\n".join(lines))
+
+
+def build(page: str, *, keep_other_compiler: bool) -> str:
+    """Return `page` with its artefacts made anew.
+
+    Parameters
+    ----------
+    page : str
+        The page as it is.
+    keep_other_compiler : bool
+        Leave resources alone that a compiler of another version has found.
+    """
+    state = example_state()
+    cpu = step.fold(state, target="cpu")
+    cuda = step.fold(state, target="cuda")
+    nfa = step.fold(state, target="cuda", feature_parallel=False)
+    both = {"FA": cuda, "NFA": nfa}
+    makers: dict[str, Callable[[], str]] = {
+        "declared": _declared,
+        "resolved": lambda: _resolved(cpu),
+        "lowered": lambda: _lowered(cpu),
+        "typed": lambda: _typed(cpu),
+        "accesses": lambda: _accesses(cpu),
+        "plan": lambda: _plan(cpu),
+        "plan_cuda": lambda: _plan(cuda),
+        "plan_nfa": lambda: _plan(nfa),
+        "plan_push": lambda: _plan(step.fold(state, target="cpu", direction="push")),
+        "source_cpu": lambda: _source(cpu),
+        "source_cuda": lambda: _source(cuda),
+        "entries": lambda: _entries(cpu),
+        "explained": lambda: _explained(cpu),
+    }
+
+    def made(match: re.Match[str]) -> str:
+        name, old = match[1], match[2]
+        if name == "resources":
+            kept = keep_other_compiler and versions() not in old
+            new = old if kept or not _cuda.is_installed() else _resources(both)
+        else:
+            new = makers[name]()
+        return f"<!-- built: {name} -->\n{new}<!-- end -->"
+
+    return MARKED.sub(made, page)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the page, or check it; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    options = parser.parse_args(arguments)
+    old = PAGE.read_text(encoding="utf-8")
+    new = build(old, keep_other_compiler=options.check)
+    if not options.check:
+        PAGE.write_text(new, encoding="utf-8")
+        return 0
+    if new == old:
+        return 0
+    names = ("docs/pipeline.md", "as it is built now")
+    sys.stdout.writelines(
+        difflib.unified_diff(old.splitlines(True), new.splitlines(True), *names)
+    )
+    print("docs/pipeline.md is out of date: run python docs/build_pipeline.py")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,17 @@
+"""`featgraph.device.linalg` for one CUDA thread that has a system of its own."""
+
+from featgraph._cuda import device_function
+from featgraph.device import linalg
+
+
+@device_function
+def _nothing():
+    """Wait for nobody: one thread sees what it wrote."""
+
+
+_functions = linalg.make(device_function, _nothing)
+
+solve_general = _functions.solve_general
+solve_spd = _functions.solve_spd
+inverse_general = _functions.inverse_general
+inverse_spd = _functions.inverse_spd

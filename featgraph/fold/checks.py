@@ -1,0 +1,129 @@
+"""Small checks of a typed function: matrices, constant indices, widths."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+
+from featgraph.fold.names import BUILTIN_ARRAYS
+from featgraph.fold.nodes import Access, Atomic, Operate, Whole
+from featgraph.program.source import FunctionSource
+
+__all__ = ["check_matrices", "feature_indices", "matrix_names", "width_of"]
+
+_TAKE_MATRICES = frozenset({"matvec", "solve", "inverse"})
+
+
+def matrix_names(body: list[ast.stmt]) -> frozenset[str]:
+    """Return the locals that hold a k x k matrix."""
+    return frozenset(
+        node.targets[0].id
+        for statement in body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, Operate)
+        and node.value.name == "inverse"
+    )
+
+
+def check_matrices(
+    source: FunctionSource, body: list[ast.stmt], matrices: frozenset[str]
+) -> None:
+    """See that matrices are indexed or given to operations, and nothing else is."""
+    good: set[int] = set()
+    for node in (n for s in body for n in ast.walk(s)):
+        if isinstance(node, ast.Subscript):
+            owner = node.value
+            if not (isinstance(owner, ast.Name) and owner.id in matrices):
+                raise source.error(
+                    "only properties and matrices can be indexed",
+                    node,
+                    got=owner.id if isinstance(owner, ast.Name) else "a value",
+                    expected="d.name[...], or what fg.outer and fg.inverse return",
+                )
+            good.add(id(owner))
+        elif isinstance(node, Operate) and node.name in _TAKE_MATRICES:
+            good |= {id(argument) for argument in node.args}
+            good |= {id(a) for a in node.args if isinstance(a, Operate)}
+    for node in (n for s in body for n in ast.walk(s)):
+        is_matrix = (
+            isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Load)
+            and node.id in matrices
+        )
+        is_outer = isinstance(node, Operate) and node.name == "outer"
+        if (is_matrix or is_outer) and id(node) not in good:
+            raise source.error(
+                "a matrix cannot be used as a value",
+                node,
+                expected="one of its elements, [i, f], or fg.matvec of it",
+            )
+
+
+def feature_indices(
+    node: Access | Atomic, kinds: Mapping[str, str]
+) -> list[tuple[int, ast.expr]]:
+    """Return the indices that count features, with their axes of one entry."""
+    if node.name in BUILTIN_ARRAYS:
+        return []
+    first = 0 if kinds.get(node.name) == "vector" else 1
+    return list(enumerate(node.indices[first:]))
+
+
+def width_of(
+    source: FunctionSource,
+    body: list[ast.stmt],
+    kinds: Mapping[str, str],
+    item_shape: Callable[[str], tuple[int, ...]],
+) -> tuple[int, bool]:
+    """Return K of what a function indexes with f, and whether it is nothing.
+
+    Raises
+    ------
+    UserFunctionError
+        If widths differ, nothing says what `f` runs over, or a constant is no feature.
+    """
+    widths: dict[int, str] = {}
+    uses_f = False
+    for node in (n for s in body for n in ast.walk(s)):
+        if isinstance(node, Access | Atomic):
+            for axis, index in feature_indices(node, kinds):
+                size = item_shape(node.name)[axis]
+                if isinstance(index, ast.Name) and index.id in {"f", "i"}:
+                    widths.setdefault(size, node.name)
+                _check_constant(source, node, index, size)
+        elif isinstance(node, Whole):
+            widths.setdefault(item_shape(node.name)[-1], node.name)
+        uses_f = uses_f or (isinstance(node, ast.Name) and node.id == "f")
+    if len(widths) > 1:
+        raise source.error(
+            "properties of different width are indexed by f",
+            got=", ".join(f"{name}: {k}" for k, name in widths.items()),
+            expected="one K in a function",
+            fix="split the function",
+        )
+    if not widths:
+        if uses_f:
+            raise source.error(
+                "f is used but indexes no property, so its range is unknown",
+                fix="index a property with f",
+            )
+        return 1, True
+    return next(iter(widths)), False
+
+
+def _check_constant(
+    source: FunctionSource, node: Access | Atomic, index: ast.expr, size: int
+) -> None:
+    negative = isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub)
+    plain = index.operand if isinstance(index, ast.UnaryOp) and negative else index
+    if not isinstance(plain, ast.Constant) or not isinstance(plain.value, int):
+        return
+    if negative or plain.value >= size:
+        raise source.error(
+            f"an index of d.{node.name} is out of range",
+            node,
+            got=-plain.value if negative else plain.value,
+            expected=f"0 <= index < {size}",
+        )

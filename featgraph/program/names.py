@@ -1,0 +1,70 @@
+"""Names of properties and temporaries: which ones can be used, and why not."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterable
+
+__all__ = ["GENERATED", "LONGEST", "RESERVED", "name_problem"]
+
+#: Names that mean something in ``d`` on every graph, or that generated code needs.
+RESERVED = frozenset(
+    {
+        "edge_count",
+        "edge_twin",
+        "fault",
+        "feature_count",
+        "in_degree",
+        "out_degree",
+        "superstep",
+        "vertex_count",
+    }
+)
+#: Methods of the namedtuple that `d` is.
+_METHODS = frozenset({"count", "index"})
+#: Longest name of a property.
+LONGEST = 100
+
+
+def _words(*lines: str) -> frozenset[str]:
+    return frozenset(" ".join(lines).split())
+
+
+#: Names that the functions of generated modules use, numbered copies apart. A test
+#: collects them. Temporaries and locals of users are local names there, too.
+GENERATED = _words(
+    "Data FAST INLINE K KERNEL abs alive base bit bool bool_ boolean box_float32 chunk",
+    "chunks combined contribution count cpu cuda d data device_function done due e",
+    "edge_state edge_twin f f_first fault first_word flags float float32 float64",
+    "guarded hub_degree hubs i in_offsets in_sources index inside inside_edge int",
+    "int32 int64 is_due is_source j kernel key lane last_word linalg linalg_thread",
+    "live math max member min moved namedtuple njit np numba out_edges out_offsets out_targets",
+    "partials passed pending position prange range reduced result rounds row rows",
+    "scratch slot source sources start step stop stride sweep targets thread u uint32",
+    "uint64 uint8 v value vertex_count warp word work writer",
+)
+
+
+def name_problem(name: object, more: Iterable[str] = ()) -> str | None:
+    """Return why `name` cannot be that of a property, None if it can.
+
+    Parameters
+    ----------
+    name : object
+        What was given as a name.
+    more : iterable of str
+        Further names that are taken.
+    """
+    if not isinstance(name, str):
+        return "is not a string"
+    if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
+        return "is not an ASCII identifier"
+    if name.startswith("_"):
+        return "starts with an underscore"
+    if name.endswith("_next"):
+        return "ends in _next, which names the other buffer of an iterated property"
+    if name in RESERVED or name in _METHODS or name in more:
+        return "is reserved"
+    if len(name) > LONGEST:
+        return f"is longer than {LONGEST} characters"
+    return None

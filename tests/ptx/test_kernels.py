@@ -1,0 +1,99 @@
+"""Generated CUDA kernels compile without a GPU: no spills, no stray float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from featgraph import _cuda
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
+
+import numpy as np
+
+from featgraph.fold.choose import GraphTraits
+from featgraph.fold.emit import emit
+from featgraph.fold.kernel import Kernel
+from featgraph.fold.options import Options
+from featgraph.fold.plan import make_plan
+from featgraph.fold.signatures import entry_signature
+from featgraph.graph import Graph
+from tests.simt.programs import BY_NAME, CASES, Case
+
+WIDTHS = (1, 3, 8, 10, 33, 64)
+VARIANTS: tuple[dict[str, Any], ...] = (
+    {"hubs": True},
+    {"feature_parallel": False},
+    {"direction": "push", "hubs": True},
+)
+
+
+def _kernel(
+    case: Case,
+    k: int,
+    *,
+    hubs: bool = False,
+    wide: bool = False,
+    dtype: str = "float32",
+    **options: Any,
+) -> Kernel:
+    graph = Graph.from_edges([0, 1], [1, 2], directed=not case.undirected)
+    _, signature = case.values(graph, k, np.random.default_rng(0), dtype)
+    traits = GraphTraits(16, hubs, wide, case.undirected)
+    options = {"target": "cuda", **options}
+    return Kernel(emit(make_plan(case.program(), signature, Options(**options), traits)))
+
+
+def _compile(kernel: Kernel, cc: tuple[int, int]) -> Any:
+    """Yield (entry, PTX, resources) of each kernel."""
+    source = kernel.kernel_source
+    for entry in source.entries:
+        signature = entry_signature(source, entry, kernel.module)
+        ptx = _cuda.compile_ptx(
+            kernel.function(entry), signature, cc, launch_bounds=entry.block
+        )
+        yield entry, ptx, _cuda.link_cubin(ptx, cc)[1]
+
+
+def _cases() -> Any:
+    turn = 0
+    for case in CASES:
+        for options in VARIANTS:
+            if options.get("direction") == "push" and not case.pushes:
+                continue
+            k = WIDTHS[turn % len(WIDTHS)]
+            k += case.name == "pairs" and k % 2
+            cc = ((8, 0), (9, 0))[turn % 2]
+            turn += 1
+            name = "-".join([case.name, str(k), *options, f"sm_{cc[0]}{cc[1]}"])
+            yield pytest.param(case, k, options, cc, id=name)
+
+
+@pytest.mark.parametrize(("case", "k", "options", "cc"), list(_cases()))
+def test_no_spills_and_no_stray_float64(
+    case: Case, k: int, options: dict[str, Any], cc: tuple[int, int]
+) -> None:
+    is_lanes = options.get("feature_parallel", True)
+    for entry, ptx, resources in _compile(_kernel(case, k, **options), cc):
+        assert resources.registers > 0
+        assert resources.spill_stores_bytes == resources.spill_loads_bytes == 0
+        if is_lanes:  # one thread for all features keeps small arrays of them
+            assert resources.stack_bytes == 0, entry.name
+        assert ".f64" not in ptx, entry.name
+
+
+@pytest.mark.parametrize("name", ["label_propagation", "least_squares"])
+def test_float64_wide_offsets_and_checked_mode_compile(name: str) -> None:
+    kernel = _kernel(BY_NAME[name], 10, wide=True, dtype="float64", checked=True)
+    for _, ptx, resources in _compile(kernel, (9, 0)):
+        assert ".f64" in ptx
+        assert resources.spill_stores_bytes == 0
+
+
+def test_indices_are_unsigned() -> None:
+    # A signed index is compared with zero and selected; an unsigned one is not.
+    kernel = _kernel(BY_NAME["weighted_sum"], 8)
+    (_, ptx, _), *_ = _compile(kernel, (9, 0))
+    assert "selp" not in ptx.partition("shfl")[0].partition("ld.global.f32")[2]

@@ -1,0 +1,229 @@
+"""Generated CUDA kernels, run lane by lane, against the interpreter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from featgraph import reference
+from featgraph.fold.choose import GraphTraits
+from featgraph.fold.emit import KernelSource, emit
+from featgraph.fold.options import Options
+from featgraph.fold.plan import make_plan
+from featgraph.graph import Graph
+from tests.simt.emulator import DivergenceError, RaceError
+from tests.simt.programs import BY_NAME, CASES, Case
+from tests.simt.superstep import Superstep
+
+WIDTHS = (1, 2, 3, 4, 7, 8, 10, 32, 33, 64, 100)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "fa": {},
+    "nfa": {"feature_parallel": False},
+    "hubs": {"hubs": True},
+    "checked": {"checked": True},
+    "unfolded": {"folding": False, "hubs": True},
+    "push": {"direction": "push"},
+    "push_hubs": {"direction": "push", "hubs": True, "checked": True},
+    "push_nfa": {"direction": "push", "feature_parallel": False},
+}
+
+
+def tiny_graph(undirected: bool, count: int, edges: int, rng: Any) -> Graph:
+    """Isolated vertices at the end, self-loops, multi-edges, hubs of both directions."""
+    source, target = rng.integers(0, count - 4, (2, edges))
+    target[:14] = 7  # many in-edges
+    source[14:28] = 3  # many out-edges
+    source[28:30] = target[28:30] = 5
+    return Graph.from_edges(
+        source, target, vertex_count=count, directed=not undirected
+    )
+
+
+class Run:
+    """One superstep of a case: the interpreter's outcome, and the kernels to run."""
+
+    def __init__(
+        self,
+        case: Case,
+        k: int,
+        *,
+        hubs: bool = False,
+        wide: bool = False,
+        dtype: str = "float32",
+        degree: int = 16,
+        **options: Any,
+    ) -> None:
+        rng = np.random.default_rng(k)
+        size = (40, 110) if k <= 10 else (16, 40)
+        self.graph = tiny_graph(case.undirected, *size, rng)
+        self.values, signature = case.values(self.graph, k, rng, dtype)
+        self.active = rng.random(self.graph.vertex_count) < 0.6
+        program = case.program()
+        self.expected = reference.superstep(
+            program, self.graph, self.values, signature, active=self.active
+        )
+        traits = GraphTraits(degree, hubs, wide, case.undirected)
+        plan = make_plan(program, signature, Options(target="cuda", **options), traits)
+        self.kernels: KernelSource = emit(plan)
+
+    def check(self, text: str | None = None) -> None:
+        """Run the kernels and compare everything they left."""
+        step = Superstep(self.kernels, self.graph, self.values, text=text)
+        result = step.run(self.active)
+        assert not step.arrays["fault"].any()
+        np.testing.assert_array_equal(
+            result.active_out, self.expected.active_out.mask, err_msg="active_out"
+        )
+        for name, value in result.values.items():
+            wanted = self.expected.values[name]
+            if value.shape[0] > self.graph.vertex_count and not self.graph.directed:
+                # The second row of a self-loop belongs to no edge.
+                rows = self.graph.given_index
+                value, wanted = value[rows], wanted[rows]
+            if value.dtype.kind == "f":
+                tight = value.dtype == np.float64
+                np.testing.assert_allclose(
+                    value,
+                    wanted,
+                    rtol=1e-11 if tight else 2e-4,
+                    atol=1e-12 if tight else 1e-5,
+                    err_msg=name,
+                )
+            else:
+                np.testing.assert_array_equal(value, wanted, err_msg=name)
+
+
+def _rotated() -> Any:
+    """Every case in every variant that it has, each time with another width."""
+    turn = 0
+    for place, case in enumerate(CASES):
+        for variant, options in VARIANTS.items():
+            if options.get("direction") == "push" and not case.pushes:
+                continue
+            k = WIDTHS[(place * 4 + turn) % len(WIDTHS)]
+            turn += 1
+            k += case.name == "pairs" and k % 2
+            yield pytest.param(case, k, options, id=f"{case.name}-{variant}-{k}")
+
+
+@pytest.mark.parametrize(("case", "k", "options"), list(_rotated()))
+def test_agrees_with_the_interpreter(
+    case: Case, k: int, options: dict[str, Any]
+) -> None:
+    Run(case, k, **options).check()
+
+
+@pytest.mark.parametrize("k", WIDTHS)
+@pytest.mark.parametrize("variant", ["fa", "nfa", "hubs"])
+def test_label_propagation_at_every_width(k: int, variant: str) -> None:
+    Run(BY_NAME["label_propagation"], k, **VARIANTS[variant]).check()
+
+
+@pytest.mark.parametrize("degree", [1, 4, 64])
+@pytest.mark.parametrize("name", ["combines", "bfs", "wander"])
+def test_any_number_of_slots(name: str, degree: int) -> None:
+    Run(BY_NAME[name], 2, degree=degree).check()
+
+
+@pytest.mark.parametrize("name", ["label_propagation", "least_squares", "pagerank"])
+@pytest.mark.parametrize("feature_parallel", [True, False])
+def test_float64_and_wide_offsets(name: str, feature_parallel: bool) -> None:
+    run = Run(
+        BY_NAME[name],
+        3,
+        dtype="float64",
+        wide=True,
+        feature_parallel=feature_parallel,
+    )
+    assert "float32(" not in run.kernels.text
+    run.check()
+
+
+@pytest.mark.parametrize(("k", "place"), [(3, "cuda.shared"), (33, "scratch_")])
+def test_matrices_stand_in_shared_memory_or_in_scratch(k: int, place: str) -> None:
+    run = Run(BY_NAME["inverse"], k)
+    assert place in run.kernels.text
+    run.check()
+
+
+def test_a_reduction_is_the_same_each_time() -> None:
+    run = Run(BY_NAME["pagerank"], 3)
+    results = []
+    for _ in range(2):
+        step = Superstep(run.kernels, run.graph, run.values)
+        results.append(step.run(run.active).values["lost"])
+    assert results[0].tobytes() == results[1].tobytes()
+
+
+def test_an_index_out_of_range_is_recorded_in_checked_mode() -> None:
+    run = Run(BY_NAME["wander"], 3, checked=True)
+    run.values["next_hop"][:] = 99
+    step = Superstep(run.kernels, run.graph, run.values)
+    step.run(run.active)
+    taken, site, _, _, index, bound = step.arrays["fault"].tolist()
+    assert (taken, index, bound) == (1, 99, run.graph.vertex_count)
+    assert run.kernels.sites[site][0] == "wander"
+
+
+# Name, program, K, options, text, what stands in its place, what catches it.
+FAULTS = [
+    ("pad", "label_propagation", 3, {}, "if inside else float32(0.0)", "", None),
+    ("slots", "weighted_sum", 3, {}, "total = warp.slot_sum(total, 4, 32)", "", None),
+    ("atomics", "atomics", 3, {}, "if alive and inside:", "if alive:", None),
+    (
+        "copy",
+        "bfs",
+        3,
+        {},
+        "d.level_next[uint32(v), uint32(j)] = d.level[uint32(v), uint32(j)]",
+        "pass",
+        None,
+    ),
+    ("due", "push", 3, {"direction": "push"}, "warp.test_bit(due, v)", "True", None),
+    ("sync", "inverse", 3, {}, "warp.sync()", "pass", RaceError),
+    ("box", "weighted_sum", 3, {"hubs": True}, "syncthreads()", "popc(1)", RaceError),
+    (
+        "exit",
+        "label_propagation",
+        3,
+        {},
+        "if not warp.group_any(is_due, 32):",
+        "if not is_due:",
+        DivergenceError,
+    ),
+    (
+        "rounds",
+        "wander",
+        3,
+        {},
+        "rounds = warp.group_max(int32((stop - start + 7) >> 3), 32)",
+        "rounds = (stop - start + 7) >> 3",
+        DivergenceError,
+    ),
+    ("edge", "wander", 3, {}, "if inside_edge:", "if True:", None),
+    (
+        "live",
+        "wander",
+        3,
+        {},
+        "live = writer",
+        "live = True",
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "k", "options", "text", "instead", "error"),
+    [pytest.param(*fault[1:], id=fault[0]) for fault in FAULTS],
+)
+def test_a_planted_fault_is_caught(
+    name: str, k: int, options: dict[str, Any], text: str, instead: str, error: Any
+) -> None:
+    run = Run(BY_NAME["label_propagation" if name == "push" else name], k, **options)
+    planted = run.kernels.text.replace(text, instead)
+    assert planted != run.kernels.text
+    with pytest.raises(error or (AssertionError, IndexError)):
+        run.check(planted)

@@ -1,0 +1,127 @@
+"""The bench runner works, on graphs too small to measure anything."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from bench import report, run
+from bench.compile import agreement, agreement_task
+from bench.graphs import make_graph
+from bench.programs import Problem
+from bench.record import Recorder, repeatable_command
+
+
+def run_bench(tmp_path: Path, *argv: str) -> list[dict[str, Any]]:
+    output = tmp_path / "kept" / "results.jsonl"
+    assert run.main([*argv, "--output", str(output)]) == 0
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    for line in lines:
+        assert line["command"] == " ".join(["python -m bench.run", *argv])
+        assert {"commit", "device", "cpu", "versions"} <= set(line)
+        assert line["median_ms"] == pytest.approx(np.median(line["trials_ms"]))
+    return lines
+
+
+def test_superstep_is_checked_and_recorded(tmp_path: Path) -> None:
+    argv = ("superstep-cpu", "--graph", "rmat-7-4", "--k", "4", "--repeat", "3")
+    lines = run_bench(tmp_path, *argv, "--threads", "1")
+    assert {line["contender"] for line in lines} == {
+        "featgraph",
+        "by hand (Numba)",
+        "SciPy product alone",
+        "SciPy + NumPy",
+    }
+    digest = make_graph("rmat-7-4").graph.digest
+    for line in lines:
+        assert len(line["trials_ms"]) == 3
+        assert line["checks"]["ok"]
+        assert line["graph"]["digest"] == digest
+
+
+def test_growth_and_overhead(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graphs = "rmat-5-4,rmat-6-4"
+    size = ("--k", "4", "--repeat", "2")
+    run_bench(tmp_path / "1", "growth-cpu", "--graph", graphs, *size)
+    run_bench(tmp_path / "2", "overhead", "--target", "cpu", *size)
+    printed = capsys.readouterr().out
+    assert "ns an edge" in printed
+    assert "fg.iterate" in printed
+
+
+def test_wrong_answer_is_found() -> None:
+    problem = Problem(make_graph("grid4").graph, 3)
+    moved, change = problem.expected
+    committed = change > 1e-4
+    assert problem.check(moved, committed)["ok"]
+    assert not problem.check(moved * 1.001, committed)["ok"]
+    assert not problem.check(moved, ~committed)["ok"]
+    assert not problem.check(np.full_like(moved, np.nan), committed)["ok"]
+
+
+def test_failures_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    recorder = Recorder("superstep-cpu", ["superstep-cpu"], None)
+    recorder.attempt("broken", lambda: 1 / 0, k=4)
+    recorder.add("wrong", [1.0, 2.0], k=4, checks={"ok": False, "error": 1.0})
+    assert recorder.has_failures
+    report.print_report(recorder.lines)
+    printed = capsys.readouterr().out
+    assert "ZeroDivisionError" in printed
+    assert "RAISED" in printed
+    assert "WRONG" in printed
+
+
+def test_command_is_kept_without_its_output() -> None:
+    argv = ["compile", "--output", "there", "--k", "8", "--output=here"]
+    assert repeatable_command(argv) == "python -m bench.run compile --k 8"
+
+
+def test_kron_is_simple_and_the_same_for_any_thread_count() -> None:
+    graph = make_graph("kron-8").graph
+    threads = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        assert make_graph("kron-8").graph.digest == graph.digest
+    finally:
+        numba.set_num_threads(threads)
+    pairs = set(zip(graph.sources.tolist(), graph.targets.tolist(), strict=True))
+    assert len(pairs) == graph.given_edge_count
+    assert all(u < v for u, v in pairs)
+    mixed = make_graph("kron-8-mixed").graph
+    assert mixed.digest != graph.digest
+    assert sorted(mixed.in_degree) == sorted(graph.in_degree)
+
+
+def test_unknown_graph() -> None:
+    with pytest.raises(SystemExit, match="no graph is named"):
+        make_graph("kron")
+
+
+def test_agreement_shares_out_graphs() -> None:
+    arguments = argparse.Namespace(
+        programs=None, graphs=208, k=None, target="cpu", supersteps=1
+    )
+    tasks = agreement.make_tasks(arguments)
+    seeds = sorted(seed for task in tasks for seed in task["seeds"])
+    assert seeds == list(range(208))
+    assert len(agreement.COMBINATIONS) == 8
+    assert {task["k"] for task in tasks} == {1, 2, 3, 4, 7, 8, 10, 32, 33, 64}
+
+
+def test_agreement_task_compares() -> None:
+    bank, strategies, check = agreement_task.import_tests()
+    program = bank.BY_NAME["integer_sum"]
+    graph, active = agreement_task.draw_case(program, 3, 4, 11, strategies._SHAPES)
+    case = agreement_task.Case(program, 3, graph, active, 11)
+    task = {"target": "cpu", "supersteps": 2}
+    found = agreement_task.run_combination(task, {}, [case], check)
+    assert found["failures"] == []
+    assert (found["graphs"], found["supersteps"]) == (1, 2)
