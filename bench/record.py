@@ -170,9 +170,10 @@ class Recorder:
         except Exception as error:
             traceback.print_exc(file=sys.stdout)
             text = f"{type(error).__name__}: {error}"[:2000]
-            self._write(
-                {"bench": self.bench, "contender": contender, **fields, "error": text}
-            )
+            line = {"bench": self.bench, "contender": contender, **fields}
+            # featgraph's errors have the driver's as their cause.
+            is_cuda = "CudaAPIError" in traceback.format_exc()
+            self._write(line | {"error": text, "is_cuda_error": is_cuda})
             return None
 
 

@@ -26,8 +26,8 @@ DEFAULTS = {
     "target": "cpu",
     "graphs": 208,
     "processes": 12,
-    "budget": 330.0,
-    "timeout": 120.0,
+    "budget": 300.0,
+    "timeout": 180.0,
     "supersteps": 2,
 }
 GRAPHS_A_KERNEL = 2
@@ -101,7 +101,12 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             for task in tasks
         ]
         for done, future in enumerate(futures, 1):
-            found += future.result()
+            results = future.result()
+            found += results
+            for result in results:
+                if result["failures"]:
+                    names = "program", "k", "combination"
+                    print("FAILED", *(result[name] for name in names), flush=True)
             if done % 10 == 0 or done == len(tasks):
                 elapsed = time.perf_counter() - begun
                 print(f"[{elapsed:6.1f} s] {done} of {len(tasks)} tasks", flush=True)

@@ -127,7 +127,7 @@ def run_combination(
                 result["failures"].append(
                     {"kind": kind, "where": where, "error": last[-1800:]}
                 )
-                result["fatal"] |= "Cuda" in type(error).__name__
+                result["fatal"] |= "CudaAPIError" in traceback.format_exc()
         result["graphs"] += 1
         if result["fatal"]:
             break

@@ -82,9 +82,9 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                     k=k,
                     graph=named.describe(),
                 )
-                if "CudaAPIError" in recorder.lines[-1].get("error", ""):
+                if recorder.lines[-1].get("is_cuda_error"):
                     # What runs in a context that faulted says nothing.
-                    print(f"a CUDA error ends this run; rerun with --skip")
+                    print("a CUDA error ends this run; rerun with --skip")
                     return
                 _free_memory()
                 _say(begun, f"done with {contender}")

@@ -121,9 +121,10 @@ def gather_identity(function: Analysed, analysis: Analysis) -> str:
         return "0"
     temporary = analysis.temporaries.get(function.into or "")
     type_ = temporary.type if temporary is not None else function.returns
-    return identity_text(
-        identity_value(operator, dtype_of(type_, analysis.real)), type_, analysis.real
-    )
+    # Truth values are combined as integers; their least and largest are 0 and 1.
+    kept = "bool" if function.returns == "bool" and not operator.is_custom else type_
+    value = identity_value(operator, dtype_of(kept, analysis.real))
+    return identity_text(value, type_, analysis.real)
 
 
 def key_type(function: Analysed, analysis: Analysis) -> str:

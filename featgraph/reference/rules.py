@@ -185,6 +185,8 @@ class _Superstep:
         self.edges_stopped: set[int] = set()
         self.left_due = np.zeros(topology.vertex_count, np.bool_)
         self.magnitude: dict[str, npt.NDArray[np.float64]] = {}
+        #: Iterated property -> row -> what was there before it was dropped.
+        self.dropped: dict[str, dict[int, Any]] = {}
         self.signature: Signature = {
             name: type_
             for name, type_ in facts.names.items()
@@ -257,6 +259,8 @@ class _Superstep:
             self.passed[v] = any(results)
             self.stopped[v] = not any(results)
         sweep.check_elsewhere()
+        for v in np.flatnonzero(self.stopped).tolist():
+            self.drop(PropertyKind.VERTEX, v)
 
     def run_edge(
         self, number: int, function: UserFunction, width: int, plain: Callable[..., Any]
@@ -271,6 +275,17 @@ class _Superstep:
             (self.edges_passed if any(results) else self.edges_stopped).add(row)
             (self.edges_stopped if any(results) else self.edges_passed).discard(row)
         sweep.check_elsewhere()
+        for row in self.edges_stopped:
+            self.drop(PropertyKind.EDGE, row)
+
+    def drop(self, kind: PropertyKind, row: int) -> None:
+        """Put back the ``_next`` entries of what returned False (S3)."""
+        buffers = self.memory.buffers
+        for name, type_ in self.signature.items():
+            if type_.iterated and type_.kind is kind:
+                next_ = buffers[f"{name}_next"]
+                self.dropped.setdefault(name, {}).setdefault(row, next_[row].copy())
+                next_[row] = buffers[name][row]
 
     def run_gather(
         self, function: GatherFunction, width: int, plain: Callable[..., Any]
@@ -327,7 +342,7 @@ class _Superstep:
     # -- the end (S3)
 
     def commit(self) -> Outcome:
-        """Keep the ``_next`` entries of those that passed, drop the others."""
+        """Keep the ``_next`` entries of those that passed; the others are dropped."""
         buffers, proposed = self.memory.buffers, {}
         rows = {
             PropertyKind.VERTEX: np.flatnonzero(self.passed).tolist(),
@@ -338,6 +353,8 @@ class _Superstep:
                 proposed[name] = buffers[f"{name}_next"].copy()
                 for row in rows[type_.kind]:
                     buffers[name][row] = proposed[name][row]
+                for row, value in self.dropped.get(name, {}).items():
+                    proposed[name][row] = value
             if type_.kind is PropertyKind.EDGE:
                 self.memory.put(name, type_, buffers[name])  # both rows of a loop
         own = [f for f in self.program.functions if not isinstance(f, ReduceFunction)]
