@@ -166,7 +166,7 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     return _dialect().jit(function, **options)
 
 
-def launcher(kernel: Any, blocks: int, threads: int) -> Any:
+def launcher(kernel: Any, blocks: int, threads: int, stream: Any = 0) -> Any:
     """Bind a kernel to a grid, without the dialect's advice about small ones.
 
     Parameters
@@ -175,6 +175,8 @@ def launcher(kernel: Any, blocks: int, threads: int) -> Any:
         What `kernel` returned.
     blocks, threads : int
         Blocks of the grid, threads of a block.
+    stream : object, optional
+        A stream of the dialect; 0 is the default one.
 
     Returns
     -------
@@ -185,7 +187,7 @@ def launcher(kernel: Any, blocks: int, threads: int) -> Any:
     advice = settings.CUDA_LOW_OCCUPANCY_WARNINGS
     settings.CUDA_LOW_OCCUPANCY_WARNINGS = 0
     try:
-        return kernel[blocks, threads]
+        return kernel[blocks, threads, stream]
     finally:
         settings.CUDA_LOW_OCCUPANCY_WARNINGS = advice
 

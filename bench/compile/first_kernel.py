@@ -49,7 +49,10 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                     cold.append(_child(Path(folder), arguments.target, k, kept))
                     stored.append(_child(Path(folder), arguments.target, k, kept))
             _record(recorder, f"cold, {library}", arguments.target, k, cold)
-            _record(recorder, f"from the store, {library}", arguments.target, k, stored)
+            if stored[0]["launched"]:  # else nothing is kept to be found again
+                _record(
+                    recorder, f"from the store, {library}", arguments.target, k, stored
+                )
 
 
 def _child(folder: Path, target: str, k: int, library_kept: bool) -> dict[str, Any]:

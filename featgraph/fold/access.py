@@ -115,10 +115,17 @@ def _class_of(
     kinds: Mapping[str, str],
 ) -> AccessClass:
     stored = kinds.get(node.name, "vertex")  # builtin arrays belong to vertices
-    if stored == "vector":
-        return AccessClass.GLOBAL
     first = node.indices[0]
     name = first.id if isinstance(first, ast.Name) else None
+    if stored == "vector":
+        if name == "e" or isinstance(first, Operate):
+            raise source.error(
+                f"the vector {node.name!r} is indexed by a feature",
+                node,
+                got="an edge",
+                expected=f"d.{node.name}[f]",
+            )
+        return AccessClass.GLOBAL
     if stored == "edge":
         if kind not in {"gather", "edge"}:
             raise source.error(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from featgraph.fold.access import AccessRecord, check_accesses, find_accesses
-from featgraph.fold.checks import check_matrices, matrix_names, width_of
+from featgraph.fold.checks import check_groups, check_matrices, matrix_names, width_of
 from featgraph.fold.definite import next_written_on_every_path
 from featgraph.fold.lower import has_collective, normal_form
 from featgraph.fold.names import CANONICAL, Names, is_plain
@@ -283,6 +283,7 @@ class _Analyser:
             "bool" if decides or function.combine.name == "any" else None,  # type: ignore[attr-defined]
         )
         width, is_scalar = width_of(source, body, names.kinds, self._item_shape)
+        check_groups(source, body, width)
         varying = find_varying(source, body)
         accesses = find_accesses(source, function.kind, body, names.kinds)
         shared = frozenset(n for n, t in self.result.signature.items() if t.shared)

@@ -9,7 +9,13 @@ from featgraph.fold.names import BUILTIN_ARRAYS
 from featgraph.fold.nodes import Access, Atomic, Operate, Whole
 from featgraph.program.source import FunctionSource
 
-__all__ = ["check_matrices", "feature_indices", "matrix_names", "width_of"]
+__all__ = [
+    "check_groups",
+    "check_matrices",
+    "feature_indices",
+    "matrix_names",
+    "width_of",
+]
 
 _TAKE_MATRICES = frozenset({"matvec", "solve", "inverse"})
 
@@ -58,6 +64,22 @@ def check_matrices(
                 "a matrix cannot be used as a value",
                 node,
                 expected="one of its elements, [i, f], or fg.matvec of it",
+            )
+
+
+def check_groups(source: FunctionSource, body: list[ast.stmt], width: int) -> None:
+    """See that ``group=`` divides the features of a function."""
+    for node in (n for s in body for n in ast.walk(s)):
+        option = node.option("group") if isinstance(node, Operate) else None
+        if option is None:
+            continue
+        size = option.value if isinstance(option, ast.Constant) else None
+        if type(size) is not int or size < 1 or width % size:
+            raise source.error(
+                "group= must divide the number of features",
+                node,
+                got=f"group={ast.unparse(option)}, K = {width}",
+                expected="a positive integer that divides K",
             )
 
 

@@ -275,7 +275,9 @@ class _CpuPhase:
                     writer.line("continue")
             self.body.edge()
             with writer.block("if alive:"):
-                writer.line("edge_state[e] = 2" if several else "cpu.set_bit(targets, v)")
+                writer.line(
+                    "edge_state[e] = 2" if several else "cpu.set_bit(targets, v)"
+                )
             if several or self.phase.restores:
                 with writer.block("else:"):
                     if several:

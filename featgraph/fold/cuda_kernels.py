@@ -25,7 +25,7 @@ __all__ = ["DECORATOR", "LIBRARY", "constants", "imports", "print_phase"]
 DECORATOR = "@device_function"
 LIBRARY = "warp"
 #: Threads of the block that takes one vertex of high degree.
-HUB_THREADS = 512
+HUB_THREADS = 1024
 
 _DOCS = {
     "vertex": "Sweep the due vertices; `passed` gets those that end with True.",
@@ -60,8 +60,8 @@ def print_phase(
     if phase.mapping.schedule == "thread":
         return _ThreadPhase(context, plan, number, phase, printed).run()
     entries = _WarpPhase(context, plan, number, phase, printed).run()
-    if phase.mapping.hubs:
-        entries += _HubPhase(context, plan, number, phase, printed).run()
+    if phase.mapping.hubs:  # launched first, for they take longest
+        entries = _HubPhase(context, plan, number, phase, printed).run() + entries
     return entries
 
 

@@ -15,8 +15,6 @@ from featgraph.fold.plan import FoldPlan, Phase
 __all__ = ["WarpBody", "box_dtypes", "print_block_combine"]
 
 WARP = 32
-#: Edges of one slot whose loads are in flight at a time.
-IN_FLIGHT = 4
 
 
 class WarpBody(OwnerBody):
@@ -213,27 +211,15 @@ class WarpBody(OwnerBody):
         if meeting:
             self.rounds(lambda: self._contribute_masked(stage))
         else:
-            self._edges_in_flight(stage)
+            first = f"start + {self.slot}" if self.slots > 1 else "start"
+            with writer.block(f"for position in range({first}, stop{self.edge_step()}):"):
+                self.in_edge()
+                for function in stage:
+                    self.contribute(function)
         for accumulator in held:
             self.combine_slots(accumulator)
         if any(a.is_matrix for a in held):
             writer.line("warp.sync()")
-
-    def _edges_in_flight(self, stage: list[Analysed]) -> None:
-        """Sweep the edges of this slot, several at a time so that their loads overlap."""
-        writer, step = self.writer, self.slots
-        writer.line(f"position = start + {self.slot}" if step > 1 else "position = start")
-        with writer.block(f"while position + {(IN_FLIGHT - 1) * step} < stop:"):
-            with writer.block(f"for _ in range({IN_FLIGHT}):  # loads of all in flight together"):
-                self._one_edge(stage)
-        with writer.block("while position < stop:"):
-            self._one_edge(stage)
-
-    def _one_edge(self, stage: list[Analysed]) -> None:
-        self.in_edge()
-        for function in stage:
-            self.contribute(function)
-        self.writer.line(f"position += {self.slots}")
 
     def _contribute_masked(self, stage: list[Analysed]) -> None:
         """Every lane calls what makes shuffles; only lanes inside the row take the result."""

@@ -222,7 +222,9 @@ class Expressions(ast.NodeTransformer):
                 return copy_location(Access(name, version, indices), node)
             if len(indices) == 1 and rank == 2:  # a row stands for its element f
                 row = [*indices, ast.Name("f", ast.Load())]
-                return copy_location(Access(name, version, row), node)
+                element = copy_location(Access(name, version, row), node)
+                element.is_row = True
+                return element
             if len(indices) == 1 and rank == 3 and version == "now":
                 return copy_location(Whole(name, indices), node)
             raise self.source.error(

@@ -52,6 +52,8 @@ class Access(_Node):
         self.name = name
         self.version = version
         self.indices = list(indices)
+        #: Whether the row was given as a whole.
+        self.is_row = False
 
 
 class Whole(_Node):

@@ -20,6 +20,8 @@ from featgraph.fold.nodes import (
     Access,
     Atomic,
     Identity,
+    Operate,
+    Whole,
     assigned_names,
     narrowed,
 )
@@ -110,6 +112,7 @@ def resolve_function(
     )
     tree = _Resolver(source, captured, names, roles, data).visit(tree)
     _check_nothing(source, tree, nothing)
+    _check_rows(source, tree)
     _check_bound(source, tree.body, frozenset(roles), assigned_names(tree))
     if not _always_returns(tree.body):
         raise source.error(
@@ -177,6 +180,25 @@ def _check_nothing(source: FunctionSource, tree: ast.AST, allowed: bool) -> None
                 node,
                 expected="`return fg.nothing` in a gather or reduce",
                 fix="return it from the gather, or use a number",
+            )
+
+
+def _check_rows(source: FunctionSource, tree: ast.AST) -> None:
+    """See that rows and matrices stand only in what is given to operations."""
+    given: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, Operate):
+            given |= {id(n) for a in node.args for n in ast.walk(a)}
+    for node in ast.walk(tree):
+        is_whole = isinstance(node, Whole) or (
+            isinstance(node, Access) and node.is_row
+        )
+        if is_whole and id(node) not in given:
+            name = f"d.{getattr(node, 'name', '')}"
+            raise source.error(
+                f"{name} as a whole is no value",
+                node,
+                expected=f"{name}[v, f], or the whole given to an operation",
             )
 
 

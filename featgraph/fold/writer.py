@@ -33,6 +33,9 @@ class Writer:
 
         Long calls and tuples are wrapped.
         """
+        if text.startswith("#") and not text.isprintable():
+            # A comment names a file, and a new line in that name would end it.
+            text = text.encode("unicode_escape").decode()
         for part in _wrapped("    " * self.depth + text) if text else [""]:
             self.lines.append(part)
             if origin is not None:

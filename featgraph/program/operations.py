@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
 
 from featgraph.errors import UserFunctionError
 from featgraph.program.source import FunctionSource, parse_function
@@ -90,6 +90,9 @@ class Operation:
     def __repr__(self) -> str:
         return f"<featgraph.{self.name}>"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # syntax trees that hold it are copied; it is known by identity
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it."""
         handler = _handler.get()
@@ -118,6 +121,9 @@ class Collaborative:
 
     def __repr__(self) -> str:
         return f"<featgraph collaborative operation {self.name}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # syntax trees that hold it are copied; it is known by identity
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it."""

@@ -83,10 +83,12 @@ def parse_function(
     """
     plain = plain_function(function)
     label = getattr(plain, "__name__", repr(plain))
+    code = getattr(plain, "__code__", None)
     if not isinstance(plain, types.FunctionType):
+        place = f"{code.co_filename}:{code.co_firstlineno} in " if code else ""
         raise UserFunctionError(
             "not a plain Python function",
-            where=label,
+            where=f"{place}{label}",
             got=type(plain).__name__,
             expected=(
                 "a function written with def, or one decorated with @cuda.jit or @njit"

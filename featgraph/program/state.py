@@ -307,7 +307,8 @@ def _property_entry(graph: Graph, name: str, spec: PropertySpec) -> _Entry:
         )
     _check_item_shape(name, array.shape[1:], letter)
     per_direction = is_edge and (doubled or (spec.per_direction and not graph.directed))
-    shared = is_edge and not graph.directed and not per_direction
+    # Without edges there is nothing to share, and 2 E rows look like E.
+    shared = is_edge and not graph.directed and not per_direction and rows > 0
     type_ = PropertyType(
         spec.kind, array.dtype.name, array.shape[1:], spec.iterated, shared
     )
@@ -364,7 +365,7 @@ def _loose_entry(name: str, given: Any) -> _Entry:
 
 def _scalar(name: str, value: Any, dtype: str) -> bool | int | float:
     kinds: dict[str, Any] = {"bool": bool, "int64": int, "real": float}
-    plain = value.item() if hasattr(value, "item") else value
+    plain = value.item() if getattr(value, "size", 0) == 1 else value
     fits = isinstance(plain, kinds[dtype]) or (
         dtype == "real" and isinstance(plain, int)
     )

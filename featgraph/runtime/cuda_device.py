@@ -42,6 +42,9 @@ class CudaDevice:
     def __init__(self) -> None:
         self._total = cuda.to_device(np.zeros(1, np.int64))
         self._scratch: dict[str, Array] = {}
+        # Hubs and all other vertices run side by side. Both streams wait for the default
+        # one and it for them.
+        self._streams = {"hubs": cuda.stream(), "main": cuda.stream()}
 
     # -- arrays
 
@@ -171,7 +174,9 @@ class CudaDevice:
             from featgraph.runtime.superstep import HUB_DEGREE
 
             degree = graph.in_degree if name == "in_hubs" else graph.out_degree
-            return self.upload(np.flatnonzero(degree >= HUB_DEGREE).astype(np.int32))
+            hubs = np.flatnonzero(degree >= HUB_DEGREE)
+            longest_first = np.argsort(-degree[hubs], kind="stable")
+            return self.upload(hubs[longest_first].astype(np.int32))
         return self.upload(host_graph_array(graph, name))
 
     def reduce_rows(self, entry: Entry, graph: Graph) -> int:
@@ -184,6 +189,7 @@ class CudaDevice:
         """Launch one entry of a kernel; does not wait for it."""
         phase = kernel.plan.phases[entry.phase]
         block = entry.block or _BLOCK
+        stream = self._streams[entry.role] if phase.mapping.hubs else 0
         blocks = self._grid(entry, phase, graph, arguments, block)
         if blocks == 0:
             return
@@ -196,7 +202,7 @@ class CudaDevice:
             arguments[name] = self._scratch_area(
                 name, (groups, *shape), kernel.plan.real
             )
-        launcher(kernel.function(entry), blocks, block)(
+        launcher(kernel.function(entry), blocks, block, stream)(
             *(arguments[name] for name in entry.arguments)
         )
 

@@ -198,7 +198,9 @@ class Superstep:
     def _edges(
         self, number: int, phase: Phase, sets: Any, arguments: dict[str, Any]
     ) -> None:
-        earlier = [f for p in self.plan.phases[:number] for f in self.plan.functions_of(p)]
+        earlier = [
+            f for p in self.plan.phases[:number] for f in self.plan.functions_of(p)
+        ]
         behind_vertices = any(f.kind == "vertex" for f in earlier)
         sources = sets.passed if behind_vertices else sets.active
         self._freshen(phase, sources)
@@ -211,7 +213,9 @@ class Superstep:
             self._remember_sources(name, sources)
         self._launch(number, arguments)
         if several:
-            sets.targets = self.device.targets(arguments["edge_state"], self.buffers.graph)
+            sets.targets = self.device.targets(
+                arguments["edge_state"], self.buffers.graph
+            )
 
     def _settle(self, number: int, sets: Any, due: Words, passed: Words) -> None:
         """Update who passed and who stopped, as far as anything later asks."""

@@ -34,6 +34,8 @@ class Case:
         Whether it needs twins.
     pushes : bool
         Whether its gathers can be pushed.
+    widest : int
+        The largest K that runs in a moment.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Case:
     state: Callable[[Any, int, Rng], Values]
     undirected: bool = False
     pushes: bool = False
+    widest: int = 100
 
     def __repr__(self) -> str:
         return self.name
@@ -574,10 +577,16 @@ CASES = (
     ),
     Case("custom", (peaks, keep_peak), simple_state, pushes=True),
     Case("bfs", (unseen, closest, settle), bfs_state, pushes=True),
-    Case("least_squares", (ratings, grams, least_squares), als_state, pushes=True),
-    Case("inverse", (ratings, shifted_grams, inverted), als_state),
+    Case(
+        "least_squares",
+        (ratings, grams, least_squares),
+        als_state,
+        pushes=True,
+        widest=10,
+    ),
+    Case("inverse", (ratings, shifted_grams, inverted), als_state, widest=8),
     Case("atomics", (count_and_lower, mark_edge, tag_edge), atomics_state),
-    Case("messages", (message, messages, believe), message_state, undirected=True),
+    Case("messages", (message, messages, believe), message_state, undirected=True, widest=10),
     Case(
         "pagerank",
         (

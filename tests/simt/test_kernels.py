@@ -53,10 +53,11 @@ class Run:
         wide: bool = False,
         dtype: str = "float32",
         degree: int = 16,
+        size: tuple[int, int] | None = None,
         **options: Any,
     ) -> None:
         rng = np.random.default_rng(k)
-        size = (40, 110) if k <= 10 else (16, 40)
+        size = size or ((40, 110) if k <= 10 else (16, 40))
         self.graph = tiny_graph(case.undirected, *size, rng)
         self.values, signature = case.values(self.graph, k, rng, dtype)
         self.active = rng.random(self.graph.vertex_count) < 0.6
@@ -102,7 +103,8 @@ def _rotated() -> Any:
         for variant, options in VARIANTS.items():
             if options.get("direction") == "push" and not case.pushes:
                 continue
-            k = WIDTHS[(place * 4 + turn) % len(WIDTHS)]
+            widths = [k for k in WIDTHS if k <= case.widest]
+            k = widths[(place * 4 + turn) % len(widths)]
             turn += 1
             k += case.name == "pairs" and k % 2
             yield pytest.param(case, k, options, id=f"{case.name}-{variant}-{k}")
@@ -141,11 +143,20 @@ def test_float64_and_wide_offsets(name: str, feature_parallel: bool) -> None:
     run.check()
 
 
-@pytest.mark.parametrize(("k", "place"), [(3, "cuda.shared"), (33, "scratch_")])
-def test_matrices_stand_in_shared_memory_or_in_scratch(k: int, place: str) -> None:
-    run = Run(BY_NAME["inverse"], k)
+@pytest.mark.parametrize(
+    ("dtype", "k", "place"),
+    [("float32", 7, "cuda.shared"), ("float64", 10, "scratch_")],
+)
+def test_matrices_stand_in_shared_memory_or_in_scratch(
+    dtype: str, k: int, place: str
+) -> None:
+    run = Run(BY_NAME["inverse"], k, dtype=dtype, size=(16, 40))
     assert place in run.kernels.text
     run.check()
+
+
+def test_solve_with_two_features_a_lane() -> None:
+    Run(BY_NAME["least_squares"], 33, size=(8, 40)).check()
 
 
 def test_a_reduction_is_the_same_each_time() -> None:

@@ -52,9 +52,15 @@ UNSUPPORTED = {
     "is": ("return d.s[v] is None  #!", "in and is cannot be folded"),
     "in": ("return v in (1, 2)  #!", "cannot be folded"),
     "matmul": ("return d.x[v, f] @ d.x[v, f]  #!", "@ cannot be folded"),
-    "for else": ("for i in range(3):  #!\n    pass\nelse:\n    pass\nreturn True", "els"),
+    "for else": (
+        "for i in range(3):  #!\n    pass\nelse:\n    pass\nreturn True",
+        "els",
+    ),
     "while else": ("while v < 0:  #!\n    pass\nelse:\n    pass\nreturn True", "else"),
-    "for over list": ("for i in [1, 2]:  #!\n    pass\nreturn True", "loops over range"),
+    "for over list": (
+        "for i in [1, 2]:  #!\n    pass\nreturn True",
+        "loops over range",
+    ),
     "for over row": ("for x in d.x[v]:  #!\n    pass\nreturn True", "loops over range"),
     "chained assignment": ("a = b = 1.0  #!\nreturn True", "one name at a time"),
     "no effect": ("d.s[v]  #!\nreturn True", "this statement has no effect"),
@@ -75,7 +81,10 @@ UNSUPPORTED = {
     "read before": ("t = t + 1.0  #!\nreturn True", "'t' has no value yet"),
     "assigned parameter": ("v = 1  #!\nreturn True", "a parameter cannot be assigned"),
     "augmented parameter": ("f += 1  #!\nreturn True", "a parameter cannot be"),
-    "loop over a parameter": ("for v in range(2):  #!\n    pass\nreturn True", "parame"),
+    "loop over a parameter": (
+        "for v in range(2):  #!\n    pass\nreturn True",
+        "parame",
+    ),
     "nothing in a vertex function": ("return fg.nothing  #!", "fg.nothing is no value"),
     "bits of a real": ("return d.s[v] & 1  #!", "bits of a real number"),
 }
@@ -105,7 +114,11 @@ def test_unsupported_python(
 PROPERTIES = {
     "misspelt": ("return d.x[v, f] > d.alhpa  #!", "no property 'alhpa'", "'alpha'"),
     "misspelt next": ("d.x_nxt[v, f] = 1  #!\nreturn True", "no property", "'x_next'"),
-    "not iterated": ("d.y_next[v, f] = 1  #!\nreturn True", "not iterated", "iterated="),
+    "not iterated": (
+        "d.y_next[v, f] = 1  #!\nreturn True",
+        "not iterated",
+        "iterated=",
+    ),
     "bare": ("return d.s > 0  #!", "d.s needs indices", "d.s[v]"),
     "bare row": ("return d.x > 0  #!", "d.x needs indices", "d.x[v, f]"),
     "bare matrix": ("return d.M > 0  #!", "d.M needs indices", "d.M[v, i, f]"),
@@ -119,7 +132,11 @@ PROPERTIES = {
     "real index": ("return d.x[d.s[v], f] > 0  #!", "must be an integer", "int("),
     "constant index": ("return d.x[v, 3] > 0  #!", "out of range", "0 <= index < 3"),
     "negative constant": ("return d.x[v, -1] > 0  #!", "out of range", "0 <= index"),
-    "real in int": ("d.n[v, f] = d.s[v]  #!\nreturn True", "int32 property 'n'", "int("),
+    "real in int": (
+        "d.n[v, f] = d.s[v]  #!\nreturn True",
+        "int32 property 'n'",
+        "int(",
+    ),
     "iterated in place": ("d.x[v, f] = 1  #!\nreturn True", "iterated", "d.x_next"),
     "elsewhere": ("d.y[d.parent[v], f] = 1  #!\nreturn True", "only at v", "fg.atomic"),
     "write scalar": ("d.alpha = 1.0  #!\nreturn True", "cannot assign", "d.name[...]"),
@@ -139,7 +156,11 @@ PROPERTIES = {
     "f without an index": ("return f > 1", "f is used but indexes no", "index a"),
     "f as a vertex": ("return d.s[f] > 1", "f is used but indexes no", "index a"),
     "widths": ("return d.x[v, f] > d.wide[v, f]", "different width", "split"),
-    "an element of a value": ("t = d.s[v]\nreturn t[0, 1] > 0  #!", "indexed", "d.name"),
+    "an element of a value": (
+        "t = d.s[v]\nreturn t[0, 1] > 0  #!",
+        "indexed",
+        "d.name",
+    ),
     "one index of a matrix": (
         "t = fg.inverse(d.M[v])\nreturn t[0] > 0  #!",
         "two indices",
@@ -169,8 +190,16 @@ PROPERTIES = {
     ),
     "group of nothing": ("return fg.norm(d.x[v, f], group=0) > 0  #!", "group", None),
     "atomic without d": ("fg.atomic.add(1, v, 1)  #!\nreturn True", "a property", "d."),
-    "atomic arguments": ("fg.atomic.add(d.s, v)  #!\nreturn True", "wrong arguments", "("),
-    "atomic next": ("fg.atomic.add(d.x_next, (v, f), 1)  #!\nreturn True", "in pl", None),
+    "atomic arguments": (
+        "fg.atomic.add(d.s, v)  #!\nreturn True",
+        "wrong arguments",
+        "(",
+    ),
+    "atomic next": (
+        "fg.atomic.add(d.x_next, (v, f), 1)  #!\nreturn True",
+        "in pl",
+        None,
+    ),
     "atomic indices": ("fg.atomic.add(d.y, v, 1)  #!\nreturn True", "indices", "d.y["),
     "atomic iterated": (
         "fg.atomic.add(d.x, (v, f), 1)\nreturn True",
@@ -258,8 +287,14 @@ EDGES = {
     "e and vertices": ("return d.s[e]", "is indexed by a vertex"),
     "e and vectors": ("return d.bias[e]", "is indexed by"),
     "v and edges": ("return d.w[v]", "is indexed by an edge"),
-    "reverse of a vertex": ("return d.msg[fg.reverse(u), f]", "fg.reverse takes an edge"),
-    "reverse of a number": ("return d.msg[fg.reverse(3), f]", "fg.reverse takes an edge"),
+    "reverse of a vertex": (
+        "return d.msg[fg.reverse(u), f]",
+        "fg.reverse takes an edge",
+    ),
+    "reverse of a number": (
+        "return d.msg[fg.reverse(3), f]",
+        "fg.reverse takes an edge",
+    ),
     "write": ("d.y[v, f] = 1.0\n    return 1.0", "a gather is pure"),
     "write next": ("d.x_next[v, f] = 1.0\n    return 1.0", "a gather is pure"),
     "atomic": ("fg.atomic.add(d.s, v, 1.0)\n    return 1.0", "a gather is pure"),
@@ -454,7 +489,7 @@ def test_special_constants(state: fg.State, tmp_path: Path) -> None:
 # Names that hide others
 
 
-def test_names_of_parameters_are_free(state: fg.State, tmp_path: Path) -> None:
+def test_names_of_parameters_are_free(tmp_path: Path) -> None:
     """The third parameter is the state, whatever its name; a global `f` is not f."""
     text = """
     f = 2.5
@@ -466,13 +501,11 @@ def test_names_of_parameters_are_free(state: fg.State, tmp_path: Path) -> None:
     def probe(feature, vertex, data):
         data.y[vertex, feature] = v(data.x[vertex, feature])
         return data.y[vertex, feature] > f
+
+    step = fg.foldmap(probe)
     """
-    kernel = fold(Snippet(tmp_path, text), state)
-    assert "2.5" in kernel.source
-    state["y"] = 0.0
-    module = Snippet(tmp_path, text + "\nstep = fg.foldmap(probe)\n").load()
     fresh = make_state()
-    module.step(fresh, target="cpu")
+    Snippet(tmp_path, text).load().step(fresh, target="cpu")
     np.testing.assert_allclose(fresh["y"], fresh["x"] * 2.5)
 
 

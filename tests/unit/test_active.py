@@ -1,0 +1,102 @@
+"""Active sets: bitvectors of every length, and what is no set of vertices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph.program.active import word_count
+
+
+@pytest.mark.parametrize("count", range(261))
+def test_every_length(count: int) -> None:
+    full, empty = fg.ActiveSet(count, "all"), fg.ActiveSet(count)
+    assert len(full) == count
+    assert len(empty) == 0
+    assert full.words.size == word_count(count) == -(-count // 32)
+    assert full.vertices.tolist() == list(range(count))
+    assert full.mask.all()
+    assert full.mask.size == count
+    assert not empty.mask.any()
+    tail = count % 32
+    if tail:
+        assert int(full.words[-1]) == (1 << tail) - 1, "tail bits are zero"
+    assert count not in full
+    assert -1 not in full
+    if count:
+        last = fg.ActiveSet(count, [count - 1])
+        assert last.vertices.tolist() == [count - 1]
+        assert count - 1 in last
+        assert last.words.dtype == np.uint32
+    again = fg.ActiveSet(count, full.mask)
+    assert again == full
+    assert (full == empty) == (count == 0)
+
+
+def test_ids_and_masks(rng: np.random.Generator) -> None:
+    for count in (1, 31, 32, 33, 100):
+        mask = rng.random(count) < 0.5
+        by_mask = fg.ActiveSet(count, mask)
+        by_ids = fg.ActiveSet(count, np.flatnonzero(mask))
+        shuffled = rng.permutation(np.repeat(np.flatnonzero(mask), 2))
+        assert by_mask == by_ids == fg.ActiveSet(count, shuffled)
+        np.testing.assert_array_equal(by_ids.mask, mask)
+        for dtype in (np.int8, np.uint8, np.int64, np.uint64):
+            assert fg.ActiveSet(count, np.flatnonzero(mask).astype(dtype)) == by_mask
+
+
+def test_copies() -> None:
+    mask = np.ones(40, np.bool_)
+    made = fg.ActiveSet(40, mask)
+    mask[:] = False
+    assert len(made) == 40
+    other = made.copy()
+    other.words = np.zeros(2, np.uint32)
+    assert len(made) == 40
+    assert len(other) == 0
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(made)
+
+
+BAD = {
+    "out of range": ([0, 40], "vertex id out of range", "position 1", "40"),
+    "negative": ([-1], "vertex id out of range", "position 0", "-1"),
+    "huge": ([2**62], "vertex id out of range", "position 0", str(2**62)),
+    "unsigned": (np.array([2**63], np.uint64), "out of range", "position 0", str(2**63)),
+    "floats": ([0.0, 1.0], "integer ids or a boolean mask", "active set", "float64"),
+    "nan": ([np.nan], "integer ids or a boolean mask", "active set", "float64"),
+    "strings": (["a"], "integer ids or a boolean mask", "active set", "<U1"),
+    "objects": ([object()], "integer ids or a boolean mask", "active set", "object"),
+    "a number": (3, "integer ids or a boolean mask", "active set", "shape ()"),
+    "a string": ("some", "integer ids or a boolean mask", "active set", "<U4"),
+    "two dimensions": ([[0, 1]], "integer ids or a boolean mask", "active set", "(1, 2)"),
+    "short mask": ([True] * 39, "one entry per vertex", "active set", "(39,)"),
+    "long mask": ([True] * 41, "one entry per vertex", "active set", "(41,)"),
+    "flat mask": ([[True] * 40], "one entry per vertex", "active set", "(1, 40)"),
+}
+
+
+@pytest.mark.parametrize(("given", "what", "where", "got"), BAD.values(), ids=BAD)
+def test_no_set(given: Any, what: str, where: str, got: str) -> None:
+    with pytest.raises(fg.GraphInputError) as caught:
+        fg.ActiveSet(40, given)
+    error = caught.value
+    assert isinstance(error, ValueError)
+    assert what in error.what
+    assert where in str(error.where)
+    assert got in str(error.got)
+    assert error.expected
+
+
+def test_empty_lists_of_any_type() -> None:
+    for given in ([], np.zeros(0), np.zeros(0, np.int8), ()):
+        assert len(fg.ActiveSet(40, given)) == 0
+
+
+def test_graphs_give_the_count() -> None:
+    graph = fg.Graph.from_edges([0, 1], [1, 2])
+    assert fg.ActiveSet(graph, "all").vertex_count == 3
+    assert repr(fg.ActiveSet(graph, [1])) == "ActiveSet(1 of 3 vertices)"
