@@ -155,7 +155,7 @@ class CpuDevice:
         """Copy the rows of the vertices in `words`."""
         from featgraph.runtime.cpu_loops import refresh_vertices
 
-        rows = (len(current), -1)
+        rows = (len(current), current.size // max(len(current), 1))
         refresh_vertices(words, next_.reshape(rows), current.reshape(rows))
 
     def refresh_edges(
@@ -164,7 +164,7 @@ class CpuDevice:
         """Copy the rows of the out-edges of the vertices in `words`."""
         from featgraph.runtime.cpu_loops import refresh_edges
 
-        rows = (len(current), -1)
+        rows = (len(current), current.size // max(len(current), 1))
         refresh_edges(
             words,
             next_.reshape(rows),
