@@ -183,7 +183,7 @@ def launcher(kernel: Any, blocks: int, threads: int, stream: Any = 0) -> Any:
     callable
         Takes the kernel's arguments and launches it.
     """
-    settings = importlib.import_module("numba.cuda.core.config")
+    settings: Any = importlib.import_module("numba.cuda.core.config")
     advice = settings.CUDA_LOW_OCCUPANCY_WARNINGS
     settings.CUDA_LOW_OCCUPANCY_WARNINGS = 0
     try:

@@ -19,7 +19,8 @@ MOST_COPIES = 16
 #: Shared memory that one block may use for matrices before they move to a scratch area
 #: in global memory.
 SHARED_BYTES = 40_000
-#: Threads of a block; 128 was fastest of 64, 128 and 256 on kron21, K = 4, 8, 32 (NVIDIA H200).
+#: Threads of a block; 128 was fastest of 64, 128 and 256 on kron21, K = 4, 8, 32
+#: (NVIDIA H200).
 BLOCK_THREADS = 128
 
 

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import ast
 import itertools
-from dataclasses import replace
 
 from featgraph.fold.analyse import Analysed
-from featgraph.fold.collectives import CopiesOperations
-from featgraph.fold.functions import Context, Printed, print_rest, temporaries_of
-from featgraph.fold.liveness import needs_guard, zero_text
+from featgraph.fold.copy_names import CopyNames
+from featgraph.fold.functions import Context, Printed, print_rest
+from featgraph.fold.liveness import zero_text
 from featgraph.fold.lower import has_collective, is_collective
-from featgraph.fold.nodes import Access, Atomic, Identity, Operate, assigned_names, names_read
+from featgraph.fold.nodes import (
+    Access,
+    Atomic,
+    Operate,
+    assigned_names,
+    names_read,
+)
 from featgraph.fold.printer import (
     Style,
     loop_header,
     print_expression,
-    print_returned,
     print_statements,
 )
 from featgraph.fold.variance import loop_varies, returns_apart, varies
@@ -41,72 +45,21 @@ def print_copies(context: Context, function: Analysed) -> Printed:
     return _Copies(context, function).run()
 
 
-class _Copies:
-    def __init__(self, context: Context, function: Analysed) -> None:
-        self.context = context
-        self.function = function
-        self.writer = context.writer
-        self.varying = function.varying
-        self.mapping = context.mapping
-        self.count = 1 if function.is_scalar else context.mapping.copies
-        self.width = 1 if function.is_scalar else context.width
-        self.lanes = context.mapping.lanes
-        self.predicated = context.cuda and context.mapping.lanes > 1
-        self.file = function.declared.source.file
-        self.temporaries = temporaries_of(function, context.analysis)
-        self.areas: list[int] = []
-        self.returns_value = function.kind in {"gather", "reduce"}
-        self.padded = self.predicated and self.lanes * self.count != self.width
-        self.has_left = self.predicated and any(
-            isinstance(n, ast.Return) for s in function.body[:-1] for n in ast.walk(s)
-        )
-        #: Where the function runs, for predicates: lanes of other groups go along.
-        self.live = "live" if self.has_left else "writer"
-        self.styles = [self._style(j) for j in range(self.count)]
-        self.operations = CopiesOperations(self)
-        self.helpers = {h.name: h for h in context.analysis.helpers}
-        self.bound: set[str] = set()
-        self.in_rounds = False
-        self.fresh_count = 0
-
-    # -- names
-
-    def copy_name(self, name: str, j: int) -> str:
-        """Return the name of copy j of a varying name."""
-        return name if self.count == 1 else f"{name}_{j}"
-
-    def feature(self, j: int) -> str:
-        """Return the text of copy j's feature."""
-        return self.copy_name("f", j) if self.predicated else str(j)
-
-    def is_wide(self, temporary: str) -> bool:
-        base = self.context.analysis.temporaries.get(temporary.removesuffix("_source"))
-        base = self.context.analysis.temporaries.get(temporary, base)
-        return base is not None and len(base.item_shape) == 1
-
-    def _style(self, j: int) -> Style:
-        names = {x: self.copy_name(x, j) for x in self.varying if x != "f"}
-        names["f"] = self.feature(j)
-        temporaries = {
-            t: self.copy_name(t, j) if self.is_wide(t) else t for t in self.temporaries
-        }
-        mask = ""
-        if self.predicated:
-            mask = self.live if not self.padded else f"{self.live} and {self.copy_name('inside', j)}"
-        return replace(
-            self.context.style(self.function), names=names, temporaries=temporaries, write_mask=mask
-        )
-
+class _Copies(CopyNames):
     # -- the function
 
     def run(self) -> Printed:
         body = list(self.function.body)
-        cut = next((i for i, s in enumerate(body) if returns_apart(s, self.varying)), len(body))
+        cut = next(
+            (i for i, s in enumerate(body) if returns_apart(s, self.varying)), len(body)
+        )
         head, rest = body[:cut], body[cut:]
         live = sorted((names_read_in(rest) & assigned_in(head))) if rest else []
         rest_name = f"{self.function.name}_rest"
         if rest:
-            print_rest(self.context, self.function, rest_name, rest, live, self.styles[0])
+            print_rest(
+                self.context, self.function, rest_name, rest, live, self.styles[0]
+            )
         place = self._open()
         self.writer.depth += 1
         self._prologue()
@@ -117,7 +70,9 @@ class _Copies:
             self._finish()
         self.writer.depth -= 1
         self._add_areas(place)
-        return Printed(self.function, self.function.name, True, self.temporaries, tuple(self.areas))
+        return Printed(
+            self.function, self.function.name, True, self.temporaries, tuple(self.areas)
+        )
 
     def _open(self) -> int:
         source = self.function.declared.source
@@ -135,7 +90,9 @@ class _Copies:
         parameters = [*roles, *(["lane", "writer"] if self.predicated else [])]
         for name in self.temporaries:
             wide = self.is_wide(name)
-            parameters += [self.copy_name(name, j) for j in range(self.count)] if wide else [name]
+            parameters += (
+                [self.copy_name(name, j) for j in range(self.count)] if wide else [name]
+            )
         parameters += [f"work_{n}" for n in range(len(self.areas))]
         self.writer.lines[place] = f"def {self.function.name}({', '.join(parameters)}):"
 
@@ -143,12 +100,18 @@ class _Copies:
         if not self.predicated:
             return
         for j in range(self.count):
-            feature = f"lane * {self.count}{f' + {j}' if j else ''}" if self.count > 1 else "lane"
+            feature = (
+                f"lane * {self.count}{f' + {j}' if j else ''}"
+                if self.count > 1
+                else "lane"
+            )
             self.writer.line(f"{self.feature(j)} = {feature}")
             if self.padded:
                 inside = self.copy_name("inside", j)
                 self.writer.line(f"{inside} = {self.feature(j)} < {self.width}")
-                self.writer.line(f"{self.feature(j)} = min({self.feature(j)}, {self.width - 1})")
+                self.writer.line(
+                    f"{self.feature(j)} = min({self.feature(j)}, {self.width - 1})"
+                )
         if self.returns_value:
             for j in range(self.count):
                 self.writer.line(f"{self.copy_name('result', j)} = {self._nothing()}")
@@ -156,9 +119,6 @@ class _Copies:
             self.writer.line("result = False")
         if self.has_left:
             self.writer.line("live = writer")
-
-    def _nothing(self) -> str:
-        return print_returned(Identity(), self.styles[0])
 
     # -- statements
 
@@ -184,7 +144,9 @@ class _Copies:
     def _statement(self, node: ast.stmt, predicate: str) -> None:
         origin = (self.file, getattr(node, "lineno", 0))
         if isinstance(node, ast.Assign) and is_collective(node.value):
-            assert isinstance(node.targets[0], ast.Name) and isinstance(node.value, Operate)
+            assert isinstance(node.targets[0], ast.Name) and isinstance(
+                node.value, Operate
+            )
             self.operations.emit(node.targets[0].id, node.value, predicate, origin)
         elif isinstance(node, ast.Return):
             self._return(node, predicate, origin)
@@ -195,11 +157,15 @@ class _Copies:
             self._loop(node, predicate, origin)
 
     def _leaves(self, node: ast.stmt) -> bool:
-        return self.predicated and any(isinstance(n, ast.Return) for n in ast.walk(node))
+        return self.predicated and any(
+            isinstance(n, ast.Return) for n in ast.walk(node)
+        )
 
     def _locals(self, run: list[ast.stmt], predicate: str) -> None:
         """Statements without collectives; neighbours under one condition share its block."""
-        for condition, group in itertools.groupby(run, lambda n: self._condition(n, predicate)):
+        for condition, group in itertools.groupby(
+            run, lambda n: self._condition(n, predicate)
+        ):
             nodes = list(group)
             if condition:
                 self._declare(nodes)
@@ -208,35 +174,32 @@ class _Copies:
             else:
                 self._each(nodes)
 
-    def _each(self, nodes: list[ast.stmt]) -> None:
-        for node in nodes:
-            self._copies(node, (self.file, getattr(node, "lineno", 0)))
-            self.bound |= assigned_names(node)
-
-    def needs_guard(self, node: ast.AST) -> bool:
-        """Whether lanes for which the function does not run must stay away from `node`."""
-        return self.predicated and needs_guard(node, self.helpers)
-
-    def _condition(self, node: ast.AST, predicate: str) -> str:
-        """Return what must hold for `node` to run; "" for nothing. Stores have masks of their own."""
-        parts = [predicate, self.live if self.needs_guard(node) else ""]
-        return " and ".join(p for p in parts if p)
-
     def _declare(self, nodes: list[ast.stmt]) -> None:
         """Give the locals that are bound under a condition a value everywhere."""
         if not self.predicated:
             return
         for name in sorted(assigned_in(nodes) - self.bound):
-            zero = zero_text(self.function.variables.get(name, "int64"), self.context.real)
+            zero = zero_text(
+                self.function.variables.get(name, "int64"), self.context.real
+            )
             for j in range(self.count if name in self.varying else 1):
-                self.writer.line(f"{self.copy_name(name, j) if name in self.varying else name} = {zero}")
+                self.writer.line(
+                    f"{self.copy_name(name, j) if name in self.varying else name} = {zero}"
+                )
             self.bound.add(name)
+
+    def _each(self, nodes: list[ast.stmt]) -> None:
+        for node in nodes:
+            self._copies(node, (self.file, getattr(node, "lineno", 0)))
+            self.bound |= assigned_names(node)
 
     def _copies(self, node: ast.stmt, origin: tuple[str, int]) -> None:
         """Print a statement once if nothing in it varies, else once per copy."""
         if self.predicated and any(isinstance(n, ast.Return) for n in ast.walk(node)):
             raise self.function.declared.source.error(
-                "a return inside a loop, in a function with collaborative calls", node, fix="set a local and break"
+                "a return inside a loop, in a function with collaborative calls",
+                node,
+                fix="set a local and break",
             )
         test = getattr(node, "test", None)
         loop = isinstance(node, ast.For | ast.While)
@@ -246,7 +209,9 @@ class _Copies:
         if uniform:
             self._print([node], self._uniform_style())
         elif isinstance(node, ast.If) and not varies(test, self.varying):  # type: ignore[arg-type]
-            with self.writer.block(f"if {print_expression(node.test, self.styles[0])}:", origin):
+            with self.writer.block(
+                f"if {print_expression(node.test, self.styles[0])}:", origin
+            ):
                 self._block(node.body, "")
             if node.orelse:
                 with self.writer.block("else:"):
@@ -260,7 +225,9 @@ class _Copies:
             with self.writer.block(header, origin):
                 self._block(node.body, "")  # type: ignore[attr-defined]
         else:
-            old_value = isinstance(node, ast.Assign) and any(isinstance(n, Atomic) for n in ast.walk(node.value))
+            old_value = isinstance(node, ast.Assign) and any(
+                isinstance(n, Atomic) for n in ast.walk(node.value)
+            )
             for j, style in enumerate(self.styles):
                 if self.padded and old_value:
                     with self.writer.block(f"if {self.copy_name('inside', j)}:"):
@@ -276,7 +243,9 @@ class _Copies:
 
     def _branch(self, node: ast.If, predicate: str, origin: tuple[str, int]) -> None:
         if not self.predicated:
-            with self.writer.block(f"if {print_expression(node.test, self.styles[0])}:", origin):
+            with self.writer.block(
+                f"if {print_expression(node.test, self.styles[0])}:", origin
+            ):
                 self._block(node.body, "")
             if node.orelse:
                 with self.writer.block("else:"):
@@ -287,21 +256,17 @@ class _Copies:
         test = print_expression(node.test, self.styles[0])
         guarded = self.has_left or self.needs_guard(node.test)
         outer = " and ".join(p for p in (predicate, self.live if guarded else "") if p)
-        self.writer.line(f"{name} = {f'{outer} and ({test})' if outer else test}", origin)
+        self.writer.line(
+            f"{name} = {f'{outer} and ({test})' if outer else test}", origin
+        )
         if node.orelse:
             other = self._fresh("taken")
-            self.writer.line(f"{other} = {f'{outer} and ' if outer else ''}not {name}", origin)
+            self.writer.line(
+                f"{other} = {f'{outer} and ' if outer else ''}not {name}", origin
+            )
         self._block(node.body, name)
         if node.orelse:
             self._block(node.orelse, other)
-
-    def _fresh(self, stem: str) -> str:
-        self.fresh_count += 1
-        letters, count = "", self.fresh_count
-        while count:
-            count, letter = divmod(count - 1, 26)
-            letters = "abcdefghijklmnopqrstuvwxyz"[letter] + letters
-        return f"{stem}_{letters}"
 
     def _loop(self, node: ast.For, predicate: str, origin: tuple[str, int]) -> None:
         """A loop that holds collectives. On CUDA all groups of the warp make the same number of rounds."""
@@ -313,7 +278,8 @@ class _Copies:
         texts = [print_expression(a, self.styles[0]) for a in node.iter.args]
         if len(texts) > 2:
             raise self.function.declared.source.error(
-                "a step needs the same bounds for all vertices in a loop with collaborative calls", node
+                "a step needs the same bounds for all vertices in a loop with collaborative calls",
+                node,
             )
         inside, rounds = self._fresh("inside"), self._fresh("rounds")
         first, last = self._fresh("first"), self._fresh("last")
@@ -332,77 +298,6 @@ class _Copies:
             self._block(node.body, inside)
             self.in_rounds = outside
 
-    # -- results
-
-    def _return(self, node: ast.Return, predicate: str, origin: tuple[str, int]) -> None:
-        assert node.value is not None
-        values = [print_returned(node.value, style) for style in self.styles]
-        varying = varies(node.value, self.varying)
-        if not self.predicated:
-            if self.returns_value:
-                self.writer.line(f"return {', '.join(values)}", origin)
-            else:
-                joined = " or ".join(dict.fromkeys(values)) if varying else values[0]
-                self.writer.line(f"return {joined}", origin)
-            return
-        guarded = self.has_left or self.needs_guard(node.value)
-        conditions = [p for p in (predicate, self.live if guarded else "") if p]
-        lines = [f"{self.copy_name('result', j)} = {v}" for j, v in enumerate(values)]
-        if not self.returns_value:
-            if varying:
-                parts = [
-                    f"({self.copy_name('inside', j)} and {v})" if self.padded else f"({v})"
-                    for j, v in enumerate(values)
-                ]
-            lines = [f"result = {' or '.join(parts) if varying else values[0]}"]
-        if predicate and self.has_left:
-            lines.append("live = False")
-        if conditions:
-            with self.writer.block(f"if {' and '.join(conditions)}:"):
-                for line in lines:
-                    self.writer.line(line, origin)
-        else:
-            for line in lines:
-                self.writer.line(line, origin)
-
-    def _finish(self) -> None:
-        if self.returns_value:
-            results = ", ".join(self.copy_name("result", j) for j in range(self.count))
-            self.writer.line(f"return {results}")
-        else:
-            self.writer.line("return result")
-
-    def _call_rest(self, name: str, live: list[str]) -> None:
-        calls = []
-        for j, style in enumerate(self.styles):
-            args = [style.names["f"] if r == "f" else r for r in self.function.declared.roles]
-            args += [style.temporaries[t] for t in self.temporaries]
-            args += [style.names.get(x, x) for x in live]
-            calls.append(f"{name}({', '.join(args)})")
-        if self.returns_value:
-            self._return_rest_values(calls)
-            return
-        if not self.predicated:
-            self.writer.line("result = False")
-            for call in calls:
-                self.writer.line(f"result |= {call}")
-        else:
-            for j, call in enumerate(calls):
-                tests = [self.live]
-                tests += [self.copy_name("inside", j)] if self.padded else []
-                with self.writer.block(f"if {' and '.join(tests)}:"):
-                    self.writer.line(f"result |= {call}")
-        self.writer.line("return result")
-
-    def _return_rest_values(self, calls: list[str]) -> None:
-        if not self.predicated:
-            self.writer.line(f"return {', '.join(calls)}")
-            return
-        with self.writer.block(f"if {self.live}:"):
-            for j, call in enumerate(calls):
-                self.writer.line(f"{self.copy_name('result', j)} = {call}")
-        self._finish()
-
 
 def _same_for_all(node: ast.expr) -> bool:
     """Whether an expression is the same for all vertices: constants, scalars and arithmetic on them."""
@@ -417,4 +312,3 @@ def names_read_in(body: list[ast.stmt]) -> set[str]:
 def assigned_in(body: list[ast.stmt]) -> set[str]:
     """Return the local names that statements bind."""
     return set().union(*(assigned_names(s) for s in body)) if body else set()
-

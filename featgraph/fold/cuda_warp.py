@@ -1,20 +1,24 @@
-"""The body of a CUDA kernel in which lanes share a vertex or an edge: `lanes` of them its features, the others further edges.
+"""The body of a CUDA kernel in which lanes share a vertex or an edge.
 
-Shuffles and votes take the whole warp. So no lane leaves early: lanes without work go along on a valid vertex and edge, and
-`alive`, `writer` and `inside_edge` keep what they compute out of every result.
+`lanes` of them share its features, the others take further edges. Shuffles and votes
+take the whole warp. So no lane leaves early: lanes without work go along on a valid
+vertex and edge, and `alive`, `writer` and `inside_edge` keep what they compute out of
+every result.
 """
 
 from __future__ import annotations
 
-from featgraph.fold.accumulators import Accumulator, source_name
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
+from featgraph.fold.cuda_combine import print_block_combine, print_span_combine
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.owner import OwnerBody
 from featgraph.fold.plan import FoldPlan, Phase
 
-__all__ = ["WarpBody", "box_dtypes", "print_block_combine"]
-
-WARP = 32
+__all__ = ["WarpBody"]
 
 
 class WarpBody(OwnerBody):
@@ -25,7 +29,7 @@ class WarpBody(OwnerBody):
     edge_id : str
         As for `OwnerBody`.
     threads : int
-        Threads of the block that shares one vertex (hubs); 0 where the lanes of a span do.
+        Threads of the block that shares a hub; 0 where a span of lanes shares a vertex.
     """
 
     def __init__(
@@ -74,7 +78,10 @@ class WarpBody(OwnerBody):
         args = [r for r in printed.function.declared.roles if r not in {"f", "i"}]
         args += ["lane", writer]
         for name in printed.temporaries:
-            args += [self.temporary(name, j) for j in range(self.copies if self.is_wide(name) else 1)]
+            args += [
+                self.temporary(name, j)
+                for j in range(self.copies if self.is_wide(name) else 1)
+            ]
         args += [f"{printed.name}_work_{n}" for n in range(len(printed.areas))]
         return f"{printed.name}({', '.join(args)})"
 
@@ -84,14 +91,32 @@ class WarpBody(OwnerBody):
             return self.call_collective(printed)
         return self.call_featurewise(printed, str(j))
 
-    def edge_step(self) -> str:
-        """Return the text of the edges that are worked on at a time, as the step of a range."""
-        return f", {self.slots}" if self.slots > 1 else ""
+    @contextmanager
+    def edges(self) -> Iterator[None]:
+        """Print a loop over the edges of a vertex; every lane goes its own way.
+
+        A weighted sum over K = 8 took 48 registers with ``range``, 36 with a while loop
+        whose counter is as narrow as the offsets (sm_90).
+        """
+        writer = self.writer
+        writer.line(
+            f"position = {self.narrow('start + slot') if self.slots > 1 else 'start'}"
+        )
+        with writer.block("while position < stop:"):
+            yield
+            writer.line(f"position = {self.narrow(f'position + {self.slots}')}")
+
+    def narrow(self, text: str) -> str:
+        """Return a place among the edges in the type of the offsets.
+
+        Left alone, Numba computes in int64.
+        """
+        return text if self.plan.traits.wide_offsets else f"int32({text})"
 
     # -- vertex phases
 
     def vertex(self) -> None:
-        """Print all stages for vertex `v` (where `is_due`); leaves its verdict in ``alive``."""
+        """Print all stages for `v` where `is_due`; its verdict is left in ``alive``."""
         writer = self.writer
         for name in self.phase.loads:
             self._load(self.accumulators[name])
@@ -123,12 +148,17 @@ class WarpBody(OwnerBody):
         entity = "e" if self.phase.kind == "edge" else "v"
         if self.phase.copies:
             slot = self._and_slot() if entity == "v" else ""
-            self._under([f"{condition}{slot}"], lambda: self._copy_each(self.phase.copies, entity))
+            self._under(
+                [f"{condition}{slot}"],
+                lambda: self._copy_each(self.phase.copies, entity),
+            )
             self._sync()
 
     def _order(self, ran: list[Analysed], stage: list[Analysed]) -> None:
         """Make what earlier functions wrote visible to the lanes that read it."""
-        wrote = {(a.name, a.version) for f in ran for a in f.accesses if a.mode != "read"}
+        wrote = {
+            (a.name, a.version) for f in ran for a in f.accesses if a.mode != "read"
+        }
         if wrote & {(a.name, a.version) for f in stage for a in f.accesses}:
             self._sync()
 
@@ -180,13 +210,19 @@ class WarpBody(OwnerBody):
         line("moved = False")
         if printed.function.is_scalar:
             only = "lane == 0" if self.lanes > 1 else ""
-            self._under([writer, only], lambda: line(f"moved = {self.call_copy(printed, 0)}"))
+            self._under(
+                [writer, only], lambda: line(f"moved = {self.call_copy(printed, 0)}")
+            )
         elif self.padded and self.copies > 1:
             for j in range(self.copies):
                 call = self.call_copy(printed, j)
-                self._under([writer, self.inside(j)], lambda call=call: line(f"moved |= {call}"))
+                self._under(
+                    [writer, self.inside(j)], lambda call=call: line(f"moved |= {call}")
+                )
         else:
-            with self.writer.block(f"if {' and '.join(t for t in (writer, self.inside(0)) if t)}:"):
+            with self.writer.block(
+                f"if {' and '.join(t for t in (writer, self.inside(0)) if t)}:"
+            ):
                 for j in range(self.copies):
                     line(f"moved {'|=' if j else '='} {self.call_copy(printed, j)}")
 
@@ -194,7 +230,8 @@ class WarpBody(OwnerBody):
         """Put entries of the next buffer back where the verdict is False."""
         if self.phase.restores:
             self._sync()
-            with self.writer.block(f"if {condition} and not alive{self._and_slot() if entity == 'v' else ''}:"):
+            slot = self._and_slot() if entity == "v" else ""
+            with self.writer.block(f"if {condition} and not alive{slot}:"):
                 self._copy_each(self.phase.restores, entity)
 
     # -- gathers
@@ -205,14 +242,14 @@ class WarpBody(OwnerBody):
         if any(a.is_matrix for a in held):
             writer.line("warp.sync()")
         for function, accumulator in zip(stage, held, strict=True):
-            writer.line(f"# gather {function.declared.name}: {accumulator.combine} into {accumulator.name}")
+            what = f"{accumulator.combine} into {accumulator.name}"
+            writer.line(f"# gather {function.declared.name}: {what}")
             self.start(accumulator)
         meeting = any(self.is_predicated(self.printed[f.name]) for f in stage)
         if meeting:
             self.rounds(lambda: self._contribute_masked(stage))
         else:
-            first = f"start + {self.slot}" if self.slots > 1 else "start"
-            with writer.block(f"for position in range({first}, stop{self.edge_step()}):"):
+            with self.edges():
                 self.in_edge()
                 for function in stage:
                     self.contribute(function)
@@ -222,31 +259,38 @@ class WarpBody(OwnerBody):
             writer.line("warp.sync()")
 
     def _contribute_masked(self, stage: list[Analysed]) -> None:
-        """Every lane calls what makes shuffles; only lanes inside the row take the result."""
-        writer = self.writer
+        """Every lane calls what makes shuffles; only lanes inside take the result."""
         for function in stage:
             printed = self.printed[function.name]
             if self.is_predicated(printed):
-                writer.line(self._contributions(printed, "inside_edge"))
-        with writer.block("if inside_edge:"):
+                self.call_contribution(printed, "inside_edge")
+        with self.writer.block("if inside_edge:"):
             for function in stage:
-                if not self.is_predicated(self.printed[function.name]):
+                if self.is_predicated(self.printed[function.name]):
+                    self.take_contribution(function)
+                else:
                     self.contribute(function)
-                    continue
-                accumulator = self.accumulators[function.into]
-                for j in range(self._count(accumulator)):
-                    self._take(accumulator, self.held(accumulator, j), self._contribution(function, j))
 
     def _count(self, accumulator: Accumulator) -> int:
         return self.copies if accumulator.is_wide else 1
 
-    def _contribution(self, function: Analysed, j: int) -> str:
+    def contribution(self, function: Analysed, j: int) -> str:
+        """Return the name of what copy j of a function with shuffles contributes."""
         return f"new_{self.held(self.accumulators[function.into], j)}"
 
-    def _contributions(self, printed: Printed, mask: str) -> str:
+    def call_contribution(self, printed: Printed, mask: str) -> None:
+        """Call a gather or reduce that makes shuffles; all lanes do."""
         count = self._count(self.accumulators[printed.function.into])
-        names = ", ".join(self._contribution(printed.function, j) for j in range(count))
-        return f"{names} = {self.call_predicated(printed, mask)}"
+        names = [self.contribution(printed.function, j) for j in range(count)]
+        call = self.call_predicated(printed, mask)
+        self.writer.line(f"{', '.join(names)} = {call}")
+
+    def take_contribution(self, function: Analysed) -> None:
+        """Combine what `call_contribution` brought."""
+        accumulator = self.accumulators[function.into]
+        for j in range(self._count(accumulator)):
+            name = self.held(accumulator, j)
+            self._take(accumulator, name, self.contribution(function, j))
 
     def start(self, accumulator: Accumulator) -> None:
         """Set an accumulator to its identity; each lane its own columns of a matrix."""
@@ -254,10 +298,14 @@ class WarpBody(OwnerBody):
             super().start(accumulator)
             return
         name = accumulator.name
-        self._columns(lambda f: self.writer.line(f"{name}[uint32(i), {f}] = {accumulator.identity}"))
+        self._columns(
+            lambda f: self.writer.line(
+                f"{name}[uint32(i), {f}] = {accumulator.identity}"
+            )
+        )
 
     def _columns(self, column) -> None:  # type: ignore[no-untyped-def]
-        """Print what is done to each element of a matrix in the columns of this lane."""
+        """Print what is done to each element of a matrix in this lane's columns."""
         with self.writer.block(f"for i in range({self.phase.width}):"):
             for j in range(self.copies):
                 text = self.index(self.feature(str(j)))
@@ -265,16 +313,25 @@ class WarpBody(OwnerBody):
 
     def contribute(self, function: Analysed) -> None:
         """Combine what edge `e` (or vertex `v`, for a reduce) contributes."""
-        accumulator, printed = self.accumulators[function.into], self.printed[function.name]
+        accumulator, printed = (
+            self.accumulators[function.into],
+            self.printed[function.name],
+        )
         if accumulator.is_matrix:
             with self.writer.block(f"for i in range({self.phase.width}):"):
                 for j in range(self.copies):
-                    element = f"{accumulator.name}[uint32(i), {self.index(self.feature(str(j)))}]"
+                    column = self.index(self.feature(str(j)))
+                    element = f"{accumulator.name}[uint32(i), {column}]"
                     call = self.call_copy(printed, j)
-                    self._under([self.inside(j)], lambda e=element, c=call: self._take(accumulator, e, c))
+                    self._under(
+                        [self.inside(j)],
+                        lambda e=element, c=call: self._take(accumulator, e, c),
+                    )
             return
         for j in range(self._count(accumulator)):
-            self._take(accumulator, self.held(accumulator, j), self.call_copy(printed, j))
+            self._take(
+                accumulator, self.held(accumulator, j), self.call_copy(printed, j)
+            )
 
     def combine_slots(self, accumulator: Accumulator) -> None:
         """Combine what the edge slots of a vertex have; every lane gets the result."""
@@ -283,9 +340,18 @@ class WarpBody(OwnerBody):
         for j in range(self._count(accumulator)):
             name = self.held(accumulator, j)
             if self.threads:
-                print_block_combine(self, accumulator, name, self.threads)
+                print_block_combine(
+                    self.writer,
+                    accumulator,
+                    name,
+                    self.lanes,
+                    self.threads,
+                    self.context.real,
+                )
             else:
-                print_span_combine(self, accumulator, name, self.span)
+                print_span_combine(
+                    self.writer, accumulator, name, self.lanes, self.span
+                )
 
     # -- edges in rounds that are the same for the whole warp
 
@@ -301,7 +367,7 @@ class WarpBody(OwnerBody):
         self.writer.line("u = in_sources[e]")
 
     def rounds(self, body) -> None:  # type: ignore[no-untyped-def]
-        """Print a loop over the edges from `start` to `stop` in which the lanes of the warp stay together."""
+        """Print a loop over the edges of a vertex in which the warp stays together."""
         writer = self.writer
         edges = "stop - start"
         if self.slots > 1:
@@ -311,7 +377,7 @@ class WarpBody(OwnerBody):
         writer.line(f"rounds = {rounds}")
         with writer.block("for step in range(rounds):"):
             step = f"step * {self.slots} + {self.slot}" if self.slots > 1 else "step"
-            writer.line(f"position = start + {step}")
+            writer.line(f"position = {self.narrow(f'start + {step}')}")
             writer.line("inside_edge = position < stop")
             writer.line("position = max(min(position, stop - 1), 0)")
             if self.phase.kind == "vertex":
@@ -326,13 +392,27 @@ class WarpBody(OwnerBody):
         name = accumulator.name
         if accumulator.is_matrix:
             place = self.index("v", "i")
-            self._columns(lambda f: self.writer.line(f"d.{name}[{place}, {f}] = {name}[uint32(i), {f}]"))
+            self._columns(
+                lambda f: self.writer.line(
+                    f"d.{name}[{place}, {f}] = {name}[uint32(i), {f}]"
+                )
+            )
             return
         for j in range(self._count(accumulator)):
-            index = self.index("v", *([self.feature(str(j))] if accumulator.is_wide else []))
+            index = self.index(
+                "v", *([self.feature(str(j))] if accumulator.is_wide else [])
+            )
             lines = accumulator.store(self.held(accumulator, j), index)
-            test = self.inside(j) if accumulator.is_wide else ("lane == 0" if self.lanes > 1 else "")
-            self._under([test], lambda lines=lines: [self.writer.line(t) for t in lines])
+            test = (
+                self.inside(j)
+                if accumulator.is_wide
+                else ("lane == 0" if self.lanes > 1 else "")
+            )
+            self._under([test], lambda lines=lines: self._lines(lines))
+
+    def _lines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.writer.line(line)
 
     def _copy_each(self, names: tuple[str, ...], entity: str) -> None:
         """Copy entries with the lanes side by side, whatever their width is."""
@@ -347,7 +427,8 @@ class WarpBody(OwnerBody):
                 writer.depth += 1
             for letter, size in zip(parts, shape, strict=True):
                 strided = letter == "j" and self.lanes > 1
-                writer.line(f"for {letter} in range({f'lane, {size}, {self.lanes}' if strided else size}):")
+                bounds = f"lane, {size}, {self.lanes}" if strided else size
+                writer.line(f"for {letter} in range({bounds}):")
                 writer.depth += 1
             writer.line(f"d.{name}_next[{index}] = d.{name}[{index}]")
             writer.depth = depth
@@ -357,21 +438,39 @@ class WarpBody(OwnerBody):
     def push(self) -> None:
         """Combine what edge `e` contributes into memory at its target `v`."""
         function = self.functions[0]
-        accumulator, printed = self.accumulators[function.into], self.printed[function.name]
+        accumulator, printed = (
+            self.accumulators[function.into],
+            self.printed[function.name],
+        )
         array = f"d.{accumulator.name}{'_packed' if accumulator.is_arg else ''}"
         if accumulator.is_matrix:
             with self.writer.block(f"for i in range({self.phase.width}):"):
                 for j in range(self.copies):
                     index = self.index("v", "i", self.feature(str(j)))
                     call = self.call_copy(printed, j)
-                    self._under([self.inside(j)], lambda i=index, c=call: self._atomic(accumulator, array, i, c))
+                    self._under(
+                        [self.inside(j)],
+                        lambda i=index, c=call: self._atomic(accumulator, array, i, c),
+                    )
             return
         for j in range(self._count(accumulator)):
             predicated = self.is_predicated(printed)
-            value = self._contribution(function, j) if predicated else self.call_copy(printed, j)
-            index = self.index("v", *([self.feature(str(j))] if accumulator.is_wide else []))
-            test = self.inside(j) if accumulator.is_wide else ("lane == 0" if self.lanes > 1 else "")
-            self._under([test], lambda i=index, v=value: self._atomic(accumulator, array, i, v))
+            value = (
+                self.contribution(function, j)
+                if predicated
+                else self.call_copy(printed, j)
+            )
+            index = self.index(
+                "v", *([self.feature(str(j))] if accumulator.is_wide else [])
+            )
+            test = (
+                self.inside(j)
+                if accumulator.is_wide
+                else ("lane == 0" if self.lanes > 1 else "")
+            )
+            self._under(
+                [test], lambda i=index, v=value: self._atomic(accumulator, array, i, v)
+            )
 
     def load_temporaries(self) -> None:
         """Bring what a pushed gather reads at its target back from memory."""
@@ -379,7 +478,7 @@ class WarpBody(OwnerBody):
             self._load(self.accumulators[name])
 
     def edge(self) -> None:
-        """Print the edge functions for edge `e` (where `inside_edge`); leaves their verdict in ``alive``."""
+        """Print the functions for `e` where `inside_edge`; the verdict is ``alive``."""
         self._copy_edge()
         self.writer.line("alive = inside_edge")
         ran: list[Analysed] = []
@@ -393,44 +492,3 @@ class WarpBody(OwnerBody):
             with self.writer.block("if inside_edge:"):
                 self._copy_each(self.phase.copies, "e")
             self._sync()
-
-
-def print_span_combine(body: WarpBody, accumulator: Accumulator, name: str, span: int) -> None:
-    """Combine the same lane of all groups of a span by shuffles."""
-    function = f"warp.slot_{accumulator.combine}"
-    if accumulator.is_arg:
-        source = source_name(name)
-        body.writer.line(f"{name}, {source} = {function}({name}, {source}, {body.lanes}, {span})")
-    else:
-        body.writer.line(f"{name} = {function}({name}, {body.lanes}, {span})")
-
-
-def print_block_combine(body: WarpBody, accumulator: Accumulator, name: str, threads: int) -> None:
-    """Combine the same lane of all groups of a block: first by shuffles, then in order through shared memory."""
-    writer, lanes = body.writer, body.lanes
-    shuffled = accumulator.combine != "custom"
-    if shuffled and lanes < WARP:
-        print_span_combine(body, accumulator, name, WARP)
-    row = WARP if shuffled else lanes
-    box = f"box_{box_dtypes(accumulator, body.context.real)[0]}"
-    is_bool = accumulator.type == "bool"
-    writer.line(f"{box}[thread] = {f'int32({name})' if is_bool else name}")
-    if accumulator.is_arg:
-        writer.line(f"box_source[thread] = {source_name(name)}")
-    writer.line("cuda.syncthreads()")
-    for line in accumulator.start(name):
-        writer.line(line)
-    place = "uint32(lane)" if lanes > 1 else "uint32(0)"
-    with writer.block(f"for row in range({threads // row}):"):
-        writer.line(f"member = uint32(row * {row}) + {place}" if lanes > 1 else f"member = uint32(row * {row})")
-        value = f"{box}[member]{' != 0' if is_bool else ''}"
-        pair = f"{value}, box_source[member]" if accumulator.is_arg else value
-        for line in accumulator.take(name, pair, "warp"):
-            writer.line(line)
-    writer.line("cuda.syncthreads()")
-
-
-def box_dtypes(accumulator: Accumulator, real: str) -> list[str]:
-    """Return the types of the shared arrays that a combine over a block takes; the second is that of sources."""
-    first = {"real": real, "bool": "int32"}.get(accumulator.type, accumulator.type)
-    return [first, "source"] if accumulator.is_arg else [first]

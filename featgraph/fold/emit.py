@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass, field
 
 from featgraph.fold.accumulators import (
@@ -182,12 +183,16 @@ def _header(writer: Writer, plan: FoldPlan) -> None:
     writer.line(f'"""{title}, folded by featgraph.')
     writer.line()
     for line in str(plan).splitlines():
-        writer.line(line)
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        for part in textwrap.wrap(line, 88, subsequent_indent=indent) or [""]:
+            writer.line(part)
     writer.line('"""')
     writer.line()
 
 
 def _print_guard(writer: Writer, decorator: str, library: str) -> None:
+    # Numba joins uint64 (wide edge ids) and int64 to float64.
+    zero = "warp.cast_like(0, index)" if library == "warp" else "0"
     for line in (
         "",
         "",
@@ -195,7 +200,7 @@ def _print_guard(writer: Writer, decorator: str, library: str) -> None:
         "def guarded(index, bound, site, vertex, edge, record):",
         '    """Return `index` if it is in range, else report it and return 0."""',
         f"    return index if {library}.checked(index, bound, site, vertex, edge, "
-        "record) else 0",
+        f"record) else {zero}",
     ):
         writer.line(line)
 

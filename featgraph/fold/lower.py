@@ -80,7 +80,9 @@ def normal_form(
     return lowering.block(copy.deepcopy(function.tree.body))
 
 
-class _Lowering:
+class _Expressions:
+    """Takes the collectives out of expressions."""
+
     def __init__(
         self,
         source: FunctionSource,
@@ -110,65 +112,9 @@ class _Lowering:
         self.taken.add(name)
         return name
 
-    # -- statements
-
-    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        out: list[ast.stmt] = []
-        for statement in body:
-            self.statement(statement, out)
-        return out
-
     def statement(self, node: ast.stmt, out: list[ast.stmt]) -> None:
-        if isinstance(node, ast.While) and self._collective(node):
-            raise self.source.error(
-                "a collaborative call in a while loop",
-                node,
-                fix="use for over range with a bound",
-            )
-        if isinstance(node, ast.If):
-            node.test = self.value(node.test, out)
-            node.body = self.block(node.body)
-            node.orelse = self.block(node.orelse)
-        elif isinstance(node, ast.For):
-            call = narrowed(node.iter, ast.Call)
-            call.args = [self.value(a, out) for a in call.args]
-            node.body = self.block(node.body)
-        elif isinstance(node, ast.Assign):
-            node.value = self._assigned(node, out)
-            if isinstance(node.targets[0], Access):
-                target = node.targets[0]
-                target.indices = [self.value(index, out) for index in target.indices]
-        elif isinstance(node, ast.Return | ast.Expr):
-            node.value = self.value(narrowed(node.value, ast.expr), out)
-        elif isinstance(node, ast.While):
-            node.test = self.value(node.test, out)
-            node.body = self.block(node.body)
-        out.append(node)
-
-    def _assigned(self, node: ast.Assign, out: list[ast.stmt]) -> ast.expr:
-        """Return the right-hand side; a collective that is all of it stays there.
-
-        That is so if its target is bound nowhere else.
-        """
-        value = self.value(node.value, out)
-        target, last = node.targets[0], out[-1] if out else None
-        if (
-            isinstance(target, ast.Name)
-            and isinstance(value, ast.Name)
-            and self.bindings[target.id] == 1
-            and isinstance(last, ast.Assign)
-            and is_collective(last.value)
-            and isinstance(last.targets[0], ast.Name)
-            and last.targets[0].id == value.id
-            and value.id in self.bound_here
-        ):
-            self.bound_here.discard(value.id)
-            self.taken.discard(value.id)
-            out.pop()
-            return last.value
-        return value
-
-    # -- expressions
+        """Append a statement in normal form."""
+        raise NotImplementedError
 
     def value(self, node: ast.expr, out: list[ast.stmt]) -> ast.expr:
         """Return `node` without collectives.
@@ -307,8 +253,6 @@ class _Lowering:
         call = copy_location(Operate(broadcast, [vector, copy.deepcopy(index)]), vector)
         return self._bind("shared", call, out)
 
-    # -- inlining
-
     def _inline(
         self,
         call: ast.expr,
@@ -364,6 +308,66 @@ class _Lowering:
         result = self.value(substitution.visit(narrowed(last.value, ast.expr)), out)
         self.inlining.pop()
         return result
+
+
+class _Lowering(_Expressions):
+    """Takes the collectives out of statements."""
+
+    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        out: list[ast.stmt] = []
+        for statement in body:
+            self.statement(statement, out)
+        return out
+
+    def statement(self, node: ast.stmt, out: list[ast.stmt]) -> None:
+        if isinstance(node, ast.While) and self._collective(node):
+            raise self.source.error(
+                "a collaborative call in a while loop",
+                node,
+                fix="use for over range with a bound",
+            )
+        if isinstance(node, ast.If):
+            node.test = self.value(node.test, out)
+            node.body = self.block(node.body)
+            node.orelse = self.block(node.orelse)
+        elif isinstance(node, ast.For):
+            call = narrowed(node.iter, ast.Call)
+            call.args = [self.value(a, out) for a in call.args]
+            node.body = self.block(node.body)
+        elif isinstance(node, ast.Assign):
+            node.value = self._assigned(node, out)
+            if isinstance(node.targets[0], Access):
+                target = node.targets[0]
+                target.indices = [self.value(index, out) for index in target.indices]
+        elif isinstance(node, ast.Return | ast.Expr):
+            node.value = self.value(narrowed(node.value, ast.expr), out)
+        elif isinstance(node, ast.While):
+            node.test = self.value(node.test, out)
+            node.body = self.block(node.body)
+        out.append(node)
+
+    def _assigned(self, node: ast.Assign, out: list[ast.stmt]) -> ast.expr:
+        """Return the right-hand side; a collective that is all of it stays there.
+
+        That is so if its target is bound nowhere else.
+        """
+        value = self.value(node.value, out)
+        target, last = node.targets[0], out[-1] if out else None
+        if (
+            isinstance(target, ast.Name)
+            and isinstance(value, ast.Name)
+            and self.bindings[target.id] == 1
+            and isinstance(last, ast.Assign)
+            and is_collective(last.value)
+            and isinstance(last.targets[0], ast.Name)
+            and last.targets[0].id == value.id
+            and value.id in self.bound_here
+        ):
+            self.bound_here.discard(value.id)
+            self.taken.discard(value.id)
+            out.pop()
+            return last.value
+        return value
 
 
 class _Substitution(ast.NodeTransformer):

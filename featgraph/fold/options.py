@@ -63,6 +63,13 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
         "schedule": SCHEDULES,
         "change_driven": (False, "auto"),
     }
+    if target not in TARGETS:
+        raise PlanError(
+            "unknown target",
+            where="target=",
+            got=repr(target),
+            expected="auto, cpu or cuda",
+        )
     for name, value in given.items():
         if name not in allowed:
             raise PlanError(
@@ -70,7 +77,7 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
                 where="options",
                 expected=", ".join(["target", *allowed]),
             )
-        if value not in allowed[name]:
+        if not isinstance(value, str | bool) or value not in allowed[name]:
             fix = (
                 "the change-driven form is not available yet"
                 if name == "change_driven"

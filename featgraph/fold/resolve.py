@@ -190,9 +190,7 @@ def _check_rows(source: FunctionSource, tree: ast.AST) -> None:
         if isinstance(node, Operate):
             given |= {id(n) for a in node.args for n in ast.walk(a)}
     for node in ast.walk(tree):
-        is_whole = isinstance(node, Whole) or (
-            isinstance(node, Access) and node.is_row
-        )
+        is_whole = isinstance(node, Whole) or (isinstance(node, Access) and node.is_row)
         if is_whole and id(node) not in given:
             name = f"d.{getattr(node, 'name', '')}"
             raise source.error(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 __all__ = ["Writer"]
 
 _WIDTH = 88
+#: The left side may be an element: ``d.x[v, f] = ``.
+_ASSIGNMENT = re.compile(r"(\s*(?:return|[\w., \[\]()]+? [+|*]?=)) (?!\()(.+[^:])$")
 _OPERATOR = re.compile(r" (\+|-|\*|/|\*\*|or|and|if|else|>|<|!=|==) ")
 
 
@@ -65,14 +68,25 @@ def _wrapped(line: str) -> list[str]:
 
     A long right-hand side is put into parentheses.
     """
-    if len(line) <= _WIDTH or line.lstrip().startswith(("#", '"')):
+    if len(line) <= _WIDTH or line.lstrip().startswith("#"):
         return [line]
+    if line.lstrip().startswith('"'):
+        return _wrapped_docstring(line)
     indent = " " * (len(line) - len(line.lstrip()))
-    assignment = re.match(r"(\s*(?:return|[\w., \[\]]+ [+|*]?=)) (?!\()(.+[^:])$", line)
+    assignment = _ASSIGNMENT.match(line)
     if assignment and not line.lstrip().startswith(("def ", "if ", "for ", "Data")):
         head, value = assignment.groups()
         return [f"{head} (", *_filled(value, indent + "    ", 1), f"{indent})"]
     return _filled(line.lstrip(), indent, 0)
+
+
+def _wrapped_docstring(line: str) -> list[str]:
+    """Break the first line of a docstring; a lone one gets its end on a new line."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    text = line.strip().removesuffix('"""')
+    lines = textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
+    is_closed = line.rstrip().endswith('"""')
+    return [*lines, f'{indent}"""'] if is_closed else lines
 
 
 def _filled(text: str, indent: str, depth: int) -> list[str]:

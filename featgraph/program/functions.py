@@ -225,9 +225,15 @@ def edge(
 ) -> EdgeFunction | Callable[[Callable[..., Any]], EdgeFunction]:
     """Declare an edge function ``(f, u, v, e, d) -> bool``.
 
-    It runs on the out-edges ``u -> v`` of the active vertices.
-    It writes properties of edge `e` and anything else through `fg.atomic`. True commits
+    It runs on the out-edges ``u -> v`` of the active vertices. It writes properties of edge `e` and anything else through `fg.atomic`. True commits
     the ``_next`` entries of the edge and makes `v` due.
+
+    Parameters
+    ----------
+    function : callable, optional
+        The function; without it, a decorator is returned.
+    exclusive : bool, optional
+        Not available yet.
 
     Raises
     ------

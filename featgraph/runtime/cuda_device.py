@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -42,8 +43,9 @@ class CudaDevice:
     def __init__(self) -> None:
         self._total = cuda.to_device(np.zeros(1, np.int64))
         self._scratch: dict[str, Array] = {}
-        # Hubs and all other vertices run side by side. Both streams wait for the default
-        # one and it for them.
+        self._pools: dict[int, list[Words]] = {}
+        # Hubs and all other vertices run side by side. Both streams wait for the
+        # default one and it for them.
         self._streams = {"hubs": cuda.stream(), "main": cuda.stream()}
 
     # -- arrays
@@ -93,8 +95,27 @@ class CudaDevice:
 
     # -- bitvectors
 
+    def _words(self, count: int) -> Words:
+        """Return a bitvector that nobody else holds.
+
+        Freeing device memory waits for the device, so bitvectors are kept for the next
+        superstep.
+        """
+        pool = self._pools.setdefault(count, [])
+        for words in pool:
+            if sys.getrefcount(words) == 3:  # the pool, this name, the call
+                return words
+        pool.append(cuda.device_array(count, np.uint32))
+        return pool[-1]
+
+    def empty_words(self, count: int) -> Words:
+        """Return a bitvector of no vertices."""
+        words = self._words(count)
+        self.fill(words, 0)
+        return words
+
     def _combine(self, function: Any, a: Words, b: Words) -> Words:
-        out = cuda.device_array(a.size, np.uint32)
+        out = self._words(a.size)
         launcher(function, _blocks(a.size), _BLOCK)(a, b, out)
         return out
 
@@ -118,7 +139,7 @@ class CudaDevice:
 
     def expand(self, active: Words, arrays: Mapping[str, Array]) -> Words:
         """Return `active` with the targets of its out-edges."""
-        due = cuda.device_array(active.size, np.uint32)
+        due = self._words(active.size)
         due.copy_to_device(active)
         offsets, targets = arrays["out_offsets"], arrays["out_targets"]
         count = offsets.size - 1
@@ -132,8 +153,7 @@ class CudaDevice:
         """Return the targets of the edges that passed last."""
         offsets = arrays["in_offsets"]
         count = offsets.size - 1
-        words = self.empty((word_count(count),), "uint32")
-        self.fill(words, 0)
+        words = self.empty_words(word_count(count))
         launcher(cuda_loops.collect_targets, _blocks(count), _BLOCK)(
             edge_state, offsets, words, count
         )
@@ -171,7 +191,7 @@ class CudaDevice:
     def graph_array(self, graph: Graph, name: str) -> Array:
         """Return an array of the graph by its name in generated code, on the device."""
         if name in {"in_hubs", "out_hubs"}:
-            from featgraph.runtime.superstep import HUB_DEGREE
+            from featgraph.runtime.launcher import HUB_DEGREE
 
             degree = graph.in_degree if name == "in_hubs" else graph.out_degree
             hubs = np.flatnonzero(degree >= HUB_DEGREE)

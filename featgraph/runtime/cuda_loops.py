@@ -78,7 +78,7 @@ def expand(active, due, out_offsets, out_targets, vertex_count):  # type: ignore
 
 
 @kernel(cache=True)
-def collect_targets(edge_state, in_offsets, words, vertex_count):
+def collect_targets(edge_state, in_offsets, words, vertex_count):  # type: ignore[no-untyped-def]
     """Set the bits of the vertices with an in-edge that passed last."""
     for v in range(cuda.grid(1), vertex_count, cuda.gridsize(1)):
         for e in range(in_offsets[uint32(v)], in_offsets[uint32(v) + uint32(1)]):

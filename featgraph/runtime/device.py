@@ -69,7 +69,12 @@ class Device(Protocol):
     def expand(self, active: Words, arrays: Mapping[str, Array]) -> Words:
         """Return `active` with the targets of its out-edges."""
 
-    def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words: ...
+    def empty_words(self, count: int) -> Words:
+        """Return the empty set of `count` vertices."""
+
+    def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
+        """Return the targets of the edges that passed."""
+
     def refresh_vertices(self, words: Words, next_: Array, current: Array) -> None:
         """Copy the rows of the vertices in `words`."""
 
@@ -141,6 +146,10 @@ class CpuDevice:
         due = active.copy()
         expand(active, due, arrays["out_offsets"], arrays["out_targets"])
         return due
+
+    def empty_words(self, count: int) -> Words:
+        """Return a bitvector of no vertices."""
+        return np.zeros(count, np.uint32)
 
     def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
         """Return the targets of the edges that passed last."""

@@ -137,16 +137,20 @@ def iterate(
     ConvergenceWarning
         If the limit is reached.
     """
-    foldmaps = [steps] if isinstance(steps, FoldMap) else list(steps)
+    given: Any = steps if isinstance(steps, list | tuple) else [steps]
+    foldmaps: list[FoldMap] = list(given)
     if not foldmaps or not all(isinstance(s, FoldMap) for s in foldmaps):
         raise StateError(
             "iterate runs foldmaps",
             got=repr(steps),
             expected="a FoldMap or a list of them",
         )
-    if max_supersteps < 0:
+    if not isinstance(max_supersteps, int | np.integer) or max_supersteps < 0:
         raise StateError(
-            "a negative limit", where="max_supersteps=", got=max_supersteps
+            "the limit of supersteps is a count",
+            where="max_supersteps=",
+            got=repr(max_supersteps),
+            expected="an integer, 0 or more",
         )
     device = choose_device(target)
     loop = _Loop(foldmaps, state, device, options, active)

@@ -6,7 +6,7 @@ import weakref
 from typing import Any
 
 from featgraph.config import config
-from featgraph.errors import StateError, UserFunctionError
+from featgraph.errors import PlanError, StateError, UserFunctionError
 from featgraph.fold.assume import assumed_signature
 from featgraph.fold.choose import GraphTraits
 from featgraph.fold.folder import fold
@@ -107,6 +107,8 @@ class FoldMap:
         """
         device = choose_device(target)
         step = self.prepare(state, device, options)
+        if active_out is not None:
+            as_active(active_out, state, "active_out is")
         active = None
         if active_in is not None:
             active = device.upload(as_active(active_in, state).words.copy())
@@ -116,12 +118,6 @@ class FoldMap:
         )
         if active_out is None:
             return made
-        if active_out.vertex_count != made.vertex_count:
-            raise StateError(
-                "active_out is of another graph",
-                got=active_out.vertex_count,
-                expected=made.vertex_count,
-            )
         active_out.words = made.words
         return active_out
 
@@ -193,6 +189,20 @@ class FoldMap:
             name = choose_device("auto").name
         if state is not None:
             return self.kernel(state, name, options)
+        if type(k) is not int or k < 1:
+            raise PlanError(
+                "the number of features is a count",
+                where="k=",
+                got=repr(k),
+                expected="an integer, 1 or more",
+            )
+        if dtype not in {"float32", "float64"}:
+            raise PlanError(
+                "not a type of real numbers",
+                where="dtype=",
+                got=repr(dtype),
+                expected="'float32' or 'float64'",
+            )
         signature = assumed_signature(self.program, k, dtype)
         return self._folded(
             signature, parse_options(name, config.checked, options), GraphTraits()
@@ -207,14 +217,14 @@ def _reductions(program: Program) -> set[str]:
     return {f.into for f in program.functions if f.kind == "reduce"}  # type: ignore[attr-defined]
 
 
-def as_active(given: Any, state: State) -> ActiveSet:
+def as_active(given: Any, state: State, what: str = "an active set") -> ActiveSet:
     """Return `given` as an ActiveSet of the state's graph."""
     count = state.graph.vertex_count
     if not isinstance(given, ActiveSet):
         return ActiveSet(count, given)
     if given.vertex_count != count:
         raise StateError(
-            "an active set of another graph",
+            f"{what} of another graph",
             got=f"{given.vertex_count} vertices",
             expected=f"{count} vertices",
         )

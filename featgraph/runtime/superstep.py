@@ -11,31 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.errors import DeviceMemoryError, KernelFaultError, StateError
-from featgraph.fold.accumulators import memory_dtype
+from featgraph.errors import StateError
 from featgraph.fold.choose import GraphTraits
-from featgraph.fold.emit import Entry, Field
 from featgraph.fold.kernel import Kernel
 from featgraph.fold.plan import Phase
 from featgraph.graph import Graph
 from featgraph.program.active import word_count
-from featgraph.program.signature import PropertyKind, PropertyType
+from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
-from featgraph.runtime.buffers import ALL, Buffers, buffers_of
+from featgraph.runtime.buffers import ALL, buffers_of
 from featgraph.runtime.device import Device
+from featgraph.runtime.launcher import HUB_DEGREE, Launcher
 
 __all__ = ["Outcome", "Superstep", "full_words", "graph_traits"]
 
 Words = Any
-#: A vertex of at least this degree is left to a block of its own on the GPU.
-HUB_DEGREE = 2048
-#: Phase kind -> the cut of the vertices whose work its chunks share out evenly (CPU).
-_CHUNKS = {
-    "vertex": "in_chunks",
-    "push": "out_chunks",
-    "edge": "out_chunks",
-    "reduce": "vertex_chunks",
-}
 
 
 @dataclass
@@ -76,7 +66,7 @@ def graph_traits(graph: Graph) -> GraphTraits:
     )
 
 
-class Superstep:
+class Superstep(Launcher):
     """Runs supersteps of one kernel on one state.
 
     Parameters
@@ -88,14 +78,10 @@ class Superstep:
     def __init__(
         self, kernel: Kernel, state: State, device: Device, on: Words | None
     ) -> None:
-        self.kernel = kernel
-        self.plan = kernel.plan
-        self.state = state
-        self.graph = state.graph
-        self.device = device
+        full = full_words(device, state.graph.vertex_count)
+        super().__init__(kernel, state, device, full if on is None else on)
         self.on = on
-        self.full = full_words(device, self.graph.vertex_count)
-        self.buffers: Buffers = buffers_of(state, device)
+        self.full = full
         self.reads_foreign = any(
             a.where == "foreign"
             for f in self.plan.analysis.functions
@@ -142,9 +128,7 @@ class Superstep:
     # -- sets
 
     def _empty_words(self) -> Words:
-        words = self.device.empty((word_count(self.graph.vertex_count),), "uint32")
-        self.device.fill(words, 0)
-        return words
+        return self.device.empty_words(word_count(self.graph.vertex_count))
 
     def _base(self, sets: Any) -> Words:
         """Return A, A and who gathers from it, or all: due but for targets, stops."""
@@ -177,7 +161,8 @@ class Superstep:
     def _phase(self, number: int, phase: Phase, sets: Any) -> None:
         arguments: dict[str, Any] = {"vertex_count": self.graph.vertex_count}
         if phase.kind == "reduce":
-            self._reduce(number, phase, sets, arguments)
+            self._freshen(phase, self.full)
+            self.reduce(number, phase, sets, arguments)
             return
         if phase.kind == "edge":
             self._edges(number, phase, sets, arguments)
@@ -186,13 +171,13 @@ class Superstep:
         self._freshen(phase, due)
         arguments["due"] = due
         if phase.kind == "push":
-            self._fill_pushed(phase)
-            self._launch(number, arguments)
+            self.fill_pushed(phase)
+            self.launch(number, arguments)
             passed = due
         else:
             passed = self._empty_words()
             arguments["passed"] = passed
-            self._launch(number, arguments)
+            self.launch(number, arguments)
         self._settle(number, sets, due, passed)
 
     def _edges(
@@ -211,7 +196,7 @@ class Superstep:
             arguments["edge_state"] = self._edge_state(number)
         for name in phase.writes_next:
             self._remember_sources(name, sources)
-        self._launch(number, arguments)
+        self.launch(number, arguments)
         if several:
             sets.targets = self.device.targets(
                 arguments["edge_state"], self.buffers.graph
@@ -253,18 +238,10 @@ class Superstep:
             self.device.fill(flags, 0)
         return flags
 
-    def _fill_pushed(self, phase: Phase) -> None:
-        for field in self.kernel.kernel_source.fields:
-            text = self.kernel.kernel_source.fill_values.get(field.name)
-            function = self.plan.functions_of(phase)[0]
-            if text is not None and field.of == function.into:
-                array = self.buffers._field(field, self.kernel.kernel_source, {})
-                self.device.fill(array, _fill_value(text, field))
-
     # -- stale entries
 
     def _freshen(self, phase: Phase, swept: Words) -> None:
-        """Refresh ``_next`` entries that a phase reads, or does not sweep but writes."""
+        """Refresh ``_next`` entries that a phase reads, or writes but leaves out."""
         for name, reads in self._next_accessed(phase).items():
             if name in self.touched:
                 continue
@@ -313,138 +290,6 @@ class Superstep:
             stale[name] = sets.passed if is_vertex else self.sources_of.get(name)
         self.buffers.swap(stale)
 
-    # -- reduces
-
-    def _reduce(
-        self, number: int, phase: Phase, sets: Any, arguments: dict[str, Any]
-    ) -> None:
-        function = self.plan.functions_of(phase)[0]
-        self._freshen(phase, self.full)
-        width = phase.width
-        dtype = memory_dtype(function.returns, self.plan.real)
-        dtype = "bool" if function.returns == "bool" else dtype
-        main = next(
-            e for e in self.kernel.entries if e.phase == number and e.role == "main"
-        )
-        rows = self.device.reduce_rows(main, self.graph)
-        arguments["due"] = self.full if self.on is None else self.on
-        arguments["partials"] = self.buffers.temporary(
-            f"partials {number}", dtype, (rows, width)
-        )
-        arguments["reduced"] = self.buffers.temporary(
-            f"reduced {number}", dtype, (width,)
-        )
-        self._launch(number, arguments)
-        result = np.array(self.device.download(arguments["reduced"]))
-        name = str(function.into)
-        if sets.track and not self._same_reduction(name, result):
-            sets.all_due, sets.base = True, None
-        self._store_reduction(name, result, dtype)
-
-    def _same_reduction(self, name: str, result: Any) -> bool:
-        read = any(
-            a.name == name for f in self.plan.analysis.functions for a in f.accesses
-        )
-        if not read:
-            return True
-        if name not in self.state:
-            return False
-        return bool(np.array_equal(self.state.stored(name), result))
-
-    def _store_reduction(self, name: str, result: Any, dtype: str) -> None:
-        type_ = PropertyType(PropertyKind.VECTOR, dtype, result.shape)
-        self.state.put_result(name, type_, result)
-        self.buffers.current.pop(name, None)
-
-    # -- launches
-
-    def _ensure_reductions(self) -> None:
-        """Make a place for vectors that a reduce fills after ``d`` is made."""
-        for field in self.kernel.kernel_source.fields:
-            if field.source == "vector" and field.name not in self.state:
-                width = self.plan.analysis.reductions[field.name]
-                dtype = (
-                    "bool"
-                    if field.dtype == "int32" and self._is_bool(field.name)
-                    else field.dtype
-                )
-                type_ = PropertyType(PropertyKind.VECTOR, dtype, (width,))
-                self.state.put_result(field.name, type_, np.zeros(width, dtype))
-
-    def _is_bool(self, name: str) -> bool:
-        return any(
-            f.into == name and f.returns == "bool" for f in self.plan.analysis.functions
-        )
-
-    def _launch(self, number: int, arguments: dict[str, Any]) -> None:
-        self._ensure_reductions()
-        source = self.kernel.kernel_source
-        builtins = {
-            "superstep": self.state.superstep,
-            "vertex_count": self.graph.vertex_count,
-            "edge_count": self.graph.edge_count,
-        }
-        fault = None
-        if source.plan.options.checked:
-            fault = self.buffers.temporary("fault", "int64", (6,))
-            self.device.fill(fault, 0)
-            builtins["fault"] = fault
-        arguments["d"] = self.buffers.data(source, self.kernel.module.Data, builtins)
-        for entry in self.kernel.entries:
-            if entry.phase == number:
-                self._launch_entry(entry, arguments)
-        if fault is not None:
-            _raise_fault(source.sites, np.array(self.device.download(fault)))
-
-    def _launch_entry(self, entry: Entry, arguments: dict[str, Any]) -> None:
-        bound = dict(arguments)
-        for name in entry.arguments:
-            if name.startswith(("in_", "out_")):
-                bound[name] = self.buffers.graph[name]
-            elif name == "hubs":
-                along = (
-                    "in" if self.plan.phases[entry.phase].kind == "vertex" else "out"
-                )
-                bound[name] = self.buffers.graph[f"{along}_hubs"]
-            elif name == "chunks":
-                bound[name] = self.buffers.graph[
-                    _CHUNKS[self.plan.phases[entry.phase].kind]
-                ]
-        bound["hub_degree"] = HUB_DEGREE
-        try:
-            self.device.launch(self.kernel, entry, self.graph, bound)
-        except MemoryError as error:
-            raise DeviceMemoryError(
-                "the kernel's memory could not be allocated",
-                where=entry.name,
-                got=error,
-            ) from error
-        except Exception as error:
-            if (
-                type(error).__module__.startswith("numba")
-                and "Error" in type(error).__name__
-            ):
-                raise self.kernel.explain_error(error) from error
-            raise
-
-
-def _fill_value(text: str, field: Field) -> Any:
-    from featgraph.device import ordering
-
-    if hasattr(ordering, text):
-        return getattr(ordering, text)
-    if text in {"True", "False"}:
-        return text == "True"
-    inner = text[text.index("(") + 1 : -1] if "(" in text else text
-    value = {"math.inf": np.inf, "-math.inf": -np.inf}.get(inner)
-    return np.dtype(field.dtype).type(
-        float(inner)
-        if value is None and "." in inner
-        else value
-        if value is not None
-        else int(inner)
-    )
-
 
 def _check_state(kernel: Kernel, state: State) -> None:
     """Refuse what only the graph can tell."""
@@ -458,21 +303,3 @@ def _check_state(kernel: Kernel, state: State) -> None:
             got="a directed graph",
             fix="build the graph with directed=False",
         )
-
-
-def _raise_fault(sites: list[tuple[str, str, int, str, int]], fault: Any) -> None:
-    taken, site, vertex, edge, index, bound = (int(x) for x in fault)
-    if not taken:
-        return
-    function, file, line, name, axis = sites[site]
-    where = f"vertex {vertex}" if edge < 0 else f"edge {edge} into vertex {vertex}"
-    error = KernelFaultError(
-        f"an index of d.{name} is out of range",
-        where=f"{file}:{line} in {function}, {where}",
-        got=f"index {index} on axis {axis}",
-        expected=f"0 <= index < {bound}",
-        fix="the state may have been written in part; make it anew",
-    )
-    error.function, error.vertex, error.edge = function, vertex, edge  # type: ignore[attr-defined]
-    error.index, error.bound = index, bound  # type: ignore[attr-defined]
-    raise error

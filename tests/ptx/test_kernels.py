@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ from featgraph.fold.options import Options
 from featgraph.fold.plan import make_plan
 from featgraph.fold.signatures import entry_signature
 from featgraph.graph import Graph
-from tests.simt.programs import BY_NAME, CASES, Case
+from tests.simt.case import Case
+from tests.simt.programs import BY_NAME, CASES
 
 WIDTHS = (1, 3, 8, 10, 33, 64)
 VARIANTS: tuple[dict[str, Any], ...] = (
@@ -43,7 +45,9 @@ def _kernel(
     _, signature = case.values(graph, k, np.random.default_rng(0), dtype)
     traits = GraphTraits(16, hubs, wide, case.undirected)
     options = {"target": "cuda", **options}
-    return Kernel(emit(make_plan(case.program(), signature, Options(**options), traits)))
+    return Kernel(
+        emit(make_plan(case.program(), signature, Options(**options), traits))
+    )
 
 
 def _compile(kernel: Kernel, cc: tuple[int, int]) -> Any:
@@ -92,8 +96,9 @@ def test_float64_wide_offsets_and_checked_mode_compile(name: str) -> None:
         assert resources.spill_stores_bytes == 0
 
 
-def test_indices_are_unsigned() -> None:
-    # A signed index is compared with zero and selected; an unsigned one is not.
-    kernel = _kernel(BY_NAME["weighted_sum"], 8)
-    (_, ptx, _), *_ = _compile(kernel, (9, 0))
-    assert "selp" not in ptx.partition("shfl")[0].partition("ld.global.f32")[2]
+@pytest.mark.parametrize("options", VARIANTS, ids=["fa", "nfa", "push"])
+def test_indices_are_unsigned(options: dict[str, Any]) -> None:
+    # A signed index is compared with zero and may be moved by the array's length.
+    kernel = _kernel(BY_NAME["weighted_sum"], 8, **options)
+    for _, ptx, _ in _compile(kernel, (9, 0)):
+        assert not re.search(r"shr\.s64 \t%rd\d+, %rd\d+, 63", ptx)

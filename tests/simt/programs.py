@@ -1,104 +1,23 @@
-"""Small programs for the tests of generated CUDA kernels: each printed form, each phase."""
+"""Small programs for the tests of generated CUDA kernels: each form, each phase."""
 
 from __future__ import annotations
-
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from featgraph.program import functions as fn
 from featgraph.program import operations as fg
 from featgraph.program.combine import combine
-from featgraph.program.program import Program
-from featgraph.program.signature import PropertyKind, PropertyType, Signature
-
-Rng = np.random.Generator
-Values = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A program and how to make its state.
-
-    Attributes
-    ----------
-    name : str
-    functions : tuple
-        The declared functions.
-    state : callable
-        ``(graph, k, rng) -> {name: (kind, array or number, iterated)}``.
-    undirected : bool
-        Whether it needs twins.
-    pushes : bool
-        Whether its gathers can be pushed.
-    widest : int
-        The largest K that runs in a moment.
-    """
-
-    name: str
-    functions: tuple[Any, ...]
-    state: Callable[[Any, int, Rng], Values]
-    undirected: bool = False
-    pushes: bool = False
-    widest: int = 100
-
-    def __repr__(self) -> str:
-        return self.name
-
-    def program(self) -> Program:
-        return Program.declare(self.functions)
-
-    def values(
-        self, graph: Any, k: int, rng: Rng, dtype: str = "float32"
-    ) -> tuple[Values, Signature]:
-        """Return the values as given, and their types."""
-        values: Values = {}
-        signature: Signature = {}
-        for name, (kind, value, iterated) in self.state(graph, k, rng).items():
-            if kind == "scalar":
-                values[name] = value
-                type_ = "real" if isinstance(value, float) else "int64"
-                signature[name] = PropertyType(PropertyKind.SCALAR, type_)
-                continue
-            if value.dtype == np.float64:
-                value = value.astype(dtype)
-            values[name] = value
-            item = value.shape[1:]
-            # An undirected edge's properties are given once, or once a direction.
-            shared = (
-                kind == "edge"
-                and self.undirected
-                and len(value) == graph.given_edge_count
-            )
-            of = PropertyKind(kind)
-            signature[name] = PropertyType(
-                of, value.dtype.name, item, iterated, shared
-            )
-        return values, signature
-
-
-def vertex(value: Any, iterated: bool = False) -> Any:
-    return "vertex", value, iterated
-
-
-def edge(value: Any, iterated: bool = False) -> Any:
-    return "edge", value, iterated
-
-
-def scalar(value: Any) -> Any:
-    return "scalar", value, False
-
-
-def floats(rng: Rng, *shape: int) -> Any:
-    return rng.uniform(0.125, 1.0, shape)
-
-
-def signed(rng: Rng, *shape: int) -> Any:
-    return rng.integers(-9, 10, shape).astype(np.int32)
-
+from tests.simt.case import Case, edge, floats, scalar, signed, vertex
+from tests.simt.edge_programs import (
+    atomics_state,
+    believe,
+    count_and_lower,
+    mark_edge,
+    message,
+    message_state,
+    messages,
+    tag_edge,
+)
 
 # -- label propagation (DESIGN section 3)
 
@@ -311,85 +230,6 @@ def als_state(graph, k, rng):
     }
 
 
-# -- edges: atomics, several functions, messages
-
-
-@fn.edge
-def count_and_lower(f, u, v, e, d):
-    if d.i[u, f] < -3:
-        return False
-    fg.atomic.add(d.visits, (v, f), 1)
-    fg.atomic.add(d.mass, (v, f), d.i[u, f] * d.half)
-    fg.atomic.min(d.least, (v, f), d.i[u, f])
-    fg.atomic.max(d.most, (u, f), d.i[v, f])
-    return True
-
-
-@fn.edge
-def mark_edge(f, u, v, e, d):
-    d.mark_next[e, f] = d.mark[e, f] + d.i[u, f] + d.tag[e]
-    return d.i[u, f] + d.i[v, f] > 8
-
-
-@fn.edge
-def tag_edge(f, u, v, e, d):
-    d.tag_next[e] = d.tag[e] + u
-    return u != v
-
-
-def atomics_state(graph, k, rng):
-    count, edges = graph.vertex_count, graph.given_edge_count
-    return {
-        "i": vertex(signed(rng, count, k)),
-        "half": scalar(0.5),
-        "visits": vertex(np.zeros((count, k), np.int32)),
-        "mass": vertex(np.zeros((count, k))),
-        "least": vertex(np.full((count, k), 100, np.int32)),
-        "most": vertex(np.full((count, k), -100, np.int32)),
-        "mark": edge(signed(rng, edges, k), True),
-        "tag": edge(signed(rng, edges), True),
-    }
-
-
-@fg.collaborative
-def log_normalize(x):
-    top = fg.feature_max(x)
-    return x - top - math.log(fg.feature_sum(math.exp(x - top)))
-
-
-@fn.edge
-def message(f, u, v, e, d):
-    cavity = d.belief[u, f] - d.msg[fg.reverse(e), f]
-    top = fg.feature_max(cavity)
-    mixed = fg.matvec(d.psi[e], math.exp(cavity - top), transpose=u > v)
-    m = log_normalize(math.log(mixed) + top)
-    d.msg_next[e, f] = m
-    return fg.any_feature(abs(m - d.msg[e, f]) > d.epsilon)
-
-
-@fn.gather(into="total", combine="sum")
-def messages(f, u, v, e, d):
-    return d.msg_next[e, f]
-
-
-@fn.vertex
-def believe(f, v, d):
-    d.belief_next[v, f] = d.phi[v, f] + d.total[v, f]
-    return True
-
-
-def message_state(graph, k, rng):
-    count, edges = graph.vertex_count, graph.given_edge_count
-    phi = np.log(floats(rng, count, k))
-    return {
-        "phi": vertex(phi),
-        "belief": vertex(phi, True),
-        "msg": edge(np.log(floats(rng, 2 * edges, k)), True),
-        "psi": edge(floats(rng, edges, k, k)),
-        "epsilon": scalar(-1.0),  # every message commits
-    }
-
-
 # -- reduce, gather, vertex, reduce
 
 
@@ -451,7 +291,7 @@ def collaborate(f, v, d):
 def collaborate_state(graph, k, rng):
     count = graph.vertex_count
     return {
-        "x": vertex((rng.integers(1, 16, (count, k)) / 8)),
+        "x": vertex(rng.integers(1, 16, (count, k)) / 8),
         "y": vertex(np.zeros((count, k))),
         "best": vertex(np.zeros(count, np.int32)),
         "all": vertex(np.zeros(count, np.bool_)),
@@ -469,7 +309,7 @@ def in_pairs(f, v, d):
 def pairs_state(graph, k, rng):
     count = graph.vertex_count
     return {
-        "x": vertex((rng.integers(1, 16, (count, k)) / 8)),
+        "x": vertex(rng.integers(1, 16, (count, k)) / 8),
         "share": vertex(np.zeros((count, k))),
         "big": vertex(np.zeros((count, k), np.bool_)),
     }
@@ -495,7 +335,7 @@ def wander(f, v, d):
     if d.next_hop[v] < 0:
         return False
     x = d.x[d.next_hop[v], f] + d.pull[v, f]
-    for step in range(d.steps[v]):
+    for _step in range(d.steps[v]):
         largest = fg.feature_max(x)
         x = x + 0.125 * largest
     if d.steps[v] > 2:
@@ -586,7 +426,13 @@ CASES = (
     ),
     Case("inverse", (ratings, shifted_grams, inverted), als_state, widest=8),
     Case("atomics", (count_and_lower, mark_edge, tag_edge), atomics_state),
-    Case("messages", (message, messages, believe), message_state, undirected=True, widest=10),
+    Case(
+        "messages",
+        (message, messages, believe),
+        message_state,
+        undirected=True,
+        widest=10,
+    ),
     Case(
         "pagerank",
         (
@@ -600,6 +446,7 @@ CASES = (
         ),
         rank_state,
         pushes=True,
+        widest=10,
     ),
     Case("collaborate", (collaborate,), collaborate_state),
     Case("pairs", (in_pairs,), pairs_state),

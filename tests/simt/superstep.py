@@ -80,7 +80,8 @@ class Superstep:
             "out_edges": graph.out_edges.edge_ids,
             "vertex_count": graph.vertex_count,
             "hub_degree": hub_degree,
-            "edge_stopped": np.zeros(graph.edge_count, np.uint8),
+            # 0 not run, 1 stopped, 2 passed last
+            "edge_state": np.zeros(graph.edge_count, np.uint8),
         }
 
     # -- the state
@@ -170,13 +171,23 @@ class Superstep:
             }
             self._launch_phase(number, phase, words)
             if phase.kind == "edge":
-                targets = mask_of(words["targets"], self.count)
+                targets = self._targets(words)
             elif phase.kind == "vertex" and any(f.kind == "vertex" for f in functions):
                 passed = mask_of(words["passed"], self.count)
                 stopped |= due & ~passed
                 committed = (committed & ~(due & ~passed)) | passed
         ends_in_edges = self.plan.phases[-1].kind == "edge"
         return Result(self._values(), targets if ends_in_edges else committed)
+
+    def _targets(self, words: dict[str, Any]) -> Any:
+        """Return the targets; after several edge phases, of edges that passed last."""
+        if sum(phase.kind == "edge" for phase in self.plan.phases) == 1:
+            return mask_of(words["targets"], self.count)
+        out = self.graph.out_edges
+        targets = np.zeros(self.count, bool)
+        passed = self.buffers["edge_state"][out.edge_ids] == 2
+        targets[out.column_indices[passed]] = True
+        return targets
 
     def _ends(self) -> tuple[Any, Any]:
         out = self.graph.out_edges
@@ -191,7 +202,7 @@ class Superstep:
             if self.plan.analysis.signature[name].kind is PropertyKind.EDGE:
                 rows = np.zeros(self.graph.edge_count, bool)
                 rows[self.graph.out_edges.edge_ids] = swept[self._ends()[0]]
-                rows &= self.buffers["edge_stopped"] == 0
+                rows &= self.buffers["edge_state"] != 1
             array = self.arrays[f"{name}_next"]
             array[rows] = np.nan if array.dtype.kind == "f" else 77
 

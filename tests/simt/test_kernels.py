@@ -13,8 +13,9 @@ from featgraph.fold.emit import KernelSource, emit
 from featgraph.fold.options import Options
 from featgraph.fold.plan import make_plan
 from featgraph.graph import Graph
+from tests.simt.case import Case
 from tests.simt.emulator import DivergenceError, RaceError
-from tests.simt.programs import BY_NAME, CASES, Case
+from tests.simt.programs import BY_NAME, CASES
 from tests.simt.superstep import Superstep
 
 WIDTHS = (1, 2, 3, 4, 7, 8, 10, 32, 33, 64, 100)
@@ -31,14 +32,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def tiny_graph(undirected: bool, count: int, edges: int, rng: Any) -> Graph:
-    """Isolated vertices at the end, self-loops, multi-edges, hubs of both directions."""
+    """Isolated vertices at the end, self-loops, multi-edges, hubs both ways."""
     source, target = rng.integers(0, count - 4, (2, edges))
     target[:14] = 7  # many in-edges
     source[14:28] = 3  # many out-edges
     source[28:30] = target[28:30] = 5
-    return Graph.from_edges(
-        source, target, vertex_count=count, directed=not undirected
-    )
+    return Graph.from_edges(source, target, vertex_count=count, directed=not undirected)
 
 
 class Run:
@@ -88,8 +87,8 @@ class Run:
                 np.testing.assert_allclose(
                     value,
                     wanted,
-                    rtol=1e-11 if tight else 2e-4,
-                    atol=1e-12 if tight else 1e-5,
+                    rtol=1e-9 if tight else 2e-4,
+                    atol=1e-10 if tight else 1e-5,
                     err_msg=name,
                 )
             else:
@@ -118,9 +117,8 @@ def test_agrees_with_the_interpreter(
 
 
 @pytest.mark.parametrize("k", WIDTHS)
-@pytest.mark.parametrize("variant", ["fa", "nfa", "hubs"])
-def test_label_propagation_at_every_width(k: int, variant: str) -> None:
-    Run(BY_NAME["label_propagation"], k, **VARIANTS[variant]).check()
+def test_label_propagation_at_every_width(k: int) -> None:
+    Run(BY_NAME["label_propagation"], k).check()
 
 
 @pytest.mark.parametrize("degree", [1, 4, 64])
@@ -144,19 +142,15 @@ def test_float64_and_wide_offsets(name: str, feature_parallel: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "k", "place"),
-    [("float32", 7, "cuda.shared"), ("float64", 10, "scratch_")],
+    ("name", "k", "place"),
+    [("inverse", 7, "cuda.shared"), ("least_squares", 33, "scratch_0[")],
 )
 def test_matrices_stand_in_shared_memory_or_in_scratch(
-    dtype: str, k: int, place: str
+    name: str, k: int, place: str
 ) -> None:
-    run = Run(BY_NAME["inverse"], k, dtype=dtype, size=(16, 40))
+    run = Run(BY_NAME[name], k, size=(8, 40))
     assert place in run.kernels.text
     run.check()
-
-
-def test_solve_with_two_features_a_lane() -> None:
-    Run(BY_NAME["least_squares"], 33, size=(8, 40)).check()
 
 
 def test_a_reduction_is_the_same_each_time() -> None:
@@ -192,14 +186,14 @@ FAULTS = [
         "pass",
         None,
     ),
-    ("due", "push", 3, {"direction": "push"}, "warp.test_bit(due, v)", "True", None),
+    ("push", "push", 3, {"direction": "push"}, "if inside:", "if True:", None),
     ("sync", "inverse", 3, {}, "warp.sync()", "pass", RaceError),
     ("box", "weighted_sum", 3, {"hubs": True}, "syncthreads()", "popc(1)", RaceError),
     (
         "exit",
         "label_propagation",
         3,
-        {},
+        {"degree": 2},
         "if not warp.group_any(is_due, 32):",
         "if not is_due:",
         DivergenceError,
@@ -208,21 +202,13 @@ FAULTS = [
         "rounds",
         "wander",
         3,
-        {},
-        "rounds = warp.group_max(int32((stop - start + 7) >> 3), 32)",
-        "rounds = (stop - start + 7) >> 3",
+        {"degree": 4},
+        "rounds = warp.group_max(int32((stop - start + 1) >> 1), 32)",
+        "rounds = (stop - start + 1) >> 1",
         DivergenceError,
     ),
     ("edge", "wander", 3, {}, "if inside_edge:", "if True:", None),
-    (
-        "live",
-        "wander",
-        3,
-        {},
-        "live = writer",
-        "live = True",
-        None,
-    ),
+    ("live", "wander", 3, {}, "if live:", "if True:", None),
 ]
 
 

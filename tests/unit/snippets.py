@@ -12,10 +12,20 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 
 import featgraph as fg
 
-__all__ = ["HEADER", "K", "Snippet", "error_of", "fold", "make_graph", "make_state"]
+__all__ = [
+    "HEADER",
+    "K",
+    "Snippet",
+    "error_of",
+    "fold",
+    "in_vertex",
+    "make_graph",
+    "make_state",
+]
 
 K = 3
 HEADER = "import math\n\nimport numpy as np\n\nimport featgraph as fg\n\n"
@@ -55,6 +65,12 @@ class Snippet:
         finally:
             del sys.modules[name]
         return module
+
+
+def in_vertex(body: str) -> str:
+    """Return the text of a vertex function `probe` with this body."""
+    lines = "\n".join(f"    {line}" for line in body.split("\n"))
+    return f"@fg.vertex\ndef probe(f, v, d):\n{lines}\n"
 
 
 def make_graph(*, directed: bool = False) -> fg.Graph:
@@ -103,16 +119,14 @@ def error_of(snippet: Snippet, state: fg.State, **options: Any) -> fg.FeatGraphE
     """Return the error of folding; the state and the marked line are checked."""
     before = {name: np.copy(state[name]) for name in state}
     version = state.version
-    try:
+    with pytest.raises(fg.FeatGraphError) as caught:
         fold(snippet, state, **options)
-    except fg.FeatGraphError as error:
-        assert state.version == version
-        for name, values in before.items():
-            np.testing.assert_array_equal(state[name], values, err_msg=name)
-        if snippet.line and isinstance(error, fg.UserFunctionError):
-            assert error.where is not None, str(error)
-            found = re.search(r"snippet\.py:(\d+)", error.where)
-            assert found, f"{error.where} names no line"
-            assert int(found[1]) == snippet.line, str(error)
-        return error
-    raise AssertionError("it was folded")
+    error = caught.value
+    assert state.version == version
+    for name, values in before.items():
+        np.testing.assert_array_equal(state[name], values, err_msg=name)
+    if snippet.line and isinstance(error, fg.UserFunctionError):
+        found = re.search(r"snippet\.py:(\d+)", str(error.where))
+        assert found, f"{error.where} names no line"
+        assert int(found[1]) == snippet.line, str(error)
+    return error

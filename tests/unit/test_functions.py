@@ -225,8 +225,13 @@ def test_maps_of_one_kind() -> None:
 
     assert fg.vertexmap(vertex).program.functions == (vertex,)
     assert fg.edgemap(edge).program.functions == (edge,)
-    for made, given, kind in ((fg.vertexmap, edge, "vertex"), (fg.edgemap, vertex, "edge")):
-        with pytest.raises(fg.UserFunctionError, match=f"takes {kind} functions") as error:
+    for made, given, kind in (
+        (fg.vertexmap, edge, "vertex"),
+        (fg.edgemap, vertex, "edge"),
+    ):
+        with pytest.raises(
+            fg.UserFunctionError, match=f"takes {kind} functions"
+        ) as error:
             made(given)
         assert "fg.foldmap" in str(error.value)
 
@@ -273,7 +278,9 @@ def test_into_is_a_property(combine: str, tmp_path: Path) -> None:
     step = fg.foldmap(filled)
     """
     module = Snippet(tmp_path, text).load()
-    with pytest.raises(fg.UserFunctionError, match="is the name of a property") as caught:
+    with pytest.raises(
+        fg.UserFunctionError, match="is the name of a property"
+    ) as caught:
         module.step(state, target="cpu")
     assert clash in str(caught.value)
     assert state[clash].tolist() == [1] * 5
@@ -390,7 +397,9 @@ def test_combines_that_do_not_fit() -> None:
     "operation", [fg.feature_sum, fg.reverse, fg.atomic.add, fg.normalize]
 )
 def test_operations_outside_a_superstep(operation: Any) -> None:
-    with pytest.raises(fg.UserFunctionError, match="outside a running superstep") as error:
+    with pytest.raises(
+        fg.UserFunctionError, match="outside a running superstep"
+    ) as error:
         operation(1.0)
     assert "fg.foldmap" in str(error.value)
 

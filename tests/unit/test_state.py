@@ -253,7 +253,9 @@ BAD_DTYPES = [
 ]
 
 
-@pytest.mark.parametrize("values", BAD_DTYPES, ids=[str(i) for i in range(len(BAD_DTYPES))])
+@pytest.mark.parametrize(
+    "values", BAD_DTYPES, ids=[str(i) for i in range(len(BAD_DTYPES))]
+)
 @pytest.mark.parametrize("declare", [fg.vertex_property, fg.edge_property])
 def test_dtypes_that_cannot_be_stored(
     values: Any, declare: Any, graph: fg.Graph
@@ -279,7 +281,9 @@ BAD_SHAPES = {
 }
 
 
-@pytest.mark.parametrize(("values", "what", "part"), BAD_SHAPES.values(), ids=BAD_SHAPES)
+@pytest.mark.parametrize(
+    ("values", "what", "part"), BAD_SHAPES.values(), ids=BAD_SHAPES
+)
 def test_shapes(values: Any, what: str, part: str, graph: fg.Graph) -> None:
     with pytest.raises(fg.StateError, match=what) as caught:
         fg.State(graph, p=fg.vertex_property(values))
@@ -344,7 +348,7 @@ HOSTILE = [
     "ﬁd",
     "x\u200b",
     "ünï",
-    "𝓍",
+    "\U0001d4cd",
     "x" * 101,
     "x" * 10_000,
     "; " * 5000,
@@ -378,7 +382,9 @@ def test_any_text_is_a_plain_name_or_refused(name: str) -> None:
     assert state[name] == 0.5
 
 
-@pytest.mark.parametrize("name", ["match", "case", "type", "print", "x" * 100, "K", "f"])
+@pytest.mark.parametrize(
+    "name", ["match", "case", "type", "print", "x" * 100, "K", "f"]
+)
 def test_names_that_may_be_used(name: str, graph: fg.Graph) -> None:
-    """Soft keywords, builtins and names of generated code are attributes of `d` only."""
+    """Soft keywords, builtins, names of generated code: they are attributes of `d`."""
     assert fg.State(graph, **{name: 0.5})[name] == 0.5

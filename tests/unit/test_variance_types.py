@@ -12,17 +12,12 @@ import pytest
 
 import featgraph as fg
 from featgraph.fold.analyse import Analysed, analyse
-from tests.unit.snippets import HEADER, Snippet, fold, make_state
+from tests.unit.snippets import HEADER, Snippet, fold, in_vertex, make_state
 
 
 @pytest.fixture(scope="module")
 def state() -> fg.State:
     return make_state()
-
-
-def in_vertex(body: str) -> str:
-    lines = "\n".join(f"    {line}" for line in body.split("\n"))
-    return f"@fg.vertex\ndef probe(f, v, d):\n{lines}\n"
 
 
 def printed(body: str, state: fg.State, folder: Path, **options: Any) -> str:
@@ -77,9 +72,7 @@ TYPES = {
 
 
 @pytest.mark.parametrize(("expression", "expected"), TYPES.values(), ids=TYPES)
-def test_types(
-    expression: str, expected: str, state: fg.State, tmp_path: Path
-) -> None:
+def test_types(expression: str, expected: str, state: fg.State, tmp_path: Path) -> None:
     text = printed(f"t = {expression}\nreturn d.x[v, f] > t", state, tmp_path)
     assert expected in text
     assert "float64" not in text
@@ -134,18 +127,19 @@ VARYING = {
     "in a loop over f": ("t = 0.0\nfor i in range(f):\n    t = 1.0", True),
     "in a uniform loop": ("t = 0.0\nfor i in range(3):\n    t = t + 1.0", False),
     "behind a break": (
-        "t = 0.0\nfor i in range(3):\n    if d.x[v, f] > i:\n        break\n    t = 1.0",
+        "t = 0.0\nfor i in range(3):\n    if d.x[v, f] > i:\n        break\n    t = 1",
         True,
     ),
     "through another": ("p = d.x[v, f]\nt = p + 1", True),
-    "later": ("t = 0.0\np = 0.0\nfor i in range(3):\n    t = p\n    p = d.x[v, f]", True),
+    "later": (
+        "t = 0.0\np = 0.0\nfor i in range(3):\n    t = p\n    p = d.x[v, f]",
+        True,
+    ),
 }
 
 
 @pytest.mark.parametrize(("body", "expected"), VARYING.values(), ids=VARYING)
-def test_variance(
-    body: str, expected: bool, state: fg.State, tmp_path: Path
-) -> None:
+def test_variance(body: str, expected: bool, state: fg.State, tmp_path: Path) -> None:
     function = analysed(f"{body}\nreturn d.x[v, f] > t", state, tmp_path)
     assert ("t" in function.varying) == expected
 
@@ -205,8 +199,12 @@ def test_inlining_keeps_the_users_line(state: fg.State, tmp_path: Path) -> None:
     kernel = fold(snippet, state)
     assert "float32(2.0)" in kernel.source
     assert "float32(3.0)" in kernel.source
-    last = snippet.text.split("\n").index("    d.y[v, f] = scaled(d.x[v, f]) + "
-                                          "scaled(d.y[v, f], by=3.0)") + 1
+    last = (
+        snippet.text.split("\n").index(
+            "    d.y[v, f] = scaled(d.x[v, f]) + scaled(d.y[v, f], by=3.0)"
+        )
+        + 1
+    )
     lines = {line for file, line in kernel.kernel_source.origins.values()}
     assert last in lines
     assert max(lines) == last + 1
@@ -217,8 +215,14 @@ def test_inlining_keeps_the_users_line(state: fg.State, tmp_path: Path) -> None:
 DEFINITE = {
     "always": ("d.x_next[v, f] = 1.0\nreturn True", True),
     "never read first": ("d.x_next[v, f] = d.x[v, f]\nreturn d.x_next[v, f] > 0", True),
-    "behind False": ("if d.flag[v]:\n    return False\nd.x_next[v, f] = 1.0\nreturn True", True),
-    "behind True": ("if d.flag[v]:\n    return True\nd.x_next[v, f] = 1.0\nreturn True", False),
+    "behind False": (
+        "if d.flag[v]:\n    return False\nd.x_next[v, f] = 1.0\nreturn True",
+        True,
+    ),
+    "behind True": (
+        "if d.flag[v]:\n    return True\nd.x_next[v, f] = 1.0\nreturn True",
+        False,
+    ),
     "behind a varying False": (
         "if d.x[v, f] > 0:\n    return False\nd.x_next[v, f] = 1.0\nreturn True",
         False,
@@ -367,7 +371,7 @@ def test_numba_errors_name_the_users_line(tmp_path: Path) -> None:
     )
     numba = pytest.importorskip("numba")
     raised = numba.core.errors.TypingError(
-        f'Failed in nopython mode\nNo implementation\nFile "{module.__file__}", line {line}:'
+        f'Failed in nopython\nNo implementation\nFile "{module.__file__}", line {line}:'
     )
 
     def refuse(*args: Any) -> None:
@@ -384,7 +388,9 @@ def test_numba_errors_name_the_users_line(tmp_path: Path) -> None:
     assert state.superstep == 0
 
 
-def test_the_middle_end_leaves_declarations_alone(state: fg.State, tmp_path: Path) -> None:
+def test_the_middle_end_leaves_declarations_alone(
+    state: fg.State, tmp_path: Path
+) -> None:
     snippet = Snippet(
         tmp_path,
         """

@@ -1,0 +1,256 @@
+"""Prints how the accumulators of a phase start, take contributions, and pass through memory."""
+
+from __future__ import annotations
+
+from featgraph.fold.accumulators import Accumulator, accumulator_of, source_name
+from featgraph.fold.analyse import Analysed
+from featgraph.fold.functions import Context, Printed
+from featgraph.fold.plan import FoldPlan, Phase
+
+__all__ = ["AccumulatorBody"]
+
+
+class AccumulatorBody:
+    """The accumulators of one phase, for one vertex `v`."""
+
+    def __init__(
+        self,
+        context: Context,
+        plan: FoldPlan,
+        phase: Phase,
+        printed: dict[str, Printed],
+        library: str,
+        edge_id: str,
+    ) -> None:
+        self.context = context
+        self.writer = context.writer
+        self.plan = plan
+        self.phase = phase
+        self.printed = printed
+        self.library = library
+        self.edge_id = edge_id
+        self.loops = phase.mapping.loops
+        self.copies = phase.width
+        self.functions = plan.functions_of(phase)
+        self.accumulators = {
+            f.into: accumulator_of(f, plan.analysis)
+            for f in plan.analysis.functions
+            if f.kind in {"gather", "reduce"}
+        }
+
+    def index(self, *parts: str) -> str:
+        """Return the text of an index; unsigned on CUDA, where signed ones cost a wrap-around each."""
+        if self.library == "warp":
+            # Edge ids are unsigned from the start.
+            parts = tuple(
+                p if p.isdigit() or p == "e" else f"uint32({p})" for p in parts
+            )
+        return ", ".join(parts)
+
+    def feature(self, f: str) -> str:
+        """Return the text of feature `f`, a number of a copy or ``"f"``."""
+        return f
+
+    def held(self, accumulator: Accumulator, j: int) -> str:
+        """Return the name of copy j of an accumulator (of its only one)."""
+        if not accumulator.is_wide or self.loops:
+            return accumulator.name
+        return f"{accumulator.name}_{j}" if self.copies > 1 else accumulator.name
+
+    def temporary(self, name: str, j: int) -> str:
+        """Return the text of a temporary that a function takes, for copy j."""
+        base = self.accumulators.get(name)
+        if base is not None:
+            return self.held(base, j)
+        return source_name(
+            self.held(self.accumulators[name.removesuffix("_source")], j)
+        )
+
+    def is_wide(self, name: str) -> bool:
+        base = (
+            self.accumulators.get(name)
+            or self.accumulators[name.removesuffix("_source")]
+        )
+        return base.is_wide
+
+    def feature_argument(self, f: str) -> str:
+        """Return what stands for feature `f` in a call."""
+        return f
+
+    def call_featurewise(self, printed: Printed, f: str) -> str:
+        """Return the call of a feature-wise function for feature `f`, a number or ``"f"``."""
+        args = [] if printed.function.is_scalar else [self.feature_argument(f)]
+        args += [r for r in printed.function.declared.roles if r not in {"f", "i"}]
+        if "i" in printed.function.declared.roles:
+            args.insert(0, "i")
+        for name in printed.temporaries:
+            if not self.is_wide(name):
+                args.append(self.temporary(name, 0))
+            elif self.loops:
+                args.append(f"{self.temporary(name, 0)}[f]")
+            else:
+                args.append(self.temporary(name, int(f)))
+        return f"{printed.name}({', '.join(args)})"
+
+    def call_collective(self, printed: Printed) -> str:
+        """Return the call of a collective function."""
+        args = [r for r in printed.function.declared.roles if r not in {"f", "i"}]
+        for name in printed.temporaries:
+            wide = self.is_wide(name) and not self.loops
+            args += (
+                [self.temporary(name, j) for j in range(self.copies)]
+                if wide
+                else [self.temporary(name, 0)]
+            )
+        if printed.arrays:
+            if printed.function.kind in {"gather", "reduce"}:
+                args.append("contribution")
+                args += (
+                    ["contribution_source"] if self._is_arg(printed.function) else []
+                )
+            args += ["rows"] if printed.arrays["real"] else []
+            args += ["flags"] if printed.arrays["int64"] else []
+        args += [f"{printed.name}_work_{n}" for n in range(len(printed.areas))]
+        return f"{printed.name}({', '.join(args)})"
+
+    def _is_arg(self, function: Analysed) -> bool:
+        return self.accumulators[function.into].is_arg
+
+    def start(self, accumulator: Accumulator) -> None:
+        """Set an accumulator to its identity."""
+        writer = self.writer
+        if accumulator.is_matrix:
+            with writer.block(f"for i in range({self.phase.width}):"):
+                with writer.block(f"for f in range({self.phase.width}):"):
+                    writer.line(f"{accumulator.name}[i, f] = {accumulator.identity}")
+        elif accumulator.is_wide and self.loops:
+            with writer.block(f"for f in range({self.phase.width}):"):
+                for line in accumulator.start(accumulator.name):
+                    left, _, right = line.partition(" = ")
+                    writer.line(f"{left}[f] = {right}")
+        else:
+            for j in range(self.copies if accumulator.is_wide else 1):
+                for line in accumulator.start(self.held(accumulator, j)):
+                    writer.line(line)
+
+    def contribute(self, function: Analysed) -> None:
+        """Combine what edge `e` (or vertex `v`, for a reduce) contributes."""
+        accumulator, printed = (
+            self.accumulators[function.into],
+            self.printed[function.name],
+        )
+        writer, k = self.writer, self.phase.width
+        if accumulator.is_matrix:
+            with writer.block(f"for i in range({k}):"):
+                with writer.block(f"for f in range({k}):"):
+                    self._take(
+                        accumulator,
+                        f"{accumulator.name}[i, f]",
+                        self.call_featurewise(printed, "f"),
+                    )
+        elif printed.is_collective:
+            self._contribute_collective(accumulator, printed)
+        elif not accumulator.is_wide:
+            self._take(
+                accumulator, accumulator.name, self.call_featurewise(printed, "0")
+            )
+        elif self.loops:
+            with writer.block(f"for f in range({k}):"):
+                self._take_row(accumulator, self.call_featurewise(printed, "f"))
+        else:
+            for j in range(self.copies):
+                self._take(
+                    accumulator,
+                    self.held(accumulator, j),
+                    self.call_featurewise(printed, str(j)),
+                )
+
+    def _contribute_collective(
+        self, accumulator: Accumulator, printed: Printed
+    ) -> None:
+        writer, call = self.writer, self.call_collective(printed)
+        if self.loops:
+            writer.line(call)
+            with writer.block(f"for f in range({self.phase.width}):"):
+                self._take_row(accumulator, self._contribution_row(accumulator))
+            return
+        count = self.copies if accumulator.is_wide else 1
+        names = [f"contribution_{j}" for j in range(count)]
+        writer.line(f"{', '.join(names)} = {call}")
+        for j, name in enumerate(names):
+            self._take(accumulator, self.held(accumulator, j), name)
+
+    def _contribution_row(self, accumulator: Accumulator) -> str:
+        return (
+            "contribution[f], contribution_source[f]"
+            if accumulator.is_arg
+            else "contribution[f]"
+        )
+
+    def _take(self, accumulator: Accumulator, name: str, value: str) -> None:
+        for line in accumulator.take(name, value, self.library):
+            self.writer.line(line)
+
+    def _take_row(self, accumulator: Accumulator, value: str) -> None:
+        """Combine into element f of an accumulator that is an array."""
+        name = f"{accumulator.name}[f]"
+        if accumulator.is_arg:
+            source = f"{accumulator.name}_source[f]"
+            self.writer.line(f"key, source = {value}")
+            with self.writer.block(
+                f"if {self.library}.wins_{accumulator.combine[3:]}(key, source, {name}, {source}):"
+            ):
+                self.writer.line(f"{name} = key")
+                self.writer.line(f"{source} = source")
+        else:
+            self.writer.line(accumulator.update(name, value))
+
+    def _load(self, accumulator: Accumulator) -> None:
+        packed = self._was_packed(accumulator)
+        if accumulator.is_matrix:
+            self.writer.line(
+                f"{accumulator.name} = d.{accumulator.name}[{self.index('v')}]"
+            )
+        elif accumulator.is_wide and self.loops:
+            with self.writer.block(f"for f in range({self.phase.width}):"):
+                for line in accumulator.load(
+                    accumulator.name, self.index("v", "f"), packed, self.library
+                ):
+                    left, _, right = line.partition(" = ")
+                    targets = ", ".join(f"{t}[f]" for t in left.split(", "))
+                    self.writer.line(f"{targets} = {right}")
+        else:
+            for j in range(self.copies if accumulator.is_wide else 1):
+                index = self.index(
+                    "v", *([self.feature(str(j))] if accumulator.is_wide else [])
+                )
+                for line in accumulator.load(
+                    self.held(accumulator, j), index, packed, self.library
+                ):
+                    self.writer.line(line)
+
+    def _was_packed(self, accumulator: Accumulator) -> bool:
+        return accumulator.is_arg and any(
+            p.kind == "push" and self.plan.functions_of(p)[0].into == accumulator.name
+            for p in self.plan.phases
+        )
+
+    def _store(self, accumulator: Accumulator) -> None:
+        if accumulator.is_matrix:
+            with self.writer.block(f"for i in range({self.phase.width}):"):
+                with self.writer.block(f"for f in range({self.phase.width}):"):
+                    index = self.index("v", "i", "f")
+                    self.writer.line(
+                        f"d.{accumulator.name}[{index}] = {accumulator.name}[i, f]"
+                    )
+        elif accumulator.is_wide and self.loops:
+            with self.writer.block(f"for f in range({self.phase.width}):"):
+                for line in accumulator.store(accumulator.name, self.index("v", "f")):
+                    self.writer.line(f"{line}[f]")
+        else:
+            for j in range(self.copies if accumulator.is_wide else 1):
+                index = self.index(
+                    "v", *([self.feature(str(j))] if accumulator.is_wide else [])
+                )
+                for line in accumulator.store(self.held(accumulator, j), index):
+                    self.writer.line(line)

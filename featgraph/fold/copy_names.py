@@ -1,0 +1,181 @@
+"""Names and results of a function printed as named copies."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from featgraph.fold.analyse import Analysed
+from featgraph.fold.collectives import CopiesOperations
+from featgraph.fold.functions import Context, temporaries_of
+from featgraph.fold.liveness import needs_guard
+from featgraph.fold.nodes import (
+    Identity,
+)
+from featgraph.fold.printer import (
+    Style,
+    print_returned,
+)
+from featgraph.fold.variance import varies
+
+__all__ = ["CopyNames"]
+
+
+class CopyNames:
+    """Which copy of a name belongs to which feature, and what the function returns."""
+
+    def __init__(self, context: Context, function: Analysed) -> None:
+        self.context = context
+        self.function = function
+        self.writer = context.writer
+        self.varying = function.varying
+        self.mapping = context.mapping
+        self.count = 1 if function.is_scalar else context.mapping.copies
+        self.width = 1 if function.is_scalar else context.width
+        self.lanes = context.mapping.lanes
+        self.predicated = context.cuda and context.mapping.lanes > 1
+        self.file = function.declared.source.file
+        self.temporaries = temporaries_of(function, context.analysis)
+        self.areas: list[int] = []
+        self.returns_value = function.kind in {"gather", "reduce"}
+        self.padded = self.predicated and self.lanes * self.count != self.width
+        self.has_left = self.predicated and any(
+            isinstance(n, ast.Return) for s in function.body[:-1] for n in ast.walk(s)
+        )
+        #: Where the function runs, for predicates: lanes of other groups go along.
+        self.live = "live" if self.has_left else "writer"
+        self.styles = [self._style(j) for j in range(self.count)]
+        self.operations = CopiesOperations(self)
+        self.helpers = {h.name: h for h in context.analysis.helpers}
+        self.bound: set[str] = set()
+        self.in_rounds = False
+        self.fresh_count = 0
+
+    def copy_name(self, name: str, j: int) -> str:
+        """Return the name of copy j of a varying name."""
+        return name if self.count == 1 else f"{name}_{j}"
+
+    def feature(self, j: int) -> str:
+        """Return the text of copy j's feature."""
+        return self.copy_name("f", j) if self.predicated else str(j)
+
+    def is_wide(self, temporary: str) -> bool:
+        base = self.context.analysis.temporaries.get(temporary.removesuffix("_source"))
+        base = self.context.analysis.temporaries.get(temporary, base)
+        return base is not None and len(base.item_shape) == 1
+
+    def _style(self, j: int) -> Style:
+        names = {x: self.copy_name(x, j) for x in self.varying if x != "f"}
+        names["f"] = self.feature(j)
+        temporaries = {
+            t: self.copy_name(t, j) if self.is_wide(t) else t for t in self.temporaries
+        }
+        mask = ""
+        if self.predicated:
+            mask = (
+                self.live
+                if not self.padded
+                else f"{self.live} and {self.copy_name('inside', j)}"
+            )
+        return replace(
+            self.context.style(self.function),
+            names=names,
+            temporaries=temporaries,
+            write_mask=mask,
+        )
+
+    def _nothing(self) -> str:
+        return print_returned(Identity(), self.styles[0])
+
+    def _fresh(self, stem: str) -> str:
+        self.fresh_count += 1
+        letters, count = "", self.fresh_count
+        while count:
+            count, letter = divmod(count - 1, 26)
+            letters = "abcdefghijklmnopqrstuvwxyz"[letter] + letters
+        return f"{stem}_{letters}"
+
+    def _condition(self, node: ast.AST, predicate: str) -> str:
+        """Return what must hold for `node` to run; "" for nothing. Stores have masks of their own."""
+        parts = [predicate, self.live if self.needs_guard(node) else ""]
+        return " and ".join(p for p in parts if p)
+
+    def _return(
+        self, node: ast.Return, predicate: str, origin: tuple[str, int]
+    ) -> None:
+        assert node.value is not None
+        values = [print_returned(node.value, style) for style in self.styles]
+        varying = varies(node.value, self.varying)
+        if not self.predicated:
+            if self.returns_value:
+                self.writer.line(f"return {', '.join(values)}", origin)
+            else:
+                joined = " or ".join(dict.fromkeys(values)) if varying else values[0]
+                self.writer.line(f"return {joined}", origin)
+            return
+        guarded = self.has_left or self.needs_guard(node.value)
+        conditions = [p for p in (predicate, self.live if guarded else "") if p]
+        lines = [f"{self.copy_name('result', j)} = {v}" for j, v in enumerate(values)]
+        if not self.returns_value:
+            if varying:
+                parts = [
+                    f"({self.copy_name('inside', j)} and {v})"
+                    if self.padded
+                    else f"({v})"
+                    for j, v in enumerate(values)
+                ]
+            lines = [f"result = {' or '.join(parts) if varying else values[0]}"]
+        if predicate and self.has_left:
+            lines.append("live = False")
+        if conditions:
+            with self.writer.block(f"if {' and '.join(conditions)}:"):
+                for line in lines:
+                    self.writer.line(line, origin)
+        else:
+            for line in lines:
+                self.writer.line(line, origin)
+
+    def _finish(self) -> None:
+        if self.returns_value:
+            results = ", ".join(self.copy_name("result", j) for j in range(self.count))
+            self.writer.line(f"return {results}")
+        else:
+            self.writer.line("return result")
+
+    def _call_rest(self, name: str, live: list[str]) -> None:
+        calls = []
+        for j, style in enumerate(self.styles):
+            args = [
+                style.names["f"] if r == "f" else r
+                for r in self.function.declared.roles
+            ]
+            args += [style.temporaries[t] for t in self.temporaries]
+            args += [style.names.get(x, x) for x in live]
+            calls.append(f"{name}({', '.join(args)})")
+        if self.returns_value:
+            self._return_rest_values(calls)
+            return
+        if not self.predicated:
+            self.writer.line("result = False")
+            for call in calls:
+                self.writer.line(f"result |= {call}")
+        else:
+            for j, call in enumerate(calls):
+                tests = [self.live]
+                tests += [self.copy_name("inside", j)] if self.padded else []
+                with self.writer.block(f"if {' and '.join(tests)}:"):
+                    self.writer.line(f"result |= {call}")
+        self.writer.line("return result")
+
+    def _return_rest_values(self, calls: list[str]) -> None:
+        if not self.predicated:
+            self.writer.line(f"return {', '.join(calls)}")
+            return
+        with self.writer.block(f"if {self.live}:"):
+            for j, call in enumerate(calls):
+                self.writer.line(f"{self.copy_name('result', j)} = {call}")
+        self._finish()
+
+    def needs_guard(self, node: ast.AST) -> bool:
+        """Whether lanes for which the function does not run must stay away from `node`."""
+        return self.predicated and needs_guard(node, self.helpers)

@@ -1,0 +1,261 @@
+"""CUDA kernels in which lanes share a vertex (FA), or a block shares a hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from featgraph.fold.cuda_combine import WARP
+from featgraph.fold.cuda_phase import CudaPhase
+from featgraph.fold.cuda_warp import WarpBody
+from featgraph.fold.functions import Context, Printed
+from featgraph.fold.plan import FoldPlan, Phase
+
+__all__ = ["HubPhase", "WarpPhase"]
+
+#: Threads of the block that takes one vertex of high degree. Edge functions need more
+#: than the 64 registers that are left a thread in a block of 1024.
+HUB_THREADS = {"vertex": 1024, "push": 1024, "edge": 512}
+
+
+class WarpPhase(CudaPhase):
+    """A span of lanes shares a vertex: its features, and its edges by slots (FA)."""
+
+    #: Threads that share a vertex if a whole block does.
+    block_threads = 0
+
+    def _body(self) -> WarpBody:
+        return WarpBody(
+            self.context,
+            self.plan,
+            self.phase,
+            self.printed,
+            self.edge_id,
+            self.block_threads,
+        )
+
+    def _prologue(self) -> None:
+        """Say which features and which edges are this lane's."""
+        line, mapping, body = self.writer.line, self.phase.mapping, self._body()
+        if self.block_threads or self.phase.kind == "reduce":
+            line("thread = uint32(cuda.threadIdx.x)")
+        if mapping.lanes > 1:
+            line(f"lane = cuda.laneid & {mapping.lanes - 1}")
+        if body.slots > 1:
+            shift = mapping.lanes.bit_length() - 1
+            place = "cuda.threadIdx.x" if self.block_threads else "cuda.laneid"
+            if not self.block_threads and mapping.span < WARP:
+                place += f" & {mapping.span - 1}"
+            if shift:
+                place = (
+                    f"({place}) >> {shift}" if "&" in place else f"{place} >> {shift}"
+                )
+            line(f"slot = {place}")
+        self._features(body)
+        if self._has_matrices():
+            self._print_matrices()
+
+    def _features(self, body: WarpBody) -> None:
+        line, copies, k = self.writer.line, body.copies, self.phase.width
+        if body.lanes == 1:
+            return
+        for j in range(copies):
+            own = "lane" if copies == 1 else f"lane * {copies}{f' + {j}' if j else ''}"
+            if body.padded:
+                line(f"{body.inside(j)} = {own} < {k}")
+                own = f"min({own}, {k - 1})"
+            line(f"{body.feature(str(j))} = {own}")
+
+    def _print_matrices(self) -> None:
+        shift = self.phase.mapping.span.bit_length() - 1
+        if self.phase.mapping.shared_matrices:
+            self._matrices(self.threads >> shift, f"cuda.threadIdx.x >> {shift}")
+        else:
+            self._matrices(0, f"cuda.grid(1) >> {shift}")
+
+    @contextmanager
+    def _each(
+        self, vertex: str, words: str, wanted: str, skip: bool = True
+    ) -> Iterator[None]:
+        """Print the loop over the vertices of a warp; all its lanes stay in it."""
+        writer, span = self.writer, self.phase.mapping.span
+        count = WARP // span
+        times = f" * {count}" if count > 1 else ""
+        # In 32 bits: in 64, the loop alone takes eight registers more.
+        writer.line(f"first = int32((cuda.grid(1) >> 5){times})")
+        writer.line(f"stride = int32((cuda.gridsize(1) >> 5){times})")
+        name = "base" if count > 1 else vertex
+        with writer.block(f"for {name} in range(first, int32(vertex_count), stride):"):
+            if count > 1:
+                own = (
+                    f"(cuda.laneid >> {span.bit_length() - 1})"
+                    if span > 1
+                    else "cuda.laneid"
+                )
+                writer.line(f"index = base + {own}")
+                name = "index"
+            in_set = f"warp.test_bit({words}, {name})"
+            writer.line(f"{wanted} = {in_set if words else f'{name} < vertex_count'}")
+            if words and skip:
+                with writer.block(f"if not warp.group_any({wanted}, {WARP}):"):
+                    writer.line("continue  # the whole warp")
+            if count > 1:
+                writer.line(f"{vertex} = int32(min(index, vertex_count - 1))")
+            yield
+
+    def _row(self, offsets: str, vertex: str, wanted: str) -> None:
+        """Find the edges of a vertex: `start` to `stop`, none where not wanted."""
+        line = self.writer.line
+        first, last = f"uint32({vertex})", f"uint32({vertex} + 1)"
+        line(f"start, stop = {offsets}[{first}], {offsets}[{last}]")
+        if self.role == "main" and self.phase.mapping.hubs:
+            line(f"{wanted} = {wanted} and stop - start < hub_degree")
+        if self.role == "main":
+            line(f"stop = stop if {wanted} else start")
+
+    def vertex(self) -> None:
+        """Print the body of the kernel."""
+        self._prologue()
+        with self._each("v", "due", "is_due"):
+            if self.gathers:
+                self._row("in_offsets", "v", "is_due")
+            body = self._body()
+            body.vertex()
+            tests = [
+                "alive",
+                *(["slot == 0"] if body.slots > 1 else []),
+                *(["lane == 0"] if body.lanes > 1 else []),
+            ]
+            with self.writer.block(f"if {' and '.join(tests)}:"):
+                self.writer.line("warp.set_bit(passed, v)")
+            body.restore("v", "is_due")
+
+    def push(self) -> None:
+        """Print the body of the kernel."""
+        writer = self.writer
+        self._prologue()
+        body = self._body()
+        printed = self.printed[self.functions[0].name]
+
+        def masked() -> None:
+            writer.line("inside_edge = inside_edge and warp.test_bit(due, v)")
+            body.load_temporaries()
+            body.call_contribution(printed, "inside_edge")
+            with writer.block("if inside_edge:"):
+                body.push()
+
+        with self._each("u", "", "is_source"):
+            self._row("out_offsets", "u", "is_source")
+            if body.is_predicated(printed):
+                body.rounds(masked)
+                return
+            test = "if warp.test_bit(due, v):"
+            with self._free_edges(body), writer.block(test):
+                body.load_temporaries()
+                body.push()
+
+    @contextmanager
+    def _free_edges(self, body: WarpBody) -> Iterator[None]:
+        """Print a loop over out-edges in which every lane goes its own way."""
+        with body.edges():
+            body.out_edge()
+            yield
+
+    def edge(self) -> None:
+        """Print the body of the kernel."""
+        self._prologue()
+        body = self._body()
+        with self._each("u", "sources", "is_source"):
+            self._row("out_offsets", "u", "is_source")
+            if body.lanes > 1:
+                body.rounds(lambda: self._edge_stages(body))
+                return
+            with self._free_edges(body):
+                self.writer.line("inside_edge = True")
+                self._edge_stages(body)
+
+    def _edge_stages(self, body: WarpBody) -> None:
+        writer = self.writer
+        if self.several:
+            writer.line("inside_edge = inside_edge and edge_state[e] != 1")
+        body.edge()
+        only = " and lane == 0" if body.lanes > 1 else ""
+        with writer.block(f"if alive{only}:"):
+            writer.line(self._mark_passed())
+        if self.several:
+            with writer.block(f"if inside_edge and not alive{only}:"):
+                writer.line("edge_state[e] = 1")
+        body.restore("e", "inside_edge")
+
+    def reduce(self) -> None:
+        """Print the body of the kernel."""
+        writer, function = self.writer, self.functions[0]
+        self._prologue()
+        self._boxes()
+        body, accumulator, printed = (
+            self._body(),
+            self._reduced(),
+            self.printed[function.name],
+        )
+        body.start(accumulator)
+        names = [
+            body.held(accumulator, j)
+            for j in range(body.copies if accumulator.is_wide else 1)
+        ]
+        with self._each("v", "due", "is_due", skip=body.is_predicated(printed)):
+            if body.is_predicated(printed):
+                body.call_contribution(printed, "is_due")
+            with writer.block("if is_due:"):
+                if body.is_predicated(printed):
+                    body.take_contribution(function)
+                else:
+                    body.contribute(function)
+        writer.line("# Combine over the block.")
+        for name in names:
+            self._combine(accumulator, name)
+        for j, name in enumerate(names):
+            feature = body.index(body.feature(str(j))) if accumulator.is_wide else "0"
+            tests = [f"thread < {body.lanes}" if accumulator.is_wide else "thread == 0"]
+            tests += [body.inside(j)] if accumulator.is_wide and body.inside(j) else []
+            with writer.block(f"if {' and '.join(tests)}:"):
+                writer.line(f"partials[uint32(cuda.blockIdx.x), {feature}] = {name}")
+
+
+class HubPhase(WarpPhase):
+    """A block takes one vertex of high degree: all its slots take edges of it."""
+
+    role = "hubs"
+
+    def __init__(
+        self,
+        context: Context,
+        plan: FoldPlan,
+        number: int,
+        phase: Phase,
+        printed: dict[str, Printed],
+    ) -> None:
+        super().__init__(context, plan, number, phase, printed)
+        self.name += "_hubs"
+        self.threads = self.block_threads = HUB_THREADS[phase.kind]
+
+    def _prologue(self) -> None:
+        super()._prologue()
+        if self.phase.kind == "vertex":
+            self._boxes()
+
+    @contextmanager
+    def _each(
+        self, vertex: str, words: str, wanted: str, skip: bool = True
+    ) -> Iterator[None]:
+        """Print the loop over the hubs of a block; the whole block exits or none."""
+        writer = self.writer
+        with writer.block(
+            "for index in range(cuda.blockIdx.x, hubs.size, cuda.gridDim.x):"
+        ):
+            writer.line(f"{vertex} = hubs[uint32(index)]")
+            if words:
+                with writer.block(f"if not warp.test_bit({words}, {vertex}):"):
+                    writer.line("continue  # the whole block")
+            if self.phase.kind == "vertex":
+                writer.line(f"{wanted} = True")
+            yield

@@ -1,0 +1,265 @@
+"""What the CUDA kernels of all mappings have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from featgraph.fold.accumulators import Accumulator
+from featgraph.fold.choose import BLOCK_THREADS
+from featgraph.fold.cuda_combine import box_dtypes, print_block_combine
+from featgraph.fold.functions import Context, Printed
+from featgraph.fold.owner import OwnerBody
+from featgraph.fold.plan import FoldPlan, Phase
+
+if TYPE_CHECKING:
+    from featgraph.fold.emit import Entry
+
+__all__ = ["CudaPhase"]
+
+_DOCS = {
+    "vertex": "Sweep the due vertices; `passed` gets those that end with True.",
+    "push": "Push along the out-edges of all sources into the due targets.",
+    "edge": (
+        "Sweep the out-edges of the sources; "
+        "`targets` gets their ends where the verdict is True."
+    ),
+    "reduce": "Reduce the due vertices, a row of `partials` for each block.",
+}
+
+
+class CudaPhase:
+    """What the kernels of all mappings have in common."""
+
+    role = "main"
+    threads = BLOCK_THREADS
+
+    def __init__(
+        self,
+        context: Context,
+        plan: FoldPlan,
+        number: int,
+        phase: Phase,
+        printed: dict[str, Printed],
+    ) -> None:
+        self.context = context
+        self.writer = context.writer
+        self.plan = plan
+        self.number = number
+        self.phase = phase
+        self.printed = printed
+        self.functions = plan.functions_of(phase)
+        self.name = f"{phase.kind}_phase_{number}"
+        self.edge_id = "uint64({})" if plan.traits.wide_offsets else "uint32({})"
+        self.gathers = any(f.kind == "gather" for f in self.functions)
+        self.several = sum(p.kind == "edge" for p in plan.phases) > 1
+        self.scratch: dict[str, tuple[int, ...]] = {}
+
+    def run(self) -> list[Entry]:
+        """Print the phase's kernels of this mapping."""
+        kinds = {
+            "vertex": self.vertex,
+            "push": self.push,
+            "edge": self.edge,
+            "reduce": self.reduce,
+        }
+        with self._kernel():
+            kinds[self.phase.kind]()
+        return self._entries()
+
+    def vertex(self) -> None:
+        """Print the body of the kernel."""
+        raise NotImplementedError
+
+    def push(self) -> None:
+        """Print the body of the kernel."""
+        raise NotImplementedError
+
+    def edge(self) -> None:
+        """Print the body of the kernel."""
+        raise NotImplementedError
+
+    def reduce(self) -> None:
+        """Print the body of the kernel."""
+        raise NotImplementedError
+
+    def _mark_passed(self) -> str:
+        """Return what is done for an edge that passed.
+
+        Where several phases sweep edges, the targets are gathered at the end.
+        """
+        return "edge_state[e] = 2" if self.several else "warp.set_bit(targets, v)"
+
+    # -- around the kernel
+
+    def _arguments(self) -> list[str]:
+        out_edges = ["out_offsets", "out_targets", "out_edges"]
+        count = ["hubs"] if self.role == "hubs" else ["vertex_count"]
+        arguments = {
+            "vertex": [
+                "d",
+                "due",
+                "passed",
+                *count,
+                *(["in_offsets", "in_sources"] if self.gathers else []),
+            ],
+            "push": ["d", "due", *count, *out_edges],
+            "edge": [
+                "d",
+                "sources",
+                "targets",
+                *count,
+                *out_edges,
+                *(["edge_state"] if self.several else []),
+            ],
+            "reduce": ["d", "due", *count, "partials"],
+        }[self.phase.kind]
+        if self.role == "main" and self.phase.mapping.hubs:
+            arguments.append("hub_degree")
+        return arguments
+
+    @contextmanager
+    def _kernel(self) -> Iterator[None]:
+        """Print the kernel's header around its body.
+
+        It is completed last: it names the scratch areas that the body needs.
+        """
+        writer = self.writer
+        writer.line()
+        writer.line()
+        writer.line(f"@kernel(cache=True, launch_bounds={self.threads})")
+        place = len(writer.lines)
+        writer.line("def")
+        writer.depth += 1
+        doc = _DOCS[self.phase.kind]
+        if self.role == "hubs":
+            doc += " A block for each hub."
+        writer.line(f'"""{doc}"""')
+        yield
+        writer.depth -= 1
+        self.arguments = [*self._arguments(), *self.scratch]
+        writer.lines[place] = f"def {self.name}({', '.join(self.arguments)}):"
+
+    def _entries(self) -> list[Entry]:
+        from featgraph.fold.emit import Entry
+
+        main = Entry(
+            self.name,
+            self.number,
+            self.role,
+            tuple(self.arguments),
+            dict(self.scratch),
+            self.threads,
+        )
+        if self.phase.kind != "reduce":
+            return [main]
+        finish = f"{self.name}_finish"
+        self._print_finish(finish)
+        return [
+            main,
+            Entry(
+                finish,
+                self.number,
+                "finish",
+                ("partials", "reduced"),
+                {},
+                BLOCK_THREADS,
+            ),
+        ]
+
+    def _print_finish(self, name: str) -> None:
+        """Print the kernel that combines the rows of `partials`, in order."""
+        writer, accumulator = self.writer, self._reduced()
+        writer.line()
+        writer.line()
+        writer.line(f"@kernel(cache=True, launch_bounds={BLOCK_THREADS})")
+        with writer.block(f"def {name}(partials, reduced):"):
+            writer.line(
+                '"""Combine the partial results in order, a thread for each feature."""'
+            )
+            width = self._reduced_width()
+            with writer.block(
+                f"for f in range(cuda.grid(1), {width}, cuda.gridsize(1)):"
+            ):
+                writer.line(f"total = {accumulator.identity}")
+                with writer.block("for row in range(partials.shape[0]):"):
+                    test = " != 0" if accumulator.type == "bool" else ""
+                    writer.line(
+                        accumulator.update(
+                            "total", f"partials[uint32(row), uint32(f)]{test}"
+                        )
+                    )
+                writer.line("reduced[uint32(f)] = total")
+
+    def _reduced(self) -> Accumulator:
+        return self._body().accumulators[self.functions[0].into]
+
+    def _reduced_width(self) -> int:
+        return self.phase.width if self._reduced().is_wide else 1
+
+    def _body(self) -> OwnerBody:
+        raise NotImplementedError
+
+    # -- memory that the kernel works in
+
+    def _matrices(self, shared: int, owner: str) -> None:
+        """Name the k x k areas of each group or thread.
+
+        In shared memory for `shared` groups, else in scratch memory.
+        """
+        real, k, line = self.context.real, self.phase.width, self.writer.line
+        areas = [
+            (accumulator.name, k)
+            for accumulator in self._held()
+            if accumulator.is_matrix and accumulator.name not in self.phase.loads
+        ]
+        for printed in self.printed.values():
+            areas += [
+                (f"{printed.name}_work_{n}", columns)
+                for n, columns in enumerate(printed.areas)
+            ]
+        for name, columns in areas:
+            if shared:
+                shape = f"({shared}, {k}, {columns})"
+                line(f"{name} = cuda.shared.array({shape}, {real})[uint32({owner})]")
+                continue
+            argument = f"scratch_{len(self.scratch)}"
+            self.scratch[argument] = (k, columns)
+            line(f"{name} = {argument}[uint32({owner})]")
+
+    def _has_matrices(self) -> bool:
+        work = any(p.areas for p in self.printed.values())
+        return work or any(
+            a.is_matrix and a.name not in self.phase.loads for a in self._held()
+        )
+
+    def _held(self) -> list[Accumulator]:
+        """Return the accumulators that this phase keeps for a vertex."""
+        names = (
+            {f.into for f in self.functions if f.into is not None}
+            if self.phase.kind != "push"
+            else set()
+        )
+        accumulators = self._body().accumulators
+        return [accumulators[n] for n in sorted(names | set(self.phase.loads))]
+
+    def _combine(self, accumulator: Accumulator, name: str) -> None:
+        """Combine what the groups of a block (or its threads) have reduced."""
+        print_block_combine(
+            self.writer,
+            accumulator,
+            name,
+            self.phase.mapping.lanes,
+            self.threads,
+            self.context.real,
+        )
+
+    def _boxes(self) -> None:
+        """Declare the shared arrays through which the warps of a block combine."""
+        names = dict.fromkeys(
+            n for a in self._held() for n in box_dtypes(a, self.context.real)
+        )
+        for name in names:
+            dtype = "int32" if name == "source" else name
+            self.writer.line(f"box_{name} = cuda.shared.array({self.threads}, {dtype})")

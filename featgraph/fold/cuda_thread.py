@@ -1,0 +1,138 @@
+"""CUDA kernels in which one thread owns a vertex with all its features (NFA)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from featgraph.fold.accumulators import Accumulator
+from featgraph.fold.cuda_phase import CudaPhase
+from featgraph.fold.owner import OwnerBody
+
+__all__ = ["ThreadPhase"]
+
+
+class ThreadPhase(CudaPhase):
+    """One thread owns a vertex with all its features (NFA)."""
+
+    def _body(self) -> OwnerBody:
+        return OwnerBody(
+            self.context, self.plan, self.phase, self.printed, "warp", self.edge_id
+        )
+
+    @contextmanager
+    def _each(self, vertex: str, words: str) -> Iterator[None]:
+        """Print a thread's loop over the vertices of the set `words` (all if "")."""
+        writer = self.writer
+        writer.line("first, stride = int32(cuda.grid(1)), int32(cuda.gridsize(1))")
+        with writer.block(
+            f"for {vertex} in range(first, int32(vertex_count), stride):"
+        ):
+            if words:
+                with writer.block(f"if not warp.test_bit({words}, {vertex}):"):
+                    writer.line("continue")
+            yield
+
+    @contextmanager
+    def _out_edges(self) -> Iterator[None]:
+        writer = self.writer
+        with writer.block(
+            "for slot in range(out_offsets[uint32(u)], out_offsets[uint32(u + 1)]):"
+        ):
+            place = self.edge_id.format("slot")
+            writer.line(f"v = out_targets[{place}]")
+            writer.line(f"e = {self.edge_id.format(f'out_edges[{place}]')}")
+            yield
+
+    def vertex(self) -> None:
+        """Print the body of the kernel."""
+        self._arrays()
+        body = self._body()
+        with self._each("v", "due"):
+            body.vertex()
+            with self.writer.block("if alive:"):
+                self.writer.line("warp.set_bit(passed, v)")
+            body.copy_entries(self.phase.restores, "v", "else:")
+
+    def push(self) -> None:
+        """Print the body of the kernel."""
+        self._arrays()
+        test = "if warp.test_bit(due, v):"
+        with self._each("u", ""), self._out_edges(), self.writer.block(test):
+            self._body().push()
+
+    def edge(self) -> None:
+        """Print the body of the kernel."""
+        writer, body = self.writer, self._body()
+        self._arrays()
+        with self._each("u", "sources"), self._out_edges():
+            if self.several:
+                with writer.block("if edge_state[e] == 1:  # stopped"):
+                    writer.line("continue")
+            body.edge()
+            with writer.block("if alive:"):
+                writer.line(self._mark_passed())
+            if self.several or self.phase.restores:
+                with writer.block("else:"):
+                    if self.several:
+                        writer.line("edge_state[e] = 1")
+                    body.copy_entries(self.phase.restores, "e", "")
+
+    def reduce(self) -> None:
+        """Print the body of the kernel."""
+        writer, body, accumulator = self.writer, self._body(), self._reduced()
+        writer.line("thread = uint32(cuda.threadIdx.x)")
+        self._boxes()
+        self._arrays()
+        body.start(accumulator)
+        with self._each("v", "due"):
+            body.contribute(self.functions[0])
+        writer.line("# Combine over the block.")
+        if accumulator.is_wide and self.phase.mapping.loops:
+            with writer.block(f"for f in range({self.phase.width}):"):
+                writer.line(f"combined = {accumulator.name}[f]")
+                self._combine(accumulator, "combined")
+                with writer.block("if thread == 0:"):
+                    writer.line(
+                        "partials[uint32(cuda.blockIdx.x), uint32(f)] = combined"
+                    )
+            return
+        names = [body.held(accumulator, j) for j in range(self._reduced_width())]
+        for name in names:
+            self._combine(accumulator, name)
+        with writer.block("if thread == 0:"):
+            for j, name in enumerate(names):
+                writer.line(f"partials[uint32(cuda.blockIdx.x), {j}] = {name}")
+
+    def _arrays(self) -> None:
+        """Declare the small arrays that a thread works in."""
+        real, k, line = self.context.real, self.phase.width, self.writer.line
+        if self._has_matrices():
+            self._matrices(0, "cuda.grid(1)")
+        if not self.phase.mapping.loops:
+            return
+        for array, kind, dtype in (("rows", "real", real), ("flags", "int64", "int64")):
+            count = max(
+                (p.arrays.get(kind, 0) for p in self.printed.values()), default=0
+            )
+            if count:
+                line(f"{array} = cuda.local.array(({count}, {k}), {dtype})")
+        for accumulator in self._held():
+            if accumulator.is_wide:
+                dtype = self._dtype(accumulator)
+                line(f"{accumulator.name} = cuda.local.array({k}, {dtype})")
+                if accumulator.is_arg:
+                    line(f"{accumulator.name}_source = cuda.local.array({k}, int32)")
+        for printed in self.printed.values():
+            if printed.is_collective and printed.function.kind in {"gather", "reduce"}:
+                accumulator = self._body().accumulators[printed.function.into]
+                line(
+                    f"contribution = cuda.local.array({k}, {self._dtype(accumulator)})"
+                )
+                if accumulator.is_arg:
+                    line(f"contribution_source = cuda.local.array({k}, int32)")
+
+    def _dtype(self, accumulator: Accumulator) -> str:
+        return {"real": self.context.real, "bool": "boolean"}.get(
+            accumulator.type, accumulator.type
+        )

@@ -1,0 +1,207 @@
+"""Launches of a kernel's entries for a state: arguments, reduces, faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from featgraph.errors import DeviceMemoryError, KernelFaultError
+from featgraph.fold.accumulators import memory_dtype
+from featgraph.fold.emit import Entry, Field
+from featgraph.fold.kernel import Kernel
+from featgraph.fold.plan import Phase
+from featgraph.program.signature import PropertyKind, PropertyType
+from featgraph.program.state import State
+from featgraph.runtime.buffers import Buffers, buffers_of
+from featgraph.runtime.device import Device
+
+__all__ = ["HUB_DEGREE", "Launcher"]
+
+Words = Any
+#: A vertex of at least this degree is left to a block of its own on the GPU.
+HUB_DEGREE = 2048
+#: Phase kind -> the cut of the vertices whose work its chunks share out evenly (CPU).
+_CHUNKS = {
+    "vertex": "in_chunks",
+    "push": "out_chunks",
+    "edge": "out_chunks",
+    "reduce": "vertex_chunks",
+}
+
+
+class Launcher:
+    """Launches the entries of one kernel for one state.
+
+    Parameters
+    ----------
+    reduced_over : words
+        The vertices that reduces run over.
+    """
+
+    def __init__(
+        self, kernel: Kernel, state: State, device: Device, reduced_over: Words
+    ) -> None:
+        self.kernel = kernel
+        self.plan = kernel.plan
+        self.state = state
+        self.graph = state.graph
+        self.device = device
+        self.reduced_over = reduced_over
+        self.buffers: Buffers = buffers_of(state, device)
+
+    def fill_pushed(self, phase: Phase) -> None:
+        """Set the temporaries that a phase pushes into to their identities."""
+        for field in self.kernel.kernel_source.fields:
+            text = self.kernel.kernel_source.fill_values.get(field.name)
+            function = self.plan.functions_of(phase)[0]
+            if text is not None and field.of == function.into:
+                array = self.buffers._field(field, self.kernel.kernel_source, {})
+                self.device.fill(array, _fill_value(text, field))
+
+    def reduce(
+        self, number: int, phase: Phase, sets: Any, arguments: dict[str, Any]
+    ) -> None:
+        """Run a reduce and keep its result in the State."""
+        function = self.plan.functions_of(phase)[0]
+        width = phase.width
+        dtype = memory_dtype(function.returns, self.plan.real)
+        dtype = "bool" if function.returns == "bool" else dtype
+        main = next(
+            e for e in self.kernel.entries if e.phase == number and e.role == "main"
+        )
+        rows = self.device.reduce_rows(main, self.graph)
+        arguments["due"] = self.reduced_over
+        arguments["partials"] = self.buffers.temporary(
+            f"partials {number}", dtype, (rows, width)
+        )
+        arguments["reduced"] = self.buffers.temporary(
+            f"reduced {number}", dtype, (width,)
+        )
+        self.launch(number, arguments)
+        result = np.array(self.device.download(arguments["reduced"]))
+        name = str(function.into)
+        if sets.track and not self._same_reduction(name, result):
+            sets.all_due, sets.base = True, None
+        self._store_reduction(name, result, dtype)
+
+    def _same_reduction(self, name: str, result: Any) -> bool:
+        read = any(
+            a.name == name for f in self.plan.analysis.functions for a in f.accesses
+        )
+        if not read:
+            return True
+        if name not in self.state:
+            return False
+        return bool(np.array_equal(self.state.stored(name), result))
+
+    def _store_reduction(self, name: str, result: Any, dtype: str) -> None:
+        type_ = PropertyType(PropertyKind.VECTOR, dtype, result.shape)
+        self.state.put_result(name, type_, result)
+        self.buffers.current.pop(name, None)
+
+    def _ensure_reductions(self) -> None:
+        """Make a place for vectors that a reduce fills after ``d`` is made."""
+        for field in self.kernel.kernel_source.fields:
+            if field.source == "vector" and field.name not in self.state:
+                width = self.plan.analysis.reductions[field.name]
+                dtype = (
+                    "bool"
+                    if field.dtype == "int32" and self._is_bool(field.name)
+                    else field.dtype
+                )
+                type_ = PropertyType(PropertyKind.VECTOR, dtype, (width,))
+                self.state.put_result(field.name, type_, np.zeros(width, dtype))
+
+    def _is_bool(self, name: str) -> bool:
+        return any(
+            f.into == name and f.returns == "bool" for f in self.plan.analysis.functions
+        )
+
+    def launch(self, number: int, arguments: dict[str, Any]) -> None:
+        """Launch the entries of a phase."""
+        self._ensure_reductions()
+        source = self.kernel.kernel_source
+        builtins = {
+            "superstep": self.state.superstep,
+            "vertex_count": self.graph.vertex_count,
+            "edge_count": self.graph.edge_count,
+        }
+        fault = None
+        if source.plan.options.checked:
+            fault = self.buffers.temporary("fault", "int64", (6,))
+            self.device.fill(fault, 0)
+            builtins["fault"] = fault
+        arguments["d"] = self.buffers.data(source, self.kernel.module.Data, builtins)
+        for entry in self.kernel.entries:
+            if entry.phase == number:
+                self._launch_entry(entry, arguments)
+        if fault is not None:
+            _raise_fault(source.sites, np.array(self.device.download(fault)))
+
+    def _launch_entry(self, entry: Entry, arguments: dict[str, Any]) -> None:
+        bound = dict(arguments)
+        for name in entry.arguments:
+            if name.startswith(("in_", "out_")):
+                bound[name] = self.buffers.graph[name]
+            elif name == "hubs":
+                along = (
+                    "in" if self.plan.phases[entry.phase].kind == "vertex" else "out"
+                )
+                bound[name] = self.buffers.graph[f"{along}_hubs"]
+            elif name == "chunks":
+                bound[name] = self.buffers.graph[
+                    _CHUNKS[self.plan.phases[entry.phase].kind]
+                ]
+        bound["hub_degree"] = HUB_DEGREE
+        try:
+            self.device.launch(self.kernel, entry, self.graph, bound)
+        except MemoryError as error:
+            raise DeviceMemoryError(
+                "the kernel's memory could not be allocated",
+                where=entry.name,
+                got=error,
+            ) from error
+        except Exception as error:
+            if (
+                type(error).__module__.startswith("numba")
+                and "Error" in type(error).__name__
+            ):
+                raise self.kernel.explain_error(error) from error
+            raise
+
+
+def _fill_value(text: str, field: Field) -> Any:
+    from featgraph.device import ordering
+
+    if hasattr(ordering, text):
+        return getattr(ordering, text)
+    if text in {"True", "False"}:
+        return text == "True"
+    inner = text[text.index("(") + 1 : -1] if "(" in text else text
+    value = {"math.inf": np.inf, "-math.inf": -np.inf}.get(inner)
+    return np.dtype(field.dtype).type(
+        float(inner)
+        if value is None and "." in inner
+        else value
+        if value is not None
+        else int(inner)
+    )
+
+
+def _raise_fault(sites: list[tuple[str, str, int, str, int]], fault: Any) -> None:
+    taken, site, vertex, edge, index, bound = (int(x) for x in fault)
+    if not taken:
+        return
+    function, file, line, name, axis = sites[site]
+    where = f"vertex {vertex}" if edge < 0 else f"edge {edge} into vertex {vertex}"
+    error = KernelFaultError(
+        f"an index of d.{name} is out of range",
+        where=f"{file}:{line} in {function}, {where}",
+        got=f"index {index} on axis {axis}",
+        expected=f"0 <= index < {bound}",
+        fix="the state may have been written in part; make it anew",
+    )
+    error.function, error.vertex, error.edge = function, vertex, edge  # type: ignore[attr-defined]
+    error.index, error.bound = index, bound  # type: ignore[attr-defined]
+    raise error

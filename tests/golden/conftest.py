@@ -1,0 +1,13 @@
+"""``--update-golden`` writes the kept sources anew; their diff is what to review."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write tests/golden/*.py.txt from what is generated now",
+    )

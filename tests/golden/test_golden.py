@@ -1,0 +1,105 @@
+"""Kept sources equal what is generated: a change of the folder shows as a diff.
+
+``pytest tests/golden --update-golden`` writes them anew. Paths in comments are those of
+the repository, so that the files are the same everywhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from featgraph.algorithms.label_propagation import step as label_propagation
+from tests.bank import BY_NAME
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+DIRECTIONS = {"pull": {"direction": "pull"}, "push": {"direction": "push"}}
+#: The CPU target has one mapping; on CUDA, lanes share a vertex (FA) or do not (NFA).
+MAPPINGS = {
+    "cpu": ("cpu", {}),
+    "cuda_fa": ("cuda", {"feature_parallel": True}),
+    "cuda_nfa": ("cuda", {"feature_parallel": False}),
+}
+#: Few of the bank: argmin, a reduce, edges and twins, matrices, atomics.
+PROGRAMS = {
+    "bfs": (8,),
+    "pagerank": (8,),
+    "belief_propagation": (3,),
+    "least_squares": (3, 8),
+    "edge_atomics": (3,),
+}
+
+CASES = [
+    ("label_propagation", label_propagation, k, mapping, direction)
+    for k in (3, 8, 33)
+    for mapping in MAPPINGS
+    for direction in DIRECTIONS
+] + [
+    (name, BY_NAME[name].foldmaps[0], k, mapping, "pull")
+    for name, widths in PROGRAMS.items()
+    for k in widths
+    for mapping in MAPPINGS
+]
+
+
+def name_of(case: tuple[Any, ...]) -> str:
+    name, _, k, mapping, direction = case
+    return f"{name}_k{k}_{mapping}_{direction}"
+
+
+def normalised(text: str) -> str:
+    """Return generated text with paths relative to the repository.
+
+    `algorithms/` may be found through the installed package, in whichever folder.
+    """
+    found = importlib.util.find_spec("featgraph.algorithms")
+    assert found is not None
+    for folder in found.submodule_search_locations or ():
+        text = text.replace(f"{folder}/", "algorithms/")
+    return text.replace(f"{ROOT}/", "")
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_golden(case: tuple[Any, ...], request: pytest.FixtureRequest) -> None:
+    _, step, k, mapping, direction = case
+    target, options = MAPPINGS[mapping]
+    kernel = step.fold(k=k, target=target, **options, **DIRECTIONS[direction])
+    made = normalised(kernel.source)
+    kept = HERE / f"{name_of(case)}.py.txt"
+    if request.config.getoption("--update-golden", default=False):
+        kept.write_text(made, encoding="utf-8")
+        return
+    assert kept.exists(), "run: pytest tests/golden --update-golden"
+    expected = kept.read_text(encoding="utf-8")
+    diff = "\n".join(
+        difflib.unified_diff(
+            expected.splitlines(),
+            made.splitlines(),
+            kept.name,
+            "generated",
+            lineterm="",
+        )
+    )
+    assert not diff, f"{diff}\n\nIf that is meant: pytest tests/golden --update-golden"
+
+
+def test_no_file_is_left_over(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--update-golden", default=False):
+        pytest.skip("they are being written")
+    kept = {path.name for path in HERE.glob("*.py.txt")}
+    assert kept == {f"{name_of(case)}.py.txt" for case in CASES}
+
+
+def test_no_path_of_this_machine_is_kept() -> None:
+    for path in HERE.glob("*.py.txt"):
+        comments = [x for x in path.read_text().split("\n") if x.startswith("# ")]
+        places = [x for x in comments if ".py:" in x]
+        assert places
+        for place in places:
+            assert place.startswith(("# algorithms/", "# tests/programs/")), place

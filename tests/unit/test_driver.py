@@ -1,0 +1,397 @@
+"""The driver: what it records, when it ends, what is due, and what an interrupt leaves.
+
+Programs are few and shared, so that little is compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph.runtime.device import CpuDevice
+
+# Shortest paths on a line: exactly one vertex changes in each superstep.
+
+
+@fg.gather(into="near", combine="min")
+def nearest(f, u, v, e, d):
+    return d.dist[u, f] + d.step
+
+
+@fg.vertex
+def relax(f, v, d):
+    d.dist_next[v, f] = min(d.dist[v, f], d.near[v, f])
+    return d.near[v, f] < d.dist[v, f]
+
+
+@fg.vertex
+def count_visits(f, v, d):
+    d.visits[v] = d.visits[v] + 1
+    return d.visits[v] < d.enough
+
+
+paths = fg.foldmap(nearest, relax)
+visits = fg.foldmap(count_visits)
+
+FAR = 1e6
+
+
+def line(count: int = 6) -> fg.Graph:
+    return fg.Graph.from_edges(np.arange(count - 1), np.arange(1, count))
+
+
+def path_state(count: int = 6) -> fg.State:
+    dist = np.full((count, 2), FAR, np.float32)
+    dist[0] = 0
+    return fg.State(
+        line(count),
+        dist=fg.vertex_property(dist, iterated=True),
+        visits=fg.vertex_property(np.zeros(count, np.int32)),
+        step=1.0,
+        enough=3,
+    )
+
+
+def distances(count: int = 6, step: float = 1.0) -> Any:
+    return np.repeat(np.arange(count)[:, None] * step, 2, axis=1)
+
+
+def test_record() -> None:
+    state = path_state()
+    run = fg.iterate(paths, state, target="cpu", record_active=True)
+    np.testing.assert_array_equal(state["dist"], distances())
+    assert run.converged
+    assert run.target == "cpu"
+    assert run.supersteps == state.superstep == 6
+    assert run.active_counts == [1, 1, 1, 1, 1, 0]
+    assert run.directions == ["pull"] * 6
+    assert len(run.seconds) == 6
+    assert all(s >= 0 for s in run.seconds)
+    assert len(run.kernels) == 1
+    assert run.active_sets is not None
+    found = [a.vertices.tolist() for a in run.active_sets]
+    assert found == [[1], [2], [3], [4], [5], []]
+    assert "6 supersteps on cpu, converged" in repr(run)
+    pushed = fg.iterate(paths, path_state(), target="cpu", direction="push")
+    assert pushed.directions == ["push"] * 6
+    assert pushed.active_sets is None
+
+
+def test_no_gather_has_no_direction() -> None:
+    state = path_state()
+    run = fg.iterate(visits, state, target="cpu")
+    assert run.directions == ["-", "-", "-"]
+    assert state["visits"].tolist() == [3] * 6
+
+
+def test_limit() -> None:
+    state = path_state()
+    with pytest.warns(fg.ConvergenceWarning, match="not converged after 2 supersteps"):
+        run = fg.iterate(paths, state, target="cpu", max_supersteps=2)
+    assert not run.converged
+    assert run.supersteps == 2
+    assert (state["dist"][:3] == distances()[:3]).all()
+    assert (state["dist"][3:] == FAR).all()
+
+
+def test_a_limit_that_is_just_enough() -> None:
+    run = fg.iterate(paths, path_state(), target="cpu", max_supersteps=6)
+    assert run.converged
+
+
+def test_no_supersteps() -> None:
+    state = path_state()
+    with pytest.warns(fg.ConvergenceWarning):
+        run = fg.iterate(paths, state, target="cpu", max_supersteps=0)
+    assert (run.supersteps, run.converged, run.seconds) == (0, False, [])
+    assert state.superstep == 0
+    fg.iterate(paths, state, target="cpu")
+    assert fg.iterate(paths, state, target="cpu", max_supersteps=0).converged
+
+
+def test_a_second_call_goes_on() -> None:
+    state = path_state()
+    with pytest.warns(fg.ConvergenceWarning):
+        fg.iterate(paths, state, target="cpu", max_supersteps=2)
+    run = fg.iterate(paths, state, target="cpu", record_active=True)
+    assert run.active_counts == [1, 1, 1, 0]
+    np.testing.assert_array_equal(state["dist"], distances())
+    assert state.superstep == 6
+    run = fg.iterate(paths, state, target="cpu")
+    assert (run.supersteps, run.converged) == (0, True)
+
+
+def test_writes_from_outside_make_all_due() -> None:
+    state = path_state()
+    fg.iterate(paths, state, target="cpu")
+    far = state["dist"]
+    far[1:] = FAR
+    state["dist"] = far
+    run = fg.iterate(paths, state, target="cpu")
+    assert run.supersteps == 6
+    np.testing.assert_array_equal(state["dist"], distances())
+
+
+def test_a_changed_scalar_makes_all_due() -> None:
+    state = path_state()
+    fg.iterate(paths, state, target="cpu")
+    state["step"] = 0.5
+    fg.iterate(paths, state, target="cpu")
+    np.testing.assert_array_equal(state["dist"], distances(step=0.5))
+
+
+def test_nan_scalars_do_not_change() -> None:
+    state = path_state()
+    state["step"] = float("nan")
+    run = fg.iterate(paths, state, target="cpu", max_supersteps=5)
+    assert run.converged
+    assert fg.iterate(paths, state, target="cpu").supersteps == 0
+
+
+def test_writes_in_a_callback() -> None:
+    state = path_state()
+
+    def quicken(run: fg.Run, state: fg.State) -> None:
+        if run.supersteps == 6:
+            state["step"] = 0.5
+
+    fg.iterate(paths, state, target="cpu", callback=quicken)
+    np.testing.assert_array_equal(state["dist"], distances(step=0.5))
+
+
+def test_until() -> None:
+    state = path_state()
+    run = fg.iterate(
+        paths, state, target="cpu", until=lambda s: bool(s["dist"][3, 0] < FAR)
+    )
+    assert (run.supersteps, run.converged) == (3, True)
+    assert fg.iterate(paths, state, target="cpu").supersteps == 3
+
+
+def test_callbacks() -> None:
+    seen: list[tuple[int, int, float]] = []
+
+    def stop(run: fg.Run, state: fg.State) -> bool:
+        seen.append((run.supersteps, run.active_counts[-1], state["dist"][1, 0]))
+        return run.supersteps == 2
+
+    run = fg.iterate(paths, path_state(), target="cpu", callback=stop)
+    assert seen == [(1, 1, 1.0), (2, 1, 1.0)]
+    assert (run.supersteps, run.converged) == (2, False)
+
+
+def test_errors_in_a_callback_lose_nothing() -> None:
+    state = path_state()
+
+    def fail(run: fg.Run, state: fg.State) -> None:
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        fg.iterate(paths, state, target="cpu", callback=fail)
+    run = fg.iterate(paths, state, target="cpu")
+    assert run.active_counts == [1, 1, 1, 1, 0]
+    np.testing.assert_array_equal(state["dist"], distances())
+
+
+def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    fg.iterate(paths, path_state(), target="cpu")
+    assert capsys.readouterr() == ("", "")
+    fg.iterate(paths, path_state(), target="cpu", progress=True)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "6/1000" in shown.err
+    assert "superstep" in shown.err
+    assert "active=0" in shown.err
+
+
+def test_starting_sets() -> None:
+    state = path_state()
+    state["dist"] = np.where(np.arange(6)[:, None] == 2, 0, FAR).repeat(2, axis=1)
+    run = fg.iterate(paths, state, active=[2], target="cpu", record_active=True)
+    assert run.active_sets is not None
+    assert run.active_sets[0].vertices.tolist() == [3]
+    assert state["dist"][:, 0].tolist() == [FAR, FAR, 0, 1, 2, 3]
+
+
+def test_an_empty_active_set() -> None:
+    for nobody in ([], np.zeros(6, np.bool_), fg.ActiveSet(6)):
+        state = path_state()
+        run = fg.iterate(paths, state, active=nobody, target="cpu")
+        assert (run.supersteps, run.converged) == (0, True)
+        assert state.superstep == 0
+        out = paths(state, active_in=nobody, target="cpu")
+        assert len(out) == 0
+        assert (state["dist"][1:] == FAR).all()
+        assert state.superstep == 1
+
+
+def test_active_out() -> None:
+    state = path_state()
+    active = fg.ActiveSet(6, [0])
+    out = paths(state, active_in=active, active_out=active, target="cpu")
+    assert out is active
+    assert active.vertices.tolist() == [1]
+    other = fg.ActiveSet(6, "all")
+    assert paths(state, active_in=active, active_out=other, target="cpu") is other
+    assert active.vertices.tolist() == [1], "active_in is not changed"
+    assert other.vertices.tolist() == [2]
+
+
+BAD_SETS = {
+    "out of range": ([6], fg.GraphInputError, "out of range"),
+    "floats": ([0.5], fg.GraphInputError, "integer ids"),
+    "mask": ([True] * 5, fg.GraphInputError, "one entry per vertex"),
+    "of another graph": (fg.ActiveSet(7), fg.StateError, "of another graph"),
+}
+
+
+@pytest.mark.parametrize(("bad", "error", "what"), BAD_SETS.values(), ids=BAD_SETS)
+def test_bad_sets(bad: Any, error: type[Exception], what: str) -> None:
+    state = path_state()
+    calls = [
+        lambda: paths(state, active_in=bad, target="cpu"),
+        lambda: fg.iterate(paths, state, active=bad, target="cpu"),
+        lambda: paths.on(bad)(state, target="cpu"),
+        lambda: fg.iterate(paths.on(bad), state, target="cpu"),
+    ]
+    for call in calls:
+        with pytest.raises(error, match=what):
+            call()
+    assert state.superstep == 0
+    assert (state["dist"][1:] == FAR).all()
+
+
+def test_active_out_of_another_graph() -> None:
+    state = path_state()
+    before = state["dist"]
+    with pytest.raises(fg.StateError, match="active_out is of another graph"):
+        paths(state, active_out=fg.ActiveSet(7), target="cpu")
+    np.testing.assert_array_equal(state["dist"], before)
+    assert state.superstep == 0
+
+
+@pytest.mark.parametrize("bad", [[], [None], "paths", 3, [relax], (paths, 3)])
+def test_bad_steps(bad: Any) -> None:
+    with pytest.raises(fg.StateError, match="iterate runs foldmaps"):
+        fg.iterate(bad, path_state(), target="cpu")
+
+
+@pytest.mark.parametrize("limit", [-1, 2.5, "3", None])
+def test_bad_limits(limit: Any) -> None:
+    with pytest.raises(fg.StateError, match="max_supersteps="):
+        fg.iterate(paths, path_state(), target="cpu", max_supersteps=limit)
+
+
+def test_on() -> None:
+    """Due vertices that `.on` leaves out stay due."""
+    state = path_state()
+    run = fg.iterate(paths.on([1, 2]), state, target="cpu")
+    assert run.converged
+    assert state["dist"][:, 0].tolist() == [0, 1, 2, FAR, FAR, FAR]
+    fg.iterate(paths, state, target="cpu")
+    np.testing.assert_array_equal(state["dist"], distances())
+
+
+def test_lists_of_foldmaps() -> None:
+    state = path_state()
+    even, odd = paths.on([0, 2, 4]), paths.on([1, 3, 5])
+    run = fg.iterate([even, odd], state, target="cpu")
+    assert run.converged
+    np.testing.assert_array_equal(state["dist"], distances())
+    assert len(run.kernels) == 2
+    both = path_state()
+    fg.iterate([paths, visits], both, target="cpu")
+    np.testing.assert_array_equal(both["dist"], distances())
+    assert (both["visits"] >= 3).all()
+
+
+def test_superstep_counter() -> None:
+    state = path_state()
+    for number in range(3):
+        assert state.superstep == number
+        paths(state, target="cpu")
+    with pytest.raises(fg.PlanError):
+        paths(state, target="cpu", direction="up")
+    assert state.superstep == 3
+
+
+def test_reading_back_is_a_copy() -> None:
+    state = path_state()
+    paths(state, target="cpu")
+    state["dist"][:] = 7
+    paths(state, target="cpu")
+    assert state["dist"][:3, 0].tolist() == [0, 1, 2]
+
+
+# Interrupts: what was committed is announced, what was not leaves nothing behind
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, MemoryError])
+def test_interrupted_before_a_commit(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = path_state()
+    with pytest.warns(fg.ConvergenceWarning):
+        fg.iterate(paths, state, target="cpu", max_supersteps=2)
+    launch = CpuDevice.launch
+
+    def interrupted(self: Any, *args: Any, **kwargs: Any) -> None:
+        launch(self, *args, **kwargs)  # the kernel has written `_next`
+        raise error
+
+    before = state["dist"]
+    with monkeypatch.context() as patch:
+        patch.setattr(CpuDevice, "launch", interrupted)
+        expected = fg.DeviceMemoryError if error is MemoryError else error
+        with pytest.raises(expected):
+            fg.iterate(paths, state, target="cpu")
+    np.testing.assert_array_equal(state["dist"], before)
+    assert state.superstep == 2
+    run = fg.iterate(paths, state, target="cpu")
+    assert run.converged
+    np.testing.assert_array_equal(state["dist"], distances())
+
+
+def test_stale_entries_behind_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`_next` entries of an interrupted superstep are not taken for current ones."""
+    state = path_state()
+    launch = CpuDevice.launch
+
+    def interrupted(self: Any, *args: Any, **kwargs: Any) -> None:
+        launch(self, *args, **kwargs)
+        raise KeyboardInterrupt
+
+    paths(state, target="cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(CpuDevice, "launch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            paths(state, target="cpu")  # it has written 2 at vertex 2
+    state_before = state["dist"]
+    paths(state, active_in=[5], target="cpu")  # sweeps vertex 5 only, and swaps
+    np.testing.assert_array_equal(state["dist"], state_before)
+
+
+def test_interrupted_behind_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = path_state()
+    count = CpuDevice.count
+    calls: list[int] = []
+
+    def interrupted(self: Any, words: Any) -> int:
+        calls.append(1)
+        if state.superstep == 1:
+            raise KeyboardInterrupt
+        return count(self, words)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CpuDevice, "count", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fg.iterate(paths, state, target="cpu")
+    assert calls
+    assert state.superstep == 1
+    assert state["dist"][1, 0] == 1
+    run = fg.iterate(paths, state, target="cpu")
+    assert run.converged
+    np.testing.assert_array_equal(state["dist"], distances())
