@@ -186,11 +186,20 @@ class _CpuPhase:
                 line(f"{accumulator.name} = np.empty({k}, np.{dtype})")
                 if accumulator.is_arg:
                     line(f"{accumulator.name}_source = np.empty({k}, np.int32)")
-        if self.phase.mapping.loops and any(
-            p.is_collective and p.function.kind in {"gather", "reduce"}
-            for p in self.printed.values()
-        ):
-            line(f"contribution = np.empty({k}, np.{real})")
+        for printed in self.printed.values():
+            gathers = printed.function.kind in {"gather", "reduce"}
+            if self.phase.mapping.loops and printed.is_collective and gathers:
+                self._contribution_arrays(printed)
+
+    def _contribution_arrays(self, printed: Printed) -> None:
+        accumulator = self.body.accumulators[str(printed.function.into)]
+        dtype = {"real": self.context.real, "bool": "bool_"}.get(
+            accumulator.type, accumulator.type
+        )
+        width = self.phase.width
+        self.writer.line(f"contribution = np.empty({width}, np.{dtype})")
+        if accumulator.is_arg:
+            self.writer.line(f"contribution_source = np.empty({width}, np.int32)")
 
     def _held(self) -> list:  # type: ignore[type-arg]
         """Return the accumulators that this phase keeps for a vertex."""

@@ -225,8 +225,9 @@ def edge(
 ) -> EdgeFunction | Callable[[Callable[..., Any]], EdgeFunction]:
     """Declare an edge function ``(f, u, v, e, d) -> bool``.
 
-    It runs on the out-edges ``u -> v`` of the active vertices. It writes properties of edge `e` and anything else through `fg.atomic`. True commits
-    the ``_next`` entries of the edge and makes `v` due.
+    It runs on the out-edges ``u -> v`` of the active vertices and writes properties of
+    edge `e`, and anything else through `fg.atomic`. True commits the ``_next`` entries
+    of the edge and makes `v` due.
 
     Parameters
     ----------

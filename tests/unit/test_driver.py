@@ -143,6 +143,40 @@ def test_a_changed_scalar_makes_all_due() -> None:
     np.testing.assert_array_equal(state["dist"], distances(step=0.5))
 
 
+@fg.vertex
+def grow(f, v, d):
+    d.x_next[v, f] = min(d.x[v, f] + d.rate[v], 3)
+    return d.x_next[v, f] != d.x[v, f]
+
+
+@fg.reduce(into="top", combine="max")
+def largest(f, v, d):
+    return d.x_next[v, f]
+
+
+@fg.vertex
+def follow(f, v, d):
+    d.y_next[v, f] = d.top[f]
+    return d.top[f] > 2 and d.y[v, f] != d.top[f]
+
+
+def test_a_changed_reduction_makes_all_due() -> None:
+    """Only vertex 0 commits; who reads the largest value is due everywhere."""
+    zeros = np.zeros((6, 2), np.float32)
+    state = fg.State(
+        line(),
+        x=fg.vertex_property(zeros, iterated=True),
+        y=fg.vertex_property(zeros, iterated=True),
+        rate=fg.vertex_property(np.eye(6, 1, dtype=np.float32)[:, 0]),
+        top=np.zeros(2, np.float32),
+    )
+    steps = [fg.foldmap(grow, largest), fg.foldmap(follow)]
+    run = fg.iterate(steps, state, target="cpu")
+    assert run.converged
+    assert state["top"].tolist() == [3, 3]
+    assert (state["y"] == 3).all()
+
+
 def test_nan_scalars_do_not_change() -> None:
     state = path_state()
     state["step"] = float("nan")
@@ -375,13 +409,16 @@ def test_stale_entries_behind_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_interrupted_behind_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was committed and not yet announced must not be forgotten."""
     state = path_state()
+    with pytest.warns(fg.ConvergenceWarning):
+        fg.iterate(paths, state, target="cpu", max_supersteps=1)
     count = CpuDevice.count
     calls: list[int] = []
 
     def interrupted(self: Any, words: Any) -> int:
         calls.append(1)
-        if state.superstep == 1:
+        if state.superstep == 2:
             raise KeyboardInterrupt
         return count(self, words)
 
@@ -390,8 +427,8 @@ def test_interrupted_behind_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(KeyboardInterrupt):
             fg.iterate(paths, state, target="cpu")
     assert calls
-    assert state.superstep == 1
-    assert state["dist"][1, 0] == 1
+    assert state.superstep == 2
+    assert state["dist"][2, 0] == 2
     run = fg.iterate(paths, state, target="cpu")
     assert run.converged
     np.testing.assert_array_equal(state["dist"], distances())
