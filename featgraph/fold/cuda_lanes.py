@@ -13,8 +13,8 @@ from featgraph.fold.plan import FoldPlan, Phase
 
 __all__ = ["HubPhase", "WarpPhase"]
 
-#: Threads of the block that takes one vertex of high degree. At 1024 only one block fits
-#: a multiprocessor and the superstep took 1.2 times as long (kron21, NVIDIA H200).
+#: Threads of the block that takes one vertex of high degree. Of 1024 threads only one
+#: block fits a multiprocessor: the superstep took 1.2 times as long (kron21, H200).
 HUB_THREADS = 512
 
 
@@ -82,10 +82,12 @@ class WarpPhase(CudaPhase):
         count = WARP // span
         times = f" * {count}" if count > 1 else ""
         # In 32 bits: in 64, the loop alone takes eight registers more.
-        writer.line(f"first = int32((cuda.grid(1) >> 5){times})")
+        writer.line(f"first_vertex = int32((cuda.grid(1) >> 5){times})")
         writer.line(f"stride = int32((cuda.gridsize(1) >> 5){times})")
         name = "base" if count > 1 else vertex
-        with writer.block(f"for {name} in range(first, int32(vertex_count), stride):"):
+        with writer.block(
+            f"for {name} in range(first_vertex, int32(vertex_count), stride):"
+        ):
             if count > 1:
                 own = (
                     f"(cuda.laneid >> {span.bit_length() - 1})"

@@ -24,9 +24,11 @@ class ThreadPhase(CudaPhase):
     def _each(self, vertex: str, words: str) -> Iterator[None]:
         """Print a thread's loop over the vertices of the set `words` (all if "")."""
         writer = self.writer
-        writer.line("first, stride = int32(cuda.grid(1)), int32(cuda.gridsize(1))")
+        writer.line(
+            "first_vertex, stride = int32(cuda.grid(1)), int32(cuda.gridsize(1))"
+        )
         with writer.block(
-            f"for {vertex} in range(first, int32(vertex_count), stride):"
+            f"for {vertex} in range(first_vertex, int32(vertex_count), stride):"
         ):
             if words:
                 with writer.block(f"if not warp.test_bit({words}, {vertex}):"):

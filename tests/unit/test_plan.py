@@ -382,7 +382,7 @@ def reserved_names_cover(kernel: Any) -> None:
             used |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     stems = {re.sub(r"_\d+$", "", name) for name in used}
     allowed = GENERATED | own | intos | {f"{i}_source" for i in intos}
-    allowed |= {"total", "first", "device_function"} | {f"new_{i}" for i in intos}
+    allowed |= {"total", "device_function"} | {f"new_{i}" for i in intos}
     rest = {s for s in stems - allowed if not any(s.startswith(f"{o}_") for o in own)}
     assert not rest, f"add them to featgraph.program.names.GENERATED: {sorted(rest)}"
 
