@@ -1,6 +1,9 @@
-"""Prints how the accumulators of a phase start, take contributions, and pass through memory."""
+"""Prints how accumulators start, take contributions, and pass through memory."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from featgraph.fold.accumulators import Accumulator, accumulator_of, source_name
 from featgraph.fold.analyse import Analysed
@@ -39,7 +42,7 @@ class AccumulatorBody:
         }
 
     def index(self, *parts: str) -> str:
-        """Return the text of an index; unsigned on CUDA, where signed ones cost a wrap-around each."""
+        """Return the text of an index; a signed one costs a wrap-around on CUDA."""
         if self.library == "warp":
             # Edge ids are unsigned from the start.
             parts = tuple(
@@ -67,6 +70,7 @@ class AccumulatorBody:
         )
 
     def is_wide(self, name: str) -> bool:
+        """Whether a temporary has an entry for every feature."""
         base = (
             self.accumulators.get(name)
             or self.accumulators[name.removesuffix("_source")]
@@ -78,7 +82,7 @@ class AccumulatorBody:
         return f
 
     def call_featurewise(self, printed: Printed, f: str) -> str:
-        """Return the call of a feature-wise function for feature `f`, a number or ``"f"``."""
+        """Return the call of a feature-wise function for `f`, a number or ``"f"``."""
         args = [] if printed.function.is_scalar else [self.feature_argument(f)]
         args += [r for r in printed.function.declared.roles if r not in {"f", "i"}]
         if "i" in printed.function.declared.roles:
@@ -116,13 +120,19 @@ class AccumulatorBody:
     def _is_arg(self, function: Analysed) -> bool:
         return self.accumulators[function.into].is_arg
 
+    @contextmanager
+    def _elements(self) -> Iterator[None]:
+        """Print the loops over the elements of a matrix."""
+        k, block = self.phase.width, self.writer.block
+        with block(f"for i in range({k}):"), block(f"for f in range({k}):"):
+            yield
+
     def start(self, accumulator: Accumulator) -> None:
         """Set an accumulator to its identity."""
         writer = self.writer
         if accumulator.is_matrix:
-            with writer.block(f"for i in range({self.phase.width}):"):
-                with writer.block(f"for f in range({self.phase.width}):"):
-                    writer.line(f"{accumulator.name}[i, f] = {accumulator.identity}")
+            with self._elements():
+                writer.line(f"{accumulator.name}[i, f] = {accumulator.identity}")
         elif accumulator.is_wide and self.loops:
             with writer.block(f"for f in range({self.phase.width}):"):
                 for line in accumulator.start(accumulator.name):
@@ -141,13 +151,12 @@ class AccumulatorBody:
         )
         writer, k = self.writer, self.phase.width
         if accumulator.is_matrix:
-            with writer.block(f"for i in range({k}):"):
-                with writer.block(f"for f in range({k}):"):
-                    self._take(
-                        accumulator,
-                        f"{accumulator.name}[i, f]",
-                        self.call_featurewise(printed, "f"),
-                    )
+            with self._elements():
+                self._take(
+                    accumulator,
+                    f"{accumulator.name}[i, f]",
+                    self.call_featurewise(printed, "f"),
+                )
         elif printed.is_collective:
             self._contribute_collective(accumulator, printed)
         elif not accumulator.is_wide:
@@ -198,7 +207,8 @@ class AccumulatorBody:
             source = f"{accumulator.name}_source[f]"
             self.writer.line(f"key, source = {value}")
             with self.writer.block(
-                f"if {self.library}.wins_{accumulator.combine[3:]}(key, source, {name}, {source}):"
+                f"if {self.library}.wins_{accumulator.combine[3:]}"
+                f"(key, source, {name}, {source}):"
             ):
                 self.writer.line(f"{name} = key")
                 self.writer.line(f"{source} = source")
@@ -237,12 +247,11 @@ class AccumulatorBody:
 
     def _store(self, accumulator: Accumulator) -> None:
         if accumulator.is_matrix:
-            with self.writer.block(f"for i in range({self.phase.width}):"):
-                with self.writer.block(f"for f in range({self.phase.width}):"):
-                    index = self.index("v", "i", "f")
-                    self.writer.line(
-                        f"d.{accumulator.name}[{index}] = {accumulator.name}[i, f]"
-                    )
+            with self._elements():
+                index = self.index("v", "i", "f")
+                self.writer.line(
+                    f"d.{accumulator.name}[{index}] = {accumulator.name}[i, f]"
+                )
         elif accumulator.is_wide and self.loops:
             with self.writer.block(f"for f in range({self.phase.width}):"):
                 for line in accumulator.store(accumulator.name, self.index("v", "f")):

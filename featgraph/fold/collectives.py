@@ -1,6 +1,7 @@
-"""Prints collaborative operations over named copies: first over the copies of a lane, then over the lanes.
+"""Prints collaborative operations over named copies.
 
-A lane that has no feature (padding), or whose vertex is not in the branch, contributes the identity.
+First over the copies of a lane, then over the lanes. A lane that has no feature
+(padding), or whose vertex is not in the branch, contributes the identity.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class CopiesOperations(MatrixOperations):
         if not (owner.in_rounds and predicate) or node.name == "inverse":
             handler(target, node, predicate, origin)
             return
-        # A group that goes round with others keeps the result of its own last iteration.
+        # A group that goes round with others keeps what its own last iteration gave.
         found = owner._fresh("found")
         handler(found, node, predicate, origin)
         with owner.writer.block(f"if {predicate}:"):
@@ -94,7 +95,8 @@ class CopiesOperations(MatrixOperations):
             return
         text = self._combined(node.name, texts)
         if owner.predicated and owner.lanes > 1:
-            text = f"warp.{_REDUCTIONS[node.name][0]}({self._wide(text, operand, node.name)}, {owner.lanes})"
+            wide = self._wide(text, operand, node.name)
+            text = f"warp.{_REDUCTIONS[node.name][0]}({wide}, {owner.lanes})"
         self._line(f"{target} = {text}", origin)
 
     def _segments(
@@ -127,7 +129,7 @@ class CopiesOperations(MatrixOperations):
         group: int,
         origin: Origin,
     ) -> None:
-        """Members of a segment stand in several copies of several lanes: ask for each in turn."""
+        """Members stand in several copies of several lanes: ask for each in turn."""
         owner = self.owner
         is_vote = node.name in {"any_feature", "all_features"}
         held = [owner._fresh("held") for _ in texts]
@@ -138,8 +140,13 @@ class CopiesOperations(MatrixOperations):
                 else self._wide(text, node.args[0], node.name)
             )
             self._line(f"{name} = {value}", origin)
-        combine = {"feature_sum": "{} + {}", "any_feature": "{} | {}", "all_features": "{} & {}",
-                   "feature_max": "max({}, {})", "feature_min": "min({}, {})"}[node.name]  # fmt: skip
+        combine = {
+            "feature_sum": "{} + {}",
+            "any_feature": "{} | {}",
+            "all_features": "{} & {}",
+            "feature_max": "max({}, {})",
+            "feature_min": "min({}, {})",
+        }[node.name]
         for j, name in enumerate(names):
             first = f"{owner.feature(j)} // {group} * {group}"
             self._line(f"{name} = {self._member(held, first)}", origin)
@@ -163,7 +170,8 @@ class CopiesOperations(MatrixOperations):
         if group is not None and owner.predicated:
             text = self._wide(texts[0], operand, "argmax")
             self._line(
-                f"{target} = lane // {group} * {group} + warp.segment_argmax({text}, lane, {group}, {owner.lanes})[1]",
+                f"{target} = lane // {group} * {group} + "
+                f"warp.segment_argmax({text}, lane, {group}, {owner.lanes})[1]",
                 origin,
             )
             return
@@ -176,7 +184,8 @@ class CopiesOperations(MatrixOperations):
             self._line(f"{name} = int64({owner.feature(start)})", origin)
             for j in range(start + 1, start + size):
                 with owner.writer.block(
-                    f"if {texts[j]} > {top} or ({top} != {top} and {texts[j]} == {texts[j]}):"
+                    f"if {texts[j]} > {top} or "
+                    f"({top} != {top} and {texts[j]} == {texts[j]}):"
                 ):
                     self._line(f"{top} = {texts[j]}", origin)
                     self._line(f"{name} = int64({owner.feature(j)})", origin)
@@ -196,7 +205,7 @@ class CopiesOperations(MatrixOperations):
         group: int,
         origin: Origin,
     ) -> None:
-        """Members of a segment stand in several copies of several lanes: ask for each."""
+        """Members stand in several copies of several lanes: ask for each."""
         owner = self.owner
         held = [owner._fresh("held") for _ in texts]
         for name, text in zip(held, texts, strict=True):

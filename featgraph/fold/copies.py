@@ -1,7 +1,8 @@
 """Collective functions as named copies: ``p`` of feature j is ``p_j``.
 
-One thread that owns all features (CPU; NFA) has a copy of each and control flow stays as the user wrote it. On CUDA with features
-over lanes, a lane has the copies of its own features; every lane of the warp takes part in every shuffle, so control flow around
+One thread that owns all features (CPU; NFA) has a copy of each and control flow stays
+as the user wrote it. On CUDA with features over lanes, a lane has the copies of its own
+features; every lane of the warp takes part in every shuffle, so control flow around
 collectives becomes predicates.
 """
 
@@ -21,6 +22,7 @@ from featgraph.fold.nodes import (
     Operate,
     assigned_names,
     names_read,
+    narrowed,
 )
 from featgraph.fold.printer import (
     Style,
@@ -39,8 +41,8 @@ def print_copies(context: Context, function: Analysed) -> Printed:
     Returns
     -------
     Printed
-        Its parameters are, in this order: ``u, v, e`` (those it has), ``d``; on CUDA ``lane`` and ``writer``; temporaries, wide
-        ones once per copy; work areas.
+        Its parameters are, in this order: ``u, v, e`` (those it has), ``d``; on CUDA
+        ``lane`` and ``writer``; temporaries, wide ones once per copy; work areas.
     """
     return _Copies(context, function).run()
 
@@ -54,7 +56,7 @@ class _Copies(CopyNames):
             (i for i, s in enumerate(body) if returns_apart(s, self.varying)), len(body)
         )
         head, rest = body[:cut], body[cut:]
-        live = sorted((names_read_in(rest) & assigned_in(head))) if rest else []
+        live = sorted(names_read_in(rest) & assigned_in(head)) if rest else []
         rest_name = f"{self.function.name}_rest"
         if rest:
             print_rest(
@@ -73,28 +75,6 @@ class _Copies(CopyNames):
         return Printed(
             self.function, self.function.name, True, self.temporaries, tuple(self.areas)
         )
-
-    def _open(self) -> int:
-        source = self.function.declared.source
-        self.writer.line()
-        self.writer.line()
-        self.writer.line(f"# {source.file}:{source.line}")
-        self.writer.line(self.context.decorator)
-        place = len(self.writer.lines)
-        self.writer.line("def", (source.file, source.line))
-        return place
-
-    def _add_areas(self, place: int) -> None:
-        """Print the header once the work areas are known; it keeps one line, so that origins stay right."""
-        roles = [r for r in self.function.declared.roles if r not in {"f", "i"}]
-        parameters = [*roles, *(["lane", "writer"] if self.predicated else [])]
-        for name in self.temporaries:
-            wide = self.is_wide(name)
-            parameters += (
-                [self.copy_name(name, j) for j in range(self.count)] if wide else [name]
-            )
-        parameters += [f"work_{n}" for n in range(len(self.areas))]
-        self.writer.lines[place] = f"def {self.function.name}({', '.join(parameters)}):"
 
     def _prologue(self) -> None:
         if not self.predicated:
@@ -144,17 +124,14 @@ class _Copies(CopyNames):
     def _statement(self, node: ast.stmt, predicate: str) -> None:
         origin = (self.file, getattr(node, "lineno", 0))
         if isinstance(node, ast.Assign) and is_collective(node.value):
-            assert isinstance(node.targets[0], ast.Name) and isinstance(
-                node.value, Operate
-            )
-            self.operations.emit(node.targets[0].id, node.value, predicate, origin)
+            target, call = narrowed(node.targets[0], ast.Name), node.value
+            self.operations.emit(target.id, narrowed(call, Operate), predicate, origin)
         elif isinstance(node, ast.Return):
             self._return(node, predicate, origin)
         elif isinstance(node, ast.If):
             self._branch(node, predicate, origin)
         else:
-            assert isinstance(node, ast.For)
-            self._loop(node, predicate, origin)
+            self._loop(narrowed(node, ast.For), predicate, origin)
 
     def _leaves(self, node: ast.stmt) -> bool:
         return self.predicated and any(
@@ -162,7 +139,7 @@ class _Copies(CopyNames):
         )
 
     def _locals(self, run: list[ast.stmt], predicate: str) -> None:
-        """Statements without collectives; neighbours under one condition share its block."""
+        """Print statements without collectives; those under one condition share it."""
         for condition, group in itertools.groupby(
             run, lambda n: self._condition(n, predicate)
         ):
@@ -184,7 +161,8 @@ class _Copies(CopyNames):
             )
             for j in range(self.count if name in self.varying else 1):
                 self.writer.line(
-                    f"{self.copy_name(name, j) if name in self.varying else name} = {zero}"
+                    f"{self.copy_name(name, j) if name in self.varying else name}"
+                    f" = {zero}"
                 )
             self.bound.add(name)
 
@@ -269,16 +247,18 @@ class _Copies(CopyNames):
             self._block(node.orelse, other)
 
     def _loop(self, node: ast.For, predicate: str, origin: tuple[str, int]) -> None:
-        """A loop that holds collectives. On CUDA all groups of the warp make the same number of rounds."""
-        assert isinstance(node.iter, ast.Call) and isinstance(node.target, ast.Name)
-        if not self.predicated or all(_same_for_all(a) for a in node.iter.args):
+        """Print a loop that holds collectives; all groups go round equally often."""
+        name = narrowed(node.target, ast.Name).id
+        bounds = narrowed(node.iter, ast.Call).args
+        if not self.predicated or all(_same_for_all(a) for a in bounds):
             with self.writer.block(loop_header(node, self.styles[0]), origin):
                 self._block(node.body, predicate)
             return
-        texts = [print_expression(a, self.styles[0]) for a in node.iter.args]
+        texts = [print_expression(a, self.styles[0]) for a in bounds]
         if len(texts) > 2:
             raise self.function.declared.source.error(
-                "a step needs the same bounds for all vertices in a loop with collaborative calls",
+                "a step needs the same bounds for all vertices in a loop with "
+                "collaborative calls",
                 node,
             )
         inside, rounds = self._fresh("inside"), self._fresh("rounds")
@@ -292,15 +272,15 @@ class _Copies(CopyNames):
         self.writer.line(f"{rounds} = warp.group_max({last} - {first}, 32)", origin)
         step = self._fresh("step")
         with self.writer.block(f"for {step} in range({rounds}):", origin):
-            self.writer.line(f"{node.target.id} = {first} + {step}")
-            self.writer.line(f"{inside} = {node.target.id} < {last}")
+            self.writer.line(f"{name} = {first} + {step}")
+            self.writer.line(f"{inside} = {name} < {last}")
             outside, self.in_rounds = self.in_rounds, True
             self._block(node.body, inside)
             self.in_rounds = outside
 
 
 def _same_for_all(node: ast.expr) -> bool:
-    """Whether an expression is the same for all vertices: constants, scalars and arithmetic on them."""
+    """Whether an expression of constants and scalars is the same for all vertices."""
     return not any(isinstance(n, ast.Name | Access | Operate) for n in ast.walk(node))
 
 

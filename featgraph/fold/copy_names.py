@@ -11,6 +11,7 @@ from featgraph.fold.functions import Context, temporaries_of
 from featgraph.fold.liveness import needs_guard
 from featgraph.fold.nodes import (
     Identity,
+    narrowed,
 )
 from featgraph.fold.printer import (
     Style,
@@ -60,6 +61,7 @@ class CopyNames:
         return self.copy_name("f", j) if self.predicated else str(j)
 
     def is_wide(self, temporary: str) -> bool:
+        """Whether a temporary has an entry for every feature."""
         base = self.context.analysis.temporaries.get(temporary.removesuffix("_source"))
         base = self.context.analysis.temporaries.get(temporary, base)
         return base is not None and len(base.item_shape) == 1
@@ -96,16 +98,16 @@ class CopyNames:
         return f"{stem}_{letters}"
 
     def _condition(self, node: ast.AST, predicate: str) -> str:
-        """Return what must hold for `node` to run; "" for nothing. Stores have masks of their own."""
+        """Return what must hold for `node` to run; stores have masks of their own."""
         parts = [predicate, self.live if self.needs_guard(node) else ""]
         return " and ".join(p for p in parts if p)
 
     def _return(
         self, node: ast.Return, predicate: str, origin: tuple[str, int]
     ) -> None:
-        assert node.value is not None
-        values = [print_returned(node.value, style) for style in self.styles]
-        varying = varies(node.value, self.varying)
+        value = narrowed(node.value, ast.expr)
+        values = [print_returned(value, style) for style in self.styles]
+        varying = varies(value, self.varying)
         if not self.predicated:
             if self.returns_value:
                 self.writer.line(f"return {', '.join(values)}", origin)
@@ -113,7 +115,7 @@ class CopyNames:
                 joined = " or ".join(dict.fromkeys(values)) if varying else values[0]
                 self.writer.line(f"return {joined}", origin)
             return
-        guarded = self.has_left or self.needs_guard(node.value)
+        guarded = self.has_left or self.needs_guard(value)
         conditions = [p for p in (predicate, self.live if guarded else "") if p]
         lines = [f"{self.copy_name('result', j)} = {v}" for j, v in enumerate(values)]
         if not self.returns_value:
@@ -144,7 +146,7 @@ class CopyNames:
 
     def _call_rest(self, name: str, live: list[str]) -> None:
         calls = []
-        for j, style in enumerate(self.styles):
+        for style in self.styles:
             args = [
                 style.names["f"] if r == "f" else r
                 for r in self.function.declared.roles
@@ -177,5 +179,27 @@ class CopyNames:
         self._finish()
 
     def needs_guard(self, node: ast.AST) -> bool:
-        """Whether lanes for which the function does not run must stay away from `node`."""
+        """Whether lanes without work must stay away from `node`."""
         return self.predicated and needs_guard(node, self.helpers)
+
+    def _open(self) -> int:
+        source = self.function.declared.source
+        self.writer.line()
+        self.writer.line()
+        self.writer.line(f"# {source.file}:{source.line}")
+        self.writer.line(self.context.decorator)
+        place = len(self.writer.lines)
+        self.writer.line("def", (source.file, source.line))
+        return place
+
+    def _add_areas(self, place: int) -> None:
+        """Print the header once the work areas are known; it stays one line."""
+        roles = [r for r in self.function.declared.roles if r not in {"f", "i"}]
+        parameters = [*roles, *(["lane", "writer"] if self.predicated else [])]
+        for name in self.temporaries:
+            wide = self.is_wide(name)
+            parameters += (
+                [self.copy_name(name, j) for j in range(self.count)] if wide else [name]
+            )
+        parameters += [f"work_{n}" for n in range(len(self.areas))]
+        self.writer.lines[place] = f"def {self.function.name}({', '.join(parameters)}):"

@@ -26,7 +26,7 @@ Origin = tuple[str, int]
 
 
 class LoopNames:
-    """Where each local of the function stands, and how an expression over it is printed."""
+    """Where each local of the function stands, and how it is printed."""
 
     def __init__(self, context: Context, function: Analysed) -> None:
         self.context = context
@@ -45,6 +45,7 @@ class LoopNames:
         self.fresh_count = 0
 
     def style(self) -> Style:
+        """Return how expressions of the function are printed."""
         wide = {t: f"{t}[f]" if self._rank(t) == 1 else t for t in self.temporaries}
         return replace(
             self.context.style(self.function),
@@ -59,7 +60,7 @@ class LoopNames:
         return len(base.item_shape)
 
     def _contributions(self) -> list[str]:
-        """Return the arrays that a gather leaves its contribution in; argmin and argmax have a source, too."""
+        """Return the arrays of a contribution; argmin and argmax have a source, too."""
         if not self.is_gather:
             return []
         return ["contribution", *(["contribution_source"] if self.style().key else [])]

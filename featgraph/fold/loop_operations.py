@@ -9,6 +9,7 @@ from featgraph.fold.loop_names import LoopNames
 from featgraph.fold.nodes import (
     Operate,
     Whole,
+    narrowed,
 )
 from featgraph.fold.operand import operand_type
 from featgraph.fold.variance import varies
@@ -29,9 +30,9 @@ class LoopOperations(LoopNames):
     """The operations of one collective function."""
 
     def _collective(self, node: ast.Assign, run: list[ast.stmt]) -> None:
-        assert isinstance(node.targets[0], ast.Name) and isinstance(node.value, Operate)
         origin = (self.file, node.lineno)
-        call, target = node.value, node.targets[0].id
+        call = narrowed(node.value, Operate)
+        target = narrowed(node.targets[0], ast.Name).id
         handlers: dict[str, Callable[[str, Operate, Origin], None]] = {
             "argmax": self._argmax,
             "broadcast": self._broadcast,
@@ -100,7 +101,7 @@ class LoopOperations(LoopNames):
                     self._line(f"{self.arrays[target]} = {best}", origin)
 
     def _broadcast(self, target: str, call: Operate, origin: Origin) -> None:
-        """Only an array can be read at another feature, so other operands are stored in one first."""
+        """Store the operand first: only an array can be read at another feature."""
         x, index = call.args
         kind = operand_type(x, self.function, self.context.analysis)
         holder = "rows" if kind == "real" else "flags"
@@ -126,7 +127,8 @@ class LoopOperations(LoopNames):
         raise self.source.error(
             "not a matrix",
             matrix,
-            expected="d.name[v] of a k x k property or temporary, outer(x, y), inverse(A)",
+            expected="d.name[v] of a k x k property or temporary, "
+            "outer(x, y), inverse(A)",
         )
 
     def _matvec(self, target: str, call: Operate, origin: Origin) -> None:
@@ -176,9 +178,11 @@ class LoopOperations(LoopNames):
     def _fill(self, matrix: ast.expr, columns: int, origin: Origin) -> str:
         work = f"work_{len(self.areas)}"
         self.areas.append(columns)
-        with self.writer.block(f"for f in range({self.width}):"):
-            with self.writer.block(f"for i in range({self.width}):"):
-                self._line(f"{work}[f, i] = {self._element(matrix, 'f', 'i')}", origin)
+        with (
+            self.writer.block(f"for f in range({self.width}):"),
+            self.writer.block(f"for i in range({self.width}):"),
+        ):
+            self._line(f"{work}[f, i] = {self._element(matrix, 'f', 'i')}", origin)
         return work
 
     def _solve(self, target: str, call: Operate, origin: Origin) -> None:

@@ -1,7 +1,8 @@
-"""Collective functions as loops over features, for one thread that owns many of them (CPU; NFA on CUDA).
+"""Collective functions as loops over features, for one thread that owns many of them.
 
-The body is cut at the collective calls. What varies and lives across a cut stands in a small array, one element a feature; the
-statements between two cuts share one loop, which also takes up the reduction that ends them.
+The body is cut at the collective calls. What varies and lives across a cut stands in a
+small array, one element a feature; the statements between two cuts share one loop,
+which also takes up the reduction that ends them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from featgraph.fold.nodes import (
     Operate,
     assigned_names,
     names_read,
+    narrowed,
 )
 from featgraph.fold.printer import (
     loop_header,
@@ -36,8 +38,9 @@ def print_loops(context: Context, function: Analysed) -> Printed:
     Returns
     -------
     Printed
-        Its parameters are ``u, v, e`` (those it has), ``d``, temporaries, ``contribution`` for a gather, ``rows`` (scratch, one row
-        an array) and ``flags`` where it keeps integers, then work areas.
+        Its parameters are ``u, v, e`` (those it has), ``d``, temporaries,
+        ``contribution`` for a gather, ``rows`` (scratch, one row an array) and
+        ``flags`` where it keeps integers, then work areas.
     """
     return _Loops(context, function).run()
 
@@ -73,7 +76,7 @@ class _Loops(LoopOperations):
     # -- arrays and names
 
     def _assign_rows(self) -> None:
-        """Give every varying local an element a feature; LLVM keeps those that do not live long in registers."""
+        """Give each varying local a row, one element a feature."""
         for name in sorted(self.varying - {"f"}):
             kind = "real" if self.function.variables.get(name) == "real" else "int64"
             holder = "rows" if kind == "real" else "flags"
@@ -166,12 +169,12 @@ class _Loops(LoopOperations):
             print_statements([node], self.writer, self.style(), self.file)
 
     def _return(self, node: ast.Return, origin: Origin) -> None:
-        assert node.value is not None
-        text = print_returned(node.value, self.style())
+        value = narrowed(node.value, ast.expr)
+        text = print_returned(value, self.style())
         if self.is_gather:
             self._contribute(text, origin)
             self._line("return")
-        elif varies(node.value, self.varying):
+        elif varies(value, self.varying):
             self._line("result = False")
             with self.writer.block(f"for f in range({self.width}):"):
                 self._line(f"result |= {text}", origin)

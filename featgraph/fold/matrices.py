@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from featgraph.fold.nodes import Operate, Whole
+from featgraph.fold.nodes import Operate, Whole, narrowed
 from featgraph.fold.operands import CopiesOperands
 from featgraph.fold.printer import Style, print_expression
 
@@ -29,7 +29,8 @@ class MatrixOperations(CopiesOperands):
                 return f"{style.temporaries[matrix.name]}[{row_}, {column_}]"
             first = print_expression(matrix.indices[0], style)
             is_edge = isinstance(matrix.indices[0], Operate) or first == "e"
-            text = f"d.{matrix.name}[{first if is_edge else style.index(first)}, {row_}, {column_}]"
+            entity = first if is_edge else style.index(first)
+            text = f"d.{matrix.name}[{entity}, {row_}, {column_}]"
             guarded = self.owner.needs_guard(matrix)
             return (
                 f"({text} if {self.owner.live} else {self.owner.context.real}(0.0))"
@@ -43,7 +44,8 @@ class MatrixOperations(CopiesOperands):
         raise self.owner.function.declared.source.error(
             "not a matrix",
             matrix,
-            expected="d.name[v] of a k x k property or temporary, outer(x, y), inverse(A)",
+            expected="d.name[v] of a k x k property or temporary, "
+            "outer(x, y), inverse(A)",
         )
 
     def _matvec(
@@ -105,8 +107,7 @@ class MatrixOperations(CopiesOperands):
     ) -> None:
         """``outer(a, b) @ x`` is ``a * dot(b, x)``; transposed ``b * dot(a, x)``."""
         owner = self.owner
-        assert isinstance(node.args[0], Operate)
-        a, b = node.args[0].args
+        a, b = narrowed(node.args[0], Operate).args
         transpose = node.option("transpose")
         if transpose is not None and not isinstance(transpose, ast.Constant):
             raise owner.function.declared.source.error(
@@ -156,18 +157,22 @@ class MatrixOperations(CopiesOperands):
         ]
 
     def _fill(self, node: Operate, columns: int, predicate: str, origin: Origin) -> str:
-        """Copy the matrix into a work area of its own, each lane the rows of its features."""
+        """Copy the matrix into a work area, each lane the rows of its features."""
         owner = self.owner
         work = f"work_{len(owner.areas)}"
         owner.areas.append(columns)
         matrix = node.args[0]
         if owner.predicated:
             self._line("warp.sync()", origin)
+        column = self._index("column")
+
+        def element(j: int) -> str:
+            feature = owner.feature(j)
+            return self._element(matrix, feature, "column", owner.styles[j])
+
         with owner.writer.block(f"for column in range({owner.width}):"):
             self._per_feature(
-                lambda j, f: (
-                    f"{work}[{f}, {self._index('column')}] = {self._element(matrix, owner.feature(j), 'column', owner.styles[j])}"
-                ),
+                lambda j, f: f"{work}[{f}, {column}] = {element(j)}",
                 origin,
             )
         return work

@@ -1,4 +1,4 @@
-"""Operands of collaborative operations over named copies: their text, their identity, where another lane holds them."""
+"""Operands of collaborative operations over named copies."""
 
 from __future__ import annotations
 

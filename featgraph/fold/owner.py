@@ -1,4 +1,7 @@
-"""The body of a kernel in which one thread owns a vertex or an edge with all its features: the CPU target, and NFA on CUDA."""
+"""The body of a kernel in which one thread owns a vertex or an edge, all its features.
+
+The CPU target, and the mapping that is not feature-aware on CUDA.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,8 @@ class OwnerBody(AccumulatorBody):
         for function in stage:
             accumulator = self.accumulators[function.into]
             writer.line(
-                f"# gather {function.declared.name}: {accumulator.combine} into {accumulator.name}"
+                f"# gather {function.declared.name}: "
+                f"{accumulator.combine} into {accumulator.name}"
             )
             self.start(accumulator)
         first, last = self.index("v"), self.index("v + 1")

@@ -133,7 +133,8 @@ def standard(f, v, d):
     x = standardize(d.x[v, f] * d.gains[f]) + d.shifts[f]
     if d.enabled:
         x = standardize(x, shift=2.0)
-    d.y[v, f] = 1.0 + x / d.divisor  # x - mean cancels: its error is one of values near 1
+    # x - mean cancels: its error is that of values near 1.
+    d.y[v, f] = 1.0 + x / d.divisor
     return True
 
 

@@ -181,7 +181,7 @@ def check_agreement(
 
 
 def _call(foldmap: Any, state: fg.State, active: Any, options: dict[str, Any]) -> Any:
-    """Call `foldmap`; what cannot be pushed is pulled, what is not repeatable just run."""
+    """Call `foldmap`; pull what cannot be pushed, run what is not repeatable."""
     try:
         return foldmap(state, active_in=active, **options)
     except fg.PlanError:
