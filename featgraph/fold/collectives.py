@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from featgraph.fold.matrices import MatrixOperations
 from featgraph.fold.nodes import Operate
+from featgraph.fold.operands import Origin
 from featgraph.fold.printer import print_expression
 from featgraph.fold.variance import varies
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["CopiesOperations"]
 
@@ -27,7 +24,6 @@ _REDUCTIONS = {
     "any_feature": ("group_any", "segment_any"),
     "all_features": ("group_all", "segment_all"),
 }
-Origin = tuple[str, int]
 
 
 class CopiesOperations(MatrixOperations):
@@ -75,8 +71,6 @@ class CopiesOperations(MatrixOperations):
         for other in texts[1:]:
             text = f"{function}({text}, {other})"
         return text
-
-    # -- reductions
 
     def _reduction(
         self, target: str, node: Operate, predicate: str, origin: Origin

@@ -10,7 +10,6 @@ import sys
 from types import ModuleType
 
 from featgraph.errors import FeatGraphError, UserFunctionError
-from featgraph.fold.disk_cache import guard_disk_cache
 from featgraph.fold.emit import KernelSource
 from featgraph.fold.store import module_path
 
@@ -33,9 +32,11 @@ def load_module(source: KernelSource) -> ModuleType:
     if spec is None or spec.loader is None:  # it ends in .py
         raise ImportError(str(path))
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = (
-        module  # Numba's cache finds the namedtuple by its module's name
-    )
+    # Numba is imported when the first kernel is, not with featgraph.
+    from featgraph.fold.disk_cache import guard_disk_cache
+
+    # Numba's cache finds the namedtuple by its module's name.
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
         guard_disk_cache(module)

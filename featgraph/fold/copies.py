@@ -48,6 +48,8 @@ def print_copies(context: Context, function: Analysed) -> Printed:
 
 
 class _Copies(CopyNames):
+    """Prints one function: its header, then its statements once per copy."""
+
     # -- the function
 
     def run(self) -> Printed:
@@ -56,7 +58,7 @@ class _Copies(CopyNames):
             (i for i, s in enumerate(body) if returns_apart(s, self.varying)), len(body)
         )
         head, rest = body[:cut], body[cut:]
-        live = sorted(names_read_in(rest) & assigned_in(head)) if rest else []
+        live = sorted(_names_read_in(rest) & _assigned_in(head)) if rest else []
         rest_name = f"{self.function.name}_rest"
         if rest:
             print_rest(
@@ -155,7 +157,7 @@ class _Copies(CopyNames):
         """Give the locals that are bound under a condition a value everywhere."""
         if not self.predicated:
             return
-        for name in sorted(assigned_in(nodes) - self.bound):
+        for name in sorted(_assigned_in(nodes) - self.bound):
             zero = zero_text(
                 self.function.variables.get(name, "int64"), self.context.real
             )
@@ -185,7 +187,7 @@ class _Copies(CopyNames):
             isinstance(n, Atomic) for n in ast.walk(node)
         )
         if uniform:
-            self._print([node], self._uniform_style())
+            self._print([node], self.styles[0])
         elif isinstance(node, ast.If) and not varies(test, self.varying):  # type: ignore[arg-type]
             with self.writer.block(
                 f"if {print_expression(node.test, self.styles[0])}:", origin
@@ -212,9 +214,6 @@ class _Copies(CopyNames):
                         self._print([node], style)
                 else:
                     self._print([node], style)
-
-    def _uniform_style(self) -> Style:
-        return self.styles[0]
 
     def _print(self, nodes: list[ast.stmt], style: Style) -> None:
         print_statements(nodes, self.writer, style, self.file)
@@ -284,11 +283,11 @@ def _same_for_all(node: ast.expr) -> bool:
     return not any(isinstance(n, ast.Name | Access | Operate) for n in ast.walk(node))
 
 
-def names_read_in(body: list[ast.stmt]) -> set[str]:
+def _names_read_in(body: list[ast.stmt]) -> set[str]:
     """Return the local names that statements read."""
     return set().union(*(names_read(s) for s in body))
 
 
-def assigned_in(body: list[ast.stmt]) -> set[str]:
+def _assigned_in(body: list[ast.stmt]) -> set[str]:
     """Return the local names that statements bind."""
     return set().union(*(assigned_names(s) for s in body)) if body else set()

@@ -20,7 +20,7 @@ from featgraph.fold.printer import (
     print_statements,
 )
 
-__all__ = ["LoopNames"]
+__all__ = ["LoopNames", "Origin"]
 
 Origin = tuple[str, int]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from featgraph.fold.loop_names import LoopNames
+from featgraph.fold.loop_names import LoopNames, Origin
 from featgraph.fold.nodes import (
     Operate,
     Whole,
@@ -16,7 +16,6 @@ from featgraph.fold.variance import varies
 
 __all__ = ["UPDATES", "LoopOperations"]
 
-Origin = tuple[str, int]
 UPDATES = {
     "feature_sum": "{t} += {x}",
     "feature_max": "{t} = max({t}, {x})",

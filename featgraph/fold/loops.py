@@ -11,6 +11,7 @@ import ast
 
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.functions import Context, Printed, print_rest
+from featgraph.fold.loop_names import Origin
 from featgraph.fold.loop_operations import UPDATES, LoopOperations
 from featgraph.fold.lower import has_collective, is_collective
 from featgraph.fold.nodes import (
@@ -29,8 +30,6 @@ from featgraph.fold.variance import loop_varies, returns_apart, varies
 
 __all__ = ["print_loops"]
 
-Origin = tuple[str, int]
-
 
 def print_loops(context: Context, function: Analysed) -> Printed:
     """Print a collective function as loops over features.
@@ -46,6 +45,8 @@ def print_loops(context: Context, function: Analysed) -> Printed:
 
 
 class _Loops(LoopOperations):
+    """Prints one function: its header, its statements, what it returns."""
+
     def run(self) -> Printed:
         body = list(self.function.body)
         cut = next(
@@ -73,7 +74,7 @@ class _Loops(LoopOperations):
             dict(self.rows),
         )
 
-    # -- arrays and names
+    # -- rows and header
 
     def _assign_rows(self) -> None:
         """Give each varying local a row, one element a feature."""

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from featgraph.fold.nodes import Operate, Whole, narrowed
-from featgraph.fold.operands import CopiesOperands
+from featgraph.fold.operands import CopiesOperands, Origin
 from featgraph.fold.printer import Style, print_expression
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["MatrixOperations"]
-
-Origin = tuple[str, int]
 
 
 class MatrixOperations(CopiesOperands):

@@ -6,18 +6,19 @@ import ast
 from typing import TYPE_CHECKING
 
 from featgraph.fold.nodes import Access, Whole
+from featgraph.fold.operand import operand_type
 from featgraph.fold.printer import Style, print_expression
 
 if TYPE_CHECKING:
     from featgraph.fold.copy_names import CopyNames
 
-__all__ = ["CopiesOperands"]
+__all__ = ["CopiesOperands", "Origin"]
 
 Origin = tuple[str, int]
 
 
 class CopiesOperands:
-    """What all operations of one collective function need."""
+    """What the operations of one collective function share: operands as text."""
 
     def __init__(self, owner: CopyNames) -> None:
         self.owner = owner
@@ -64,8 +65,6 @@ class CopiesOperands:
         return f"int64({-(2**62) if low else 2**62})"
 
     def _type(self, node: ast.expr) -> str:
-        from featgraph.fold.operand import operand_type
-
         return operand_type(node, self.owner.function, self.owner.context.analysis)
 
     def _wide(self, text: str, operand: ast.expr, name: str) -> str:

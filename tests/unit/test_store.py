@@ -15,7 +15,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.fold import compile as compiling
-from featgraph.fold import store
+from featgraph.fold import disk_cache, store
 
 TEXT = "x = 1\n"
 ROOT = Path(__file__).parents[2]
@@ -322,7 +322,7 @@ def test_a_module_that_does_not_load_leaves_no_trace(
     def fail(module: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compiling, "guard_disk_cache", fail)
+    monkeypatch.setattr(disk_cache, "guard_disk_cache", fail)
     with pytest.raises(KeyboardInterrupt):
         compiling.load_module(source)
     path = store.module_path(source.text, "marker")
