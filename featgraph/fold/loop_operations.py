@@ -12,6 +12,7 @@ from featgraph.fold.nodes import (
     narrowed,
 )
 from featgraph.fold.operand import operand_type
+from featgraph.fold.printer import print_entity
 from featgraph.fold.variance import varies
 
 __all__ = ["UPDATES", "LoopOperations"]
@@ -120,7 +121,7 @@ class LoopOperations(LoopNames):
         if isinstance(matrix, Whole):
             if matrix.name in style.temporaries:
                 return f"{style.temporaries[matrix.name]}[{row}, {column}]"
-            return f"d.{matrix.name}[{self._text(matrix.indices[0])}, {row}, {column}]"
+            return f"d.{matrix.name}[{print_entity(matrix, style)}, {row}, {column}]"
         if isinstance(matrix, ast.Name) and matrix.id in self.function.matrices:
             return f"{self.matrices[matrix.id]}[{row}, {self.width} + {column}]"
         raise self.source.error(

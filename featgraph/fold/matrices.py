@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from featgraph.fold.nodes import Operate, Whole, narrowed
 from featgraph.fold.operands import CopiesOperands, Origin
-from featgraph.fold.printer import Style, print_expression
+from featgraph.fold.printer import Style, print_entity, print_expression
 
 __all__ = ["MatrixOperations"]
 
@@ -21,9 +21,7 @@ class MatrixOperations(CopiesOperands):
         if isinstance(matrix, Whole):
             if matrix.name in style.temporaries:
                 return f"{style.temporaries[matrix.name]}[{row_}, {column_}]"
-            first = print_expression(matrix.indices[0], style)
-            is_edge = isinstance(matrix.indices[0], Operate) or first == "e"
-            entity = first if is_edge else style.index(first)
+            entity = print_entity(matrix, style)
             text = f"d.{matrix.name}[{entity}, {row_}, {column_}]"
             guarded = self.owner.needs_guard(matrix)
             return (

@@ -32,6 +32,7 @@ __all__ = [
     "Guard",
     "Style",
     "identity_text",
+    "print_entity",
     "print_expression",
     "print_returned",
     "print_statements",
@@ -130,6 +131,15 @@ def print_returned(node: ast.expr, style: Style) -> str:
         texts = [print_returned(side, style) for side in (inner.body, inner.orelse)]
         return f"({texts[0]} if {print_expression(inner.test, style)} else {texts[1]})"
     return f"({style.key}({print_expression(node, style)}), u)"
+
+
+def print_entity(matrix: Whole, style: Style) -> str:
+    """Return the vertex or edge of a matrix given as a whole, as an index."""
+    first = matrix.indices[0]
+    text = print_expression(first, style)
+    if style.guard is not None:
+        text = _Plain._guarded(style.guard, matrix, 0, text, f"d.{matrix.name}")
+    return text if _is_edge(first) else style.index(text)
 
 
 def print_statements(
@@ -270,7 +280,9 @@ class _Plain(ast.NodeTransformer):
         return self._parse(f"{array}[{', '.join(texts)}]")
 
     @staticmethod
-    def _guarded(guard: Guard, node: Access, axis: int, text: str, array: str) -> str:
+    def _guarded(
+        guard: Guard, node: Access | Whole, axis: int, text: str, array: str
+    ) -> str:
         site = guard.site(getattr(node, "lineno", 0), node.name, axis)
         return (
             f"guarded({text}, {array}.shape[{axis}], {site}, {guard.vertex}, "

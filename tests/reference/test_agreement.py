@@ -348,3 +348,19 @@ def test_several_supersteps_by_hand(name: str, target: str) -> None:
             active = active_out
 
     agrees()
+
+
+@pytest.mark.parametrize("name", ["label_propagation", "bfs", "pagerank", "push"])
+def test_several_chunks_of_vertices(
+    name: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Graphs as small as the others are one chunk, on one thread: cut this one up."""
+    monkeypatch.setattr("featgraph.runtime.device._SMALLEST_CHUNK", 1)
+    program, rng = BY_NAME[name], np.random.default_rng(11)
+    graph = fg.Graph.from_edges(*rng.integers(0, 300, (2, 900)), vertex_count=300)
+    state = fg.State(graph, **program.make_state(graph, 3, rng))
+    given_state = reference.from_state(state)
+    foldmap = program.foldmaps[0]
+    outcome = reference.superstep(foldmap.program, *given_state)
+    active_out = foldmap(state, target=target)
+    check_agreement(program, 3, given_state[1], outcome, state, active_out)

@@ -186,7 +186,7 @@ def test_one_of_many_is_reported(program: Any, checked: None) -> None:
     state["to"] = np.full(COUNT, COUNT, np.int32)
     with pytest.raises(fg.KernelFaultError) as caught:
         program.follows(state, target="cpu")
-    assert 0 <= caught.value.vertex < COUNT  # type: ignore[attr-defined]
+    assert 0 <= caught.value.vertex < COUNT
 
 
 def test_iterate(program: Any, checked: None, tmp_path: Path) -> None:
@@ -198,3 +198,30 @@ def test_iterate(program: Any, checked: None, tmp_path: Path) -> None:
     with pytest.warns(fg.ConvergenceWarning):
         fg.iterate(program.gathers, state, target="cpu", max_supersteps=1)
     np.testing.assert_array_equal(state["y"], np.roll(state["x"], 1, axis=0))
+
+
+@fg.vertex
+def turned(f, v, d):
+    d.y[v, f] = fg.matvec(d.M[d.parent[v]], d.x[v])
+    return True
+
+
+@pytest.mark.parametrize("k", [3, 20])
+@pytest.mark.parametrize("bad", [9, -1])
+def test_the_vertex_of_a_whole_matrix_is_guarded(
+    k: int, bad: int, checked: None
+) -> None:
+    parent = np.zeros(9, np.int64)
+    parent[4] = bad
+    graph = fg.Graph.from_edges([0, 1], [1, 2], vertex_count=9)
+    state = fg.State(
+        graph,
+        M=fg.vertex_property(1.0, shape=(k, k)),
+        x=fg.vertex_property(1.0, shape=(k,)),
+        y=fg.vertex_property(0.0, shape=(k,)),
+        parent=fg.vertex_property(parent),
+    )
+    with pytest.raises(fg.KernelFaultError, match=r"d\.M") as caught:
+        fg.foldmap(turned)(state, target="cpu")
+    fault = caught.value
+    assert (fault.vertex, fault.index, fault.bound) == (4, bad, 9)
