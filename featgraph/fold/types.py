@@ -227,7 +227,8 @@ class _Expressions:
                 expected="integers or conditions",
                 fix="use `and`, `or`, `not` for conditions, int(...) for numbers",
             )
-        if isinstance(node.op, ast.Div):
+        negative = isinstance(right, ast.UnaryOp) and isinstance(right.op, ast.USub)
+        if isinstance(node.op, ast.Div) or (isinstance(node.op, ast.Pow) and negative):
             result = "real"
         if (
             isinstance(node.op, ast.Pow)

@@ -54,6 +54,19 @@ def full_words(device: Device, vertex_count: int) -> Words:
     return device.upload(words)
 
 
+#: No block works on more edges at a time: it has at most that many threads.
+_MOST_SLOTS = 1024
+
+
+def needs_wide_positions(edge_count: int) -> bool:
+    """Whether positions of edges need 64 bits in a kernel.
+
+    A position may step past the end of its row by the edges that a block works on at a
+    time, so 32 bits do not quite reach as far as they do for the offsets themselves.
+    """
+    return edge_count >= 2**31 - _MOST_SLOTS
+
+
 def graph_traits(graph: Graph) -> GraphTraits:
     """Return what plans depend on of a graph."""
     mean = max(1, graph.edge_count // graph.vertex_count)
@@ -61,7 +74,7 @@ def graph_traits(graph: Graph) -> GraphTraits:
     return GraphTraits(
         mean_degree=min(64, 1 << (mean - 1).bit_length()),
         has_hubs=top >= HUB_DEGREE,
-        wide_offsets=graph.in_edges.row_offsets.dtype == np.int64,
+        wide_offsets=needs_wide_positions(graph.edge_count),
         undirected=not graph.directed,
     )
 

@@ -12,6 +12,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.runtime.device import CpuDevice
+from featgraph.runtime.superstep import needs_wide_positions
 
 # Shortest paths on a line: exactly one vertex changes in each superstep.
 
@@ -432,3 +433,13 @@ def test_interrupted_behind_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     run = fg.iterate(paths, state, target="cpu")
     assert run.converged
     np.testing.assert_array_equal(state["dist"], distances())
+
+
+@pytest.mark.parametrize(
+    ("edges", "wide"),
+    [(0, False), (2**31 - 1025, False), (2**31 - 1024, True), (2**31, True)],
+)
+def test_positions_are_wide_before_a_step_could_overflow(
+    edges: int, wide: bool
+) -> None:
+    assert needs_wide_positions(edges) is wide

@@ -48,6 +48,10 @@ TYPES = {
     "power": ("d.s[v] ** 2", "d.s[v] ** 2"),
     "real power": ("d.s[v] ** 0.5", "d.s[v] ** float32(0.5)"),
     "power of an integer": ("d.n[v, f] ** 2", "d.n[v, f] ** 2"),
+    "inverse of an integer": (
+        "d.n[v, f] ** -1",
+        "float32(d.n[v, f]) ** float32(-1)",
+    ),
     "scalar": ("d.alpha * d.s[v]", "d.alpha * d.s[v]"),
     "integer scalar": ("d.count_limit * d.s[v]", "float32(d.count_limit) * d.s[v]"),
     "vertex": ("v + d.s[v]", "float32(v) + d.s[v]"),
