@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.programs import collectives, combines, learning, traversal
+from tests.programs import collectives, combines, learning, traversal, twins
 from tests.programs.common import SMALL, WIDTHS, BankProgram
 
 __all__ = ["BANK", "BY_NAME", "SMALL", "WIDTHS", "BankProgram"]
@@ -12,6 +12,7 @@ BANK: tuple[BankProgram, ...] = (
     *learning.PROGRAMS,
     *traversal.PROGRAMS,
     *collectives.PROGRAMS,
+    *twins.PROGRAMS,
 )
 
 BY_NAME = {program.name: program for program in BANK}

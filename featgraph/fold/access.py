@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from featgraph.fold.nodes import Access, Atomic, Operate, Whole
+from featgraph.fold.nodes import Access, Atomic, Operate, Whole, is_reversed
 from featgraph.program.source import FunctionSource
 
 __all__ = ["AccessClass", "AccessRecord", "Mode", "check_accesses", "find_accesses"]
@@ -118,7 +118,7 @@ def _class_of(
     first = node.indices[0]
     name = first.id if isinstance(first, ast.Name) else None
     if stored == "vector":
-        if name == "e" or isinstance(first, Operate):
+        if name == "e" or is_reversed(first):
             raise source.error(
                 f"the vector {node.name!r} is indexed by a feature",
                 node,
@@ -133,7 +133,7 @@ def _class_of(
             )
         if name == "e":
             return AccessClass.OWN
-        if isinstance(first, Operate) and first.name == "reverse":
+        if is_reversed(first):
             return AccessClass.TWIN
         raise source.error(
             f"the edge property {node.name!r} is indexed by an edge",

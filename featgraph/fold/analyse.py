@@ -12,7 +12,7 @@ from featgraph.fold.checks import check_groups, check_matrices, matrix_names, wi
 from featgraph.fold.definite import next_written_on_every_path
 from featgraph.fold.lower import has_collective, normal_form
 from featgraph.fold.names import CANONICAL, Names, is_plain
-from featgraph.fold.nodes import Access, Helper, Operate, Scalar
+from featgraph.fold.nodes import TWIN_OPERATIONS, Access, Helper, Operate, Scalar
 from featgraph.fold.resolve import Resolved, resolve_function
 from featgraph.fold.types import assign_types
 from featgraph.fold.variance import find_varying, varies
@@ -110,13 +110,17 @@ class Analysed:
     accesses: tuple[AccessRecord, ...]
     scalars: tuple[str, ...]
     next_definite: frozenset[str]
-    uses_reverse: bool
     operations: frozenset[str]
 
     @property
     def into(self) -> str | None:
         """Name of what a gather or reduce fills."""
         return getattr(self.declared, "into", None)
+
+    @property
+    def twin_operations(self) -> tuple[str, ...]:
+        """What it asks of edges that only an undirected graph can answer."""
+        return tuple(sorted(self.operations & set(TWIN_OPERATIONS)))
 
     def writes(self, version: str) -> frozenset[str]:
         """Return the properties it writes in `version`."""
@@ -322,7 +326,6 @@ class _Analyser:
             next_definite=next_written_on_every_path(
                 body, _returns_varying(body, varying)
             ),
-            uses_reverse="reverse" in operations,
             operations=operations,
         )
 

@@ -15,6 +15,7 @@ from featgraph.fold.analyse import Analysed, Analysis
 from featgraph.fold.copies import print_copies
 from featgraph.fold.functions import Context, Printed, print_featurewise, print_helper
 from featgraph.fold.loops import print_loops
+from featgraph.fold.nodes import TWIN_OPERATIONS
 from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.fold.writer import Writer
 
@@ -220,8 +221,10 @@ def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
             _add_access(found, analysis, access.name, access.version)
         for name in function.scalars:
             _add_scalar(found, analysis, name)
-        if function.uses_reverse:
-            found["edge_twin"] = Field("edge_twin", "builtin", "offset", 1, "edge_twin")
+        for operation in function.twin_operations:
+            name = TWIN_OPERATIONS[operation]
+            dtype = "offset" if operation == "reverse" else "bool"
+            found[name] = Field(name, "builtin", dtype, 1, name)
     for name in sorted(both):
         _add_access(found, analysis, name, "now")
         _add_access(found, analysis, name, "next")

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Mapping
 
 from featgraph.fold.analyse import HelperFunction
-from featgraph.fold.nodes import Access, Atomic, Helper, Operate, Whole
+from featgraph.fold.nodes import Access, Atomic, Helper, Whole, is_reversed
 
 __all__ = ["needs_guard", "zero_text"]
 
@@ -55,10 +55,10 @@ def _may_hang(
 
 def _is_valid(index: ast.expr) -> bool:
     """Whether an index is always in range: a role, a constant, the reverse edge."""
-    if isinstance(index, Operate):
-        return True
-    return isinstance(index, ast.Constant) or (
-        isinstance(index, ast.Name) and index.id in _ROLES
+    return (
+        isinstance(index, ast.Constant)
+        or is_reversed(index)
+        or (isinstance(index, ast.Name) and index.id in _ROLES)
     )
 
 

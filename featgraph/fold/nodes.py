@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from featgraph.program.operations import Collaborative, Operation
 
 __all__ = [
+    "TWIN_OPERATIONS",
     "Access",
     "Atomic",
     "Cast",
@@ -24,9 +25,14 @@ __all__ = [
     "Whole",
     "assigned_names",
     "copy_location",
+    "is_reversed",
     "names_read",
     "narrowed",
 ]
+
+
+#: Operations on an edge that need an undirected graph -> the array they read.
+TWIN_OPERATIONS = {"is_twin": "edge_is_twin", "reverse": "edge_twin"}
 
 
 class _Node(ast.expr):
@@ -119,8 +125,8 @@ class Operate(_Node):
 
     @property
     def is_collective(self) -> bool:
-        """Whether all lanes take part: everything but ``reverse``."""
-        return self.name != "reverse"
+        """Whether all lanes take part: everything but what is asked of an edge."""
+        return not isinstance(self.operation, Operation) or self.operation.collaborative
 
 
 class Atomic(_Node):
@@ -213,6 +219,11 @@ def narrowed(node: object, kind: type[Node]) -> Node:
     if not isinstance(node, kind):
         raise TypeError(f"{type(node).__name__} instead of {kind.__name__}")
     return node
+
+
+def is_reversed(node: ast.AST) -> bool:
+    """Return whether `node` is the twin of an edge, ``fg.reverse(e)``."""
+    return isinstance(node, Operate) and node.name == "reverse"
 
 
 def names_read(node: ast.AST) -> set[str]:

@@ -21,6 +21,8 @@ def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
         return _stored_type(node.name, analysis)
     if isinstance(node, ast.Compare | ast.BoolOp):
         return "bool"
+    if isinstance(node, Operate) and node.name == "is_twin":
+        return "bool"
     if isinstance(node, Helper):
         return node.returns
     if isinstance(node, MathCall) and node.name not in {"min", "max", "abs"}:

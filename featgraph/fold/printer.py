@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from featgraph.fold.nodes import (
+    TWIN_OPERATIONS,
     Access,
     Atomic,
     Cast,
@@ -23,6 +24,7 @@ from featgraph.fold.nodes import (
     Operate,
     Scalar,
     Whole,
+    is_reversed,
     narrowed,
 )
 from featgraph.fold.writer import Writer
@@ -297,8 +299,9 @@ class _Plain(ast.NodeTransformer):
         return self._parse(f"{work}[{row}, {self.style.width} + {column}]")
 
     def visit_Operate(self, node: Operate) -> ast.expr:
-        text = f"d.edge_twin[{self._text(node.args[0])}]"
-        return self._parse(f"uint64({text})" if self.style.cuda else text)
+        text = f"d.{TWIN_OPERATIONS[node.name]}[{self._text(node.args[0])}]"
+        is_id = self.style.cuda and is_reversed(node)
+        return self._parse(f"uint64({text})" if is_id else text)
 
     def visit_Atomic(self, node: Atomic) -> ast.expr:
         style = self.style
@@ -351,4 +354,4 @@ class _Plain(ast.NodeTransformer):
 
 def _is_edge(node: ast.expr) -> bool:
     """Edge ids are unsigned from the start."""
-    return (isinstance(node, ast.Name) and node.id == "e") or isinstance(node, Operate)
+    return (isinstance(node, ast.Name) and node.id == "e") or is_reversed(node)

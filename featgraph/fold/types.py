@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from featgraph.fold.nodes import (
+    TWIN_OPERATIONS,
     Access,
     Atomic,
     Cast,
@@ -150,7 +151,7 @@ class _Expressions:
             raise self.source.error(
                 "an index must be an integer", node, fix="use int(...)"
             )
-        return value
+        return self.convert(value, type_, "int64") if type_ == "bool" else value
 
     def value(self, node: ast.expr) -> Typed:
         """Type an expression whose value is used; `e` has none."""
@@ -302,12 +303,12 @@ class _Expressions:
 
     def _operate(self, node: Operate) -> Typed:
         name = node.name
-        if name == "reverse":
+        if name in TWIN_OPERATIONS:
             if self.typed(node.args[0])[1] != "edge":
                 raise self.source.error(
-                    "fg.reverse takes an edge", node, expected="fg.reverse(e)"
+                    f"fg.{name} takes an edge", node, expected=f"fg.{name}(e)"
                 )
-            return node, "edge"
+            return node, "edge" if name == "reverse" else "bool"
         node.extra = [
             self._option(option, node, place) for place, option in enumerate(node.extra)
         ]
@@ -316,7 +317,7 @@ class _Expressions:
             return node, "bool"
         if name in {"outer", "inverse", "matvec", "solve"}:
             node.args = [
-                a if isinstance(a, Operate | Whole) else self._vector(a)
+                a if isinstance(a, Whole) or _is_collective(a) else self._vector(a)
                 for a in node.args
             ]
             return node, "real"
@@ -375,7 +376,7 @@ class _Typer(_Expressions):
         if isinstance(target, ast.Name):
             self._bind(target.id, type_)
             wanted = self.variables[target.id]
-            if not isinstance(node.value, Operate):
+            if not _is_collective(node.value):
                 value = self.convert(value, type_, wanted)
         else:
             target = narrowed(target, Access)
@@ -410,6 +411,10 @@ class _Typer(_Expressions):
         value, type_ = self.value(given)
         self.returned = join(self.returned, type_)
         node.value = self.convert(value, type_, self.return_as or type_)
+
+
+def _is_collective(node: ast.expr) -> bool:
+    return isinstance(node, Operate) and node.is_collective
 
 
 def _is_int_literal(node: Any) -> bool:

@@ -32,6 +32,7 @@ __all__ = [
     "feature_sum",
     "interpreting",
     "inverse",
+    "is_twin",
     "matvec",
     "norm",
     "normalize",
@@ -243,6 +244,17 @@ reverse = Operation(
     ("e",),
     collaborative=False,
     doc="The twin of edge `e` of an undirected graph; a self-loop is its own twin.",
+)
+
+
+is_twin = Operation(
+    "is_twin",
+    ("e",),
+    collaborative=False,
+    doc=(
+        "Whether edge `e` of an undirected graph is the twin: False for the edge as "
+        "given, also where it is a self-loop."
+    ),
 )
 
 

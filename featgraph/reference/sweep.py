@@ -188,6 +188,8 @@ class Sweep:
     def _do(self, operation: Operation, args: tuple[Any, ...]) -> Any:
         if operation.name == "reverse":
             return np.int64(self._memory.topology.twin(int(args[0])))
+        if operation.name == "is_twin":
+            return self._memory.topology.is_twin(int(args[0]))
         view, index, value = args
         if self._writes is None:
             raise UserFunctionError(

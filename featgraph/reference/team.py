@@ -84,7 +84,7 @@ class Team:
     width : int
         K.
     do : callable
-        ``do(operation, args)`` performs atomics and ``reverse``.
+        ``do(operation, args)`` performs atomics, ``reverse`` and ``is_twin``.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Team:
     ) -> Any:
         """Answer one operation called by the lane that is running."""
         lane = self.lane
-        if operation.name == "reverse":
+        if operation.name in {"reverse", "is_twin"}:
             return self.do(operation, args)
         if not operation.collaborative:  # done once, in the first run that comes by
             lane.updated += 1

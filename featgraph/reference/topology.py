@@ -73,15 +73,23 @@ class Topology:
 
     def twin(self, row: int) -> int:
         """Return the row of the reverse edge."""
-        if self.directed:
-            raise UserFunctionError(
-                "the edges of a directed graph have no twins",
-                where="fg.reverse",
-                fix="make the graph with directed=False",
-            )
+        self._check_twins("fg.reverse")
         if self.source[row] == self.target[row]:
             return row
         return (row + self.given) % (2 * self.given)
+
+    def is_twin(self, row: int) -> bool:
+        """Return whether a row is the twin of a given edge."""
+        self._check_twins("fg.is_twin")
+        return row >= self.given
+
+    def _check_twins(self, where: str) -> None:
+        if self.directed:
+            raise UserFunctionError(
+                "the edges of a directed graph have no twins",
+                where=where,
+                fix="make the graph with directed=False",
+            )
 
     def gatherers(self, active: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return which vertices gather from an active one: a mask of shape (V,)."""

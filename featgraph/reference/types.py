@@ -20,7 +20,8 @@ from featgraph.program.source import FunctionSource, plain_function
 __all__ = ["storage_dtype", "value_type"]
 
 _ORDER = ("bool", "int32", "int64", "real")
-_TRUTHS = {"any_feature", "all_features", "isnan", "isinf", "isfinite", "bool"}
+_TRUTHS = {"any_feature", "all_features", "is_twin", "isnan", "isinf", "isfinite"}
+_TRUTHS |= {"bool"}
 _SAME = {"min", "max", "feature_max", "feature_min", "broadcast"}
 
 

@@ -230,6 +230,8 @@ def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
         return arrays[name]  # type: ignore[no-any-return]
     if name == "edge_twin":
         return graph.twins
+    if name == "edge_is_twin":
+        return np.asarray(graph.given_index >= graph.given_edge_count, np.bool_)
     if name in {"in_degree", "out_degree"}:
         return np.ascontiguousarray(getattr(graph, name), np.int32)
     return _chunks(graph, name)

@@ -306,13 +306,11 @@ class Superstep(Launcher):
 
 def _check_state(kernel: Kernel, state: State) -> None:
     """Refuse what only the graph can tell."""
-    if state.graph.directed and any(
-        f.uses_reverse for f in kernel.plan.analysis.functions
-    ):
-        function = next(f for f in kernel.plan.analysis.functions if f.uses_reverse)
-        raise StateError(
-            "fg.reverse needs an undirected graph",
-            where=function.declared.source.where(),
-            got="a directed graph",
-            fix="build the graph with directed=False",
-        )
+    for function in kernel.plan.analysis.functions:
+        if function.twin_operations and state.graph.directed:
+            raise StateError(
+                f"fg.{function.twin_operations[0]} needs an undirected graph",
+                where=function.declared.source.where(),
+                got="a directed graph",
+                fix="build the graph with directed=False",
+            )

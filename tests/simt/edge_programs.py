@@ -85,3 +85,33 @@ def message_state(graph, k, rng):
         "psi": edge(floats(rng, edges, k, k)),
         "epsilon": scalar(0.5),
     }
+
+
+# -- as given, or the twin
+
+
+@fn.gather(into="sides", combine="sum")
+def sides(f, u, v, e, d):
+    return d.x[u, f] if fg.is_twin(e) else -8 * d.x[u, f]
+
+
+@fn.vertex
+def keep_sides(f, v, d):
+    d.y[v, f] = d.sides[v, f]
+    return True
+
+
+@fn.edge
+def turn(f, u, v, e, d):
+    d.side_next[e, f] = fg.matvec(d.psi[e], d.x[u, f], transpose=fg.is_twin(e))
+    return fg.is_twin(fg.reverse(e))
+
+
+def twin_state(graph, k, rng):
+    count, edges = graph.vertex_count, graph.given_edge_count
+    return {
+        "x": vertex(signed(rng, count, k).astype(np.float64)),
+        "y": vertex(np.zeros((count, k))),
+        "psi": edge(floats(rng, edges, k, k)),
+        "side": edge(floats(rng, 2 * edges, k), True),
+    }

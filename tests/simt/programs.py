@@ -12,11 +12,15 @@ from tests.simt.edge_programs import (
     atomics_state,
     believe,
     count_and_lower,
+    keep_sides,
     mark_edge,
     message,
     message_state,
     messages,
+    sides,
     tag_edge,
+    turn,
+    twin_state,
 )
 
 # -- label propagation (DESIGN section 3)
@@ -453,5 +457,7 @@ CASES = (
     Case("wander", (pulled, topmost, wander), wander_state, pushes=True),
     Case("ragged", (ragged,), wander_state),
     Case("components", (lower_component, adopt, jump), component_state, pushes=True),
+    Case("sides", (sides, keep_sides), twin_state, undirected=True, pushes=True),
+    Case("turn", (turn,), twin_state, undirected=True, widest=10),
 )
 BY_NAME = {case.name: case for case in CASES}

@@ -112,6 +112,7 @@ class Superstep:
             "vertex_count": self.count,
             "edge_count": self.graph.edge_count,
             "edge_twin": None if self.graph.directed else self.graph.twins,
+            "edge_is_twin": self.graph.given_index >= self.graph.given_edge_count,
             "fault": np.zeros(6, np.int64),
         }
 

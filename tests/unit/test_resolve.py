@@ -285,6 +285,11 @@ EDGES = {
         "return d.msg[fg.reverse(3), f]",
         "fg.reverse takes an edge",
     ),
+    "is_twin of a vertex": ("return fg.is_twin(u)", "fg.is_twin takes an edge"),
+    "is_twin as an edge": (
+        "return d.w[fg.is_twin(e)]",
+        "the edge property 'w' is indexed by an edge",
+    ),
     "write": ("d.y[v, f] = 1.0\n    return 1.0", "a gather is pure"),
     "write next": ("d.x_next[v, f] = 1.0\n    return 1.0", "a gather is pure"),
     "atomic": ("fg.atomic.add(d.s, v, 1.0)\n    return 1.0", "a gather is pure"),
@@ -327,13 +332,22 @@ def test_edge_functions(state: fg.State, tmp_path: Path) -> None:
     )
 
 
-def test_reverse_needs_an_undirected_graph(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("operation", "value"),
+    [
+        ("reverse", "d.msg[fg.reverse(e), f]"),
+        ("is_twin", "d.msg[e, f] if fg.is_twin(e) else 0.0"),
+    ],
+)
+def test_twins_need_an_undirected_graph(
+    operation: str, value: str, tmp_path: Path
+) -> None:
     snippet = Snippet(
         tmp_path,
-        """
+        f"""
         @fg.edge
         def turn(f, u, v, e, d):
-            d.msg_next[e, f] = d.msg[fg.reverse(e), f]
+            d.msg_next[e, f] = {value}
             return True
 
         step = fg.foldmap(turn)
@@ -341,7 +355,9 @@ def test_reverse_needs_an_undirected_graph(tmp_path: Path) -> None:
     )
     state = make_state(directed=True)
     before = state["msg"]
-    with pytest.raises(fg.StateError, match="undirected graph") as caught:
+    with pytest.raises(
+        fg.StateError, match=f"{operation} needs an undirected graph"
+    ) as caught:
         snippet.load().step(state, target="cpu")
     assert "directed=False" in str(caught.value)
     assert f"{snippet.path}:" in str(caught.value)

@@ -301,7 +301,7 @@ def test_access_table(state: fg.State, tmp_path: Path) -> None:
     }
     assert functions[0].scalars == ("alpha",)
     assert functions[2].scalars == ("in_degree",)
-    assert functions[0].uses_reverse
+    assert functions[0].twin_operations == ("reverse",)
     assert [f.width for f in functions] == [3, 3, 3]
 
 
