@@ -34,7 +34,7 @@ def _words(*lines: str) -> frozenset[str]:
 #: Names that the functions of generated modules use, numbered copies apart. A test
 #: collects them. Temporaries and locals of users are local names there, too.
 GENERATED = _words(
-    "Data FAST INLINE K KERNEL abs alive base bit bool bool_ boolean box_float32",
+    "Data FAST INLINE K KERNEL SWEEP abs alive base bit bool bool_ boolean box_float32",
     "chunk chunks combined contribution count cpu cuda d data device_function done",
     "due e edge_is_twin edge_state edge_twin f f_first fault first_vertex first_word",
     "flags float float32 float64 guarded hub_degree hubs i in_offsets in_sources",

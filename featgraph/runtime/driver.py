@@ -328,8 +328,11 @@ class _Loop:
             words = np.array(self.device.download(committed))
             count = self.state.graph.vertex_count
             run.active_sets.append(ActiveSet.from_words(count, words))
+        everything = number == self.state.graph.vertex_count
         for other, waiting in enumerate(self.pending):
-            if other == place:
+            if everything:  # None saves looking for who gathers from them: all are due
+                waiting.words = None
+            elif other == place:
                 waiting.words = committed
             elif waiting.words is not None:
                 waiting.words = self.device.words_or(waiting.words, committed)

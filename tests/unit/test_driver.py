@@ -443,3 +443,27 @@ def test_positions_are_wide_before_a_step_could_overflow(
     edges: int, wide: bool
 ) -> None:
     assert needs_wide_positions(edges) is wide
+
+
+@fg.vertex
+def copy_nearest(f, v, d):
+    d.dist_next[v, f] = d.near[v, f]
+    return v != d.enough
+
+
+@pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
+def test_nobody_looks_for_gatherers_behind_a_superstep_that_committed_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = []
+    expand = CpuDevice.expand
+    monkeypatch.setattr(
+        CpuDevice, "expand", lambda *given: calls.append(given) or expand(*given)
+    )
+    copying = fg.foldmap(nearest, copy_nearest)
+    for enough, expected in ((6, 0), (3, 3)):  # no vertex 6: all commit
+        state = path_state()
+        state["enough"] = enough
+        run = fg.iterate(copying, state, max_supersteps=4, target="cpu")
+        assert set(run.active_counts) == {6 if enough == 6 else 5}
+        assert len(calls) == expected
