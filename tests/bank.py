@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.programs import collectives, combines, learning, traversal, twins
+from tests.programs import collectives, combines, learning, loose, traversal, twins
 from tests.programs.common import SMALL, WIDTHS, BankProgram
 
 __all__ = ["BANK", "BY_NAME", "SMALL", "WIDTHS", "BankProgram"]
@@ -13,6 +13,7 @@ BANK: tuple[BankProgram, ...] = (
     *traversal.PROGRAMS,
     *collectives.PROGRAMS,
     *twins.PROGRAMS,
+    *loose.PROGRAMS,
 )
 
 BY_NAME = {program.name: program for program in BANK}

@@ -115,10 +115,18 @@ def _class_of(
     kinds: Mapping[str, str],
 ) -> AccessClass:
     stored = kinds.get(node.name, "vertex")  # builtin arrays belong to vertices
-    first = node.indices[0]
+    first = node.indices[0] if node.indices else None
     name = first.id if isinstance(first, ast.Name) else None
     if stored == "vector":
-        if name == "e" or is_reversed(first):
+        if len(node.indices) == 2 and name in {"u", "v"}:
+            raise source.error(
+                f"the matrix {node.name!r} belongs to no vertex",
+                node,
+                got=f"d.{node.name}[{name}, ...]",
+                expected=f"d.{node.name}[i, f]",
+                fix=f"declare {node.name}=fg.vertex_property(...)",
+            )
+        if first is not None and (name == "e" or is_reversed(first)):
             raise source.error(
                 f"the vector {node.name!r} is indexed by a feature",
                 node,
@@ -133,12 +141,12 @@ def _class_of(
             )
         if name == "e":
             return AccessClass.OWN
-        if is_reversed(first):
+        if first is not None and is_reversed(first):
             return AccessClass.TWIN
         raise source.error(
             f"the edge property {node.name!r} is indexed by an edge",
             node,
-            got=ast.unparse(first) if not isinstance(first, Operate) else first.name,
+            got=first.name if isinstance(first, Operate) else _shown(first),
             expected="e or fg.reverse(e)",
         )
     if name == "e":
@@ -153,6 +161,10 @@ def _class_of(
     if name == "v":
         return AccessClass.OWN
     return AccessClass.NEIGHBOR if name == "u" else AccessClass.FOREIGN
+
+
+def _shown(node: ast.AST | None) -> str:
+    return "nothing" if node is None else ast.unparse(node)
 
 
 def check_accesses(

@@ -23,7 +23,7 @@ def assumed_signature(program: Program, k: int, dtype: str) -> Signature:
     ``d.x[v, f]`` is a vertex property of `k` features, ``d.w[e]`` an edge property,
     ``d.a[f]`` a vector, ``d.alpha`` a real scalar; a name with a ``_next`` somewhere is
     iterated. `d.x[v]` given as a whole to a collaborative operation is a matrix if
-    nothing else says what it is.
+    nothing else says what it is; `d.x` given so is a matrix or a vector of no vertex.
     """
     seen: dict[str, tuple[PropertyKind, int]] = {}
     iterated: set[str] = set()
@@ -84,19 +84,23 @@ def _given_whole(
         kind, rank = _shape(first.slice, roles)
         if rank == 0 and _is_data(owner, roles):
             yield owner, (kind, 2)
+    elif called[-1] in _TAKE_MATRICES and _is_data(first, roles):
+        yield first, (PropertyKind.VECTOR, 2)
     takes_rows = called[-1] in _TAKE_MATRICES | _TAKE_ROWS
     for row in call.args[called[-1] in _TAKE_MATRICES :] if takes_rows else []:
         if isinstance(row, ast.Subscript) and _is_data(row.value, roles):
             kind, rank = _shape(row.slice, roles)
             yield row.value, (kind, max(rank, 1))
+        elif called[-1] in _TAKE_ROWS and _is_data(row, roles):
+            yield row, (PropertyKind.VECTOR, 1)
 
 
 def _shape(index: ast.expr, roles: dict[str, str]) -> tuple[PropertyKind, int]:
     elements = index.elts if isinstance(index, ast.Tuple) else [index]
     first = elements[0]
     role = roles.get(first.id) if isinstance(first, ast.Name) else None
-    if role in {"f", "i"} and len(elements) == 1:
-        return PropertyKind.VECTOR, 1
+    if role in {"f", "i"}:
+        return PropertyKind.VECTOR, len(elements)
     is_edge = role == "e" or (
         isinstance(first, ast.Call) and "reverse" in ast.unparse(first.func)
     )

@@ -141,7 +141,7 @@ class Calls(Expressions):
                 f"wrong number of indices for d.{name}",
                 node,
                 got=ast.unparse(index),
-                expected=self._index_hint(name),
+                expected=self.names.index_hint(name),
             )
         op = called.name.removeprefix("atomic.")
         return copy_location(Atomic(op, name, indices, self.visit(value)), node)

@@ -38,7 +38,9 @@ def check_matrices(
 ) -> None:
     """See that matrices are indexed or given to operations, and nothing else is."""
     good: set[int] = set()
-    for node in (n for s in body for n in ast.walk(s)):
+    nodes = [n for s in body for n in ast.walk(s)]
+    whole = {id(n) for n in nodes if isinstance(n, Whole)}
+    for node in nodes:
         if isinstance(node, ast.Subscript):
             owner = node.value
             if not (isinstance(owner, ast.Name) and owner.id in matrices):
@@ -52,14 +54,16 @@ def check_matrices(
         elif isinstance(node, Operate) and node.name in _TAKE_MATRICES:
             good |= {id(argument) for argument in node.args}
             good |= {id(a) for a in node.args if isinstance(a, Operate)}
-    for node in (n for s in body for n in ast.walk(s)):
+            whole.discard(id(node.args[0]))
+    for node in nodes:
         is_matrix = (
             isinstance(node, ast.Name)
             and isinstance(node.ctx, ast.Load)
             and node.id in matrices
         )
         is_outer = isinstance(node, Operate) and node.name == "outer"
-        if (is_matrix or is_outer) and id(node) not in good:
+        is_bad = (is_matrix or is_outer) and id(node) not in good
+        if is_bad or id(node) in whole:
             raise source.error(
                 "a matrix cannot be used as a value",
                 node,

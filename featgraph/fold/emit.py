@@ -263,7 +263,7 @@ def _add_access(
             found[name] = Field(name, "vector", dtype, 1, name)
         return  # a temporary
     if type_.kind.value == "vector":
-        found[name] = Field(name, "vector", type_.dtype, 1, name)
+        found[name] = Field(name, "vector", type_.dtype, len(type_.item_shape), name)
         return
     rank = 1 + len(type_.item_shape)
     if version == "next":

@@ -172,10 +172,12 @@ class Expressions(ast.NodeTransformer):
         if name in BUILTIN_SCALARS or self.names.kinds.get(name) == "scalar":
             return copy_location(Scalar(name), node)
         base = self._base_name(name, node)[0]
+        if name == base and self.names.kinds.get(name) == "vector":
+            return _whole(name, [], self.names.ranks[name], node)
         raise self.source.error(
             f"d.{name} needs indices",
             node,
-            expected=self._index_hint(base),
+            expected=self.names.index_hint(base),
         )
 
     def _base_name(self, name: str, node: ast.AST) -> tuple[str, str]:
@@ -198,15 +200,6 @@ class Expressions(ast.NodeTransformer):
             error.what, where=error.where, expected=error.expected, fix=error.fix
         )
 
-    def _index_hint(self, name: str) -> str:
-        kind = self.names.kinds.get(name, "vertex")
-        first = {"vertex": ["v"], "into": ["v"], "edge": ["e"], "vector": []}.get(
-            kind, ["v"]
-        )
-        rank = 1 if name in BUILTIN_ARRAYS else self.names.ranks[name]
-        rest = {0: [], 1: ["f"], 2: ["i", "f"]}.get(rank - len(first), ["f"])
-        return f"d.{name}[{', '.join(first + rest)}]"
-
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         """Resolve an indexed property."""
         if isinstance(node.value, ast.Attribute) and self._is_data(node.value.value):
@@ -220,18 +213,13 @@ class Expressions(ast.NodeTransformer):
             rank = 1 if name in BUILTIN_ARRAYS else self.names.ranks[name]
             if len(indices) == rank:
                 return copy_location(Access(name, version, indices), node)
-            if len(indices) == 1 and rank == 2:  # a row stands for its element f
-                row = [*indices, ast.Name("f", ast.Load())]
-                element = copy_location(Access(name, version, row), node)
-                element.is_row = True
-                return element
-            if len(indices) == 1 and rank == 3 and version == "now":
-                return copy_location(Whole(name, indices), node)
+            if len(indices) == 1 and (rank == 2 or (rank == 3 and version == "now")):
+                return _whole(name, indices, rank, node, version)
             raise self.source.error(
                 f"wrong number of indices for d.{node.value.attr}",
                 node,
                 got=ast.unparse(node),
-                expected=self._index_hint(name),
+                expected=self.names.index_hint(name),
             )
         owner = self.visit(node.value)
         if isinstance(owner, Operate | ast.Name):
@@ -314,6 +302,22 @@ class Expressions(ast.NodeTransformer):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             raise self.source.error("@ cannot be folded", node, fix="use fg.matvec")
         return super().generic_visit(node)
+
+
+def _whole(
+    name: str,
+    indices: list[ast.expr],
+    rank: int,
+    node: ast.expr,
+    version: str = "now",
+) -> ast.expr:
+    """Return a row, which stands for its element f, or a matrix given as a whole."""
+    if rank - len(indices) == 2:
+        return copy_location(Whole(name, indices), node)
+    row = [*indices, ast.Name("f", ast.Load())]
+    element = copy_location(Access(name, version, row), node)
+    element.is_row = True
+    return element
 
 
 def _shown(node: ast.AST) -> str:

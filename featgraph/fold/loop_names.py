@@ -9,9 +9,7 @@ from dataclasses import replace
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.functions import Context, temporaries_of
 from featgraph.fold.nodes import (
-    Access,
     Operate,
-    Whole,
 )
 from featgraph.fold.operand import operand_type
 from featgraph.fold.printer import (
@@ -99,12 +97,3 @@ class LoopNames:
             return f"{kind}(0)"
         sign = "" if call.name == "feature_min" else "-"
         return f"{kind}({sign}math.inf)" if real else f"int64({sign}{2**62})"
-
-    def _vector(self, node: ast.expr) -> str:
-        """Print a per-feature operand; a whole row stands for its element f."""
-        if isinstance(node, Whole):
-            element = Access(
-                node.name, node.version, [*node.indices, ast.Name("f", ast.Load())]
-            )
-            node = ast.copy_location(element, node)
-        return self._text(node)

@@ -12,7 +12,7 @@ from featgraph.fold.nodes import (
     narrowed,
 )
 from featgraph.fold.operand import operand_type
-from featgraph.fold.printer import print_entity
+from featgraph.fold.printer import print_element
 from featgraph.fold.variance import varies
 
 __all__ = ["UPDATES", "LoopOperations"]
@@ -51,7 +51,7 @@ class LoopOperations(LoopNames):
         self, target: str, call: Operate, run: list[ast.stmt], origin: Origin
     ) -> None:
         self._line(f"{target} = {self._identity(call)}", origin)
-        update = UPDATES[call.name].format(t=target, x=self._vector(call.args[0]))
+        update = UPDATES[call.name].format(t=target, x=self._text(call.args[0]))
         self._run(run, lambda: self._line(update, origin))
 
     def _segments(self, target: str, call: Operate, origin: Origin) -> None:
@@ -65,7 +65,7 @@ class LoopOperations(LoopNames):
         held = self._fresh("held")
         with self.writer.block(f"for start in range(0, {self.width}, {group}):"):
             self._line(f"{held} = {self._identity(call)}", origin)
-            update = UPDATES[call.name].format(t=held, x=self._vector(call.args[0]))
+            update = UPDATES[call.name].format(t=held, x=self._text(call.args[0]))
             with self.writer.block(f"for f in range(start, start + {group}):"):
                 self._line(update, origin)
             with self.writer.block(f"for f in range(start, start + {group}):"):
@@ -74,7 +74,7 @@ class LoopOperations(LoopNames):
     def _argmax(self, target: str, call: Operate, origin: Origin) -> None:
         group = call.constant("group")
         x, top, best = (
-            self._vector(call.args[0]),
+            self._text(call.args[0]),
             self._fresh("top"),
             self._fresh("best"),
         )
@@ -108,7 +108,7 @@ class LoopOperations(LoopNames):
         row = self.rows["real" if kind == "real" else "int64"]
         self.rows["real" if kind == "real" else "int64"] += 1
         with self.writer.block(f"for f in range({self.width}):"):
-            self._line(f"{holder}[{row}, f] = {self._vector(x)}", origin)
+            self._line(f"{holder}[{row}, f] = {self._text(x)}", origin)
         text = f"{holder}[{row}, {self._text(index)}]"
         if varies(index, self.varying):
             with self.writer.block(f"for f in range({self.width}):"):
@@ -119,16 +119,17 @@ class LoopOperations(LoopNames):
     def _element(self, matrix: ast.expr, row: str, column: str) -> str:
         style = self.style()
         if isinstance(matrix, Whole):
-            if matrix.name in style.temporaries:
-                return f"{style.temporaries[matrix.name]}[{row}, {column}]"
-            return f"d.{matrix.name}[{print_entity(matrix, style)}, {row}, {column}]"
+            text = print_element(matrix, row, column, style)
+            is_real = (
+                operand_type(matrix, self.function, self.context.analysis) == "real"
+            )
+            return text if is_real else f"{self.context.real}({text})"
         if isinstance(matrix, ast.Name) and matrix.id in self.function.matrices:
             return f"{self.matrices[matrix.id]}[{row}, {self.width} + {column}]"
         raise self.source.error(
             "not a matrix",
             matrix,
-            expected="d.name[v] of a k x k property or temporary, "
-            "outer(x, y), inverse(A)",
+            expected="d.name[v] or d.name, k x k, outer(x, y), inverse(A)",
         )
 
     def _matvec(self, target: str, call: Operate, origin: Origin) -> None:
@@ -141,7 +142,7 @@ class LoopOperations(LoopNames):
         row = self.rows["real"]
         self.rows["real"] += 1
         with self.writer.block(f"for f in range({self.width}):"):
-            self._line(f"rows[{row}, f] = {self._vector(x)}", origin)
+            self._line(f"rows[{row}, f] = {self._text(x)}", origin)
         text = plain
         if isinstance(transpose, ast.Constant):
             text = turned if transpose.value else plain
@@ -171,9 +172,9 @@ class LoopOperations(LoopNames):
         dot = self._fresh("dot")
         self._line(f"{dot} = {self.context.real}(0.0)")
         with self.writer.block(f"for f in range({self.width}):"):
-            self._line(f"{dot} += {self._vector(b)} * {self._vector(x)}", origin)
+            self._line(f"{dot} += {self._text(b)} * {self._text(x)}", origin)
         with self.writer.block(f"for f in range({self.width}):"):
-            self._line(f"{self.arrays[target]} = {self._vector(a)} * {dot}", origin)
+            self._line(f"{self.arrays[target]} = {self._text(a)} * {dot}", origin)
 
     def _fill(self, matrix: ast.expr, columns: int, origin: Origin) -> str:
         work = f"work_{len(self.areas)}"
@@ -188,9 +189,7 @@ class LoopOperations(LoopNames):
     def _solve(self, target: str, call: Operate, origin: Origin) -> None:
         work = self._fill(call.args[0], self.width + 1, origin)
         with self.writer.block(f"for f in range({self.width}):"):
-            self._line(
-                f"{work}[f, {self.width}] = {self._vector(call.args[1])}", origin
-            )
+            self._line(f"{work}[f, {self.width}] = {self._text(call.args[1])}", origin)
         self._linalg(
             "solve_spd" if call.constant("spd") else "solve_general", work, call, origin
         )

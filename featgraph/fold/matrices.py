@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from featgraph.fold.nodes import Operate, Whole, narrowed
 from featgraph.fold.operands import CopiesOperands, Origin
-from featgraph.fold.printer import Style, print_entity, print_expression
+from featgraph.fold.printer import Style, print_element, print_expression
 
 __all__ = ["MatrixOperations"]
 
@@ -17,18 +17,16 @@ class MatrixOperations(CopiesOperands):
 
     def _element(self, matrix: ast.expr, row: str, column: str, style: Style) -> str:
         """Return the text of ``matrix[row, column]``."""
-        row_, column_ = style.index(row), style.index(column)
+        real = self.owner.context.real
         if isinstance(matrix, Whole):
-            if matrix.name in style.temporaries:
-                return f"{style.temporaries[matrix.name]}[{row_}, {column_}]"
-            entity = print_entity(matrix, style)
-            text = f"d.{matrix.name}[{entity}, {row_}, {column_}]"
+            text = print_element(matrix, row, column, style)
+            if self._type(matrix) != "real":
+                text = f"{real}({text})"
             guarded = self.owner.needs_guard(matrix)
             return (
-                f"({text} if {self.owner.live} else {self.owner.context.real}(0.0))"
-                if guarded
-                else text
+                f"({text} if {self.owner.live} else {real}(0.0))" if guarded else text
             )
+        row_, column_ = style.index(row), style.index(column)
         if isinstance(matrix, ast.Name) and matrix.id in self.owner.function.matrices:
             return (
                 f"{style.matrices[matrix.id]}[{row_}, {self.owner.width} + {column_}]"
@@ -36,8 +34,7 @@ class MatrixOperations(CopiesOperands):
         raise self.owner.function.declared.source.error(
             "not a matrix",
             matrix,
-            expected="d.name[v] of a k x k property or temporary, "
-            "outer(x, y), inverse(A)",
+            expected="d.name[v] or d.name, k x k, outer(x, y), inverse(A)",
         )
 
     def _matvec(
@@ -116,7 +113,7 @@ class MatrixOperations(CopiesOperands):
             text = f"warp.group_sum({text}, {owner.lanes})"
         self._line(f"{dot} = {text}", origin)
         for name, style in zip(self._names(target), owner.styles, strict=True):
-            self._line(f"{name} = {self._vector_text(a, style)} * {dot}", origin)
+            self._line(f"{name} = {print_expression(a, style)} * {dot}", origin)
 
     def _solve(
         self, target: str, node: Operate, predicate: str, origin: Origin

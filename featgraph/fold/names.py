@@ -85,6 +85,14 @@ class Names:
     iterated: frozenset[str]
     taken: frozenset[str] = frozenset()
 
+    def index_hint(self, name: str) -> str:
+        """Return how a property is indexed, e.g. ``d.x[v, f]``."""
+        kind = self.kinds.get(name, "vertex")
+        first = {"edge": ["e"], "vector": []}.get(kind, ["v"])
+        rank = 1 if name in BUILTIN_ARRAYS else self.ranks[name]
+        rest = {0: [], 1: ["f"], 2: ["i", "f"]}.get(rank - len(first), ["f"])
+        return f"d.{name}[{', '.join(first + rest)}]"
+
 
 def is_plain(name: str) -> bool:
     """Return whether a user's identifier may stand in generated code as it is."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from featgraph.fold.nodes import Access, Whole
 from featgraph.fold.operand import operand_type
-from featgraph.fold.printer import Style, print_expression
+from featgraph.fold.printer import print_expression
 
 if TYPE_CHECKING:
     from featgraph.fold.copy_names import CopyNames
@@ -33,7 +32,7 @@ class CopiesOperands:
         """Return the operand of each copy, masked where the lane has none."""
         texts = []
         for j, style in enumerate(self.owner.styles):
-            text = self._vector_text(node, style)
+            text = print_expression(node, style)
             tests = [predicate] if predicate and self.owner.predicated else []
             tests += [self.owner.live] if self.owner.needs_guard(node) else []
             if self.owner.padded:
@@ -42,15 +41,6 @@ class CopiesOperands:
                 f"({text} if {' and '.join(tests)} else {identity})" if tests else text
             )
         return texts
-
-    def _vector_text(self, node: ast.expr, style: Style) -> str:
-        """Print a per-feature operand; a whole row stands for its element f."""
-        if isinstance(node, Whole):
-            element = Access(
-                node.name, node.version, [*node.indices, ast.Name("f", ast.Load())]
-            )
-            node = ast.copy_location(element, node)
-        return print_expression(node, style)
 
     def _identity(self, name: str, operand: ast.expr) -> str:
         type_ = self._type(operand)

@@ -34,7 +34,7 @@ __all__ = [
     "Guard",
     "Style",
     "identity_text",
-    "print_entity",
+    "print_element",
     "print_expression",
     "print_returned",
     "print_statements",
@@ -135,7 +135,16 @@ def print_returned(node: ast.expr, style: Style) -> str:
     return f"({style.key}({print_expression(node, style)}), u)"
 
 
-def print_entity(matrix: Whole, style: Style) -> str:
+def print_element(matrix: Whole, row: str, column: str, style: Style) -> str:
+    """Return the text of an element of a matrix given as a whole."""
+    indices = f"{style.index(row)}, {style.index(column)}"
+    if matrix.name in style.temporaries:
+        return f"{style.temporaries[matrix.name]}[{indices}]"
+    entity = f"{_print_entity(matrix, style)}, " if matrix.indices else ""
+    return f"d.{matrix.name}[{entity}{indices}]"
+
+
+def _print_entity(matrix: Whole, style: Style) -> str:
     """Return the vertex or edge of a matrix given as a whole, as an index."""
     first = matrix.indices[0]
     text = print_expression(first, style)

@@ -112,7 +112,7 @@ def resolve_function(
     )
     tree = _Resolver(source, captured, names, roles, data).visit(tree)
     _check_nothing(source, tree, nothing)
-    _check_rows(source, tree)
+    _check_rows(source, tree, names.kinds)
     _check_bound(source, tree.body, frozenset(roles), assigned_names(tree))
     if not _always_returns(tree.body):
         raise source.error(
@@ -183,20 +183,28 @@ def _check_nothing(source: FunctionSource, tree: ast.AST, allowed: bool) -> None
             )
 
 
-def _check_rows(source: FunctionSource, tree: ast.AST) -> None:
+def _check_rows(
+    source: FunctionSource, tree: ast.AST, kinds: Mapping[str, str]
+) -> None:
     """See that rows and matrices stand only in what is given to operations."""
     given: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, Operate):
             given |= {id(n) for a in node.args for n in ast.walk(a)}
     for node in ast.walk(tree):
-        is_whole = isinstance(node, Whole) or (isinstance(node, Access) and node.is_row)
-        if is_whole and id(node) not in given:
-            name = f"d.{getattr(node, 'name', '')}"
+        if not isinstance(node, Whole) and not (
+            isinstance(node, Access) and node.is_row
+        ):
+            continue
+        if id(node) not in given:
+            name = f"d.{node.name}"
+            indices = {"vertex": ["v"], "edge": ["e"]}.get(kinds.get(node.name, ""), [])
+            indices += ["i", "f"] if isinstance(node, Whole) else ["f"]
             raise source.error(
                 f"{name} as a whole is no value",
                 node,
-                expected=f"{name}[v, f], or the whole given to an operation",
+                expected=f"{name}[{', '.join(indices)}], or the whole given to an "
+                "operation",
             )
 
 

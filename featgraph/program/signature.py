@@ -26,7 +26,7 @@ STORAGE_DTYPES = (
 
 
 class PropertyKind(Enum):
-    """What a property has one entry for."""
+    """What a property has one entry for; a VECTOR, of K or K x K, for nothing."""
 
     VERTEX = "vertex"
     EDGE = "edge"
@@ -46,7 +46,8 @@ class PropertyType:
         NumPy name of its storage type. Scalars: ``"bool"``, ``"int64"`` or ``"real"``
         (the foldmap's storage type).
     item_shape : tuple of int
-        Shape of one entry: ``()``, ``(K,)`` or ``(K, K)``; ``(K,)`` for vectors.
+        Shape of one entry: ``()``, ``(K,)`` or ``(K, K)``; the whole shape of a vector
+        or matrix that belongs to no vertex.
     iterated : bool
         Whether ``name_next`` comes with it.
     shared : bool
@@ -73,8 +74,9 @@ class PropertyType:
         shape = (*first, *map(str, self.item_shape))
         inside = ", ".join(shape) + ("," if len(shape) == 1 else "")
         shown = f" ({inside})" if shape else ""
+        is_matrix = self.kind is PropertyKind.VECTOR and len(self.item_shape) == 2
         return (
-            f"{self.kind.value} "
+            f"{'matrix' if is_matrix else self.kind.value} "
             f"{self.dtype}{shown}{', iterated' if self.iterated else ''}"
         )
 

@@ -117,8 +117,8 @@ class State:
     graph : Graph
         The graph the properties belong to.
     **properties
-        `vertex_property`, `edge_property`, scalars (float, int, bool), or 1-D arrays of
-        K values that belong to no vertex.
+        `vertex_property`, `edge_property`, scalars (float, int, bool), or arrays that
+        belong to no vertex: vectors of shape (K,), matrices of shape (K, K).
 
     Raises
     ------
@@ -331,7 +331,7 @@ def _check_item_shape(name: str, shape: tuple[int, ...], letter: str) -> None:
 
 
 def _loose_entry(name: str, given: Any) -> _Entry:
-    """Return the entry of a scalar or of a vector that belongs to no vertex."""
+    """Return the entry of a scalar, or of what belongs to no vertex."""
     if isinstance(given, bool | int | float | np.generic) or (
         isinstance(given, np.ndarray) and given.ndim == 0
     ):
@@ -345,17 +345,18 @@ def _loose_entry(name: str, given: Any) -> _Entry:
             where=f"fg.State({name}=...)",
             got=type(given).__name__,
             expected=(
-                "fg.vertex_property(...), fg.edge_property(...), a scalar, or K values"
+                "fg.vertex_property(...), fg.edge_property(...), a scalar, or an array"
             ),
         )
     array = _storage_array(name, given, None)
-    if array.ndim != 1 or array.size == 0:
+    is_matrix = array.ndim == 2 and array.shape[0] == array.shape[1]
+    if not (array.ndim == 1 or is_matrix) or array.size == 0:
         raise StateError(
             "a property of vertices or edges needs fg.vertex_property or "
             "fg.edge_property",
             where=f"fg.State({name}=...)",
             got=f"an array of shape {array.shape}",
-            expected="a scalar, or K values of no vertex",
+            expected="a scalar, (K,) or (K, K) values of no vertex",
             fix=f"{name}=fg.vertex_property(values)",
         )
     return _Entry(

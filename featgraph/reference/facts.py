@@ -104,7 +104,8 @@ class Facts:
             if type_ is None or not type_.item_shape:
                 continue
             first = 0 if type_.kind in _LOOSE else 1
-            whole = 0 < len(access.indices) < first + len(type_.item_shape)
+            some = len(access.indices) > 0 or type_.kind is PropertyKind.VECTOR
+            whole = some and len(access.indices) < first + len(type_.item_shape)
             if whole or {"f", "i"} & set(access.indices[first:]):
                 widths.setdefault(type_.item_shape[-1], access.name)
         if len(widths) > 1:

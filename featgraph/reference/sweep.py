@@ -72,7 +72,9 @@ class Sweep:
             raise unknown_name(name, known, self._function.source.where())
         if memory.types[name].kind is PropertyKind.SCALAR:
             return memory.buffers[name]
-        return self._views.setdefault(name, _View(self, name))
+        loose = memory.types[name].kind is PropertyKind.VECTOR
+        view = _Loose(self, name) if loose else _View(self, name)
+        return self._views.setdefault(name, view)
 
     def run(self, owner: int, vertex: int, call: Any) -> list[Any]:
         """Return ``call(f)`` for all features, and store what they wrote."""
@@ -234,3 +236,20 @@ class _View:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self.sweep.write(self.buffer, index, value)
+
+
+class _Loose(_View, np.lib.mixins.NDArrayOperatorsMixin):
+    """A vector or matrix of no vertex, which operations also take as a whole.
+
+    In arithmetic, as inside of `fg.dot`, it is this lane's entry of the vector.
+    """
+
+    def whole(self) -> Any:
+        """Return what an operation gets."""
+        return self.sweep.read(self.buffer, ())
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any
+    ) -> Any:
+        values = [x.whole() if isinstance(x, _Loose) else x for x in inputs]
+        return getattr(ufunc, method)(*values, **options)

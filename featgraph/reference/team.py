@@ -156,7 +156,10 @@ class Team:
                 got=", ".join(bound),
                 expected=", ".join(names),
             )
-        return bound
+        return {
+            name: value.whole() if hasattr(value, "whole") else value
+            for name, value in bound.items()
+        }
 
     def _site(self) -> tuple[Any, ...]:
         """Return where the call stands: its frames up to the user's function."""

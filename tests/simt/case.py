@@ -62,7 +62,7 @@ class Case:
             if value.dtype == np.float64:
                 value = value.astype(dtype)
             values[name] = value
-            item = value.shape[1:]
+            item = value.shape if kind == "vector" else value.shape[1:]
             # An undirected edge's properties are given once, or once a direction.
             shared = (
                 kind == "edge"
@@ -80,6 +80,10 @@ def vertex(value: Any, iterated: bool = False) -> Any:
 
 def edge(value: Any, iterated: bool = False) -> Any:
     return "edge", value, iterated
+
+
+def loose(value: Any) -> Any:
+    return "vector", value, False
 
 
 def scalar(value: Any) -> Any:

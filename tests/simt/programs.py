@@ -22,6 +22,7 @@ from tests.simt.edge_programs import (
     turn,
     twin_state,
 )
+from tests.simt.row_programs import compatible, keep_compatible, loose_state
 
 # -- label propagation (DESIGN section 3)
 
@@ -458,6 +459,13 @@ CASES = (
     Case("ragged", (ragged,), wander_state),
     Case("components", (lower_component, adopt, jump), component_state, pushes=True),
     Case("sides", (sides, keep_sides), twin_state, undirected=True, pushes=True),
+    Case(
+        "loose",
+        (compatible, keep_compatible),
+        loose_state,
+        undirected=True,
+        widest=10,
+    ),
     Case("turn", (turn,), twin_state, undirected=True, widest=10),
 )
 BY_NAME = {case.name: case for case in CASES}

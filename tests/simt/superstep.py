@@ -251,8 +251,9 @@ class Superstep:
         """Return the committed values, edge properties as given."""
         values: dict[str, Any] = {}
         for name, type_ in self.plan.analysis.signature.items():
-            if type_.kind is PropertyKind.SCALAR or type_.shared:
-                continue
+            loose = {PropertyKind.SCALAR, PropertyKind.VECTOR}
+            if type_.kind in loose or type_.shared:
+                continue  # never written
             last = f"{name}_next" if type_.iterated else name
             value = self.arrays[last]
             if type_.kind is PropertyKind.EDGE:

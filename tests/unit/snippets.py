@@ -98,6 +98,7 @@ def make_state(*, directed: bool = False, dtype: Any = np.float32) -> fg.State:
         msg=fg.edge_property(np.ones((rows, K), dtype), iterated=True),
         trips=fg.edge_property(np.zeros(rows, np.int32)),
         bias=np.ones(K, dtype),
+        table=np.ones((K, K), dtype),
         alpha=0.5,
         count_limit=3,
         enabled=True,

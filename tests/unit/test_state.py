@@ -108,7 +108,7 @@ def test_filled(graph: fg.Graph) -> None:
 
 
 def test_nothing_is_shared(graph: fg.Graph) -> None:
-    values, bias = np.ones((4, 2), np.float32), np.ones(3, np.float32)
+    values, bias = np.ones((4, 2), np.float32), np.ones((3, 3), np.float32)
     state = fg.State(
         graph, p=fg.vertex_property(values), w=fg.edge_property(values), bias=bias
     )
@@ -302,7 +302,7 @@ def test_shapes_asked_for(graph: fg.Graph) -> None:
         fg.State(graph, p=fg.vertex_property(0.0, shape=(2,)))["p"] = np.ones((4, 3))
 
 
-@pytest.mark.parametrize("bad", [None, "x", b"x", {}, {"a": 1}, np.ones((2, 2)), []])
+@pytest.mark.parametrize("bad", [None, "x", b"x", {}, {"a": 1}, np.ones((2, 3)), []])
 def test_what_is_no_property(bad: Any, graph: fg.Graph) -> None:
     with pytest.raises(fg.StateError) as caught:
         fg.State(graph, p=bad)
