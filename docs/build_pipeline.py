@@ -81,7 +81,8 @@ def _fenced(text: str, language: str = "text") -> str:
 
 def _local(text: str) -> str:
     """Return `text` with paths from the root of the repository."""
-    return text.replace(f"{ROOT}/", "")
+    # The algorithms stand in a folder of their own, whatever way they were imported.
+    return text.replace(f"{ROOT}/", "").replace("featgraph/algorithms/", "algorithms/")
 
 
 def _declared() -> str:
