@@ -8,6 +8,7 @@ Anything else, such as a fragment, is fenced without ``python``.
 from __future__ import annotations
 
 import doctest
+import importlib
 import inspect
 import re
 from pathlib import Path
@@ -80,10 +81,10 @@ def test_page(
 
 
 def public_doctests() -> list[Any]:
-    from featgraph.algorithms import estimators, label_propagation
-
-    owners = [(fg, "fg"), (estimators, "estimators")]
-    owners.append((label_propagation, "label_propagation"))
+    owners = [(fg, "fg")]
+    for path in sorted((ROOT / "algorithms").glob("[!_]*.py")):
+        module = importlib.import_module(f"featgraph.algorithms.{path.stem}")
+        owners.append((module, path.stem))
     found = {}
     for owner, prefix in owners:
         for name in owner.__all__:

@@ -1,0 +1,364 @@
+"""PageRank: how often a surfer who follows edges at random is found at each vertex.
+
+With ``pr(v)`` the rank of vertex v, ``p`` where the surfer lands who jumps, ``q`` where
+one lands who is at a vertex without out-edges (a *dangling* one), all summing to one::
+
+    lost   = sum over dangling vertices u of pr(u)
+    pr'(v) = (1 - alpha) p(v)
+           + alpha (sum over edges u -> v of w(u, v) pr(u) / out(u) + lost q(v))
+
+where ``out(u)`` is the sum of the weights of u's out-edges, or their number. All k
+columns of p, one for each set of seeds, are computed at once.
+
+What is iterated is ``share(u) = pr(u) / out(u)``, what u sends along an edge of weight
+one. An edge then costs one read of its source and no division; a vertex without
+out-edges sends nothing, and its share is its rank. A superstep reads E * k shares and
+moves V * k of them, twice where the residual is wanted.
+
+If that mass is dropped (``dangling="renormalize"``), ``y' = (1 - alpha) p + alpha M y``
+has the fixpoint ``y = (1 - alpha) (I - alpha M)^-1 p``. PageRank with q = p solves
+``(I - alpha M) pr = c p`` for some number c, so ``pr = y / sum(y)``, exactly. There
+nothing global changes from superstep to superstep, and vertices whose sources have
+settled are skipped.
+
+L. Page, S. Brin, R. Motwani, T. Winograd, "The PageRank Citation Ranking: Bringing
+Order to the Web", Stanford InfoLab, 1999; A. N. Langville, C. D. Meyer, "Google's
+PageRank and Beyond: The Science of Search Engine Rankings", Princeton, 2006. Stopping
+rule and treatment of dangling vertices are those of networkx.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms._columns import distributions, same_width
+from featgraph.algorithms._labels import checked_weights
+from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+
+__all__ = ["PageRankResult", "pagerank", "verify_pagerank"]
+
+Array = npt.NDArray[Any]
+
+RENORMALIZE = "renormalize"
+
+
+@fg.reduce(into="lost", combine="sum")
+def mass_of_dangling(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up what would vanish: the ranks of vertices without out-edges."""
+    return d.dangles[v] * d.share[v, f]
+
+
+@fg.gather(into="inflow", combine="sum")
+def shares(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take what the source sends along each of its edges."""
+    return d.share[u, f]
+
+
+@fg.gather(into="inflow", combine="sum")
+def weighted_shares(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take the same by weight."""
+    return d.weight[e] * d.share[u, f]
+
+
+@fg.vertex
+def surf(f, v, d):  # type: ignore[no-untyped-def]
+    """Follow edges, or jump; from dangling vertices, land as `landing` says."""
+    followed = d.inflow[v, f] + d.lost[f] * d.landing[v, f]
+    rank = (1 - d.alpha) * d.personal[v, f] + d.alpha * followed
+    d.share_next[v, f] = rank / d.out[v]
+    return fg.any_feature(abs(rank - d.share[v, f] * d.out[v]) > d.epsilon)
+
+
+@fg.vertex
+def surf_without_dangling(f, v, d):  # type: ignore[no-untyped-def]
+    """Follow edges, or jump."""
+    rank = (1 - d.alpha) * d.personal[v, f] + d.alpha * d.inflow[v, f]
+    d.share_next[v, f] = rank / d.out[v]
+    return fg.any_feature(abs(rank - d.share[v, f] * d.out[v]) > d.epsilon)
+
+
+@fg.reduce(into="residual", combine="sum")
+def change(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up how far ranks moved: the L1 norm.
+
+    Where dangling mass is dropped, y moves by so much. Its sum s is at least 1 - alpha,
+    and a superstep of PageRank moves y / s by at most 2 / s times that.
+    """
+    return abs(d.share_next[v, f] - d.share[v, f]) * d.out[v]
+
+
+#: (weighted, with dangling mass, with residual) -> what runs.
+STEPS = {
+    (weighted, dangling, residual): fg.foldmap(
+        *([mass_of_dangling] if dangling else []),
+        weighted_shares if weighted else shares,
+        surf if dangling else surf_without_dangling,
+        *([change] if residual else []),
+    )
+    for weighted in (False, True)
+    for dangling in (False, True)
+    for residual in (False, True)
+}
+step = STEPS[False, True, True]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PageRankResult(Result):
+    """What `pagerank` returns.
+
+    Attributes
+    ----------
+    ranks : ndarray of shape (V,) or (V, k)
+        Non-negative; each column sums to one.
+    """
+
+    ranks: Array
+
+    residual_name: ClassVar[str] = "L1 change of the ranks"
+
+
+def pagerank(
+    graph: fg.Graph,
+    *,
+    alpha: float = 0.85,
+    personalization: npt.ArrayLike | None = None,
+    dangling: npt.ArrayLike | str | None = None,
+    weights: npt.ArrayLike | None = None,
+    nstart: npt.ArrayLike | None = None,
+    tol: float | None = 1e-6,
+    epsilon: float | None = None,
+    max_supersteps: int = 100,
+    dtype: npt.DTypeLike = np.float32,
+    **options: Any,
+) -> PageRankResult:
+    """Rank the vertices of a graph, for one or many sets of seeds.
+
+    Parameters
+    ----------
+    graph : Graph
+        A surfer goes along ``u -> v``; both ways where the graph is undirected.
+    alpha : float, optional
+        How likely the surfer goes on rather than jumps, in [0, 1].
+    personalization : array_like of shape (V,) or (V, k), optional
+        Where the surfer lands who jumps: non-negative, in any scale. A column is a set
+        of seeds; k of them take one run. Default: anywhere, with equal probability.
+    dangling : array_like of shape (V,) or (V, k), or "renormalize", optional
+        Where the surfer goes from a vertex without out-edges. Default: as
+        `personalization` says. "renormalize" has the same fixpoint as the default, by
+        another way: such ranks are dropped, and the result is scaled to sum one.
+    weights : array_like of shape (E,), optional
+        Non-negative, in the order in which the edges were given. Default: the weights
+        of the graph, or one.
+    nstart : array_like of shape (V,) or (V, k), optional
+        Ranks to begin with, in any scale. Default: uniform.
+    tol : float, optional
+        The run has converged when the ranks of every column move by less than V * tol,
+        all absolute changes added up. None: when nothing is due.
+    epsilon : float, optional
+        A vertex whose rank changes by no more than this keeps its rank and is not
+        announced; vertices all of whose sources are silent are skipped. Default: every
+        vertex is computed in every superstep.
+    max_supersteps : int, optional
+        The limit; ``result.converged`` is False where it ended the run.
+    dtype : dtype, optional
+        float32 or float64.
+    **options
+        ``target``, ``direction``, ``progress``, ... as for `featgraph.iterate`.
+
+    Returns
+    -------
+    PageRankResult
+        Ranks, residuals, and the record of the run.
+
+    Raises
+    ------
+    GraphInputError
+        If a distribution or the weights do not fit the graph, are negative or not
+        finite, a column of a distribution is zero, or a number is out of range.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the limit is reached.
+
+    Notes
+    -----
+    The distance to the fixpoint, in the L1 norm, is at most alpha / (1 - alpha) times
+    the last residual, and V * epsilon / (1 - alpha) more.
+
+    Skipping needs a graph without dangling vertices, or ``dangling="renormalize"``:
+    otherwise `lost` changes in every superstep, and all vertices depend on it.
+    ``tol=None`` with an `epsilon` saves the pass that adds up the residual.
+
+    Bitwise repeatable in pull direction; no atomics there.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> from featgraph.algorithms.pagerank import pagerank
+    >>> star = fg.Graph.from_edges([1, 2, 3, 0], [0, 0, 0, 1])
+    >>> pagerank(star).ranks.round(3)
+    array([0.48 , 0.446, 0.037, 0.037], dtype=float32)
+    """
+    _check_numbers(alpha, tol, epsilon, dangling)
+    dtype = np.dtype(dtype)
+    personal = distributions(graph, "personalization", personalization)
+    given_weights = _weights(graph, weights)
+    out = _out_weights(graph, given_weights)
+    dangles = out == 0
+    divisor = np.where(dangles, 1.0, out)
+    renormalize = isinstance(dangling, str)
+    has_dangling = bool(dangles.any()) and not renormalize
+    landing = personal if renormalize else _landing(graph, dangling, personal)
+    start = distributions(graph, "nstart", nstart)
+    share, personal, landing = same_width(
+        dtype,
+        nstart=start / divisor[:, None],
+        personalization=personal,
+        dangling=landing,
+    )
+    properties = {}
+    if has_dangling:
+        properties["dangles"] = fg.vertex_property(dangles.astype(dtype))
+        properties["landing"] = fg.vertex_property(landing)
+    if given_weights is not None:
+        properties["weight"] = fg.edge_property(given_weights.astype(dtype))
+    state = fg.State(
+        graph,
+        share=fg.vertex_property(share, iterated=True),
+        out=fg.vertex_property(divisor.astype(dtype)),
+        personal=fg.vertex_property(personal),
+        alpha=float(alpha),
+        epsilon=-1.0 if epsilon is None else float(epsilon),
+        **properties,
+    )
+    limit = None if tol is None else graph.vertex_count * tol
+    if limit is not None and renormalize:
+        limit *= (1 - alpha) / 2  # so that it holds of the ranks, too: see `change`
+    run, residuals = iterate_recorded(
+        STEPS[given_weights is not None, has_dangling, limit is not None],
+        state,
+        residual=None if limit is None else "residual",
+        until=None if limit is None else lambda s: np.max(s["residual"]) < limit,
+        max_supersteps=max_supersteps,
+        **options,
+    )
+    ranks = state["share"].astype(np.float64) * divisor[:, None]
+    if renormalize:
+        ranks /= ranks.sum(axis=0)
+    given: tuple[Any, ...] = (personalization, dangling, nstart)
+    one = all(np.ndim(a) < 2 for a in given)
+    ranks = (ranks[:, 0] if one else ranks).astype(dtype)
+    return PageRankResult(run=run, residuals=residuals, ranks=ranks)
+
+
+def verify_pagerank(
+    graph: fg.Graph,
+    ranks: npt.ArrayLike,
+    *,
+    alpha: float = 0.85,
+    personalization: npt.ArrayLike | None = None,
+    dangling: npt.ArrayLike | str | None = None,
+    weights: npt.ArrayLike | None = None,
+    tol: float = 1e-6,
+) -> None:
+    """Check the answer of a converged run, in float64.
+
+    * No rank is below ``(1 - alpha) p``, and none negative.
+    * Each column sums to one.
+    * One more superstep moves no column by V * tol or more, rounding apart.
+
+    Parameters
+    ----------
+    graph, alpha, personalization, dangling, weights, tol
+        As given to `pagerank`.
+    ranks : array_like of shape (V,) or (V, k)
+        Its answer.
+
+    Raises
+    ------
+    AssertionError
+        With the vertex or the column at which a property fails first.
+    """
+    given = np.asarray(ranks)
+    eps = np.finfo(given.dtype).eps
+    x = given.astype(np.float64).reshape(graph.vertex_count, -1)
+    personal = distributions(graph, "personalization", personalization)
+    given_weights = _weights(graph, weights)
+    out = _out_weights(graph, given_weights)
+    edges = edges_of(graph)
+    landing = (
+        personal if isinstance(dangling, str) else _landing(graph, dangling, personal)
+    )
+    degree = np.bincount(edges.targets, minlength=len(x)).max(initial=0)
+    # A superstep rounds a sum of positive values; ranks inherit 1 / (1 - alpha) of it.
+    rounding = 4 * eps * (degree + 8) / max(1 - alpha, eps)
+    floor = (1 - alpha) * personal * (1 - rounding)
+    require((x >= floor).all(axis=1), "less rank than jumps bring")
+    sums = x.sum(axis=0)
+    _require_columns(np.abs(sums - 1) <= rounding + len(x) * tol, "does not sum to one")
+
+    sent = x / np.where(out == 0, 1.0, out)[:, None]
+    w = 1.0 if given_weights is None else given_weights[edges.given][:, None]
+    inflow = sums_over_in_edges(edges, w * sent[edges.sources], len(x))
+    lost = x[out == 0].sum(axis=0)
+    moved = (1 - alpha) * personal + alpha * (inflow + lost * landing)
+    change = np.abs(moved - x).sum(axis=0)
+    _require_columns(change < len(x) * tol + rounding, "one more superstep moves it")
+
+
+def _require_columns(holds: Array, what: str) -> None:
+    if not holds.all():
+        raise AssertionError(f"column {int(np.argmin(holds))}: {what}")
+
+
+def _check_numbers(
+    alpha: float, tol: float | None, epsilon: float | None, dangling: Any
+) -> None:
+    limits = {"alpha": (alpha, 0 <= alpha <= 1, "0 <= alpha <= 1")}
+    if tol is not None:
+        limits["tol"] = (tol, tol >= 0, "0 or more")
+    if epsilon is not None:
+        limits["epsilon"] = (epsilon, epsilon >= 0, "0 or more")
+    for name, (value, is_right, expected) in limits.items():
+        if not is_right:
+            raise fg.GraphInputError(
+                f"{name} out of range", got=value, expected=expected
+            )
+    if tol is None and epsilon is None:
+        raise fg.GraphInputError(
+            "nothing ends the run", got="tol=None, epsilon=None", fix="give one of them"
+        )
+    if isinstance(dangling, str) and (dangling != RENORMALIZE or alpha == 1):
+        raise fg.GraphInputError(
+            "not a treatment of dangling vertices",
+            where="dangling=",
+            got=f"{dangling!r}, alpha={alpha}",
+            expected=f"{RENORMALIZE!r} with alpha < 1, a distribution, or None",
+        )
+
+
+def _weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> Array | None:
+    if weights is None and graph.weights is None:
+        return None
+    return checked_weights(graph, weights).astype(np.float64)
+
+
+def _out_weights(graph: fg.Graph, weights: Array | None) -> Array:
+    if weights is None:
+        return np.asarray(np.diff(graph.out_edges.row_offsets), np.float64)
+    edges = edges_of(graph)
+    count = graph.vertex_count
+    return np.bincount(edges.sources, weights[edges.given], minlength=count)
+
+
+def _landing(graph: fg.Graph, dangling: Any, personal: Array) -> Array:
+    if dangling is None:
+        return personal
+    return distributions(graph, "dangling", dangling)
