@@ -17,12 +17,17 @@ from featgraph.errors import (
     UserFunctionError,
 )
 from featgraph.graph import (
+    FactorGraph,
     Graph,
+    read_bif,
     read_dimacs,
     read_edge_list,
     read_graph,
     read_labels,
     read_matrix_market,
+    read_uai,
+    read_uai_evidence,
+    read_uai_marginals,
 )
 from featgraph.program.active import ActiveSet
 from featgraph.program.combine import combine
@@ -64,6 +69,7 @@ __all__ = [
     "ConvergenceWarning",
     "DeviceError",
     "DeviceMemoryError",
+    "FactorGraph",
     "FeatGraphError",
     "FileFormatError",
     "FoldMap",
@@ -100,11 +106,15 @@ __all__ = [
     "normalize",
     "nothing",
     "outer",
+    "read_bif",
     "read_dimacs",
     "read_edge_list",
     "read_graph",
     "read_labels",
     "read_matrix_market",
+    "read_uai",
+    "read_uai_evidence",
+    "read_uai_marginals",
     "reduce",
     "reverse",
     "softmax",
