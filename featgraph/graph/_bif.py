@@ -18,7 +18,7 @@ __all__ = ["parse_bif"]
 
 _TOKEN = re.compile(
     rb"(?P<skip>\s+|//[^\n]*|/\*.*?\*/)"
-    rb'|"[^"]*"|[{}()\[\]|,;]|[^\s{}()\[\]|,;"]+|"',
+    rb'|"[^"\n]*"|[{}()\[\]|,;]|[^\s{}()\[\]|,;"]+|"',
     re.DOTALL,
 )
 _PUNCTUATION = frozenset(rb"{}()[]|,;")
@@ -42,13 +42,19 @@ class _Parser:
         #: The variables of each table, child first, by the name of the child.
         self.scopes: dict[str, tuple[str, ...]] = {}
         self.tables: dict[str, NDArray[np.float64]] = {}
+        self.entries = 0
 
     def parse(self) -> FactorGraph:
         tokens = self.tokens
         tokens.skip(b"network", "file: its first word")
         while tokens.peek() != b"{":
             tokens.take("'{'")
-        self.skip_block()
+        tokens.skip(b"{", "network block")
+        while tokens.peek() != b"}":
+            if tokens.take("'property' or '}'").lower() != b"property":
+                tokens.fail("malformed network block", expected="property or '}'")
+            self.skip_property()
+        tokens.skip(b"}", "network block")
         while not tokens.at_end:
             keyword = tokens.take("variable or probability").lower()
             if keyword == b"variable":
@@ -75,17 +81,12 @@ class _Parser:
         self.tokens.take(what)
         return raw.strip(b'"').decode("utf-8", "replace")
 
-    def skip_block(self) -> None:
-        """Go behind a block in braces, whatever it holds."""
-        self.tokens.skip(b"{", "block")
-        depth = 1
-        while depth:
-            word = self.tokens.take("'}'")
-            depth += (word == b"{") - (word == b"}")
-
     def skip_property(self) -> None:
-        while self.tokens.take("';' behind the property") != b";":
-            pass
+        while self.tokens.peek() != b";":
+            begin = self.tokens.position
+            if self.tokens.take("';' behind the property") == b'"':
+                self.tokens.fail("an open string", begin, expected="a closing quote")
+        self.tokens.skip(b";", "property")
 
     def variable(self) -> None:
         tokens = self.tokens
@@ -137,11 +138,12 @@ class _Parser:
         if child in self.scopes:
             tokens.fail("two probability blocks of a variable", begin)
         shape = [len(self.states[name]) for name in scope]
-        if math.prod(shape) > self.text.limit_bytes // 8:
+        self.entries += math.prod(shape)
+        if self.entries > self.text.limit_bytes // 8:
             tokens.fail(
-                "the table is larger than a file of this size is trusted with",
+                "the tables are larger than a file of this size is trusted with",
                 begin,
-                got=f"{math.prod(shape)} entries",
+                got=f"{self.entries} entries up to here",
                 expected=f"at most {self.text.limit_bytes // 8}",
                 fix="pass max_bytes= (8 bytes an entry) if the file is to be trusted",
             )

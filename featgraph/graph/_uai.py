@@ -16,6 +16,9 @@ __all__ = ["parse_uai", "parse_uai_evidence", "parse_uai_marginals"]
 
 _WORD = re.compile(rb"\S+")
 
+# The name of a state takes about this much.
+_STATE_BYTES = 64
+
 
 def parse_uai(text: Text) -> FactorGraph:
     """Read a model; see `read_uai`."""
@@ -26,22 +29,23 @@ def parse_uai(text: Text) -> FactorGraph:
     # Every count is followed by at least as many words of a digit and a blank.
     variables = tokens.count("number of variables", 1, (tokens.left_bytes + 1) // 2)
     states = [
-        tokens.count("number of states", 1, text.limit_bytes // 8)
+        tokens.count("number of states", 1, text.limit_bytes // _STATE_BYTES)
         for _ in range(variables)
     ]
+    most = text.limit_bytes // _STATE_BYTES
+    if sum(states) > most:
+        tokens.fail(
+            "more states than a file of this size is trusted with",
+            0,
+            got=f"{sum(states)} states",
+            expected=f"at most {most}",
+            fix="pass max_bytes= (64 bytes a state) if the file is to be trusted",
+        )
     factors = tokens.count("number of factors", 0, (tokens.left_bytes + 1) // 2)
     scopes = [_scope(tokens, variables) for _ in range(factors)]
     tables = [_table(tokens, [states[v] for v in scope]) for scope in scopes]
     if not tokens.at_end:
         tokens.fail("more values than the tables have", expected="the end of the file")
-    if sum(states) > text.limit_bytes // 8:
-        tokens.fail(
-            "more states than a file of this size is trusted with",
-            0,
-            got=f"{sum(states)} states",
-            expected=f"at most {text.limit_bytes // 8}",
-            fix="pass max_bytes= (8 bytes a state) if the file is to be trusted",
-        )
     return FactorGraph(
         {str(number): count for number, count in enumerate(states)},
         list(zip(scopes, tables, strict=True)),

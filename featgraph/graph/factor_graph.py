@@ -317,10 +317,10 @@ class FactorGraph:
 def _states(name: str, given: Sequence[str] | int) -> tuple[str, ...]:
     if not isinstance(name, str):
         raise GraphInputError("variables have names", got=repr(name), expected="str")
-    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+    if isinstance(given, bool | str):
+        states: tuple[str, ...] = ()
+    elif isinstance(given, int | np.integer):
         states = tuple(str(number) for number in range(int(given)))
-    elif isinstance(given, str):
-        states = ()
     else:
         states = tuple(str(state) for state in given)
     if not states or len(set(states)) < len(states):
