@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from typing import NoReturn
@@ -68,7 +67,14 @@ class _Parser:
                 tokens.fail("a variable without probability block", got=repr(name))
         if not self.states:
             tokens.fail("no variables", expected="variable NAME { ... }")
-        self.check_cycles()
+        cycle = _in_cycles(self.scopes)
+        if cycle:
+            tokens.fail(
+                "the network has a cycle",
+                0,
+                got=f"through {', '.join(cycle[:8])}",
+                expected="no variable that depends on itself",
+            )
         return FactorGraph(
             self.states, [(self.scopes[n], self.tables[n]) for n in self.states]
         )
@@ -265,26 +271,20 @@ class _Parser:
                     f"{what}: {scope[0]}{given}", begin, got=total, expected="1"
                 )
 
-    def check_cycles(self) -> None:
-        """Refuse a network in which a variable is its own ancestor."""
-        waiting = {name: set(scope[1:]) for name, scope in self.scopes.items()}
-        children: dict[str, list[str]] = {name: [] for name in waiting}
-        for name, parent in itertools.chain.from_iterable(
-            ((n, p) for p in parents) for n, parents in waiting.items()
-        ):
+
+def _in_cycles(scopes: dict[str, tuple[str, ...]]) -> list[str]:
+    """Return the variables that cannot be ordered behind their parents."""
+    waiting = {name: set(scope[1:]) for name, scope in scopes.items()}
+    children: dict[str, list[str]] = {name: [] for name in waiting}
+    for name, parents in waiting.items():
+        for parent in parents:
             children[parent].append(name)
-        free = [name for name, parents in waiting.items() if not parents]
-        while free:
-            parent = free.pop()
-            del waiting[parent]
-            for name in children[parent]:
-                waiting[name].discard(parent)
-                if not waiting[name]:
-                    free.append(name)
-        if waiting:
-            self.tokens.fail(
-                "the network has a cycle",
-                0,
-                got=f"through {', '.join(sorted(waiting)[:8])}",
-                expected="no variable that depends on itself",
-            )
+    free = [name for name, parents in waiting.items() if not parents]
+    while free:
+        parent = free.pop()
+        del waiting[parent]
+        for name in children[parent]:
+            waiting[name].discard(parent)
+            if not waiting[name]:
+                free.append(name)
+    return sorted(waiting)

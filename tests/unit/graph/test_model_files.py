@@ -117,7 +117,11 @@ BIF: dict[str, Any] = {
     "unknown variable": (edited("( rain )", "( sun )"), 11, "not declared"),
     "unknown parent": (edited("| rain )", "| sun )"), 12, "not declared"),
     "own parent": (edited("| rain )", "| sprinkler )"), 12, "not a scope"),
-    "two blocks": (edited("( sprinkler | rain )", "( rain | sprinkler )"), 12, "two probability blocks"),
+    "two blocks": (
+        edited("( sprinkler | rain )", "( rain | sprinkler )"),
+        12,
+        "two probability blocks",
+    ),
     "no block": (SPRINKLER[: SPRINKLER.index("probability ( wet")], 16, "'wet'"),
     "a value too few": (edited("0.8, 0.2", "1.0"), 11, "1 values", "2 values"),
     "a value too many": (edited("0.8, 0.2", "0.8, 0.1, 0.1"), 11, "more than 2"),
