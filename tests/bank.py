@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tests.programs import collectives, combines, learning, loose, traversal, twins
+from tests.programs import (
+    collectives,
+    combines,
+    learning,
+    loose,
+    messages,
+    traversal,
+    twins,
+)
 from tests.programs.common import SMALL, WIDTHS, BankProgram
 
 __all__ = ["BANK", "BY_NAME", "SMALL", "WIDTHS", "BankProgram"]
@@ -14,6 +22,7 @@ BANK: tuple[BankProgram, ...] = (
     *collectives.PROGRAMS,
     *twins.PROGRAMS,
     *loose.PROGRAMS,
+    *messages.PROGRAMS,
 )
 
 BY_NAME = {program.name: program for program in BANK}

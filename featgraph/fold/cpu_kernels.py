@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from featgraph.fold.cpu_arrays import CpuArrays
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.owner import OwnerBody
 from featgraph.fold.plan import FoldPlan, Phase
+from featgraph.fold.pulled import WORDS as PULLED
 
 if TYPE_CHECKING:
     from featgraph.fold.emit import Entry
@@ -61,7 +63,8 @@ def print_phase(
     printed: dict[str, Printed],
 ) -> list[Entry]:
     """Print the kernel of a phase (two for a reduce)."""
-    return _CpuPhase(context, plan, number, phase, printed).run()
+    body = _CpuBody(context, plan, phase, printed, LIBRARY, "{}")
+    return _CpuPhase(context, plan, number, phase, printed, body).run()
 
 
 class _CpuBody(OwnerBody):
@@ -87,23 +90,8 @@ class _CpuBody(OwnerBody):
             self.writer.line(f"f_{j} = f_0 + {j}")
 
 
-class _CpuPhase:
-    def __init__(
-        self,
-        context: Context,
-        plan: FoldPlan,
-        number: int,
-        phase: Phase,
-        printed: dict[str, Printed],
-    ) -> None:
-        self.context = context
-        self.writer = context.writer
-        self.plan = plan
-        self.number = number
-        self.phase = phase
-        self.printed = printed
-        self.body = _CpuBody(context, plan, phase, printed, LIBRARY, "{}")
-        self.name = f"{phase.kind}_phase_{number}"
+class _CpuPhase(CpuArrays):
+    body: _CpuBody
 
     def run(self) -> list[Entry]:
         kinds = {
@@ -137,7 +125,7 @@ class _CpuPhase:
         ):
             writer.line(f'"""{doc}"""')
             self.body.name_features()
-            self._arrays()
+            self.arrays()
             yield
         writer.line()
         writer.line()
@@ -164,76 +152,35 @@ class _CpuPhase:
             writer.line(f"{vertex} = word * 32 + bit")
             yield
 
-    def _arrays(self) -> None:
-        """Allocate the small arrays that one chunk works in."""
-        real, k, line = self.context.real, self.phase.width, self.writer.line
-        rows, flags = 0, 0
-        for printed in self.printed.values():
-            rows = max(rows, printed.arrays.get("real", 0))
-            flags = max(flags, printed.arrays.get("int64", 0))
-            for n, columns in enumerate(printed.areas):
-                line(f"{printed.name}_work_{n} = np.empty(({k}, {columns}), np.{real})")
-        if rows:
-            line(f"rows = np.empty(({rows}, {k}), np.{real})")
-        if flags:
-            line(f"flags = np.empty(({flags}, {k}), np.int64)")
-        for accumulator in self._held():
-            dtype = {"real": real, "bool": "bool_"}.get(
-                accumulator.type, accumulator.type
-            )
-            loaded = accumulator.name in self.phase.loads
-            if accumulator.is_matrix and not loaded:
-                line(f"{accumulator.name} = np.empty(({k}, {k}), np.{dtype})")
-            elif accumulator.is_wide and self.phase.mapping.loops:
-                line(f"{accumulator.name} = np.empty({k}, np.{dtype})")
-                if accumulator.is_arg:
-                    line(f"{accumulator.name}_source = np.empty({k}, np.int32)")
-        for printed in self.printed.values():
-            gathers = printed.function.kind in {"gather", "reduce"}
-            if self.phase.mapping.loops and printed.is_collective and gathers:
-                self._contribution_arrays(printed)
-
-    def _contribution_arrays(self, printed: Printed) -> None:
-        accumulator = self.body.accumulators[str(printed.function.into)]
-        dtype = {"real": self.context.real, "bool": "bool_"}.get(
-            accumulator.type, accumulator.type
-        )
-        width = self.phase.width
-        self.writer.line(f"contribution = np.empty({width}, np.{dtype})")
-        if accumulator.is_arg:
-            self.writer.line(f"contribution_source = np.empty({width}, np.int32)")
-
-    def _held(self) -> list:  # type: ignore[type-arg]
-        """Return the accumulators that this phase keeps for a vertex."""
-        names = {
-            f.into for f in self.plan.functions_of(self.phase) if f.into is not None
-        }
-        if self.phase.kind == "push":
-            names = set()
-        return [
-            self.body.accumulators[n] for n in sorted(names | set(self.phase.loads))
-        ]
-
     def _vertex(self) -> list[Entry]:
-        arguments = ["d", "due", "passed", "chunks"]
+        pulls = self.phase.pulls_edges
+        arguments = ["d", *(PULLED if pulls else ["due"]), "passed", "chunks"]
         if any(f.kind == "gather" for f in self.plan.functions_of(self.phase)):
             arguments += ["in_offsets", "in_sources"]
         writer = self.writer
-        with (
-            self._kernel(
-                arguments,
-                "Sweep the due vertices of a chunk; `passed` gets those that end with "
-                "True.",
-            ),
-            self._words(),
-        ):
+        doc = (
+            "Sweep vertices of a chunk, and run the edge functions on their in-edges "
+            "from sources; `targets` gets those with an edge that returned True, "
+            "`passed` the due ones that end with True."
+            if pulls
+            else "Sweep the due vertices of a chunk; `passed` gets those that end with "
+            "True."
+        )
+        with self._kernel(arguments, doc), self._words():
             writer.line("done = uint32(0)")
-            with self._each_set_bit("due", "v"):
+            if pulls:
+                writer.line("hit = uint32(0)")
+            with self._each_set_bit("swept" if pulls else "due", "v"):
                 self.body.vertex()
+                if pulls:
+                    with writer.block("if edge_passed:"):
+                        writer.line("hit |= uint32(1) << uint32(bit)")
                 with writer.block("if alive:"):
                     writer.line("done |= uint32(1) << uint32(bit)")
                 self.body.copy_entries(self.phase.restores, "v", "else:")
             writer.line("passed[word] = done")
+            if pulls:
+                writer.line("targets[word] = hit")
         return [self._entry(self.name, "main", arguments)]
 
     def _push(self) -> list[Entry]:

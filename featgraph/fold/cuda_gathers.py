@@ -10,7 +10,11 @@ from contextlib import contextmanager
 
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
-from featgraph.fold.cuda_combine import print_block_combine, print_span_combine
+from featgraph.fold.cuda_combine import (
+    WARP,
+    print_block_combine,
+    print_span_combine,
+)
 from featgraph.fold.cuda_names import WarpNames
 
 __all__ = ["WarpGathers"]
@@ -34,8 +38,10 @@ class WarpGathers(WarpNames):
             yield
             writer.line(f"position = {self.narrow(f'position + {self.slots}')}")
 
-    def _gather(self, stage: list[Analysed]) -> None:
+    def _gather(self, stage: list[Analysed], pulled: bool = False) -> None:
         writer = self.writer
+        if pulled:
+            writer.line("edge_passed = False")
         held = [self.accumulators[f.into] for f in stage]
         if any(a.is_matrix for a in held):
             writer.line("warp.sync()")
@@ -44,11 +50,13 @@ class WarpGathers(WarpNames):
             writer.line(f"# gather {function.declared.name}: {what}")
             self.start(accumulator)
         meeting = any(self.is_predicated(self.printed[f.name]) for f in stage)
-        if meeting:
-            self.rounds(lambda: self._contribute_masked(stage))
+        if meeting or (pulled and self.lanes > 1):
+            self.rounds(lambda: self._contribute_masked(stage, pulled))
         else:
             with self.edges():
                 self.in_edge()
+                if pulled:
+                    self._pull_free()
                 for function in stage:
                     self.contribute(function)
         for accumulator in held:
@@ -56,8 +64,36 @@ class WarpGathers(WarpNames):
         if any(a.is_matrix for a in held):
             writer.line("warp.sync()")
 
-    def _contribute_masked(self, stage: list[Analysed]) -> None:
+    def _order(self, ran: list[Analysed], stage: list[Analysed]) -> None:
+        """Make what earlier functions wrote visible to the lanes that read it."""
+        wrote = {
+            (a.name, a.version) for f in ran for a in f.accesses if a.mode != "read"
+        }
+        if wrote & {(a.name, a.version) for f in stage for a in f.accesses}:
+            self._sync()
+
+    def _pull_free(self) -> None:
+        """Run the edge functions on edge `e`; no lane waits for another."""
+        self.writer.line(f"runs_edge = {self.is_source()}")
+        with self.of_edges():
+            self._pull_edge()
+
+    def _pull_masked(self, stage: list[Analysed]) -> None:
+        """Run the edge functions where all lanes go along, if any of the warp has to.
+
+        The gathers of `stage` follow on the same edges.
+        """
+        self.writer.line(f"runs_edge = inside_edge and ({self.is_source()})")
+        pulled = [f for f in self.functions if f.kind == "edge"]
+        any_runs = f"warp.group_any(runs_edge, {WARP})"
+        with self.writer.block(f"if {any_runs}:"), self.of_edges():
+            self._pull_edge()
+            self._order(pulled, stage)
+
+    def _contribute_masked(self, stage: list[Analysed], pulled: bool) -> None:
         """Every lane calls what makes shuffles; only lanes inside take the result."""
+        if pulled:
+            self._pull_masked(stage)
         for function in stage:
             printed = self.printed[function.name]
             if self.is_predicated(printed):

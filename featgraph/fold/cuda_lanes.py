@@ -118,9 +118,10 @@ class WarpPhase(CudaPhase):
     def vertex(self) -> None:
         """Print the body of the kernel."""
         self._prologue()
-        with self._each("v", "due", "is_due"):
+        swept = ("swept", "is_swept") if self.phase.pulls_edges else ("due", "is_due")
+        with self._each("v", *swept):
             if self.gathers:
-                self._row("in_offsets", "v", "is_due")
+                self._row("in_offsets", "v", swept[1])
             body = self._body()
             body.vertex()
             tests = [
@@ -130,7 +131,7 @@ class WarpPhase(CudaPhase):
             ]
             with self.writer.block(f"if {' and '.join(tests)}:"):
                 self.writer.line("warp.set_bit(passed, v)")
-            body.restore("v", "is_due")
+            body.restore("v", swept[1])
 
     def push(self) -> None:
         """Print the body of the kernel."""

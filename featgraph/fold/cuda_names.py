@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.functions import Context, Printed
@@ -40,6 +43,8 @@ class WarpNames(OwnerBody):
         self.span = mapping.span
         self.padded = mapping.is_padded(phase.width)
         self.slot = "slot" if self.slots > 1 else "0"
+        #: Whether what is printed runs on an edge: its lanes are all who share it.
+        self.at_edge = phase.kind == "edge"
 
     def feature(self, f: str) -> str:
         """Return the text of the feature of copy `f`."""
@@ -86,12 +91,19 @@ class WarpNames(OwnerBody):
         """
         return text if self.plan.traits.wide_offsets else f"int32({text})"
 
+    @contextmanager
+    def of_edges(self) -> Iterator[None]:
+        """Print what runs on an edge inside the phase of a vertex."""
+        self.at_edge = True
+        yield
+        self.at_edge = False
+
     def _and_slot(self) -> str:
         return " and slot == 0" if self.slots > 1 else ""
 
     def _sync(self) -> None:
         """Let the lanes that share a vertex or an edge see what each has written."""
-        if self.phase.kind == "edge":
+        if self.at_edge:
             if self.lanes > 1:
                 self.writer.line("warp.sync()")
         elif self.threads:

@@ -12,6 +12,7 @@ from featgraph.fold.cuda_combine import box_dtypes, print_block_combine
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.owner import OwnerBody
 from featgraph.fold.plan import FoldPlan, Phase
+from featgraph.fold.pulled import WORDS as PULLED
 
 if TYPE_CHECKING:
     from featgraph.fold.emit import Entry
@@ -20,6 +21,11 @@ __all__ = ["CudaPhase"]
 
 _DOCS = {
     "vertex": "Sweep the due vertices; `passed` gets those that end with True.",
+    "pulled": (
+        "Sweep vertices, and run the edge functions on their in-edges from sources; "
+        "`targets` gets those not due before with an edge that returned True, "
+        "`passed` the due ones that end with True."
+    ),
     "push": "Push along the out-edges of all sources into the due targets.",
     "edge": (
         "Sweep the out-edges of the sources; "
@@ -99,7 +105,7 @@ class CudaPhase:
         arguments = {
             "vertex": [
                 "d",
-                "due",
+                *(PULLED if self.phase.pulls_edges else ["due"]),
                 "passed",
                 *count,
                 *(["in_offsets", "in_sources"] if self.gathers else []),
@@ -132,14 +138,14 @@ class CudaPhase:
         place = len(writer.lines)
         writer.line("def")
         writer.depth += 1
-        doc = _DOCS[self.phase.kind]
+        doc = _DOCS["pulled" if self.phase.pulls_edges else self.phase.kind]
         if self.role == "hubs":
             doc += " A block for each hub."
         writer.line(f'"""{doc}"""')
         yield
         writer.depth -= 1
         self.arguments = [*self._arguments(), *self.scratch]
-        writer.lines[place] = f"def {self.name}({', '.join(self.arguments)}):"
+        writer.complete(place, f"def {self.name}({', '.join(self.arguments)}):")
 
     def _entries(self) -> list[Entry]:
         from featgraph.fold.emit import Entry

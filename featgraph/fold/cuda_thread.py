@@ -50,8 +50,12 @@ class ThreadPhase(CudaPhase):
         """Print the body of the kernel."""
         self._arrays()
         body = self._body()
-        with self._each("v", "due"):
+        pulls = self.phase.pulls_edges
+        with self._each("v", "swept" if pulls else "due"):
             body.vertex()
+            if pulls:
+                with self.writer.block("if edge_passed:"):
+                    self.writer.line("warp.set_bit(targets, v)")
             with self.writer.block("if alive:"):
                 self.writer.line("warp.set_bit(passed, v)")
             body.copy_entries(self.phase.restores, "v", "else:")

@@ -19,16 +19,20 @@ class WarpBody(WarpGathers):
     """Prints the stages of one phase for a vertex or edge that lanes share."""
 
     def vertex(self) -> None:
-        """Print all stages for `v` where `is_due`; its verdict is left in ``alive``."""
+        """Print all stages for a swept vertex; its verdict is left in ``alive``."""
         writer = self.writer
         for name in self.phase.loads:
             self._load(self.accumulators[name])
-        writer.line("alive = is_due")
+        writer.line("alive = is_swept" if self.phase.pulls_edges else "alive = is_due")
         self._copy_first("alive")
         ran: list[Analysed] = []
-        for stage in self._stages():
-            if stage[0].kind == "gather":
-                if any(f.kind == "vertex" for f in ran):
+        for place, stage in enumerate(self._stages()):
+            if self.phase.pulls_edges and place == 0:
+                self._gather(stage, pulled=True)
+                self._find_due()
+                ran += [f for f in self.functions if f.kind == "edge"]
+            elif stage[0].kind == "gather":
+                if any(f.kind != "gather" for f in ran):
                     writer.line("stop = stop if alive else start")
                 self._order(ran, stage)
                 self._gather(stage)
@@ -39,27 +43,31 @@ class WarpBody(WarpGathers):
         if self.phase.stores:
             self._under([f"alive{self._and_slot()}"], lambda: self._store_all())
 
+    def _find_due(self) -> None:
+        """Behind pulled edges: who is due, and whom nobody knew to be before."""
+        line = self.writer.line
+        if self.threads:
+            line("edge_passed = cuda.syncthreads_or(int32(edge_passed)) != 0")
+        elif self.slots > 1:
+            line(f"edge_passed = warp.group_any(edge_passed, {self.span})")
+        line("is_due = warp.test_bit(due, v)")
+        tests = ["edge_passed and not is_due", self._and_slot().removeprefix(" and ")]
+        only = "lane == 0" if self.lanes > 1 else ""
+        self._under([*tests, only], lambda: line("warp.set_bit(targets, v)"))
+        allowed = "(edge_passed and warp.test_bit(allowed, v))"
+        line(f"alive = is_swept and (is_due or {allowed})")
+
     def _store_all(self) -> None:
         for name in self.phase.stores:
             self._store(self.accumulators[name])
 
     def _copy_first(self, condition: str) -> None:
         """Copy entries to the next buffer before anything is written there."""
-        entity = "e" if self.phase.kind == "edge" else "v"
-        if self.phase.copies:
-            slot = self._and_slot() if entity == "v" else ""
+        names = self.entries_of(self.phase.copies, "v")
+        if names:
             self._under(
-                [f"{condition}{slot}"],
-                lambda: self._copy_each(self.phase.copies, entity),
+                [f"{condition}{self._and_slot()}"], lambda: self._copy_each(names, "v")
             )
-            self._sync()
-
-    def _order(self, ran: list[Analysed], stage: list[Analysed]) -> None:
-        """Make what earlier functions wrote visible to the lanes that read it."""
-        wrote = {
-            (a.name, a.version) for f in ran for a in f.accesses if a.mode != "read"
-        }
-        if wrote & {(a.name, a.version) for f in stage for a in f.accesses}:
             self._sync()
 
     def _verdict(self, function: Analysed) -> None:
@@ -79,11 +87,12 @@ class WarpBody(WarpGathers):
 
     def restore(self, entity: str, condition: str) -> None:
         """Put entries of the next buffer back where the verdict is False."""
-        if self.phase.restores:
+        names = self.entries_of(self.phase.restores, entity)
+        if names:
             self._sync()
             slot = self._and_slot() if entity == "v" else ""
             with self.writer.block(f"if {condition} and not alive{slot}:"):
-                self._copy_each(self.phase.restores, entity)
+                self._copy_each(names, entity)
 
     # -- memory
 
@@ -172,18 +181,23 @@ class WarpBody(WarpGathers):
         for name in self.phase.loads:
             self._load(self.accumulators[name])
 
-    def edge(self) -> None:
-        """Print the functions for `e` where `inside_edge`; the verdict is ``alive``."""
-        self._copy_edge()
-        self.writer.line("alive = inside_edge")
+    def edge(self, mask: str = "inside_edge") -> None:
+        """Print the edge functions for `e` where `mask`; the verdict is ``alive``."""
+        names = self.entries_of(self.phase.copies, "e")
+        if names:
+            with self.writer.block(f"if {mask}:"):
+                self._copy_each(names, "e")
+            self._sync()
+        self.writer.line(f"alive = {mask}")
         ran: list[Analysed] = []
         for function in self.functions:
-            self._order(ran, [function])
-            self._verdict(function)
-            ran.append(function)
+            if function.kind == "edge":
+                self._order(ran, [function])
+                self._verdict(function)
+                ran.append(function)
 
-    def _copy_edge(self) -> None:
-        if self.phase.copies:
-            with self.writer.block("if inside_edge:"):
-                self._copy_each(self.phase.copies, "e")
-            self._sync()
+    def _pull_edge(self) -> None:
+        """Run the edge functions on edge `e` where ``runs_edge``."""
+        self.edge("runs_edge")
+        self.writer.line("edge_passed = edge_passed or alive")
+        self.restore("e", "runs_edge")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from featgraph.fold.accumulate import AccumulatorBody
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
+from featgraph.program.signature import PropertyKind
 
 __all__ = ["OwnerBody"]
 
@@ -31,14 +32,19 @@ class OwnerBody(AccumulatorBody):
             self._load(self.accumulators[name])
         self.copy_entries(self.phase.copies, "v", "")
         writer = self.writer
-        writer.line("alive = True")
+        if not self.phase.pulls_edges:
+            writer.line("alive = True")
         depth = writer.depth
         stages = self._stages()
         for place, stage in enumerate(stages):
+            pulled = self.phase.pulls_edges and place == 0
             if stage[0].kind == "gather":
-                self._gather(stage)
-                continue
-            self._verdict(stage[0])
+                self._gather(stage, pulled)
+                if not pulled:
+                    continue
+                writer.line(f"alive = {self.is_due('v')}")
+            else:
+                self._verdict(stage[0])
             if place < len(stages) - 1:
                 writer.line("if alive:")
                 writer.depth += 1
@@ -47,9 +53,14 @@ class OwnerBody(AccumulatorBody):
         writer.depth = depth
 
     def _stages(self) -> list[list[Analysed]]:
-        """Group gathers that share one pass over the edges."""
+        """Group gathers that share one pass over the edges.
+
+        Pulled edge functions run in the first one.
+        """
         stages: list[list[Analysed]] = []
         for function in self.functions:
+            if function.kind == "edge":
+                continue
             share = bool(stages) and function.kind == stages[-1][0].kind == "gather"
             reads = {
                 t.removesuffix("_source")
@@ -78,8 +89,22 @@ class OwnerBody(AccumulatorBody):
             for j in range(1, self.copies):
                 writer.line(f"alive |= {self.call_featurewise(printed, str(j))}")
 
-    def _gather(self, stage: list[Analysed]) -> None:
+    def is_due(self, vertex: str) -> str:
+        """Return the test that a swept vertex is due, behind its pulled edges (S4)."""
+        due, allowed = (
+            f"{self.library}.test_bit({words}, {vertex})"
+            for words in ("due", "allowed")
+        )
+        return f"{due} or (edge_passed and {allowed})"
+
+    def is_source(self) -> str:
+        """Return the test that pulled edge functions run on an edge from ``u``."""
+        return f"all_sources or {self.library}.test_bit(sources, u)"
+
+    def _gather(self, stage: list[Analysed], pulled: bool = False) -> None:
         writer = self.writer
+        if pulled:
+            writer.line("edge_passed = False")
         for function in stage:
             accumulator = self.accumulators[function.into]
             writer.line(
@@ -93,11 +118,29 @@ class OwnerBody(AccumulatorBody):
         ):
             writer.line(f"u = in_sources[{self.edge_id.format('slot')}]")
             writer.line(f"e = {self.edge_id.format('slot')}")
+            if pulled:
+                self._pull_edge()
             for function in stage:
                 self.contribute(function)
 
+    def _pull_edge(self) -> None:
+        """Run the edge functions on edge `e` if its source is active."""
+        writer = self.writer
+        with writer.block(f"if {self.is_source()}:"):
+            self.edge()
+            with writer.block("if alive:"):
+                writer.line("edge_passed = True")
+            self.copy_entries(self.phase.restores, "e", "else:")
+
+    def entries_of(self, names: tuple[str, ...], entity: str) -> tuple[str, ...]:
+        """Return the properties of `names` that belong to vertices, or to edges."""
+        kind = PropertyKind.EDGE if entity == "e" else PropertyKind.VERTEX
+        signature = self.plan.analysis.signature
+        return tuple(n for n in names if signature[n].kind is kind)
+
     def copy_entries(self, names: tuple[str, ...], entity: str, condition: str) -> None:
         """Print the copy of entries from the current buffer to the next one."""
+        names = self.entries_of(names, entity)
         if not names:
             return
         if condition:
@@ -195,9 +238,10 @@ class OwnerBody(AccumulatorBody):
         """Print the edge functions for edge `e`; leaves their verdict in ``alive``."""
         self.copy_entries(self.phase.copies, "e", "")
         depth = self.writer.depth
-        for place, function in enumerate(self.functions):
+        functions = [f for f in self.functions if f.kind == "edge"]
+        for place, function in enumerate(functions):
             self._verdict(function)
-            if place < len(self.functions) - 1:
+            if place < len(functions) - 1:
                 self.writer.line("if alive:")
                 self.writer.depth += 1
         self.writer.depth = depth

@@ -15,6 +15,7 @@ from featgraph.errors import PlanError
 from featgraph.fold.analyse import Analysed, Analysis, analyse
 from featgraph.fold.choose import GraphTraits, Mapping, choose_mapping
 from featgraph.fold.options import Options
+from featgraph.fold.pulled import Group, conflict, pull_edges
 from featgraph.program.program import Program
 from featgraph.program.signature import Signature
 
@@ -30,6 +31,9 @@ class Phase:
     kind : str
         "vertex" (gathers pulled and vertex functions), "push" (one gather, atomics into
         memory), "edge" or "reduce".
+    pulls_edges : bool
+        Of a vertex phase: whether it begins with edge functions, which run along the
+        in-edges whose source is active.
     functions : tuple of int
         Places of its functions in the foldmap.
     width : int
@@ -60,6 +64,7 @@ class Phase:
     copies: tuple[str, ...] = ()
     restores: tuple[str, ...] = ()
     writes_next: tuple[str, ...] = ()
+    pulls_edges: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +129,10 @@ class FoldPlan:
                 f"  kernel {number}: {phase.kind} phase, K = {phase.width}: {names}"
             )
             lines.append(f"    begins here: {phase.reason}")
+            if phase.pulls_edges:
+                lines.append(
+                    "    edge functions run along in-edges whose source is active"
+                )
             lines.append(f"    mapping: {phase.mapping.describe(phase.width)}")
             for label in ("loads", "stores", "copies", "restores"):
                 names = ", ".join(getattr(phase, label))
@@ -147,8 +156,8 @@ def make_plan(
     analysis = analyse(program, signature)
     functions = analysis.functions
     _check_widths(functions)
-    groups = _group(functions, options)
-    phases = _finish(analysis, groups, options, traits)
+    groups, pulled = pull_edges(_group(functions, options), analysis, options)
+    phases = _finish(analysis, groups, pulled, options, traits)
     gathers = [i for i, f in enumerate(functions) if f.kind == "gather"]
     edges = [i for i, f in enumerate(functions) if f.kind == "edge"]
     expands = any(not edges or g < edges[0] for g in gathers)
@@ -168,11 +177,9 @@ def _check_widths(functions: Sequence[Analysed]) -> None:
             )
 
 
-def _group(
-    functions: Sequence[Analysed], options: Options
-) -> list[tuple[str, list[int], str]]:
+def _group(functions: Sequence[Analysed], options: Options) -> list[Group]:
     """Return (kind, functions, reason) of each phase."""
-    groups: list[tuple[str, list[int], str]] = []
+    groups: list[Group] = []
     for place, function in enumerate(functions):
         kind = _phase_kind(function, options)
         previous = [functions[i] for i in groups[-1][1]] if groups else []
@@ -223,35 +230,16 @@ def _boundary(
     if len(widths) > 1:
         return f"{function.name} has another width ({function.width} features)"
     for earlier in previous:
-        conflict = _conflict(earlier, function)
-        if conflict:
-            return conflict
-    return None
-
-
-def _conflict(earlier: Analysed, later: Analysed) -> str | None:
-    """Return the access for which `earlier` must be done everywhere before `later`."""
-    for a in earlier.accesses:
-        for b in later.accesses:
-            if (a.name, a.version) != (b.name, b.version):
-                continue
-            a_changes, b_changes = a.mode != "read", b.mode != "read"
-            if not (a_changes or b_changes) or (a.mode == b.mode == "atomic"):
-                continue
-            if a.where == b.where == "own":
-                continue
-            verb = "writes" if a_changes else "reads"
-            name = a.name + ("_next" if a.version == "next" else "")
-            return (
-                f"{earlier.name} {verb} {name} ({a.where}), which {later.name} "
-                f"{'writes' if b_changes else 'reads'} ({b.where})"
-            )
+        found = conflict(earlier, function)
+        if found:
+            return found
     return None
 
 
 def _finish(
     analysis: Analysis,
-    groups: list[tuple[str, list[int], str]],
+    groups: list[Group],
+    pulled: int | None,
     options: Options,
     traits: GraphTraits,
 ) -> list[Phase]:
@@ -277,17 +265,17 @@ def _finish(
             and any(f.into in _temporaries_read(g, analysis) for g in later)
         }  # fmt: skip
         writes = {n for f in members for n in f.writes("next")}
-        side = "edge" if kind == "edge" else "vertex"
+        # Who may return False; a gather never does.
+        sides = {f.kind for f in members} & set(written_before)
+        before = {n for side in sides for n in written_before[side]}
         # Behind an earlier phase of this side every entry is written, restored or
         # refreshed already.
-        copies = sorted(writes - _definite(members) - written_before[side])
-        restores = (
-            sorted(written_before[side] | writes) if kind in {"vertex", "edge"} else []
-        )
-        if any(f.kind in {"vertex", "edge"} for f in members):
-            written_before[side] |= writes
-        else:
-            restores = []  # a gather never returns False
+        copies = sorted(writes - _definite(members) - before)
+        restores = sorted(writes | before)
+        for side in sides:
+            written_before[side] |= {
+                n for f in members if f.kind == side for n in f.writes("next")
+            }
         width = max((f.width for f in members if not f.is_scalar), default=1)
         phases.append(
             Phase(
@@ -301,6 +289,7 @@ def _finish(
                 copies=tuple(copies),
                 restores=tuple(restores),
                 writes_next=tuple(sorted(writes)),
+                pulls_edges=number == pulled,
             )
         )
     return phases

@@ -27,8 +27,9 @@ def entry_signature(
         "vertex_count": types.int64,
         "hub_degree": types.int64,
         "edge_state": _array("uint8", 1),
+        "all_sources": types.boolean,
     }
-    for name in ("due", "passed", "sources", "targets"):
+    for name in ("allowed", "due", "passed", "sources", "swept", "targets"):
         known[name] = _array("uint32", 1)
     for name in ("in_sources", "out_targets", "hubs"):
         known[name] = _array("int32", 1)

@@ -17,11 +17,11 @@ from featgraph.fold.kernel import Kernel
 from featgraph.fold.plan import Phase
 from featgraph.graph import Graph
 from featgraph.program.active import word_count
-from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.buffers import ALL, buffers_of
 from featgraph.runtime.device import Device
-from featgraph.runtime.launcher import HUB_DEGREE, Launcher
+from featgraph.runtime.launcher import HUB_DEGREE
+from featgraph.runtime.stale import StaleEntries
 
 __all__ = ["Outcome", "Superstep", "full_words", "graph_traits"]
 
@@ -79,7 +79,7 @@ def graph_traits(graph: Graph) -> GraphTraits:
     )
 
 
-class Superstep(Launcher):
+class Superstep(StaleEntries):
     """Runs supersteps of one kernel on one state.
 
     Parameters
@@ -122,8 +122,7 @@ class Superstep(Launcher):
             base=None, passed=None, stopped=None, targets=None, swept=None, due=None,
             all_due=all_due or active is None, track=track,
         )  # fmt: skip
-        self.touched: set[str] = set()
-        self.sources_of: dict[str, Words] = {}
+        self.forget_touched()
         try:
             for number, phase in enumerate(self.plan.phases):
                 self._phase(number, phase, sets)
@@ -131,7 +130,7 @@ class Superstep(Launcher):
             # The next buffers may hold what was never committed.
             self.buffers.stale.update(dict.fromkeys(self.touched, ALL))
             raise
-        self._commit(sets)
+        self.commit(sets.passed)
         last = next((p for p in reversed(self.plan.phases) if p.kind != "reduce"), None)
         if last is not None and last.kind == "edge":
             return Outcome(sets.targets, sets.due)
@@ -174,14 +173,17 @@ class Superstep(Launcher):
     def _phase(self, number: int, phase: Phase, sets: Any) -> None:
         arguments: dict[str, Any] = {"vertex_count": self.graph.vertex_count}
         if phase.kind == "reduce":
-            self._freshen(phase, self.full)
+            self.freshen(phase, self.full)
             self.reduce(number, phase, sets, arguments)
             return
         if phase.kind == "edge":
             self._edges(number, phase, sets, arguments)
             return
+        if phase.pulls_edges:
+            self._pull(number, phase, sets, arguments)
+            return
         due = self._due(sets)
-        self._freshen(phase, due)
+        self.freshen(phase, due)
         arguments["due"] = due
         if phase.kind == "push":
             self.fill_pushed(phase)
@@ -196,24 +198,65 @@ class Superstep(Launcher):
     def _edges(
         self, number: int, phase: Phase, sets: Any, arguments: dict[str, Any]
     ) -> None:
-        earlier = [
-            f for p in self.plan.phases[:number] for f in self.plan.functions_of(p)
-        ]
-        behind_vertices = any(f.kind == "vertex" for f in earlier)
-        sources = sets.passed if behind_vertices else sets.active
-        self._freshen(phase, sources)
+        sources = self._sources(number, sets)
+        # A later edge phase leaves out the edges that an earlier one has stopped.
+        first = not any(p.kind == "edge" for p in self.plan.phases[:number])
+        self.freshen(phase, sources if first else self._empty_words())
         arguments["sources"] = sources
         arguments["targets"] = sets.targets = self._empty_words()
         several = any("edge_state" in e.arguments for e in self.kernel.entries)
         if several:
             arguments["edge_state"] = self._edge_state(number)
-        for name in phase.writes_next:
-            self._remember_sources(name, sources)
+        self.remember_sources(phase, sources)
         self.launch(number, arguments)
         if several:
             sets.targets = self.device.targets(
                 arguments["edge_state"], self.buffers.graph
             )
+
+    def _sources(self, number: int, sets: Any) -> Words:
+        """Return whose out-edges the edge functions of a phase run on (S4)."""
+        earlier = [
+            f for p in self.plan.phases[:number] for f in self.plan.functions_of(p)
+        ]
+        if any(f.kind == "vertex" for f in earlier):
+            return sets.passed
+        if sets.all_due:
+            return self.full
+        return self._base(sets) if self.reads_foreign else sets.active
+
+    def _pull(
+        self, number: int, phase: Phase, sets: Any, arguments: dict[str, Any]
+    ) -> None:
+        """Run a vertex phase whose edge functions run along in-edges.
+
+        It sweeps the vertices that are due in any case, and the targets of the sources:
+        whether those are due, the kernel finds out.
+        """
+        device = self.device
+        sources, due = self._sources(number, sets), self._base(sets)
+        swept = due
+        if sources is self.full:
+            swept = self.full
+        elif due is not self.full:
+            swept = device.expand(sources, self.buffers.graph)
+            if due is not sources:
+                swept = device.words_or(swept, due)
+        allowed = self.full if self.on is None else self.on
+        if sets.stopped is not None:
+            allowed = device.words_without(allowed, sets.stopped)
+        if allowed is not self.full:
+            due = device.words_and(due, allowed)
+        self.freshen(phase, swept, sources)
+        self.remember_sources(phase, sources)
+        sets.targets, passed = self._empty_words(), self._empty_words()
+        arguments |= {
+            "swept": swept, "due": due, "allowed": allowed, "sources": sources,
+            "all_sources": sources is self.full, "targets": sets.targets,
+            "passed": passed,
+        }  # fmt: skip
+        self.launch(number, arguments)
+        self._settle(number, sets, self._due(sets), passed)
 
     def _settle(self, number: int, sets: Any, due: Words, passed: Words) -> None:
         """Update who passed and who stopped, as far as anything later asks."""
@@ -235,12 +278,6 @@ class Superstep(Launcher):
             else self.device.words_or(sets.stopped, stopped)
         )
 
-    def _remember_sources(self, name: str, sources: Words) -> None:
-        known = self.sources_of.get(name)
-        self.sources_of[name] = (
-            sources if known is None else self.device.words_or(known, sources)
-        )
-
     def _edge_state(self, number: int) -> Any:
         """Where several phases sweep edges: 0 not run, 1 stopped, 2 passed last."""
         flags = self.buffers.temporary(
@@ -250,58 +287,6 @@ class Superstep(Launcher):
         if number == first:
             self.device.fill(flags, 0)
         return flags
-
-    # -- stale entries
-
-    def _freshen(self, phase: Phase, swept: Words) -> None:
-        """Refresh ``_next`` entries that a phase reads, or writes but leaves out."""
-        for name, reads in self._next_accessed(phase).items():
-            if name in self.touched:
-                continue
-            self.touched.add(name)
-            self.buffers.next_of(name)
-            stale = self.buffers.stale.get(name, ALL)
-            if stale is None or (not reads and (swept is self.full or stale is swept)):
-                continue
-            if isinstance(stale, str):
-                self.device.copy(
-                    self.buffers.next_of(name), self.buffers.property(name)
-                )
-            else:
-                self._refresh(
-                    name, stale if reads else self.device.words_without(stale, swept)
-                )
-            self.buffers.stale[name] = None
-
-    def _refresh(self, name: str, words: Words) -> None:
-        next_, current = self.buffers.next_of(name), self.buffers.property(name)
-        if self.state.signature[name].kind is PropertyKind.VERTEX:
-            self.device.refresh_vertices(words, next_, current)
-        else:
-            self.device.refresh_edges(words, next_, current, self.buffers.graph)
-
-    def _next_accessed(self, phase: Phase) -> dict[str, bool]:
-        """Return whose ``_next`` a phase touches, and if it reads others' entries."""
-        found: dict[str, bool] = dict.fromkeys(phase.restores, False)
-        for function in self.plan.functions_of(phase):
-            for a in function.accesses:
-                if a.version == "next":
-                    elsewhere = a.mode == "read" and (
-                        a.where != "own" or a.name not in phase.writes_next
-                    )
-                    found[a.name] = found.get(a.name, False) or elsewhere
-        return found
-
-    def _commit(self, sets: Any) -> None:
-        """Swap the buffers of what was written.
-
-        Committed entries are stale in the other one.
-        """
-        stale: dict[str, Words] = {}
-        for name in sorted({n for p in self.plan.phases for n in p.writes_next}):
-            is_vertex = self.state.signature[name].kind is PropertyKind.VERTEX
-            stale[name] = sets.passed if is_vertex else self.sources_of.get(name)
-        self.buffers.swap(stale)
 
 
 def _check_state(kernel: Kernel, state: State) -> None:

@@ -233,7 +233,16 @@ def test_one_superstep(
 
 @pytest.mark.parametrize("k", [1, 8])
 @pytest.mark.parametrize(
-    "name", ["label_propagation", "bfs", "pagerank", "integer_sum", "push"]
+    "name",
+    [
+        "label_propagation",
+        "bfs",
+        "pagerank",
+        "integer_sum",
+        "push",
+        "offers",
+        "opinions",
+    ],
 )
 def test_restriction(name: str, k: int, target: str) -> None:
     program = BY_NAME[name]
@@ -326,13 +335,20 @@ def test_halves_in_turn(k: int, target: str) -> None:
     np.testing.assert_allclose(state["factor"], expected.values["factor"], atol=0.02)
 
 
-@pytest.mark.parametrize("name", ["label_propagation", "extremes_int32", "bfs", "push"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "label_propagation", "extremes_int32", "bfs", "push", "offers", "notes",
+        "belief_propagation",
+    ],
+)  # fmt: skip
 def test_several_supersteps_by_hand(name: str, target: str) -> None:
     """Plain control flow: active_out of one call is active_in of the next."""
     program = BY_NAME[name]
+    directed = False if program.undirected else None
 
     @settings(max_examples=5, phases=PHASES)
-    @given(graphs(max_edges=60), seeds, st.data())
+    @given(graphs(max_edges=60, directed=directed), seeds, st.data())
     def agrees(graph: fg.Graph, seed: int, data: st.DataObject) -> None:
         rng = np.random.default_rng(seed)
         state = fg.State(graph, **program.make_state(graph, 3, rng))

@@ -115,3 +115,62 @@ def twin_state(graph, k, rng):
         "psi": edge(floats(rng, edges, k, k)),
         "side": edge(floats(rng, 2 * edges, k), True),
     }
+
+
+@fn.vertex
+def speak(f, v, d):
+    d.calls[v, f] = d.calls[v, f] + 1
+    return d.voice[v, f] > -8
+
+
+@fn.edge
+def answer(f, u, v, e, d):
+    if d.voice[u, f] % 3 == 0:
+        return False
+    d.note_next[e, f] = d.voice[u, f] - d.note[fg.reverse(e), f] + d.note[e, f]
+    return (d.voice[u, f] + v) % 5 == 0
+
+
+@fn.edge
+def stamp(f, u, v, e, d):
+    d.stamps_next[e] = d.stamps[e] + 1
+    return u % 5 != v % 5
+
+
+@fn.gather(into="heard", combine="sum")
+def hear(f, u, v, e, d):
+    return d.note_next[e, f] + d.stamps_next[e]
+
+
+@fn.gather(into="shares", combine="sum")
+def hear_shares(f, u, v, e, d):
+    return fg.normalize(d.note_next[e, f] * 1.0 + 40.0)
+
+
+@fn.gather(into="loudest", combine="argmax")
+def hear_loudest(f, u, v, e, d):
+    return d.note_next[e, f] - d.heard[v, f]
+
+
+@fn.vertex
+def reply(f, v, d):
+    d.voice_next[v, f] = d.heard[v, f] % 16 + d.loudest_source[v, f]
+    d.mass[v, f] = d.shares[v, f]
+    return d.heard[v, f] % 3 != 0
+
+
+@fn.vertex
+def note_down(f, v, d):
+    d.voice_next[v, f] = d.heard[v, f] % 16
+    return d.heard[v, f] % 3 != 0
+
+
+def note_state(graph, k, rng):
+    count, rows = graph.vertex_count, 2 * graph.given_edge_count
+    return {
+        "voice": vertex(signed(rng, count, k), True),
+        "calls": vertex(np.zeros((count, k), np.int32)),
+        "mass": vertex(np.zeros((count, k))),
+        "note": edge(signed(rng, rows, k), True),
+        "stamps": edge(signed(rng, rows), True),
+    }

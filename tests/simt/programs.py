@@ -9,15 +9,24 @@ from featgraph.program import operations as fg
 from featgraph.program.combine import combine
 from tests.simt.case import Case, edge, floats, scalar, signed, vertex
 from tests.simt.edge_programs import (
+    answer,
     atomics_state,
     believe,
     count_and_lower,
+    hear,
+    hear_loudest,
+    hear_shares,
     keep_sides,
     mark_edge,
     message,
     message_state,
     messages,
+    note_down,
+    note_state,
+    reply,
     sides,
+    speak,
+    stamp,
     tag_edge,
     turn,
     twin_state,
@@ -437,6 +446,13 @@ CASES = (
         message_state,
         undirected=True,
         widest=10,
+    ),
+    Case("notes", (answer, stamp, hear, note_down), note_state, undirected=True),
+    Case(
+        "filtered_notes",
+        (speak, answer, stamp, hear, hear_shares, hear_loudest, reply),
+        note_state,
+        undirected=True,
     ),
     Case(
         "pagerank",

@@ -162,18 +162,28 @@ class Superstep:
                 due[ends[active[sources]]] = True
                 due &= ~stopped
             sources = active if passed is None else passed
-            swept = np.ones(self.count, bool) if phase.kind == "reduce" else due
-            self._poison(phase, due if phase.kind == "vertex" else sources, poisoned)
+            if phase.kind == "reduce":
+                due = np.ones(self.count, bool)
+            swept = due.copy()
+            if phase.pulls_edges:
+                starts, ends = self._ends()
+                swept[ends[sources[starts]]] = True
+            self._poison(phase, swept, sources, poisoned)
             words = {
-                "due": words_of(swept),
+                "due": words_of(due),
+                "swept": words_of(swept),
+                "allowed": words_of(~stopped),
                 "sources": words_of(sources),
+                "all_sources": bool(sources.all()),
                 "passed": np.zeros(-(-self.count // 32), np.uint32),
                 "targets": np.zeros(-(-self.count // 32), np.uint32),
             }
             self._launch_phase(number, phase, words)
-            if phase.kind == "edge":
+            if phase.kind == "edge" or phase.pulls_edges:
                 targets = self._targets(words)
-            elif phase.kind == "vertex" and any(f.kind == "vertex" for f in functions):
+            if phase.pulls_edges:
+                due |= targets & ~stopped
+            if phase.kind == "vertex" and any(f.kind == "vertex" for f in functions):
                 passed = mask_of(words["passed"], self.count)
                 stopped |= due & ~passed
                 committed = (committed & ~(due & ~passed)) | passed
@@ -182,7 +192,7 @@ class Superstep:
 
     def _targets(self, words: dict[str, Any]) -> Any:
         """Return the targets; after several edge phases, of edges that passed last."""
-        if sum(phase.kind == "edge" for phase in self.plan.phases) == 1:
+        if sum(phase.kind == "edge" for phase in self.plan.phases) <= 1:
             return mask_of(words["targets"], self.count)
         out = self.graph.out_edges
         targets = np.zeros(self.count, bool)
@@ -195,14 +205,16 @@ class Superstep:
         sources = np.repeat(np.arange(self.count), np.diff(out.row_offsets))
         return sources, out.column_indices
 
-    def _poison(self, phase: Phase, swept: Any, poisoned: set[str]) -> None:
+    def _poison(
+        self, phase: Phase, swept: Any, sources: Any, poisoned: set[str]
+    ) -> None:
         """What a phase sweeps it must write or restore: nothing else is promised."""
         for name in set(phase.writes_next) - poisoned:
             poisoned.add(name)
             rows = swept
             if self.plan.analysis.signature[name].kind is PropertyKind.EDGE:
                 rows = np.zeros(self.graph.edge_count, bool)
-                rows[self.graph.out_edges.edge_ids] = swept[self._ends()[0]]
+                rows[self.graph.out_edges.edge_ids] = sources[self._ends()[0]]
                 rows &= self.buffers["edge_state"] != 1
             array = self.arrays[f"{name}_next"]
             array[rows] = np.nan if array.dtype.kind == "f" else 77

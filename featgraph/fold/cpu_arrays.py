@@ -1,0 +1,88 @@
+"""The small arrays that one chunk of the CPU target works in."""
+
+from __future__ import annotations
+
+from featgraph.fold.accumulators import Accumulator
+from featgraph.fold.functions import Context, Printed
+from featgraph.fold.owner import OwnerBody
+from featgraph.fold.plan import FoldPlan, Phase
+
+__all__ = ["CpuArrays"]
+
+
+class CpuArrays:
+    """Prints what is allocated before the sweep of a chunk.
+
+    Parameters
+    ----------
+    body : OwnerBody
+        Prints what is done for a vertex or an edge.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        plan: FoldPlan,
+        number: int,
+        phase: Phase,
+        printed: dict[str, Printed],
+        body: OwnerBody,
+    ) -> None:
+        self.context = context
+        self.writer = context.writer
+        self.plan = plan
+        self.number = number
+        self.phase = phase
+        self.printed = printed
+        self.body = body
+        self.name = f"{phase.kind}_phase_{number}"
+
+    def arrays(self) -> None:
+        """Allocate the small arrays that one chunk works in."""
+        real, k, line = self.context.real, self.phase.width, self.writer.line
+        rows, flags = 0, 0
+        for printed in self.printed.values():
+            rows = max(rows, printed.arrays.get("real", 0))
+            flags = max(flags, printed.arrays.get("int64", 0))
+            for n, columns in enumerate(printed.areas):
+                line(f"{printed.name}_work_{n} = np.empty(({k}, {columns}), np.{real})")
+        if rows:
+            line(f"rows = np.empty(({rows}, {k}), np.{real})")
+        if flags:
+            line(f"flags = np.empty(({flags}, {k}), np.int64)")
+        for accumulator in self._held():
+            dtype = {"real": real, "bool": "bool_"}.get(
+                accumulator.type, accumulator.type
+            )
+            loaded = accumulator.name in self.phase.loads
+            if accumulator.is_matrix and not loaded:
+                line(f"{accumulator.name} = np.empty(({k}, {k}), np.{dtype})")
+            elif accumulator.is_wide and self.phase.mapping.loops:
+                line(f"{accumulator.name} = np.empty({k}, np.{dtype})")
+                if accumulator.is_arg:
+                    line(f"{accumulator.name}_source = np.empty({k}, np.int32)")
+        for printed in self.printed.values():
+            gathers = printed.function.kind in {"gather", "reduce"}
+            if self.phase.mapping.loops and printed.is_collective and gathers:
+                self._contribution_arrays(printed)
+
+    def _contribution_arrays(self, printed: Printed) -> None:
+        accumulator = self.body.accumulators[str(printed.function.into)]
+        dtype = {"real": self.context.real, "bool": "bool_"}.get(
+            accumulator.type, accumulator.type
+        )
+        width = self.phase.width
+        self.writer.line(f"contribution = np.empty({width}, np.{dtype})")
+        if accumulator.is_arg:
+            self.writer.line(f"contribution_source = np.empty({width}, np.int32)")
+
+    def _held(self) -> list[Accumulator]:
+        """Return the accumulators that this phase keeps for a vertex."""
+        names = {
+            f.into for f in self.plan.functions_of(self.phase) if f.into is not None
+        }
+        if self.phase.kind == "push":
+            names = set()
+        return [
+            self.body.accumulators[n] for n in sorted(names | set(self.phase.loads))
+        ]

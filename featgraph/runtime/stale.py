@@ -1,0 +1,98 @@
+"""Which ``_next`` entries are stale, and their refresh before a phase reads them.
+
+After a superstep the buffers of an iterated property swap. The one that becomes
+``_next`` then differs from the current one at the committed entries. That is the
+protocol of docs/design/0001-architecture.md.
+"""
+
+from __future__ import annotations
+
+from featgraph.fold.plan import Phase
+from featgraph.program.signature import PropertyKind
+from featgraph.runtime.buffers import ALL
+from featgraph.runtime.launcher import Launcher, Words
+
+__all__ = ["StaleEntries"]
+
+
+class StaleEntries(Launcher):
+    """Launches for one state, and keeps its ``_next`` buffers fresh."""
+
+    #: The set of all vertices.
+    full: Words
+
+    def forget_touched(self) -> None:
+        """Begin a superstep: nothing has been refreshed or written yet."""
+        self.touched: set[str] = set()
+        self.sources_of: dict[str, Words] = {}
+
+    def remember_sources(self, phase: Phase, sources: Words) -> None:
+        """Note whose out-edges a phase writes ``_next`` entries of."""
+        for name in phase.writes_next:
+            if self._is_vertex_property(name):
+                continue
+            known = self.sources_of.get(name)
+            self.sources_of[name] = (
+                sources if known is None else self.device.words_or(known, sources)
+            )
+
+    def freshen(self, phase: Phase, swept: Words, sources: Words = None) -> None:
+        """Refresh ``_next`` entries that a phase reads, or writes but leaves out.
+
+        Of edges, it leaves out those that are no out-edges of `sources`; where that is
+        None, of `swept`.
+        """
+        vertices = swept
+        for name, reads in self._next_accessed(phase).items():
+            if name in self.touched:
+                continue
+            of_vertices = sources is None or self._is_vertex_property(name)
+            swept = vertices if of_vertices else sources
+            self.touched.add(name)
+            self.buffers.next_of(name)
+            stale = self.buffers.stale.get(name, ALL)
+            if stale is None or (not reads and (swept is self.full or stale is swept)):
+                continue
+            if isinstance(stale, str):
+                self.device.copy(
+                    self.buffers.next_of(name), self.buffers.property(name)
+                )
+            else:
+                self._refresh(
+                    name, stale if reads else self.device.words_without(stale, swept)
+                )
+            self.buffers.stale[name] = None
+
+    def _refresh(self, name: str, words: Words) -> None:
+        next_, current = self.buffers.next_of(name), self.buffers.property(name)
+        if self._is_vertex_property(name):
+            self.device.refresh_vertices(words, next_, current)
+        else:
+            self.device.refresh_edges(words, next_, current, self.buffers.graph)
+
+    def _is_vertex_property(self, name: str) -> bool:
+        return self.state.signature[name].kind is PropertyKind.VERTEX
+
+    def _next_accessed(self, phase: Phase) -> dict[str, bool]:
+        """Return whose ``_next`` a phase touches, and if it reads others' entries."""
+        found: dict[str, bool] = dict.fromkeys(phase.restores, False)
+        for function in self.plan.functions_of(phase):
+            for a in function.accesses:
+                if a.version == "next":
+                    elsewhere = a.mode == "read" and (
+                        a.where != "own" or a.name not in phase.writes_next
+                    )
+                    found[a.name] = found.get(a.name, False) or elsewhere
+        return found
+
+    def commit(self, passed: Words | None) -> None:
+        """Swap the buffers of what was written.
+
+        Committed entries are stale in the other one: those of `passed`, and all that
+        edge functions have run on.
+        """
+        stale: dict[str, Words] = {}
+        for name in sorted({n for p in self.plan.phases for n in p.writes_next}):
+            is_vertex = self._is_vertex_property(name)
+            stale[name] = passed if is_vertex else self.sources_of.get(name)
+        self.buffers.swap(stale)
