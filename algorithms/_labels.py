@@ -9,7 +9,13 @@ import numpy.typing as npt
 
 import featgraph as fg
 
-__all__ = ["UNLABELLED", "checked_weights", "initial_distributions", "normalize_rows"]
+__all__ = [
+    "UNLABELLED",
+    "checked_weight_vectors",
+    "checked_weights",
+    "initial_distributions",
+    "normalize_rows",
+]
 
 Array = npt.NDArray[Any]
 
@@ -32,15 +38,33 @@ def checked_weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> Array:
             got=f"shape {given.shape}",
             expected=f"({graph.given_edge_count},)",
         )
-    bad = np.flatnonzero(~(np.isfinite(given) & (given >= 0)))
-    if bad.size:
+    _require_weights(given)
+    return given
+
+
+def checked_weight_vectors(graph: fg.Graph, weights: npt.ArrayLike) -> Array:
+    """Return (E, M) in float64: M weights for each given edge."""
+    given = np.asarray(weights, np.float64)
+    if given.ndim != 2 or len(given) != graph.given_edge_count or not given.shape[1]:
+        raise fg.GraphInputError(
+            "a row of weights per given edge is needed",
+            got=f"shape {given.shape}",
+            expected=f"({graph.given_edge_count}, M)",
+        )
+    _require_weights(given)
+    return given
+
+
+def _require_weights(given: Array) -> None:
+    bad = ~(np.isfinite(given) & (given >= 0))
+    if bad.any():
+        edge = int(np.argmax(bad.reshape(len(given), -1).any(axis=1)))
         raise fg.GraphInputError(
             "weights must be finite and not negative",
-            where=f"edge {bad[0]}",
-            got=given[bad[0]],
+            where=f"edge {edge}",
+            got=given[edge],
             fix="drop the edge, or take the absolute value",
         )
-    return given
 
 
 def initial_distributions(

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 
-__all__ = ["Result", "iterate_recorded"]
+__all__ = ["Result", "iterate_recorded", "require_finite"]
 
 Array = npt.NDArray[Any]
 
@@ -111,6 +111,7 @@ def iterate_recorded(
     *,
     residual: str | None = "residual",
     callback: Callable[[fg.Run, fg.State], Any] | None = None,
+    growth: str | None = None,
     **options: Any,
 ) -> tuple[fg.Run, npt.NDArray[np.float64]]:
     """Run `featgraph.iterate` and record a reduced value after every superstep.
@@ -122,6 +123,9 @@ def iterate_recorded(
     residual : str, optional
         What a reduce of the foldmaps fills; the largest over its features is recorded.
         None records nothing.
+    growth : str, optional
+        How to keep the recurrence from diverging. If given, a residual that is not
+        finite ends the run.
 
     Returns
     -------
@@ -129,6 +133,11 @@ def iterate_recorded(
         The record.
     residuals : ndarray of float64, shape (S,)
         One for each superstep; empty if nothing was to be recorded.
+
+    Raises
+    ------
+    DivergenceError
+        If a residual is not finite and `growth` is given.
     """
     if residual is None:
         return fg.iterate(steps, state, callback=callback, **options), np.empty(0)
@@ -136,7 +145,20 @@ def iterate_recorded(
 
     def record(run: fg.Run, state: fg.State) -> Any:
         residuals.append(float(np.max(state[residual])))
+        if growth is not None:
+            require_finite(residuals[-1], run, growth)
         return callback is not None and callback(run, state)
 
     run = fg.iterate(steps, state, callback=record, **options)
     return run, np.array(residuals, np.float64)
+
+
+def require_finite(values: npt.ArrayLike, run: fg.Run, fix: str) -> None:
+    """Raise DivergenceError if a run has left values that are not finite."""
+    if not np.isfinite(values).all():
+        raise fg.DivergenceError(
+            "the values grow without bounds",
+            where=f"superstep {run.supersteps}",
+            expected="a recurrence that contracts",
+            fix=fix,
+        )

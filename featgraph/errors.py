@@ -12,6 +12,7 @@ __all__ = [
     "ConvergenceWarning",
     "DeviceError",
     "DeviceMemoryError",
+    "DivergenceError",
     "FeatGraphError",
     "FileFormatError",
     "GraphInputError",
@@ -94,6 +95,10 @@ class DeviceError(FeatGraphError, RuntimeError):
 
 class DeviceMemoryError(FeatGraphError, MemoryError):
     """The device has not enough free memory."""
+
+
+class DivergenceError(FeatGraphError, ArithmeticError):
+    """A run whose values grew until they were not finite any more."""
 
 
 class CacheWarning(UserWarning):

@@ -1,0 +1,302 @@
+"""Multimodal learning: labels or scores spread over several modalities at once.
+
+Each edge has M weights, how alike its ends are in each of M modalities, and ``a`` says
+how much each modality counts. With ``mmode(v)`` the k values of vertex v, ``mmode0(v)``
+those given, and ``1`` a vector of ones::
+
+    AGGR(v)   = sum over edges u -> v of w(u, v)^T mmode(u)        (an M x k matrix)
+    mmode'(v) = a AGGR(v) + (1 - a . 1) mmode0(v)
+
+``a AGGR(v)`` is ``sum (a . w(u, v)) mmode(u)``: k values, and no M x k matrix is ever
+made. The factor ``c(u, v) = a . w(u, v)`` is the same in every superstep, so it is
+computed once, before the first, and an edge has one number instead of M. A superstep
+reads E (k + 1) values and moves V k. With ``C`` the matrix of the c, the fixpoint is
+``(1 - a . 1) (I - C)^-1 mmode0``.
+
+It exists and is reached if the spectral radius of C is below one. With
+``normalization="symmetric"`` the weights of modality m are divided by the roots of
+their sums at both ends, so that its matrix has a norm of at most one; with "mean" they
+are divided by their sum at the target, so that its rows sum to one. Either way
+``a . 1 < 1`` suffices. Weights taken as they are (None) may diverge, which is detected.
+
+H. Tong, J. He, M. Li, C. Zhang, W.-Y. Ma, "Graph Based Multi-Modality Learning", ACM
+Multimedia 2005, for the linear fusion of modalities; the vector form is that of Onyx.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms._columns import columns
+from featgraph.algorithms._labels import UNLABELLED, checked_weight_vectors
+from featgraph.algorithms._result import Result, iterate_recorded, require_finite
+from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+
+__all__ = [
+    "MultimodalLearningResult",
+    "multimodal_learning",
+    "verify_multimodal_learning",
+]
+
+Array = npt.NDArray[Any]
+
+NORMALIZATIONS = ("symmetric", "mean", None)
+
+
+@fg.gather(into="aggr", combine="sum")
+def fused_values(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take value f of the source by the fused weight of the edge."""
+    return d.fused[e] * d.mmode[u, f]
+
+
+@fg.vertex
+def learn(f, v, d):  # type: ignore[no-untyped-def]
+    """Add what was given; announce what moved by over epsilon."""
+    new = d.aggr[v, f] + d.rest * d.given[v, f]
+    d.mmode_next[v, f] = new
+    return fg.any_feature(abs(new - d.mmode[v, f]) > d.epsilon)
+
+
+@fg.reduce(into="residual", combine="max")
+def largest_change(f, v, d):  # type: ignore[no-untyped-def]
+    """Find how far value f moved."""
+    return abs(d.mmode_next[v, f] - d.mmode[v, f])
+
+
+step = fg.foldmap(fused_values, learn)
+step_with_residual = fg.foldmap(fused_values, learn, largest_change)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MultimodalLearningResult(Result):
+    """What `multimodal_learning` returns.
+
+    Attributes
+    ----------
+    values : ndarray of shape (V, k)
+        The fixpoint, up to epsilon.
+    """
+
+    values: Array
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """The column of each vertex's largest value; -1 where all of them are zero."""
+        best = self.values.argmax(axis=1)
+        return np.where(self.values.any(axis=1), best, UNLABELLED).astype(np.int64)
+
+
+def multimodal_learning(
+    graph: fg.Graph,
+    given: npt.ArrayLike,
+    *,
+    weights: npt.ArrayLike,
+    alpha: npt.ArrayLike | None = None,
+    normalization: str | None = "symmetric",
+    epsilon: float = 1e-6,
+    max_supersteps: int = 1000,
+    history: bool = True,
+    dtype: npt.DTypeLike = np.float32,
+    **options: Any,
+) -> MultimodalLearningResult:
+    """Spread given values over a graph with several weights on each edge.
+
+    Parameters
+    ----------
+    graph : Graph
+        Values travel along ``u -> v``; both ways where the graph is undirected.
+    given : array_like of shape (V,) or (V, k)
+        ``mmode0``, such as one-hot rows for labelled vertices and zeros for the others.
+    weights : array_like of shape (E, M)
+        Non-negative, in the order in which the edges were given; zero where a modality
+        does not connect the ends.
+    alpha : array_like of shape (M,), optional
+        How much each modality counts: non-negative, with a sum below one. Default:
+        0.9 / M each.
+    normalization : {"symmetric", "mean", None}, optional
+        What the weights of a modality are divided by; see the module.
+    epsilon : float, optional
+        A vertex none of whose values changes by more than this keeps them and is not
+        announced.
+    max_supersteps : int, optional
+        The limit; ``result.converged`` is False where it ended the run.
+    history : bool, optional
+        Record the largest change of each superstep, in a pass over the vertices.
+    dtype : dtype, optional
+        float32 or float64.
+    **options
+        ``target``, ``direction``, ``progress``, ... as for `featgraph.iterate`.
+
+    Returns
+    -------
+    MultimodalLearningResult
+        Values, labels, residuals, and the record of the run.
+
+    Raises
+    ------
+    GraphInputError
+        If values or weights do not fit the graph or are not finite, a weight is
+        negative, or a number is out of range.
+    DivergenceError
+        If values are not finite any more, which takes ``normalization=None``.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the limit is reached.
+
+    Notes
+    -----
+    Bitwise repeatable in pull direction; no atomics there.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> from featgraph.algorithms.multimodal_learning import multimodal_learning
+    >>> path = fg.Graph.from_edges([0, 1, 2], [1, 2, 3], directed=False)
+    >>> given = [[1, 0], [0, 0], [0, 0], [0, 1]]
+    >>> weights = [[1, 0], [1, 1], [0, 1]]  # two modalities that share one edge
+    >>> multimodal_learning(path, given, weights=weights).labels.tolist()
+    [0, 0, 1, 1]
+    >>> # Where the first modality is all that counts, vertex 3 is alone.
+    >>> alone = multimodal_learning(path, given, weights=weights, alpha=[0.9, 0])
+    >>> alone.labels.tolist()
+    [0, 0, 0, 1]
+    """
+    fused, rest = _fused(graph, weights, alpha, normalization)
+    if not epsilon >= 0:
+        raise fg.GraphInputError(
+            "epsilon out of range", got=epsilon, expected="0 or more"
+        )
+    start = columns(graph, "given", given).astype(dtype)
+    state = fg.State(
+        graph,
+        mmode=fg.vertex_property(start, iterated=True),
+        given=fg.vertex_property(start),
+        fused=fg.edge_property(fused.astype(dtype), per_direction=not graph.directed),
+        rest=rest,
+        epsilon=float(epsilon),
+    )
+    fix = "smaller weights or alpha, or normalization='symmetric'"
+    run, residuals = iterate_recorded(
+        step_with_residual if history else step,
+        state,
+        residual="residual" if history else None,
+        growth=fix,
+        max_supersteps=max_supersteps,
+        **options,
+    )
+    values = state["mmode"]
+    require_finite(values, run, fix)
+    return MultimodalLearningResult(run=run, residuals=residuals, values=values)
+
+
+def verify_multimodal_learning(
+    graph: fg.Graph,
+    given: npt.ArrayLike,
+    values: npt.ArrayLike,
+    *,
+    weights: npt.ArrayLike,
+    alpha: npt.ArrayLike | None = None,
+    normalization: str | None = "symmetric",
+    epsilon: float = 1e-6,
+) -> None:
+    """Check the answer of a converged run, in float64.
+
+    * All values are finite.
+    * One more superstep of the recurrence with the whole M x k matrix, and not with
+      fused weights, moves no value by more than `epsilon`, rounding apart.
+
+    Parameters
+    ----------
+    graph, given, weights, alpha, normalization, epsilon
+        As given to `multimodal_learning`.
+    values : array_like of shape (V, k)
+        Its answer.
+
+    Raises
+    ------
+    AssertionError
+        With the vertex at which a property fails first.
+    """
+    result = np.asarray(values)
+    rounding = np.finfo(result.dtype).eps
+    x = result.astype(np.float64)
+    start = columns(graph, "given", given)
+    w, a = _checked(graph, weights, alpha, normalization)
+    require(np.isfinite(x).all(axis=1), "a value that is not finite")
+    edges, count = edges_of(graph), graph.vertex_count
+    w = _normalized(graph, w, normalization)
+    aggr = np.zeros((count, len(a), x.shape[1]))
+    size = np.zeros_like(x)
+    for m, share in enumerate(a):
+        pieces = w[:, m, None] * x[edges.sources]
+        aggr[:, m] = sums_over_in_edges(edges, pieces, count)
+        size += share * sums_over_in_edges(edges, np.abs(pieces), count)
+    moved = np.einsum("m,vmk->vk", a, aggr) + (1 - a.sum()) * start
+    degree = np.bincount(edges.targets, minlength=count)[:, None]
+    margin = 8 * rounding * (degree + len(a) + 4) * (size + np.abs(start))
+    change = np.abs(moved - x)
+    require((change <= epsilon + margin).all(axis=1), "one more superstep changes it")
+
+
+def _checked(
+    graph: fg.Graph,
+    weights: npt.ArrayLike,
+    alpha: npt.ArrayLike | None,
+    normalization: str | None,
+) -> tuple[Array, Array]:
+    """Return weights (E, M) and alpha (M,), in float64."""
+    if normalization not in NORMALIZATIONS:
+        raise fg.GraphInputError(
+            "not a normalisation",
+            got=repr(normalization),
+            expected="symmetric, mean or None",
+        )
+    w = checked_weight_vectors(graph, weights)
+    count = w.shape[1]
+    a = np.full(count, 0.9 / count) if alpha is None else np.asarray(alpha, np.float64)
+    if a.shape != (count,) or not (a >= 0).all() or not a.sum() < 1:
+        raise fg.GraphInputError(
+            "alpha has one number for each modality, with a sum below one",
+            got=f"{a.tolist()} for {count} modalities",
+            expected="0 or more each; the sum is what comes from the sources",
+        )
+    return w, a
+
+
+def _fused(
+    graph: fg.Graph,
+    weights: npt.ArrayLike,
+    alpha: npt.ArrayLike | None,
+    normalization: str | None,
+) -> tuple[Array, float]:
+    """Return ``a . w`` for each direction of each given edge, and ``1 - a . 1``."""
+    w, a = _checked(graph, weights, alpha, normalization)
+    edges, given = edges_of(graph), graph.given_edge_count
+    of_edges = _normalized(graph, w, normalization) @ a
+    rest = float(1 - a.sum())
+    if graph.directed:
+        return of_edges, rest
+    fused = np.concatenate([of_edges[:given]] * 2)  # a loop's twin is itself
+    fused[given + edges.given[given:]] = of_edges[given:]
+    return fused, rest
+
+
+def _normalized(graph: fg.Graph, w: Array, normalization: str | None) -> Array:
+    """Return (E, M) in the order of `edges_of`: each modality divided by its sums."""
+    edges, count = edges_of(graph), graph.vertex_count
+    w = w[edges.given]
+    if normalization is None:
+        return w
+    into = sums_over_in_edges(edges, w, count)[edges.targets]
+    if normalization == "symmetric":
+        reversed_edges = edges._replace(sources=edges.targets, targets=edges.sources)
+        out_of = sums_over_in_edges(reversed_edges, w, count)[edges.sources]
+        into = np.sqrt(into) * np.sqrt(out_of)
+    return np.divide(w, into, out=np.zeros_like(w), where=w > 0)
