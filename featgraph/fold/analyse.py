@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from featgraph.fold.access import AccessRecord, check_accesses, find_accesses
-from featgraph.fold.checks import check_groups, check_matrices, matrix_names, width_of
+from featgraph.fold.checks import (
+    check_groups,
+    check_matrices,
+    check_semirings,
+    matrix_names,
+    width_of,
+)
 from featgraph.fold.definite import next_written_on_every_path
 from featgraph.fold.lower import has_collective, normal_form
 from featgraph.fold.names import CANONICAL, Names, is_plain
@@ -298,6 +304,7 @@ class _Analyser:
         operations = frozenset(n.name for n in nodes if isinstance(n, Operate))
         matrices = matrix_names(body)
         check_matrices(source, body, matrices)
+        check_semirings(source, body)
         collective = any(has_collective(s) for s in body)
         if collective and getattr(function, "matrix", False):
             raise source.error(

@@ -14,7 +14,7 @@ __all__ = ["assumed_signature"]
 
 #: Operations whose first argument is a matrix; the second is a row.
 _TAKE_MATRICES = frozenset({"matvec", "solve", "inverse"})
-_TAKE_ROWS = frozenset({"dot", "outer", "norm"})
+_TAKE_ROWS = frozenset({"dot", "log_normalize", "logsumexp", "norm", "outer"})
 
 
 def assumed_signature(program: Program, k: int, dtype: str) -> Signature:

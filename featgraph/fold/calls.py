@@ -8,7 +8,7 @@ from types import FunctionType
 from featgraph.fold.expressions import Expressions
 from featgraph.fold.names import argument_counts, math_name
 from featgraph.fold.nodes import Atomic, Helper, MathCall, Operate, copy_location
-from featgraph.program.operations import Collaborative, Operation
+from featgraph.program.operations import SEMIRINGS, Collaborative, Operation, matvec
 from featgraph.program.source import plain_function
 
 __all__ = ["Calls"]
@@ -88,6 +88,10 @@ class Calls(Expressions):
                 isinstance(value, ast.Constant) and value.value is None
             ):
                 continue
+            if name == "semiring" and called is matvec:
+                options[name] = len(extra)
+                extra.append(self._semiring(value))
+                continue
             resolved = self.visit(value)
             constant = isinstance(resolved, ast.Constant) or (
                 isinstance(resolved, ast.Name) and not self.has_data
@@ -99,6 +103,19 @@ class Calls(Expressions):
             options[name] = len(extra)
             extra.append(resolved)
         return copy_location(Operate(called, args, options, extra), node)
+
+    def _semiring(self, node: ast.expr) -> ast.expr:
+        word = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(node, ast.Name | ast.Attribute):
+            word = self._object(node)
+        if word not in SEMIRINGS:
+            raise self.source.error(
+                "semiring= must be the name of a semiring",
+                node,
+                got=ast.unparse(node),
+                expected=", ".join(map(repr, SEMIRINGS)),
+            )
+        return copy_location(ast.Constant(str(word)), node)
 
     def _defaults(self, called: Operation | Collaborative) -> list[ast.expr]:
         """Return the default values of a user's operation as constants."""

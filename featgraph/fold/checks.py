@@ -12,6 +12,7 @@ from featgraph.program.source import FunctionSource
 __all__ = [
     "check_groups",
     "check_matrices",
+    "check_semirings",
     "feature_indices",
     "matrix_names",
     "width_of",
@@ -68,6 +69,23 @@ def check_matrices(
                 "a matrix cannot be used as a value",
                 node,
                 expected="one of its elements, [i, f], or fg.matvec of it",
+            )
+
+
+def check_semirings(source: FunctionSource, body: list[ast.stmt]) -> None:
+    """See that an outer product is multiplied in the usual way."""
+    for node in (n for s in body for n in ast.walk(s)):
+        if not isinstance(node, Operate) or node.name != "matvec":
+            continue
+        matrix, semiring = node.args[0], node.constant("semiring")
+        is_outer = isinstance(matrix, Operate) and matrix.name == "outer"
+        if is_outer and semiring not in {None, "plus_times"}:
+            raise source.error(
+                "an outer product has no other semiring",
+                node,
+                got=f"semiring={semiring!r}",
+                expected="semiring='plus_times'",
+                fix="keep the matrix in a property",
             )
 
 

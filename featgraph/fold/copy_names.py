@@ -9,6 +9,7 @@ from featgraph.fold.analyse import Analysed
 from featgraph.fold.collectives import CopiesOperations
 from featgraph.fold.functions import Context, temporaries_of
 from featgraph.fold.liveness import needs_guard
+from featgraph.fold.names import letters
 from featgraph.fold.nodes import (
     Identity,
     narrowed,
@@ -90,12 +91,12 @@ class CopyNames:
         return print_returned(Identity(), self.styles[0])
 
     def _fresh(self, stem: str) -> str:
-        self.fresh_count += 1
-        letters, count = "", self.fresh_count
-        while count:
-            count, letter = divmod(count - 1, 26)
-            letters = "abcdefghijklmnopqrstuvwxyz"[letter] + letters
-        return f"{stem}_{letters}"
+        """Return a name that is no local of the user's."""
+        while True:
+            self.fresh_count += 1
+            name = f"{stem}_{letters(self.fresh_count)}"
+            if name not in {*self.function.variables, *self.temporaries}:
+                return name
 
     def _condition(self, node: ast.AST, predicate: str) -> str:
         """Return what must hold for `node` to run; stores have masks of their own."""

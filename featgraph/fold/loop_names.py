@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.functions import Context, temporaries_of
+from featgraph.fold.names import letters
 from featgraph.fold.nodes import (
     Operate,
 )
@@ -72,8 +73,12 @@ class LoopNames:
         self.writer.line(text, origin)
 
     def _fresh(self, stem: str) -> str:
-        self.fresh_count += 1
-        return f"{stem}_{'abcdefghijklmnopqrstuvwxyz'[self.fresh_count - 1]}"
+        """Return a name that is no local of the user's."""
+        while True:
+            self.fresh_count += 1
+            name = f"{stem}_{letters(self.fresh_count)}"
+            if name not in {*self.function.variables, *self.temporaries}:
+                return name
 
     def _run(self, run: list[ast.stmt], last: Callable[[], None] | None) -> None:
         if not run and last is None:

@@ -5,14 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from featgraph.fold.loop_names import LoopNames, Origin
-from featgraph.fold.nodes import (
-    Operate,
-    Whole,
-    narrowed,
-)
+from featgraph.fold.loop_names import Origin
+from featgraph.fold.loop_products import LoopProducts
+from featgraph.fold.nodes import Operate, narrowed
 from featgraph.fold.operand import operand_type
-from featgraph.fold.printer import print_element
 from featgraph.fold.variance import varies
 
 __all__ = ["UPDATES", "LoopOperations"]
@@ -26,7 +22,7 @@ UPDATES = {
 }
 
 
-class LoopOperations(LoopNames):
+class LoopOperations(LoopProducts):
     """The operations of one collective function."""
 
     def _collective(self, node: ast.Assign, run: list[ast.stmt]) -> None:
@@ -115,66 +111,6 @@ class LoopOperations(LoopNames):
                 self._line(f"{self.arrays[target]} = {text}", origin)
         else:
             self._line(f"{target} = {text}", origin)
-
-    def _element(self, matrix: ast.expr, row: str, column: str) -> str:
-        style = self.style()
-        if isinstance(matrix, Whole):
-            text = print_element(matrix, row, column, style)
-            is_real = (
-                operand_type(matrix, self.function, self.context.analysis) == "real"
-            )
-            return text if is_real else f"{self.context.real}({text})"
-        if isinstance(matrix, ast.Name) and matrix.id in self.function.matrices:
-            return f"{self.matrices[matrix.id]}[{row}, {self.width} + {column}]"
-        raise self.source.error(
-            "not a matrix",
-            matrix,
-            expected="d.name[v] or d.name, k x k, outer(x, y), inverse(A)",
-        )
-
-    def _matvec(self, target: str, call: Operate, origin: Origin) -> None:
-        matrix, x = call.args
-        transpose = call.option("transpose")
-        if isinstance(matrix, Operate) and matrix.name == "outer":
-            self._outer_times(target, matrix, x, transpose, origin)
-            return
-        plain, turned = self._element(matrix, "f", "i"), self._element(matrix, "i", "f")
-        row = self.rows["real"]
-        self.rows["real"] += 1
-        with self.writer.block(f"for f in range({self.width}):"):
-            self._line(f"rows[{row}, f] = {self._text(x)}", origin)
-        text = plain
-        if isinstance(transpose, ast.Constant):
-            text = turned if transpose.value else plain
-        elif transpose is not None:
-            text = f"({turned} if {self._text(transpose)} else {plain})"
-        with self.writer.block(f"for f in range({self.width}):"):
-            self._line(f"product = {self.context.real}(0.0)")
-            with self.writer.block(f"for i in range({self.width}):"):
-                self._line(f"product += {text} * rows[{row}, i]", origin)
-            self._line(f"{self.arrays[target]} = product")
-
-    def _outer_times(
-        self,
-        target: str,
-        matrix: Operate,
-        x: ast.expr,
-        transpose: ast.expr | None,
-        origin: Origin,
-    ) -> None:
-        a, b = matrix.args
-        if transpose is not None and not isinstance(transpose, ast.Constant):
-            raise self.source.error(
-                "transpose= of an outer product must be a constant", matrix
-            )
-        if transpose is not None and transpose.value:
-            a, b = b, a
-        dot = self._fresh("dot")
-        self._line(f"{dot} = {self.context.real}(0.0)")
-        with self.writer.block(f"for f in range({self.width}):"):
-            self._line(f"{dot} += {self._text(b)} * {self._text(x)}", origin)
-        with self.writer.block(f"for f in range({self.width}):"):
-            self._line(f"{self.arrays[target]} = {self._text(a)} * {dot}", origin)
 
     def _fill(self, matrix: ast.expr, columns: int, origin: Origin) -> str:
         work = f"work_{len(self.areas)}"

@@ -1,119 +1,19 @@
-"""Prints ``matvec``, ``solve`` and ``inverse`` over named copies."""
+"""Prints ``solve`` and ``inverse`` over named copies."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 
-from featgraph.fold.nodes import Operate, Whole, narrowed
-from featgraph.fold.operands import CopiesOperands, Origin
-from featgraph.fold.printer import Style, print_element, print_expression
+from featgraph.fold.nodes import Operate
+from featgraph.fold.operands import Origin
+from featgraph.fold.printer import Style, print_expression
+from featgraph.fold.products import MatrixProducts
 
 __all__ = ["MatrixOperations"]
 
 
-class MatrixOperations(CopiesOperands):
+class MatrixOperations(MatrixProducts):
     """Operations on k x k matrices; a work area holds what is solved or inverted."""
-
-    def _element(self, matrix: ast.expr, row: str, column: str, style: Style) -> str:
-        """Return the text of ``matrix[row, column]``."""
-        real = self.owner.context.real
-        if isinstance(matrix, Whole):
-            text = print_element(matrix, row, column, style)
-            if self._type(matrix) != "real":
-                text = f"{real}({text})"
-            guarded = self.owner.needs_guard(matrix)
-            return (
-                f"({text} if {self.owner.live} else {real}(0.0))" if guarded else text
-            )
-        row_, column_ = style.index(row), style.index(column)
-        if isinstance(matrix, ast.Name) and matrix.id in self.owner.function.matrices:
-            return (
-                f"{style.matrices[matrix.id]}[{row_}, {self.owner.width} + {column_}]"
-            )
-        raise self.owner.function.declared.source.error(
-            "not a matrix",
-            matrix,
-            expected="d.name[v] or d.name, k x k, outer(x, y), inverse(A)",
-        )
-
-    def _matvec(
-        self, target: str, node: Operate, predicate: str, origin: Origin
-    ) -> None:
-        owner = self.owner
-        matrix, x = node.args
-        if isinstance(matrix, Operate) and matrix.name == "outer":
-            self._outer_times(target, node, predicate, origin)
-            return
-        zero = f"{owner.context.real}(0.0)"
-        names = self._names(target)
-        for name in names:
-            self._line(f"{name} = {zero}", origin)
-        texts = self._operands(x, zero, predicate)
-        if not owner.predicated:
-            held = owner._fresh("held")
-            self._line(f"{held} = ({', '.join(texts)},)", origin)
-            with owner.writer.block(f"for i in range({owner.width}):"):
-                self._accumulate(names, node, f"{held}[i]", origin)
-            return
-        for j, text in enumerate(texts):
-            held = owner._fresh("held")
-            self._line(f"{held} = {text}", origin)
-            members = -(
-                -(owner.width - j) // owner.count
-            )  # lanes whose copy j is a feature
-            with owner.writer.block(f"for member in range({members}):"):
-                self._line(f"i = member * {owner.count} + {j}", origin)
-                self._line(
-                    f"x_i = warp.broadcast({held}, int32(member), {owner.lanes})",
-                    origin,
-                )
-                self._accumulate(names, node, "x_i", origin)
-
-    def _accumulate(
-        self, names: list[str], node: Operate, value: str, origin: Origin
-    ) -> None:
-        owner, matrix = self.owner, node.args[0]
-        transpose = node.option("transpose")
-        for j, name in enumerate(names):
-            style, f = owner.styles[j], owner.feature(j)
-            plain = self._element(matrix, f, "i", style)
-            turned = self._element(matrix, "i", f, style)
-            if transpose is None or (
-                isinstance(transpose, ast.Constant) and not transpose.value
-            ):
-                text = plain
-            elif isinstance(transpose, ast.Constant):
-                text = turned
-            else:
-                text = (
-                    f"({turned} if {print_expression(transpose, style)} else {plain})"
-                )
-            self._line(f"{name} += {text} * {value}", origin)
-
-    def _outer_times(
-        self, target: str, node: Operate, predicate: str, origin: Origin
-    ) -> None:
-        """``outer(a, b) @ x`` is ``a * dot(b, x)``; transposed ``b * dot(a, x)``."""
-        owner = self.owner
-        a, b = narrowed(node.args[0], Operate).args
-        transpose = node.option("transpose")
-        if transpose is not None and not isinstance(transpose, ast.Constant):
-            raise owner.function.declared.source.error(
-                "transpose= of an outer product must be a constant", node
-            )
-        if transpose is not None and transpose.value:
-            a, b = b, a
-        zero = f"{owner.context.real}(0.0)"
-        left = self._operands(b, zero, predicate)
-        right = self._operands(node.args[1], zero, predicate)
-        dot = owner._fresh("dot")
-        text = " + ".join(f"{p} * {q}" for p, q in zip(left, right, strict=True))
-        if owner.predicated:
-            text = f"warp.group_sum({text}, {owner.lanes})"
-        self._line(f"{dot} = {text}", origin)
-        for name, style in zip(self._names(target), owner.styles, strict=True):
-            self._line(f"{name} = {print_expression(a, style)} * {dot}", origin)
 
     def _solve(
         self, target: str, node: Operate, predicate: str, origin: Origin

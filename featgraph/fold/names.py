@@ -22,6 +22,7 @@ __all__ = [
     "Names",
     "argument_counts",
     "is_plain",
+    "letters",
     "math_name",
     "rename_locals",
 ]
@@ -92,6 +93,15 @@ class Names:
         rank = 1 if name in BUILTIN_ARRAYS else self.ranks[name]
         rest = {0: [], 1: ["f"], 2: ["i", "f"]}.get(rank - len(first), ["f"])
         return f"d.{name}[{', '.join(first + rest)}]"
+
+
+def letters(count: int) -> str:
+    """Return ``a``, ``b``, ..., ``z``, ``aa``, ... for 1, 2, ..."""
+    text = ""
+    while count:
+        count, letter = divmod(count - 1, 26)
+        text = "abcdefghijklmnopqrstuvwxyz"[letter] + text
+    return text
 
 
 def is_plain(name: str) -> bool:

@@ -17,6 +17,7 @@ from featgraph.errors import UserFunctionError
 from featgraph.program.source import FunctionSource, parse_function
 
 __all__ = [
+    "SEMIRINGS",
     "Collaborative",
     "Nothing",
     "Operation",
@@ -33,6 +34,8 @@ __all__ = [
     "interpreting",
     "inverse",
     "is_twin",
+    "log_normalize",
+    "logsumexp",
     "matvec",
     "norm",
     "normalize",
@@ -155,11 +158,11 @@ def collaborative(function: Callable[..., Any]) -> Collaborative:
 
     Examples
     --------
-    >>> import featgraph as fg, math
+    >>> import featgraph as fg
     >>> @fg.collaborative
-    ... def log_normalize(x):
-    ...     top = fg.feature_max(x)
-    ...     return x - top - math.log(fg.feature_sum(math.exp(x - top)))
+    ... def standardize(x):
+    ...     deviation = x - fg.feature_sum(x) / fg.feature_sum(1.0)
+    ...     return deviation / fg.norm(deviation)
     """
     return Collaborative(function)
 
@@ -206,6 +209,8 @@ argmax = Operation(
 broadcast = Operation(
     "broadcast", ("x", "i"), doc="`x` of feature `i`, for every feature."
 )
+#: What ``matvec(..., semiring=)`` may be: how terms are combined, and what they are.
+SEMIRINGS = ("plus_times", "log_plus", "max_plus")
 outer = Operation(
     "outer",
     ("x", "y"),
@@ -217,10 +222,13 @@ outer = Operation(
 matvec = Operation(
     "matvec",
     ("A", "x"),
-    ("transpose",),
+    ("transpose", "semiring"),
     doc=(
         "Feature f of ``A @ x`` (of ``A.T @ x`` with ``transpose=True``; the "
-        "condition may depend on the vertex or edge)."
+        "condition may depend on the vertex or edge). "
+        "``semiring='log_plus'``: the logarithm of the sum of ``exp(A[f, i] + x[i])``, "
+        "without overflow, -inf where all terms are; ``'max_plus'``: the largest "
+        "``A[f, i] + x[i]``; default ``'plus_times'``."
     ),
 )
 solve = Operation(
@@ -300,3 +308,33 @@ def norm(x, group=None):  # type: ignore[no-untyped-def]
 def dot(x, y, group=None):  # type: ignore[no-untyped-def]
     """Sum of ``x * y`` over the features."""
     return feature_sum(x * y, group=group)
+
+
+@collaborative
+def logsumexp(x, group=None):  # type: ignore[no-untyped-def]
+    """Logarithm of the sum of ``exp(x)`` over the features, without overflow.
+
+    -inf where all are -inf, inf where one is; nan where one is nan.
+    """
+    top = feature_max(x, group=group)
+    shift = top if abs(top) < math.inf else 0.0
+    total = feature_sum(math.exp(x - shift), group=group)
+    # One term is exp(0). Where x is huge it is not, once the compiler has reordered
+    # sums that x is made of.
+    bounded = 1.0 if total < 1.0 or total == math.inf else total
+    return top + math.log(bounded)
+
+
+@collaborative
+def log_normalize(x, group=None):  # type: ignore[no-untyped-def]
+    """``x - logsumexp(x)``: logarithms of weights become those of probabilities.
+
+    A row of -inf, no weight at all, stays -inf. Beside inf all others become -inf, and
+    inf itself nan; nan makes the whole row nan.
+    """
+    top = feature_max(x, group=group)
+    shift = top if abs(top) < math.inf else 0.0
+    deviation = x - shift
+    total = feature_sum(math.exp(deviation), group=group)
+    is_off = total < 1.0 or (total == math.inf and top < math.inf)  # see logsumexp
+    return deviation - math.log(1.0 if is_off else total)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.errors import UserFunctionError
-from featgraph.program.operations import Operation
+from featgraph.program.operations import SEMIRINGS, Operation
 from featgraph.reference.numbers import as_number
 
 __all__ = ["compute"]
@@ -137,7 +137,22 @@ def _matvec(operands: Operands) -> Any:
     matrix = _matrix(operands)
     if operands[0].get("transpose"):
         matrix = matrix.T
-    return list(matrix @ np.array(_column(operands, "x"), np.float64))
+    x = np.array(_column(operands, "x"), np.float64)
+    semiring = operands[0].get("semiring") or "plus_times"
+    if semiring not in SEMIRINGS:
+        raise UserFunctionError(
+            "semiring= must be the name of a semiring",
+            got=repr(semiring),
+            expected=", ".join(map(repr, SEMIRINGS)),
+        )
+    if semiring == "plus_times":
+        return list(matrix @ x)
+    terms = matrix + x
+    return list(
+        terms.max(axis=1)
+        if semiring == "max_plus"
+        else np.logaddexp.reduce(terms, axis=1)
+    )
 
 
 def _solve(operands: Operands) -> Any:

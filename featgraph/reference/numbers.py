@@ -131,6 +131,22 @@ class _Freezer:
             return _REPLACED[id(captured)]
         if isinstance(captured, Collaborative):
             return self.function(captured.function)
+        if isinstance(captured, ModuleType):
+            return _Reached(captured, self)
         if isinstance(plain_function(captured), FunctionType):
             return self.function(captured)
         return captured
+
+
+class _Reached(ModuleType):
+    """A captured module: what user functions reach through it is frozen, too."""
+
+    def __init__(self, module: ModuleType, freezer: _Freezer) -> None:
+        super().__init__(module.__name__)
+        self._module = module
+        self._freezer = freezer
+
+    def __getattr__(self, name: str) -> Any:
+        value = self._freezer.value(getattr(self._module, name))
+        setattr(self, name, value)
+        return value

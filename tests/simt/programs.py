@@ -31,7 +31,15 @@ from tests.simt.edge_programs import (
     turn,
     twin_state,
 )
-from tests.simt.row_programs import compatible, keep_compatible, loose_state
+from tests.simt.row_programs import (
+    compatible,
+    keep_compatible,
+    keep_messages,
+    loose_state,
+    message_max,
+    message_row_state,
+    message_sum,
+)
 
 # -- label propagation (DESIGN section 3)
 
@@ -481,6 +489,13 @@ CASES = (
         loose_state,
         undirected=True,
         widest=10,
+    ),
+    Case(
+        "semirings",
+        (message_sum, message_max, keep_messages),
+        message_row_state,
+        undirected=True,
+        widest=33,
     ),
     Case("turn", (turn,), twin_state, undirected=True, widest=10),
 )

@@ -35,3 +35,38 @@ def loose_state(graph, k, rng):
         "beta": loose(signed(rng, k)),
         "count_of": loose(signed(rng, k, k)),
     }
+
+
+# -- logarithms; locals are called as those of generated code
+
+
+@fn.gather(into="into_log", combine="sum")
+def message_sum(f, u, v, e, d):
+    x_d = fg.log_normalize(d.x[u, f])
+    return fg.matvec(d.psi[e], x_d, fg.is_twin(e), "log_plus")
+
+
+@fn.gather(into="into_max", combine="max")
+def message_max(f, u, v, e, d):
+    held_a = 2 * d.x[u, f]
+    return held_a + fg.matvec(d.table, d.x[u], u > v, semiring="max_plus")
+
+
+@fn.vertex
+def keep_messages(f, v, d):
+    x = d.into_log[v, f] + d.x[v, f]
+    d.y[v, f] = fg.logsumexp(x) + fg.matvec(d.table, x, True, "log_plus")
+    d.z[v, f] = fg.log_normalize(x) + max(d.into_max[v, f], -4.0)
+    return fg.any_feature(x > 0)
+
+
+def message_row_state(graph, k, rng):
+    count, edges = graph.vertex_count, graph.given_edge_count
+    x = np.where(rng.random((count, k)) < 0.2, -40.0, np.log(floats(rng, count, k)))
+    return {
+        "x": vertex(x),
+        "y": vertex(np.zeros((count, k))),
+        "z": vertex(np.zeros((count, k))),
+        "psi": edge(np.log(floats(rng, edges, k, k))),
+        "table": loose(np.log(floats(rng, k, k))),
+    }

@@ -1,0 +1,261 @@
+"""Prints ``matvec`` over named copies, in each of its semirings.
+
+``plus_times`` adds up A[f, i] * x[i]. The terms of the others are A[f, i] + x[i]:
+``max_plus`` takes the largest, ``log_plus`` adds up exp(term - largest) and takes the
+logarithm, so that nothing overflows.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from featgraph.fold.nodes import Operate, Whole, narrowed
+from featgraph.fold.operands import CopiesOperands, Origin
+from featgraph.fold.printer import Style, print_element, print_expression
+
+__all__ = ["MatrixProducts", "finite_text", "logarithm_text"]
+
+#: Up to so many terms of one thread stand in names of their own, which are registers.
+#: Above, they are computed twice, for the largest and for the sum.
+MOST_TERMS = 16
+
+#: Gives the text of A[f, i] of copy j, from j and the text of i.
+Element = Callable[[int, str], str]
+
+
+def largest_text(terms: list[str]) -> str:
+    """Return the text of the largest of some terms."""
+    text = terms[0]
+    for term in terms[1:]:
+        text = f"max({text}, {term})"
+    return text
+
+
+def logarithm_text(top: str, total: str, real: str) -> str:
+    """Return the logarithm of a sum of exp(term), given that of exp(term - top).
+
+    One of those is exp(0), so their sum is at least 1. Where the terms are huge it is
+    not, once the compiler has reordered what they are made of.
+    """
+    one = f"{real}(1.0)"
+    is_off = f"{total} < {one} or {total} == {real}(math.inf)"
+    return f"{top} + math.log({one} if {is_off} else {total})"
+
+
+def finite_text(top: str, real: str) -> str:
+    """Return what to subtract: the largest term, 0 where that is infinite or nan.
+
+    inf - inf is nan: terms that are all -inf have the logarithm of the sum 0, -inf.
+    """
+    return f"{top} if abs({top}) < {real}(math.inf) else {real}(0.0)"
+
+
+class MatrixProducts(CopiesOperands):
+    """Products of a k x k matrix and a vector with one entry a feature."""
+
+    def _element(self, matrix: ast.expr, row: str, column: str, style: Style) -> str:
+        """Return the text of ``matrix[row, column]``."""
+        real = self.owner.context.real
+        if isinstance(matrix, Whole):
+            text = print_element(matrix, row, column, style)
+            if self._type(matrix) != "real":
+                text = f"{real}({text})"
+            guarded = self.owner.needs_guard(matrix)
+            return (
+                f"({text} if {self.owner.live} else {real}(0.0))" if guarded else text
+            )
+        row_, column_ = style.index(row), style.index(column)
+        if isinstance(matrix, ast.Name) and matrix.id in self.owner.function.matrices:
+            return (
+                f"{style.matrices[matrix.id]}[{row_}, {self.owner.width} + {column_}]"
+            )
+        raise self.owner.function.declared.source.error(
+            "not a matrix",
+            matrix,
+            expected="d.name[v] or d.name, k x k, outer(x, y), inverse(A)",
+        )
+
+    def _matvec(
+        self, target: str, node: Operate, predicate: str, origin: Origin
+    ) -> None:
+        owner = self.owner
+        matrix = node.args[0]
+        if isinstance(matrix, Operate) and matrix.name == "outer":
+            self._outer_times(target, node, predicate, origin)
+            return
+        zero = f"{owner.context.real}(0.0)"
+        element = self._turned(node, origin)
+        texts = self._operands(node.args[1], zero, predicate)
+        names = self._names(target)
+        semiring = node.constant("semiring")
+        if semiring in {None, "plus_times"}:
+            self._sum_products(names, element, texts, origin)
+        elif owner.width * owner.count <= MOST_TERMS:
+            self._few_terms(names, element, texts, semiring, origin)
+        else:
+            self._many_terms(names, element, texts, semiring, origin)
+
+    def _turned(self, node: Operate, origin: Origin) -> Element:
+        """Return how A[f, i] is printed, or A[i, f] where it is transposed."""
+        owner, matrix = self.owner, node.args[0]
+        transpose = node.option("transpose")
+        if isinstance(transpose, ast.Constant) or transpose is None:
+            if transpose is not None and transpose.value:
+                return lambda j, i: self._element(
+                    matrix, i, owner.feature(j), owner.styles[j]
+                )
+            return lambda j, i: self._element(
+                matrix, owner.feature(j), i, owner.styles[j]
+            )
+        # Choose the indices, not the element: one load and no branch.
+        turned = owner._fresh("turned")
+        text = print_expression(transpose, owner.styles[0])
+        if owner.needs_guard(transpose):
+            text = f"{owner.live} and ({text})"
+        self._line(f"{turned} = {text}", origin)
+
+        def element(j: int, i: str) -> str:
+            f = owner.feature(j)
+            row, column = f"({i} if {turned} else {f})", f"({f} if {turned} else {i})"
+            return self._element(matrix, row, column, owner.styles[j])
+
+        return element
+
+    def _hold(self, texts: list[str], origin: Origin) -> list[str]:
+        """Give each copy's entry of the vector a name."""
+        held = [self.owner._fresh("held") for _ in texts]
+        for name, text in zip(held, texts, strict=True):
+            self._line(f"{name} = {text}", origin)
+        return held
+
+    def _loop(
+        self, held: list[str], body: Callable[[str, str], None], origin: Origin
+    ) -> None:
+        """Print a loop over the entries of the vector: ``body(i, x of i)``."""
+        owner = self.owner
+        if not owner.predicated:
+            with owner.writer.block(f"for i in range({owner.width}):"):
+                body("i", f"{held[0]}[i]")
+            return
+        x = owner._fresh("x")
+        for j, name in enumerate(held):
+            # Lanes whose copy j is a feature.
+            members = -(-(owner.width - j) // owner.count)
+            with owner.writer.block(f"for member in range({members}):"):
+                self._line(f"i = member * {owner.count} + {j}", origin)
+                text = f"warp.broadcast({name}, int32(member), {owner.lanes})"
+                self._line(f"{x} = {text}", origin)
+                body("i", x)
+
+    def _looped(self, texts: list[str], origin: Origin) -> list[str]:
+        """Hold the vector so that a loop can index it."""
+        if self.owner.predicated:
+            return self._hold(texts, origin)
+        return self._hold([f"({', '.join(texts)},)"], origin)
+
+    def _sum_products(
+        self, names: list[str], element: Element, texts: list[str], origin: Origin
+    ) -> None:
+        def add(i: str, x: str) -> None:
+            for j, name in enumerate(names):
+                self._line(f"{name} += {element(j, i)} * {x}", origin)
+
+        for name in names:
+            self._line(f"{name} = {self.owner.context.real}(0.0)", origin)
+        self._loop(self._looped(texts, origin), add, origin)
+
+    def _few_terms(
+        self,
+        names: list[str],
+        element: Element,
+        texts: list[str],
+        semiring: str,
+        origin: Origin,
+    ) -> None:
+        """Print every term once, under a name of its own."""
+        owner = self.owner
+        held = self._hold(texts, origin)
+        entries = held
+        if owner.predicated:
+            entries = []
+            for i in range(owner.width):
+                entries.append(owner._fresh("x"))
+                member, j = divmod(i, owner.count)
+                text = f"warp.broadcast({held[j]}, int32({member}), {owner.lanes})"
+                self._line(f"{entries[i]} = {text}", origin)
+        terms = [owner._fresh("term") for _ in entries]
+        top, shift = owner._fresh("top"), owner._fresh("shift")
+        for j, name in enumerate(names):
+            for i, (term, x) in enumerate(zip(terms, entries, strict=True)):
+                self._line(f"{term} = {element(j, str(i))} + {x}", origin)
+            if semiring == "max_plus":
+                self._line(f"{name} = {largest_text(terms)}", origin)
+                continue
+            self._line(f"{top} = {largest_text(terms)}", origin)
+            self._line(f"{shift} = {finite_text(top, owner.context.real)}", origin)
+            total = " + ".join(f"math.exp({term} - {shift})" for term in terms)
+            self._line(f"{name} = {total}", origin)
+            text = logarithm_text(top, name, owner.context.real)
+            self._line(f"{name} = {text}", origin)
+
+    def _many_terms(
+        self,
+        names: list[str],
+        element: Element,
+        texts: list[str],
+        semiring: str,
+        origin: Origin,
+    ) -> None:
+        """Loop over the terms: for the largest, and again for the sum."""
+        owner, real = self.owner, self.owner.context.real
+        held = self._looped(texts, origin)
+        is_max = semiring == "max_plus"
+        tops = names if is_max else [owner._fresh("top") for _ in names]
+
+        def raise_top(i: str, x: str) -> None:
+            for j, top in enumerate(tops):
+                self._line(f"{top} = max({top}, {element(j, i)} + {x})", origin)
+
+        for top in tops:
+            self._line(f"{top} = {real}(-math.inf)", origin)
+        self._loop(held, raise_top, origin)
+        if is_max:
+            return
+        shifts = [owner._fresh("shift") for _ in names]
+
+        def add(i: str, x: str) -> None:
+            for j, (name, shift) in enumerate(zip(names, shifts, strict=True)):
+                text = f"math.exp({element(j, i)} + {x} - {shift})"
+                self._line(f"{name} += {text}", origin)
+
+        for name, top, shift in zip(names, tops, shifts, strict=True):
+            self._line(f"{shift} = {finite_text(top, real)}", origin)
+            self._line(f"{name} = {real}(0.0)", origin)
+        self._loop(held, add, origin)
+        for name, top in zip(names, tops, strict=True):
+            self._line(f"{name} = {logarithm_text(top, name, real)}", origin)
+
+    def _outer_times(
+        self, target: str, node: Operate, predicate: str, origin: Origin
+    ) -> None:
+        """``outer(a, b) @ x`` is ``a * dot(b, x)``; transposed ``b * dot(a, x)``."""
+        owner = self.owner
+        a, b = narrowed(node.args[0], Operate).args
+        transpose = node.option("transpose")
+        if transpose is not None and not isinstance(transpose, ast.Constant):
+            raise owner.function.declared.source.error(
+                "transpose= of an outer product must be a constant", node
+            )
+        if transpose is not None and transpose.value:
+            a, b = b, a
+        zero = f"{owner.context.real}(0.0)"
+        left = self._operands(b, zero, predicate)
+        right = self._operands(node.args[1], zero, predicate)
+        dot = owner._fresh("dot")
+        text = " + ".join(f"{p} * {q}" for p, q in zip(left, right, strict=True))
+        if owner.predicated:
+            text = f"warp.group_sum({text}, {owner.lanes})"
+        self._line(f"{dot} = {text}", origin)
+        for name, style in zip(self._names(target), owner.styles, strict=True):
+            self._line(f"{name} = {print_expression(a, style)} * {dot}", origin)
