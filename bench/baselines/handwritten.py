@@ -1,0 +1,244 @@
+"""CUDA C++ kernels written by hand, and the two ways to run them.
+
+`compile_cuda` makes machine code with NVRTC, which needs no GPU; `Device` launches it.
+`Host` runs the same source on the CPU, thread by thread (``kernels/on_host.h``), so that
+a machine without a GPU still checks what the kernels compute. Both have the same methods.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Device", "Host", "compile_cuda", "has_host_compiler", "resources"]
+
+FOLDER = Path(__file__).parent / "kernels"
+#: Entries of each file, and the argument types that ctypes needs: p, i (32 bits), f.
+ENTRIES: dict[str, dict[str, str]] = {
+    "sweep": {
+        "lp_sweep": "ppppppiffp",
+        "mmr_sweep": "ppppppiffp",
+        "mml_sweep": "pppppppiffp",
+        "als_sweep": "pipppp" + "ffp",
+        "bp_sweep": "ppppippppp" + "ifp",
+    },
+    "folded_lp": {"lp_folded": "ppppppiffppii"},
+    "folded_bp": {"bp_folded": "pppppppppifppii"},
+}
+_TYPES: dict[str, Any] = {
+    "p": ctypes.c_void_p,
+    "i": ctypes.c_int,
+    "f": ctypes.c_float,
+}
+
+
+def _arguments(file: str, entry: str, given: Sequence[Any]) -> list[Any]:
+    letters = ENTRIES[file][entry]
+    if len(letters) != len(given):
+        raise TypeError(f"{entry} takes {len(letters)} arguments, got {len(given)}")
+    return [_TYPES[letter](value) for letter, value in zip(letters, given, strict=True)]
+
+
+@cache
+def compile_cuda(
+    file: str, defines: tuple[tuple[str, int], ...] = (), arch: str = "sm_90"
+) -> tuple[bytes, str]:
+    """Return the cubin of ``kernels/file.cu`` and the assembler's report.
+
+    Parameters
+    ----------
+    file : str
+        Without ``.cu``.
+    defines : tuple of (name, value)
+        As ``-Dname=value``.
+    arch : str
+    """
+    from cuda.bindings import nvrtc
+
+    def checked(outcome: Any) -> Any:
+        if int(outcome[0]) != 0:
+            raise RuntimeError(f"NVRTC reported {outcome[0]}")
+        return outcome[1:]
+
+    def fetched(size: Any, get: Any) -> bytes:
+        buffer = b" " * checked(size(program))[0]
+        checked(get(program, buffer))
+        return buffer
+
+    text = (FOLDER / f"{file}.cu").read_text(encoding="utf-8")
+    head = "".join(f"#define {name} {value}\n" for name, value in defines)
+    source = (head + "#line 1\n" + text).encode()
+    (program,) = checked(
+        nvrtc.nvrtcCreateProgram(source, f"{file}.cu".encode(), 0, [], [])
+    )
+    options = ["-std=c++17", f"--gpu-architecture={arch}", "--ptxas-options=-v"]
+    error = nvrtc.nvrtcCompileProgram(
+        program, len(options), [option.encode() for option in options]
+    )[0]
+    log = fetched(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode()
+    if int(error) != 0:
+        raise RuntimeError(log)
+    return fetched(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN), log
+
+
+def resources(file: str, **defines: int) -> Any:
+    """Return registers, spills and shared memory of a file's hungriest kernel."""
+    from featgraph._cuda import Resources
+
+    return Resources.from_log(compile_cuda(file, tuple(sorted(defines.items())))[1])
+
+
+class Device:
+    """Launches on the default stream of the GPU, whose context Numba holds."""
+
+    name = "cuda"
+
+    def __init__(self) -> None:
+        from cuda.bindings import driver
+
+        from featgraph._cuda import cuda
+
+        self._cuda, self._driver = cuda, driver
+        major, minor = cuda.get_current_device().compute_capability
+        self._arch = f"sm_{major}{minor}"
+        cuda.current_context()
+        self._functions: dict[Any, Any] = {}
+        self._modules: list[Any] = []
+
+    def _checked(self, outcome: Any) -> Any:
+        error, *values = outcome
+        if int(error) != 0:
+            raise RuntimeError(f"the CUDA driver reported {error}")
+        return values[0] if values else None
+
+    def put(self, array: Any) -> Any:
+        """Copy to the device."""
+        return self._cuda.to_device(np.ascontiguousarray(array))
+
+    def get(self, held: Any) -> Any:
+        """Copy to the host; waits for the device."""
+        return held.copy_to_host()
+
+    def pointer(self, held: Any) -> int:
+        """Return the address of what `put` returned."""
+        return int(held.__cuda_array_interface__["data"][0])
+
+    def clear(self, held: Any) -> None:
+        """Set 32-bit values to zero, in the order of the launches."""
+        self._checked(
+            self._driver.cuMemsetD32Async(self.pointer(held), 0, held.size, 0)
+        )
+
+    def synchronize(self) -> None:
+        """Wait for launched work."""
+        self._cuda.synchronize()
+
+    def _function(self, file: str, entry: str, defines: dict[str, int]) -> Any:
+        key = (file, entry, *sorted(defines.items()))
+        if key not in self._functions:
+            code, _ = compile_cuda(file, tuple(sorted(defines.items())), self._arch)
+            module = self._checked(self._driver.cuModuleLoadData(code))
+            self._modules.append(module)
+            self._functions[key] = self._checked(
+                self._driver.cuModuleGetFunction(module, entry.encode())
+            )
+        return self._functions[key]
+
+    def launch(
+        self, file: str, entry: str, grid: int, block: int, given: Sequence[Any],
+        **defines: int,
+    ) -> None:  # fmt: skip
+        """Launch a kernel; does not wait for it."""
+        function = self._function(file, entry, defines)
+        held = _arguments(file, entry, given)  # alive until the launch has copied them
+        pointers = (ctypes.c_void_p * len(held))(
+            *(ctypes.addressof(value) for value in held)
+        )
+        where = ctypes.addressof(pointers)
+        self._checked(
+            self._driver.cuLaunchKernel(
+                function, max(grid, 1), 1, 1, block, 1, 1, 0, 0, where, 0
+            )
+        )
+
+
+def has_host_compiler() -> bool:
+    """Whether `Host` can be used here."""
+    return shutil.which("g++") is not None
+
+
+@cache
+def _host_library(file: str, defines: tuple[tuple[str, int], ...]) -> Any:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        raise RuntimeError("kernels run on the host through g++, which is not there")
+    folder = Path(tempfile.mkdtemp(prefix="featgraph-kernels-"))
+    text = f'#include "{FOLDER / "on_host.h"}"\n#include "{FOLDER / file}.cu"\n'
+    text += "".join(f"KERNEL({entry})\n" for entry in ENTRIES[file])
+    (folder / "module.cpp").write_text(text, encoding="utf-8")
+    command = [compiler, "-O1", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing"]
+    command += ["-w", *(f"-D{name}={value}" for name, value in defines)]
+    done = subprocess.run(
+        [*command, str(folder / "module.cpp"), "-o", str(folder / "module.so")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        shutil.rmtree(folder)
+        raise RuntimeError(done.stderr)
+    library = ctypes.CDLL(str(folder / "module.so"))
+    shutil.rmtree(folder)  # it is loaded
+    return library
+
+
+class Host:
+    """Runs the kernels on the CPU; slow, for tests."""
+
+    name = "cpu"
+
+    def put(self, array: Any) -> Any:
+        """Copy."""
+        # Rows are read in aligned loads of 16 bytes.
+        array = np.ascontiguousarray(array)
+        whole = np.empty(array.nbytes + 16, np.uint8)
+        skipped = -whole.ctypes.data % 16
+        copy = whole[skipped : skipped + array.nbytes].view(array.dtype)
+        copy = copy.reshape(array.shape)
+        copy[...] = array
+        return copy
+
+    def get(self, held: Any) -> Any:
+        """Copy."""
+        return held.copy()
+
+    def pointer(self, held: Any) -> int:
+        """Return the address of what `put` returned."""
+        return int(held.ctypes.data)
+
+    def clear(self, held: Any) -> None:
+        """Set to zero."""
+        held[...] = 0
+
+    def synchronize(self) -> None:
+        """Do nothing: a launch has ended when it returns."""
+
+    def launch(
+        self, file: str, entry: str, grid: int, block: int, given: Sequence[Any],
+        **defines: int,
+    ) -> None:  # fmt: skip
+        """Run a kernel."""
+        library = _host_library(file, tuple(sorted(defines.items())))
+        held = _arguments(file, entry, given)
+        pointers = (ctypes.c_void_p * len(held))(
+            *(ctypes.addressof(value) for value in held)
+        )
+        library[f"host_{entry}"](max(grid, 1), block, pointers)
