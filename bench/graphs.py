@@ -7,14 +7,24 @@
 ``kron21-mixed``  the same with its vertices shuffled
 ``kron-S``        as ``kron21``, with 2**S vertices
 ``gridN``         an N x N lattice, such as ``grid4096``
+``delaunayS``     Delaunay triangulation of 2**S random points, numbered along a curve
+``roadN``         N x N crossings, 72% of the streets, each of 0 to 8 further vertices
+a name of `REAL`  a real network below ``$FEATGRAPH_DATA``, made simple and symmetric
 ================= ====================================================================
+
+What takes long to make, and real networks, are kept as edges in the folder
+``$FEATGRAPH_BENCH_CACHE``, where that is set: such a folder can go to a machine without
+the data.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +40,21 @@ SEED = 20261121
 A, B, C = 0.57, 0.19, 0.19
 #: Draws a vertex: 85.0M directed edges of 21 levels are left by expectation.
 KRON_DRAWS_A_VERTEX = 21.65
+#: Of the streets between neighboring crossings, those that exist.
+STREETS = 0.72
+#: A street has 0 to so many vertices between its ends, uniformly.
+LONGEST_STREET = 8
+#: Real networks: name -> file below ``$FEATGRAPH_DATA``.
+REAL = {
+    "web-NotreDame": "medium/web-NotreDame.txt.gz",
+    "coAuthorsDBLP": "medium/coAuthorsDBLP.mtx.gz",
+    "soc-Epinions1": "medium/soc-Epinions1.txt.gz",
+    "luxembourg_osm": "small/luxembourg_osm.mtx.gz",
+    "facebook_large": "small/facebook_large/facebook_edges.csv.gz",
+    "facebook_combined": "small/facebook_combined.txt.gz",
+}
+#: Above so many edges, a kept graph is not compressed: that takes longer than drawing.
+COMPRESSED = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -69,10 +94,16 @@ def make_graph(name: str) -> NamedGraph:
     elif found := re.fullmatch(r"rmat-(\d+)-(\d+)", name):
         graph, generator = _rmat(int(found[1]), int(found[2]))
     elif found := re.fullmatch(r"kron-?(\d+)(-mixed)?", name):
-        graph, generator = _kron(int(found[1]), bool(found[2]))
+        graph, generator = _kept(name, lambda: _kron(int(found[1]), bool(found[2])))
     elif found := re.fullmatch(r"grid(\d+)", name):
         side = int(found[1])
         graph, generator = generators.grid(side, side), f"grid({side}, {side})"
+    elif found := re.fullmatch(r"delaunay(\d+)", name):
+        graph, generator = _kept(name, lambda: _delaunay(int(found[1])))
+    elif found := re.fullmatch(r"road(\d+)", name):
+        graph, generator = _kept(name, lambda: _road(int(found[1])))
+    elif name in REAL:
+        graph, generator = _kept(name, lambda: _real(name))
     else:
         raise SystemExit(f"no graph is named {name!r}; see bench/graphs.py")
     assert graph.in_edges.column_indices.size == graph.edge_count
@@ -84,7 +115,97 @@ def _rmat(scale: int, factor: int) -> tuple[fg.Graph, str]:
     return graph, f"rmat({scale}, {factor}, seed={SEED})"
 
 
-def _kron(scale: int, mixed: bool) -> tuple[fg.Graph, str]:
+#: Ends of undirected edges, the number of vertices, and how they came about.
+Edges = tuple[Any, Any, int, str]
+
+
+def _kept(name: str, make: Callable[[], Edges]) -> tuple[fg.Graph, str]:
+    """Return an undirected graph from the folder of kept ones, or make and keep it."""
+    folder = os.environ.get("FEATGRAPH_BENCH_CACHE")
+    file = Path(folder) / f"{name}.npz" if folder else None
+    if file is not None and file.exists():
+        with np.load(file) as held:
+            low, high = held["low"], held["high"]
+            count, text = int(held["count"]), str(held["text"])
+    else:
+        low, high, count, text = make()
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            save = np.savez_compressed if low.size <= COMPRESSED else np.savez
+            part = file.with_name(f"{os.getpid()}-{file.name}")
+            save(part, low=low, high=high, count=count, text=text)
+            part.replace(file)
+    graph = fg.Graph.from_edges(low, high, vertex_count=count, directed=False)
+    return graph, text
+
+
+def _simple(u: Any, v: Any, count: int) -> tuple[Any, Any]:
+    """Return ends low < high of the edges without loops and repeats, sorted."""
+    low, high = np.minimum(u, v).astype(np.int64), np.maximum(u, v)
+    keys = np.unique((low * count + high)[low != high])
+    return (keys // count).astype(np.int32), (keys % count).astype(np.int32)
+
+
+def _delaunay(scale: int) -> Edges:
+    from scipy.spatial import Delaunay
+
+    count = 1 << scale
+    points = np.random.default_rng(SEED).random((count, 2))
+    # Numbered along a Z-order curve, so that neighbors have near numbers, as in meshes.
+    places = (points * (1 << 16)).astype(np.uint64)
+    for shift, mask in ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333)):
+        places = (places | places << np.uint64(shift)) & np.uint64(mask)
+    places = (places | places << np.uint64(1)) & np.uint64(0x55555555)
+    points = points[np.argsort(places[:, 0] | places[:, 1] << np.uint64(1))]
+    corners = Delaunay(points).simplices
+    u = np.concatenate([corners[:, 0], corners[:, 1], corners[:, 2]])
+    v = np.concatenate([corners[:, 1], corners[:, 2], corners[:, 0]])
+    low, high = _simple(u, v, count)
+    text = f"Delaunay triangulation of 2**{scale} uniform points in Z order, seed {SEED}"
+    return low, high, count, text
+
+
+def _road(side: int) -> Edges:
+    """Delete streets of a lattice and put chains of vertices in place of the others."""
+    rng = np.random.default_rng(SEED)
+    crossing = np.arange(side * side).reshape(side, side)
+    u = np.concatenate([crossing[:, :-1].ravel(), crossing[:-1].ravel()])
+    v = np.concatenate([crossing[:, 1:].ravel(), crossing[1:].ravel()])
+    exists = rng.random(u.size) < STREETS
+    order = np.argsort(u[exists], kind="stable")
+    u, v = u[exists][order], v[exists][order]
+    length = rng.integers(0, LONGEST_STREET + 1, u.size)
+    # The vertices of a street are numbered behind the crossing that it starts at.
+    before = np.concatenate([[0], np.cumsum(length)])
+    first_street = np.searchsorted(u, np.arange(side * side))
+    number = np.arange(side * side) + before[first_street]
+    begin = before[:-1] + u + 1
+    street = np.repeat(np.arange(u.size), length + 1)
+    step = np.arange(street.size) - np.repeat(np.cumsum(length + 1) - length - 1, length + 1)
+    source = np.where(step == 0, number[u[street]], begin[street] + step - 1)
+    target = np.where(step == length[street], number[v[street]], begin[street] + step)
+    count = side * side + int(length.sum())
+    low, high = _simple(source, target, count)
+    text = f"{side} x {side} crossings, {STREETS:.0%} of the streets, each of 0 to "
+    return low, high, count, text + f"{LONGEST_STREET} further vertices, seed {SEED}"
+
+
+def _real(name: str) -> Edges:
+    folder = os.environ.get("FEATGRAPH_DATA", Path(__file__).parents[2] / "shared/data")
+    file = Path(folder) / REAL[name]
+    if not file.exists():
+        raise SystemExit(f"{name} is read from {file}; set FEATGRAPH_DATA")
+    if file.name.endswith(".csv.gz"):
+        pairs = np.loadtxt(file, dtype=np.int64, delimiter=",", skiprows=1)
+        u, v, count = pairs[:, 0], pairs[:, 1], int(pairs.max()) + 1
+    else:
+        read = fg.read_graph(file)
+        u, v, count = read.sources, read.targets, read.vertex_count
+    low, high = _simple(u, v, count)
+    return low, high, count, f"{name}, made simple and symmetric"
+
+
+def _kron(scale: int, mixed: bool) -> Edges:
     """Draw R-MAT edges, drop loops and repeats, and take each both ways.
 
     A hash of (seed, draw, level) is the random number: any machine and any number of
@@ -101,12 +222,11 @@ def _kron(scale: int, mixed: bool) -> tuple[fg.Graph, str]:
     keys = keys[np.searchsorted(keys, 0) :]
     keys = keys[np.concatenate(([True], keys[1:] != keys[:-1]))]
     low, high = (keys >> scale).astype(np.int32), (keys & (count - 1)).astype(np.int32)
-    graph = fg.Graph.from_edges(low, high, vertex_count=count, directed=False)
     text = (
         f"simple symmetric R-MAT, scale {scale}, {KRON_DRAWS_A_VERTEX} draws a vertex, "
     )
     text += f"a={A} b={B} c={C}, seed {SEED}{', shuffled' if mixed else ''}"
-    return graph, text
+    return low, high, count, text
 
 
 @njit(parallel=True)

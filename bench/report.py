@@ -1,4 +1,7 @@
-"""Tables from result lines: ``python -m bench.report FILE...``."""
+"""Tables from result lines: ``python -m bench.report [--markdown] FILE...``.
+
+``--markdown`` prints the tables of the learning benches, a row a graph and algorithm.
+"""
 
 from __future__ import annotations
 
@@ -132,6 +135,19 @@ TABLES: dict[str, Columns] = {
 }
 
 
+LEARNING: Columns = {
+    "graph": _graph,
+    "program": _text("program"),
+    **COMMON,
+    **TIME,
+    "supersteps": _text("supersteps"),
+    "a superstep ms": _number("per_superstep_ms"),
+    **CHECK,
+}
+TABLES |= dict.fromkeys(("variants-gpu", "features-gpu", "folding-gpu"), LEARNING)
+TABLES["algorithms-cpu"] = {"on": _text("comparison"), **LEARNING, "note": _text("note")}
+
+
 def print_report(lines: list[Line]) -> None:
     """Print a table for each bench among `lines`, under what they were measured on."""
     for bench in dict.fromkeys(line["bench"] for line in lines):
@@ -199,11 +215,17 @@ def _print_agreement(lines: list[Line]) -> None:
 
 def main() -> None:
     """Print the tables of the files named on the command line."""
+    names = [name for name in sys.argv[1:] if name != "--markdown"]
     lines = []
-    for name in sys.argv[1:]:
+    for name in names:
         text = Path(name).read_text(encoding="utf-8")
         lines += [json.loads(line) for line in text.splitlines() if line]
-    print_report(lines)
+    if len(names) < len(sys.argv) - 1:
+        from bench.learning.tables import markdown
+
+        print(markdown(lines))
+    else:
+        print_report(lines)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,11 @@ BENCHES = {
     "compile": "bench.compile.first_kernel",
     "agreement": "bench.compile.agreement",
     "agreement-gpu": "bench.compile.agreement",
+    "variants-gpu": "bench.learning.variants_gpu",
+    "features-gpu": "bench.learning.features_gpu",
+    "folding-gpu": "bench.learning.folding_gpu",
+    "learning-gpu": "bench.learning.session",
+    "algorithms-cpu": "bench.algorithms.algorithms_cpu",
 }
 
 

@@ -1,0 +1,130 @@
+"""Label propagation with 1 to 128 features: time, and atomic transactions of a push.
+
+FA puts the features of a vertex into consecutive lanes, so that their atomics leave as
+few transactions; NFA adds them one by one. Pulled, there are none. The counts come from
+Nsight Compute, which runs `atomics_probe` once for all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import warnings
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from bench.graphs import NamedGraph, make_graph
+from bench.learning import atomics, cells as cells_module
+from bench.learning.cells import Cells, cut_after, mappings, median, timed_runs
+from bench.learning.problems import LearningProblem, make_problem
+from bench.record import Recorder
+
+DEFAULTS = {
+    "graph": ["kron-19"],
+    "k": [4, 1, 32, 128, 8, 16, 64, 2],
+    "repeat": 3,
+    "supersteps": 60,
+    "budget": 300.0,
+    "cell": 3.0,
+    "target": "cuda",
+    "probe_graph": "kron-17",
+    "probe_limit": 150.0,
+}
+#: The most telling first, should time run out.
+VARIANTS: dict[str, dict[str, Any]] = {
+    f"{direction} {'FA' if fa else 'NFA'}/{'CD' if cd else 'NCD'}": {
+        "direction": direction,
+        "feature_parallel": fa,
+        "change_driven": cd,
+    }
+    for cd in (False, True)
+    for direction in ("push", "pull")
+    for fa in (True, False)
+}
+#: In epsilons, as in `variants_gpu`.
+LIMIT = 20.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    cells_module.add_arguments(parser)
+    parser.add_argument("--supersteps", type=int, help="at most")
+    parser.add_argument("--probe-graph", help="graph for counting; none to leave out")
+    parser.add_argument("--probe-limit", type=float, help="s that the counting may take")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Count transactions, then measure times, one k after the other."""
+    warnings.simplefilter("ignore", fg.ConvergenceWarning)
+    cells = Cells(arguments, recorder)
+    if arguments.target == "cuda" and arguments.probe_graph != "none":
+        _count_atomics(cells)
+    for name in arguments.graph:
+        named = None
+        for k in arguments.k:
+            if not any(cells.is_wanted(name, k, c) for c in VARIANTS):
+                continue
+            named = named or make_graph(name)
+            problem = make_problem("LP", named.graph, k)
+            cells.say(f"LP on {name}, k={k}")
+            _measure_all(cells, named, problem)
+            del problem
+            gc.collect()
+
+
+def _count_atomics(cells: Cells) -> None:
+    arguments = cells.arguments
+    key = (arguments.probe_graph, "atomic transactions")
+
+    def count() -> None:
+        graph = make_graph(arguments.probe_graph).describe()
+        for found in atomics.count(
+            arguments.probe_graph, sorted(arguments.k), arguments.probe_limit
+        ):
+            cells.recorder.add("atomics", [], graph=graph, **found)
+        cells.recorder.add("atomic transactions", [], cell=" | ".join(key), graph=graph)
+
+    cells.run(key, count)
+    cells.say("atomic transactions are counted")
+
+
+def _measure_all(cells: Cells, named: NamedGraph, problem: LearningProblem) -> None:
+    arguments, device = cells.arguments, cells.device
+    first: list[Any] = []
+    fields = {"program": "LP", "k": problem.k, "graph": named.describe()}
+    for contender, options in VARIANTS.items():
+        key = (named.name, problem.k, contender)
+
+        def measure(
+            contender: str = contender, options: Any = options, key: Any = key
+        ) -> None:
+            def once() -> fg.Run:
+                done = fg.iterate(
+                    problem.steps, problem.state, target=arguments.target,
+                    max_supersteps=arguments.supersteps,
+                    callback=cut_after(arguments.cell), **options,
+                )  # fmt: skip
+                device.synchronize()
+                return done
+
+            trials, done = timed_runs(
+                once, lambda: problem.reset(device), arguments.repeat, arguments.cell
+            )
+            checks: dict[str, Any] = {"ok": True}
+            if done.converged:  # one that was cut is not where the others are
+                answer = problem.answer()
+                first.append(answer)
+                apart = float(np.abs(answer - first[0]).max() / problem.epsilon)
+                is_right = bool(np.isfinite(answer).all()) and apart <= LIMIT
+                checks = {"ok": is_right, "epsilons_apart": apart}
+            cells.recorder.add(
+                contender, trials, cell=" | ".join(map(str, key)), options=options,
+                supersteps=done.supersteps, converged=done.converged,
+                per_superstep_ms=round(median(trials) / max(done.supersteps, 1), 5),
+                superstep_ms=round(1e3 * median(done.seconds[1:]), 5),
+                directions=sorted(set(done.directions)),
+                mappings=mappings(done.kernels), checks=checks, **fields,
+            )  # fmt: skip
+
+        cells.run(key, measure, **fields)

@@ -1,0 +1,175 @@
+"""Time to convergence of the four variants: {NFA, FA} x {NCD, CD}, and by hand.
+
+FA: consecutive lanes take consecutive features; NFA: one thread owns a vertex. NCD:
+every superstep sweeps all vertices; CD: the due ones, their aggregates kept and patched.
+All four stop by the same rule and must agree. ``auto`` is what featgraph chooses. The
+hand-written NFA/NCD kernels say whether the slowest of the four is slow for its form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from bench.graphs import NamedGraph, make_graph
+from bench.learning import cells as cells_module
+from bench.learning.by_hand import Sweep
+from bench.learning.cells import Cells, cut_after, mappings, median, timed_runs
+from bench.learning.problems import NAMES, LearningProblem, make_problem
+from bench.record import Recorder
+from bench.timing import time_events
+
+GRAPHS = ["kron21", "delaunay20", "road770", "web-NotreDame", "coAuthorsDBLP",
+          "soc-Epinions1", "luxembourg_osm", "facebook_large"]  # fmt: skip
+DEFAULTS = {
+    "graph": GRAPHS,
+    "k": [4],
+    "repeat": 3,
+    "programs": list(NAMES),
+    "supersteps": 200,
+    "budget": 480.0,
+    "cell": 8.0,
+    "target": "cuda",
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "FA/CD": {"feature_parallel": True, "change_driven": True},
+    "NFA/NCD": {"feature_parallel": False, "change_driven": False},
+    "FA/NCD": {"feature_parallel": True, "change_driven": False},
+    "NFA/CD": {"feature_parallel": False, "change_driven": True},
+    "auto": {},
+}
+BY_HAND = "hand-written NFA/NCD"
+#: In epsilons. Each variant rounds differently, and a change of less than one epsilon
+#: is dropped: a vertex may end that far from where it was going, and its neighbors then
+#: up to 1 / (1 - ALPHA) times as far.
+LIMIT = 20.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    cells_module.add_arguments(parser)
+    parser.add_argument("--programs", nargs="+", help=f"among {' '.join(NAMES)}, BP-E")
+    parser.add_argument("--supersteps", type=int, help="at most")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Measure graph by graph, program by program."""
+    warnings.simplefilter("ignore", fg.ConvergenceWarning)
+    cells = Cells(arguments, recorder)
+    contenders = [BY_HAND, *VARIANTS] if cells.by_hand is not None else [*VARIANTS]
+    for name in arguments.graph:
+        wanted = [
+            (program, k)
+            for k in arguments.k
+            for program in arguments.programs
+            if any(cells.is_wanted(name, program, k, c) for c in contenders)
+        ]
+        if not wanted:
+            continue
+        named = make_graph(name)
+        cells.say(f"{name} is made: {named.describe()}")
+        for program, k in wanted:
+            made = recorder.attempt(
+                "inputs", lambda p=program, k=k: make_problem(p, named.graph, k),
+                program=program, graph=named.describe(),
+            )  # fmt: skip
+            if made is not None:
+                cells.say(f"{program} on {name}: {made.inputs}")
+                _Row(cells, named, made).run(contenders)
+            del made
+            gc.collect()
+
+
+class _Row:
+    """One algorithm on one graph: all variants, compared with the first answer."""
+
+    def __init__(
+        self, cells: Cells, named: NamedGraph, problem: LearningProblem
+    ) -> None:
+        self.cells, self.named, self.problem = cells, named, problem
+        self.answer: Any = None
+        self.fields = {
+            "program": problem.name,
+            "k": problem.k,
+            "inputs": problem.inputs,
+            "graph": named.describe(),
+            "edges_used": problem.graph.edge_count,
+        }
+
+    def run(self, contenders: list[str]) -> None:
+        """Run each as a cell of its own."""
+        for contender in contenders:
+            key = (self.named.name, self.problem.name, self.problem.k, contender)
+            measure = self._by_hand if contender == BY_HAND else self._variant
+            self.cells.run(key, lambda m=measure, c=contender: m(c), **self.fields)
+
+    def _variant(self, contender: str) -> None:
+        problem, arguments = self.problem, self.cells.arguments
+        device = self.cells.device
+
+        def once() -> fg.Run:
+            done = fg.iterate(
+                problem.steps, problem.state, max_supersteps=arguments.supersteps,
+                target=arguments.target, callback=cut_after(arguments.cell),
+                **VARIANTS[contender],
+            )  # fmt: skip
+            device.synchronize()
+            return done
+
+        started = time.perf_counter()
+        trials, done = timed_runs(
+            once, lambda: problem.reset(device), arguments.repeat, arguments.cell
+        )
+        inner = 1e3 * median(done.seconds[1:])
+        self._record(
+            contender, trials, done.supersteps, done.converged,
+            options=VARIANTS[contender],
+            committed=sum(done.active_counts),
+            active_counts=done.active_counts,
+            superstep_ms=round(inner, 5) if inner == inner else None,
+            directions=sorted(set(done.directions)),
+            mappings=mappings(done.kernels),
+            whole_s=round(time.perf_counter() - started, 3),
+        )  # fmt: skip
+
+    def _by_hand(self, contender: str) -> None:
+        arguments, device = self.cells.arguments, self.cells.by_hand
+        sweep = Sweep(self.problem, device)
+        trials, (supersteps, converged) = timed_runs(
+            lambda: sweep.iterate(arguments.supersteps),
+            sweep.reset,
+            arguments.repeat,
+            arguments.cell,
+        )
+        fields: dict[str, Any] = {}
+        if arguments.target == "cuda":
+            fields["kernel_ms"] = round(time_events(sweep.launch, 5)[0], 5)
+            sweep.reset()
+            sweep.iterate(arguments.supersteps)
+        self._record(contender, trials, supersteps, converged, sweep.answer(), **fields)
+
+    def _record(
+        self, contender: str, trials: list[float], supersteps: int, converged: bool,
+        answer: Any = None, **fields: Any,
+    ) -> None:  # fmt: skip
+        answer = self.problem.answer() if answer is None else answer
+        is_finite = bool(np.isfinite(answer).all())
+        checks: dict[str, Any] = {"ok": is_finite, "epsilons_apart": 0.0}
+        if self.answer is None:
+            self.answer = answer
+        else:
+            apart = float(np.abs(answer - self.answer).max() / self.problem.epsilon)
+            checks = {"ok": is_finite and apart <= LIMIT, "epsilons_apart": apart}
+        self.cells.recorder.add(
+            contender, trials, cell=" | ".join(
+                map(str, (self.named.name, self.problem.name, self.problem.k, contender))
+            ),
+            supersteps=supersteps, converged=converged,
+            per_superstep_ms=round(median(trials) / max(supersteps, 1), 5),
+            checks=checks, **fields, **self.fields,
+        )  # fmt: skip

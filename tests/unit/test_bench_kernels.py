@@ -1,0 +1,94 @@
+"""The hand-written kernels of the benches compute what featgraph computes.
+
+They run on the host, thread by thread: see ``bench/baselines/kernels/on_host.h``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from bench.baselines import handwritten
+from bench.graphs import make_graph
+from bench.learning import by_hand
+from bench.learning.problems import NAMES, LearningProblem, make_problem
+from featgraph import _cuda
+from featgraph.runtime.device import choose_device
+
+needs_host_compiler = pytest.mark.skipif(
+    not handwritten.has_host_compiler(), reason="needs g++"
+)
+
+
+def folded_supersteps(problem: LearningProblem, count: int) -> Any:
+    device = choose_device("cpu")
+    problem.reset(device)
+    run = fg.iterate(
+        problem.steps, problem.state, target="cpu", callback=lambda r, _: r.supersteps == count
+    )
+    assert run.supersteps == count
+    return problem.answer(), run.active_counts
+
+
+@needs_host_compiler
+@pytest.mark.parametrize("name", [*NAMES, "BP-E"])
+def test_sweeps_agree(name: str) -> None:
+    problem = make_problem(name, make_graph("kron-7").graph, 4)
+    sweep = by_hand.Sweep(problem, handwritten.Host())
+    counts = []
+    for _ in range(4):
+        sweep.launch()
+        counts.append(sweep.committed())
+    expected, committed = folded_supersteps(problem, 4)
+    np.testing.assert_allclose(sweep.answer(), expected, rtol=2e-4, atol=2e-6)
+    assert counts == committed
+
+
+@needs_host_compiler
+@pytest.mark.parametrize(("name", "k"), [("LP", 4), ("LP", 32), ("BP", 4), ("BP", 32)])
+def test_folded_kernels_agree(
+    name: str, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(by_hand, "HUB_DEGREE", 40)
+    problem = make_problem(name, make_graph("kron-7").graph, k)
+    folded = by_hand.Folded(problem, handwritten.Host())
+    assert folded.hub_count > 0
+    for _ in range(2):
+        folded.launch()
+    expected, committed = folded_supersteps(problem, 2)
+    np.testing.assert_allclose(folded.answer(), expected, rtol=2e-4, atol=2e-6)
+    assert folded.committed() == committed[-1]
+
+
+@needs_host_compiler
+def test_sweep_ends_where_featgraph_ends() -> None:
+    problem = make_problem("ALS", make_graph("grid8").graph, 4)
+    sweep = by_hand.Sweep(problem, handwritten.Host())
+    problem.reset(choose_device("cpu"))
+    run = fg.iterate(problem.steps, problem.state, target="cpu", max_supersteps=400)
+    supersteps, converged = sweep.iterate(400)
+    assert run.converged
+    assert converged
+    assert abs(supersteps - run.supersteps) <= 2
+    difference = np.abs(sweep.answer() - problem.answer()).max()
+    assert difference <= 5 * problem.epsilon
+
+
+@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda")
+@pytest.mark.parametrize(
+    ("file", "defines"),
+    [
+        ("sweep", {}),
+        ("folded_lp", {"K": 4, "G": 32}),
+        ("folded_lp", {"K": 32, "G": 32}),
+        ("folded_bp", {"K": 4, "G": 32}),
+        ("folded_bp", {"K": 32, "G": 32}),
+    ],
+)
+def test_kernels_compile_for_a_gpu(file: str, defines: dict[str, int]) -> None:
+    used = handwritten.resources(file, **defines)
+    assert 0 < used.registers <= 128
+    assert used.spill_stores_bytes == 0
