@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -161,7 +162,9 @@ def _delaunay(scale: int) -> Edges:
     u = np.concatenate([corners[:, 0], corners[:, 1], corners[:, 2]])
     v = np.concatenate([corners[:, 1], corners[:, 2], corners[:, 0]])
     low, high = _simple(u, v, count)
-    text = f"Delaunay triangulation of 2**{scale} uniform points in Z order, seed {SEED}"
+    text = (
+        f"Delaunay triangulation of 2**{scale} uniform points in Z order, seed {SEED}"
+    )
     return low, high, count, text
 
 
@@ -181,7 +184,9 @@ def _road(side: int) -> Edges:
     number = np.arange(side * side) + before[first_street]
     begin = before[:-1] + u + 1
     street = np.repeat(np.arange(u.size), length + 1)
-    step = np.arange(street.size) - np.repeat(np.cumsum(length + 1) - length - 1, length + 1)
+    step = np.arange(street.size) - np.repeat(
+        np.cumsum(length + 1) - length - 1, length + 1
+    )
     source = np.where(step == 0, number[u[street]], begin[street] + step - 1)
     target = np.where(step == length[street], number[v[street]], begin[street] + step)
     count = side * side + int(length.sum())
@@ -252,3 +257,13 @@ def _draw_keys(scale, seed, limits, ids, keys):  # type: ignore[no-untyped-def]
             v = 2 * v + int(right)
         low, high = min(ids[u], ids[v]), max(ids[u], ids[v])
         keys[draw] = -1 if u == v else (low << scale) | high
+
+
+def main() -> None:
+    """Make the graphs named on the command line, and keep them where they are kept."""
+    for name in sys.argv[1:]:
+        print(make_graph(name).describe(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -145,7 +145,11 @@ LEARNING: Columns = {
     **CHECK,
 }
 TABLES |= dict.fromkeys(("variants-gpu", "features-gpu", "folding-gpu"), LEARNING)
-TABLES["algorithms-cpu"] = {"on": _text("comparison"), **LEARNING, "note": _text("note")}
+TABLES["algorithms-cpu"] = {
+    "on": _text("comparison"),
+    **LEARNING,
+    "note": _text("note"),
+}
 
 
 def print_report(lines: list[Line]) -> None:

@@ -1,8 +1,9 @@
 """CUDA C++ kernels written by hand, and the two ways to run them.
 
 `compile_cuda` makes machine code with NVRTC, which needs no GPU; `Device` launches it.
-`Host` runs the same source on the CPU, thread by thread (``kernels/on_host.h``), so that
-a machine without a GPU still checks what the kernels compute. Both have the same methods.
+`Host` runs the same source on the CPU, thread by thread (``kernels/on_host.h``), so
+that a machine without a GPU still checks what the kernels compute. Both have the same
+methods.
 """
 
 from __future__ import annotations
@@ -184,7 +185,14 @@ def _host_library(file: str, defines: tuple[tuple[str, int], ...]) -> Any:
     text = f'#include "{FOLDER / "on_host.h"}"\n#include "{FOLDER / file}.cu"\n'
     text += "".join(f"KERNEL({entry})\n" for entry in ENTRIES[file])
     (folder / "module.cpp").write_text(text, encoding="utf-8")
-    command = [compiler, "-O1", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing"]
+    command = [
+        compiler,
+        "-O1",
+        "-std=c++17",
+        "-shared",
+        "-fPIC",
+        "-fno-strict-aliasing",
+    ]
     command += ["-w", *(f"-D{name}={value}" for name, value in defines)]
     done = subprocess.run(
         [*command, str(folder / "module.cpp"), "-o", str(folder / "module.so")],

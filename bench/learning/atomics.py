@@ -1,7 +1,7 @@
 """Atomic transactions of a pushed superstep, counted by Nsight Compute.
 
-`count` runs this module under ``ncu``: one superstep for each k and mapping, each behind
-a marker kernel, so that one profiled process gives all counts.
+`count` runs this module under ``ncu``: one superstep for each k and mapping, each
+behind a marker kernel, so that one profiled process gives all counts.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def count(graph: str, features: list[int], limit: float) -> list[dict[str, Any]]
     """
     if shutil.which("ncu") is None:
         raise RuntimeError("Nsight Compute's ncu is not on PATH")
-    said = ""
+    said, environment = "", os.environ | {"PYTHONPATH": str(ROOT)}
     for metrics in (METRICS, FEWER):
         line = command(graph, features, metrics)
         with tempfile.TemporaryFile("w+") as out:
             try:
                 done = subprocess.run(
                     line, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT,
-                    timeout=limit, check=False, env=os.environ | {"PYTHONPATH": str(ROOT)},
+                    timeout=limit, check=False, env=environment,
                 )  # fmt: skip
             except subprocess.TimeoutExpired:
                 raise RuntimeError(f"ncu took over {limit:.0f} s") from None
@@ -72,9 +72,7 @@ def count(graph: str, features: list[int], limit: float) -> list[dict[str, Any]]
         if done.returncode == 0 and '"ID"' in said:
             # The interpreter's path is the machine's own business.
             shown = " ".join(["python" if a == sys.executable else a for a in line])
-            return [
-                found | {"ncu": shown} for found in parse(said, features, metrics)
-            ]
+            return [found | {"ncu": shown} for found in parse(said, features, metrics)]
     raise RuntimeError(f"ncu failed: {said[-1500:]}")
 
 

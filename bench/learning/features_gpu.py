@@ -16,7 +16,8 @@ import numpy as np
 
 import featgraph as fg
 from bench.graphs import NamedGraph, make_graph
-from bench.learning import atomics, cells as cells_module
+from bench.learning import atomics
+from bench.learning import cells as cells_module
 from bench.learning.cells import Cells, cut_after, mappings, median, timed_runs
 from bench.learning.problems import LearningProblem, make_problem
 from bench.record import Recorder
@@ -51,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cells_module.add_arguments(parser)
     parser.add_argument("--supersteps", type=int, help="at most")
     parser.add_argument("--probe-graph", help="graph for counting; none to leave out")
-    parser.add_argument("--probe-limit", type=float, help="s that the counting may take")
+    parser.add_argument(
+        "--probe-limit", type=float, help="s that the counting may take"
+    )
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:

@@ -72,7 +72,9 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                 continue
             fields = {"program": program, "k": k, "graph": named.describe()}
             problem = recorder.attempt(
-                "inputs", lambda p=program, k=k: make_problem(p, named.graph, k), **fields
+                "inputs",
+                lambda p=program, k=k, g=named.graph: make_problem(p, g, k),
+                **fields,
             )
             if problem is not None:
                 cells.say(f"{program} on {name}, k={k}: {problem.inputs}")

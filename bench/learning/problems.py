@@ -60,7 +60,7 @@ def least_squares(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.edge
 def message(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """What u believes without v, through the matrix of all edges."""
+    """Send what u believes without v through the matrix of all edges."""
     cavity = d.belief[u, f] - d.msg[fg.reverse(e), f]
     x = math.exp(cavity - fg.feature_max(cavity))
     m = math.log(fg.matvec(d.psi, x))
@@ -71,7 +71,7 @@ def message(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.edge
 def message_of_edge(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """What u believes without v, through the (symmetric) matrix of the edge."""
+    """Send what u believes without v through the symmetric matrix of the edge."""
     cavity = d.belief[u, f] - d.msg[fg.reverse(e), f]
     x = math.exp(cavity - fg.feature_max(cavity))
     m = math.log(fg.matvec(d.psi[e], x))
@@ -82,7 +82,7 @@ def message_of_edge(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="total", combine="sum")
 def messages(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """What the edge says now."""
+    """Add up what the edges say now."""
     return d.msg_next[e, f]
 
 

@@ -30,7 +30,7 @@ MOST_STARTS = 6
 
 @dataclass(frozen=True)
 class Stage:
-    """One process: a bench, its arguments, and the seconds that it may start cells in."""
+    """One process: a bench, its arguments, and for how many s it may start cells."""
 
     bench: str
     arguments: tuple[str, ...]

@@ -57,7 +57,11 @@ def _ms(line: Line | None) -> str:
     if median is None:
         return ""
     wrong = "" if line.get("checks", {}).get("ok", True) else " (wrong)"
-    cut = "" if line.get("converged", True) else f" ({line['supersteps']} supersteps, cut)"
+    cut = (
+        ""
+        if line.get("converged", True)
+        else f" ({line['supersteps']} supersteps, cut)"
+    )
     return f"{median:.4g}{wrong}{cut}"
 
 
@@ -81,7 +85,9 @@ def _variants(lines: list[Line]) -> str:
     for (graph, program, k), own in groups.items():
         base, by_hand = own.get(BASE), own.get(BY_HAND)
         apart = [
-            line["checks"]["epsilons_apart"] for line in own.values() if "checks" in line
+            line["checks"]["epsilons_apart"]
+            for line in own.values()
+            if "epsilons_apart" in line.get("checks", {})
         ]
         rows.append(
             [
@@ -93,7 +99,9 @@ def _variants(lines: list[Line]) -> str:
                 f"{max(apart):.2g}" if apart else "",
             ]
         )  # fmt: skip
-    shown = [f"{name} (paper {PAPER[name]})" if name in PAPER else name for name in FASTER]
+    shown = [
+        f"{name} (paper {PAPER[name]})" if name in PAPER else name for name in FASTER
+    ]
     head = ["graph", "algorithm", "k", "NFA/NCD ms", "supersteps", *shown]
     head += ["by hand NFA/NCD ms", "ours / by hand, a superstep", "epsilons apart"]
     return _table("Time to convergence, and what each variant gains", head, rows)

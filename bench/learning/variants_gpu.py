@@ -1,9 +1,10 @@
 """Time to convergence of the four variants: {NFA, FA} x {NCD, CD}, and by hand.
 
 FA: consecutive lanes take consecutive features; NFA: one thread owns a vertex. NCD:
-every superstep sweeps all vertices; CD: the due ones, their aggregates kept and patched.
-All four stop by the same rule and must agree. ``auto`` is what featgraph chooses. The
-hand-written NFA/NCD kernels say whether the slowest of the four is slow for its form.
+every superstep sweeps all vertices; CD: the due ones, their aggregates kept and
+patched. All four stop by the same rule and must agree. ``auto`` is what featgraph
+chooses. The hand-written NFA/NCD kernels say whether the slowest of the four is slow
+for its form.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ DEFAULTS = {
     "budget": 480.0,
     "cell": 8.0,
     "target": "cuda",
+    "contenders": None,
 }
 VARIANTS: dict[str, dict[str, Any]] = {
     "FA/CD": {"feature_parallel": True, "change_driven": True},
@@ -55,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cells_module.add_arguments(parser)
     parser.add_argument("--programs", nargs="+", help=f"among {' '.join(NAMES)}, BP-E")
     parser.add_argument("--supersteps", type=int, help="at most")
+    parser.add_argument("--contenders", nargs="+", choices=[BY_HAND, *VARIANTS])
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -62,6 +65,9 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     warnings.simplefilter("ignore", fg.ConvergenceWarning)
     cells = Cells(arguments, recorder)
     contenders = [BY_HAND, *VARIANTS] if cells.by_hand is not None else [*VARIANTS]
+    contenders = [
+        c for c in contenders if not arguments.contenders or c in arguments.contenders
+    ]
     for name in arguments.graph:
         wanted = [
             (program, k)
@@ -75,7 +81,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         cells.say(f"{name} is made: {named.describe()}")
         for program, k in wanted:
             made = recorder.attempt(
-                "inputs", lambda p=program, k=k: make_problem(p, named.graph, k),
+                "inputs", lambda p=program, k=k, g=named.graph: make_problem(p, g, k),
                 program=program, graph=named.describe(),
             )  # fmt: skip
             if made is not None:
@@ -159,17 +165,15 @@ class _Row:
     ) -> None:  # fmt: skip
         answer = self.problem.answer() if answer is None else answer
         is_finite = bool(np.isfinite(answer).all())
-        checks: dict[str, Any] = {"ok": is_finite, "epsilons_apart": 0.0}
-        if self.answer is None:
-            self.answer = answer
-        else:
+        checks: dict[str, Any] = {"ok": is_finite}
+        if converged or supersteps == self.cells.arguments.supersteps:
+            self.answer = answer if self.answer is None else self.answer
             apart = float(np.abs(answer - self.answer).max() / self.problem.epsilon)
             checks = {"ok": is_finite and apart <= LIMIT, "epsilons_apart": apart}
+        name, problem = self.named.name, self.problem
+        cell = " | ".join(map(str, (name, problem.name, problem.k, contender)))
         self.cells.recorder.add(
-            contender, trials, cell=" | ".join(
-                map(str, (self.named.name, self.problem.name, self.problem.k, contender))
-            ),
-            supersteps=supersteps, converged=converged,
+            contender, trials, cell=cell, supersteps=supersteps, converged=converged,
             per_superstep_ms=round(median(trials) / max(supersteps, 1), 5),
             checks=checks, **fields, **self.fields,
         )  # fmt: skip

@@ -27,7 +27,10 @@ def folded_supersteps(problem: LearningProblem, count: int) -> Any:
     device = choose_device("cpu")
     problem.reset(device)
     run = fg.iterate(
-        problem.steps, problem.state, target="cpu", callback=lambda r, _: r.supersteps == count
+        problem.steps,
+        problem.state,
+        target="cpu",
+        callback=lambda r, _: r.supersteps == count,
     )
     assert run.supersteps == count
     return problem.answer(), run.active_counts

@@ -1,0 +1,182 @@
+"""The benches of the learning algorithms work, on graphs of no size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench import run
+from bench.graphs import make_graph
+from bench.learning import atomics, session
+from bench.learning.tables import markdown
+
+SMALL = ("--target", "cpu", "--repeat", "1")
+
+
+def lines_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_variants_agree_and_resume(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "variants.jsonl"
+    argv = ["variants-gpu", "--graph", "kron-6", "--programs", "MMR", *SMALL]
+    argv += ["--output", str(file), "--contenders", "NFA/NCD"]
+    assert run.main(argv) == 0
+    assert run.main([*argv, "FA/NCD"]) == 0
+    lines = lines_of(file)
+    # The first cell was not measured again.
+    assert [line["contender"] for line in lines] == ["NFA/NCD", "FA/NCD"]
+    assert all(line["converged"] and line["checks"]["ok"] for line in lines)
+    assert lines[0]["active_counts"] == lines[1]["active_counts"]
+    assert lines[0]["active_counts"][-1] == 0
+    assert "| kron-6 | MMR | 4 |" in markdown(lines)
+
+    # A process that died in a cell is not started in it once more.
+    with open(file.with_suffix(".started"), "a", encoding="utf-8") as started:
+        started.write("kron-6 | MMR | 4 | auto\n")
+    assert run.main([*argv, "auto"]) == 1
+    assert "ended in it" in lines_of(file)[-1]["error"]
+    assert "failed" in markdown(lines_of(file))
+    capsys.readouterr()
+
+
+def test_a_wrong_variant_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bench.learning.variants_gpu import LearningProblem
+
+    answers = iter([0.0, 1.0])
+    comparable = LearningProblem.comparable
+    monkeypatch.setattr(
+        LearningProblem,
+        "comparable",
+        lambda self, values: comparable(self, values) + next(answers),
+    )
+    argv = ["variants-gpu", "--graph", "kron-5", "--programs", "MMR", *SMALL]
+    argv += ["--output", str(tmp_path / "v.jsonl"), "--contenders", "NFA/NCD", "FA/NCD"]
+    assert run.main(argv) == 1
+    assert [line["checks"]["ok"] for line in lines_of(tmp_path / "v.jsonl")] == [
+        True,
+        False,
+    ]
+
+
+def test_no_cell_starts_out_of_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "none.jsonl"
+    argv = ["folding-gpu", "--graph", "kron-5", *SMALL, "--budget", "0"]
+    assert run.main([*argv, "--output", str(output)]) == 0
+    assert "no time left for kron-5 | LP | 4 | folded" in capsys.readouterr().out
+    assert not output.exists()
+
+
+def test_session_goes_on_behind_a_stage_that_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[str] = []
+
+    def start(stage: session.Stage, *rest: Any) -> bool:
+        starts.append(stage.bench)
+        return stage.bench != "variants-gpu" or len(starts) > 2
+
+    monkeypatch.setattr(session, "_start", start)
+    argv = ["learning-gpu", "--small", "--target", "cpu", "--minutes", "1"]
+    assert run.main([*argv, "--folder", str(tmp_path)]) == 0
+    assert starts == ["variants-gpu"] * 3 + ["folding-gpu", "features-gpu"]
+    starts.clear()
+    assert run.main([*argv, "--folder", str(tmp_path), "--minutes", "0"]) == 0
+    assert starts == []
+
+
+def test_session_runs_a_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ("--graph", "kron-5", "--k", "4", "--programs", "LP", "--repeat", "1")
+    stage = session.Stage("folding-gpu", arguments, 60)
+    monkeypatch.setattr(session, "SMALL", (stage,))
+    argv = ["learning-gpu", "--small", "--target", "cpu", "--minutes", "3"]
+    assert run.main([*argv, "--folder", str(tmp_path)]) == 0
+    lines = lines_of(tmp_path / "folding-gpu.jsonl")
+    assert {"folded", "unfolded"} <= {line["contender"] for line in lines}
+    assert all(line["checks"]["ok"] for line in lines)
+    assert "| kron-5 | LP | 4 |" in markdown(lines)
+
+
+def test_transactions_are_counted_between_markers() -> None:
+    metrics = ("red.sum", "sectors.sum")
+    head = (
+        '"ID","Process Name","Kernel Name","red.sum","sectors.sum"\n"","","","inst",""'
+    )
+
+    def row(number: int, kernel: str, *values: str) -> str:
+        return ",".join(f'"{x}"' for x in (number, "python", kernel, *values))
+
+    kernels = [
+        row(0, "fill", "7", "7"),
+        row(1, "atomics_marker(Array)", "0", "0"),
+        row(2, "fill", "0", "0"),
+        row(3, "push", "1,200", "30"),
+        row(4, "atomics_marker(Array)", "0", "0"),
+        row(5, "push", "4,800.0", "40"),
+        row(6, "hubs", "5", "1"),
+    ]
+    said = "\n".join(["==PROF== Connected", head, *kernels, "==PROF== Disconnected"])
+    fa, nfa = atomics.parse(said, [8], metrics)
+    assert (fa["k"], fa["mapping"], fa["kernels"]) == (8, "FA", 2)
+    assert fa["counts"] == {"red.sum": 1200, "sectors.sum": 30}
+    assert nfa["counts"] == {"red.sum": 4805, "sectors.sum": 41}
+    with pytest.raises(RuntimeError, match="2 of 4 markers"):
+        atomics.parse(said, [8, 16], metrics)
+    line = " ".join(atomics.command("kron-9", [4, 8], metrics))
+    assert "--clock-control none" in line
+    assert "--metrics red.sum,sectors.sum" in line
+
+
+def test_algorithms_agree_with_their_peers(tmp_path: Path) -> None:
+    file = tmp_path / "cpu.jsonl"
+    argv = ["algorithms-cpu", "--graph", "kron-6", "--points", "300", "--repeat", "1"]
+    assert run.main([*argv, "--output", str(file)]) == 0
+    lines = lines_of(file)
+    assert {line["program"] for line in lines} == {"LP", "PageRank", "BP", "MMR", "MML"}
+    peers = {line["contender"] for line in lines}
+    assert peers == {
+        "featgraph",
+        "scikit-learn",
+        "networkx",
+        "SciPy products",
+        "SciPy + NumPy",
+    }
+    table = markdown(lines)
+    for line in lines:
+        shown = f"| {line['program']} | {line['comparison']} | {line['contender']} |"
+        assert (shown in table) is (line["contender"] != "featgraph")
+
+
+def test_road_and_delaunay_graphs_are_as_they_should(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEATGRAPH_BENCH_CACHE", str(tmp_path))
+    for name, low, high, largest in (
+        ("road40", 2.05, 2.2, 4),
+        ("delaunay10", 5.8, 6.0, 30),
+    ):
+        graph = make_graph(name).graph
+        assert (tmp_path / f"{name}.npz").exists()
+        assert make_graph(name).graph.digest == graph.digest  # as kept
+        pairs = set(zip(graph.sources.tolist(), graph.targets.tolist(), strict=True))
+        assert len(pairs) == graph.given_edge_count
+        assert all(u < v for u, v in pairs)
+        degree = graph.in_degree
+        assert low <= degree.mean() <= high
+        assert degree.max() <= largest
+    # Streets have chains of vertices: most have two neighbors.
+    assert np.mean(make_graph("road40").graph.in_degree == 2) > 0.6
+    monkeypatch.delenv("FEATGRAPH_BENCH_CACHE")
+    monkeypatch.setenv("FEATGRAPH_DATA", str(tmp_path))
+    with pytest.raises(SystemExit, match="set FEATGRAPH_DATA"):
+        make_graph("web-NotreDame")
