@@ -31,15 +31,7 @@ from tests.simt.edge_programs import (
     turn,
     twin_state,
 )
-from tests.simt.row_programs import (
-    compatible,
-    keep_compatible,
-    keep_messages,
-    loose_state,
-    message_max,
-    message_row_state,
-    message_sum,
-)
+from tests.simt.row_programs import ROW_CASES
 
 # -- label propagation (DESIGN section 3)
 
@@ -483,20 +475,7 @@ CASES = (
     Case("ragged", (ragged,), wander_state),
     Case("components", (lower_component, adopt, jump), component_state, pushes=True),
     Case("sides", (sides, keep_sides), twin_state, undirected=True, pushes=True),
-    Case(
-        "loose",
-        (compatible, keep_compatible),
-        loose_state,
-        undirected=True,
-        widest=10,
-    ),
-    Case(
-        "semirings",
-        (message_sum, message_max, keep_messages),
-        message_row_state,
-        undirected=True,
-        widest=33,
-    ),
+    *ROW_CASES,
     Case("turn", (turn,), twin_state, undirected=True, widest=10),
 )
 BY_NAME = {case.name: case for case in CASES}

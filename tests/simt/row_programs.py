@@ -6,7 +6,7 @@ import numpy as np
 
 from featgraph.program import functions as fn
 from featgraph.program import operations as fg
-from tests.simt.case import edge, floats, loose, signed, vertex
+from tests.simt.case import Case, edge, floats, loose, signed, vertex
 
 
 @fn.gather(into="pulled", combine="sum")
@@ -70,3 +70,21 @@ def message_row_state(graph, k, rng):
         "psi": edge(np.log(floats(rng, edges, k, k))),
         "table": loose(np.log(floats(rng, k, k))),
     }
+
+
+ROW_CASES = (
+    Case(
+        "loose",
+        (compatible, keep_compatible),
+        loose_state,
+        undirected=True,
+        widest=10,
+    ),
+    Case(
+        "semirings",
+        (message_sum, message_max, keep_messages),
+        message_row_state,
+        undirected=True,
+        widest=33,
+    ),
+)
