@@ -122,6 +122,7 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             alpha=self.alpha,
             epsilon=self.tol,
             max_supersteps=self.max_iter,
+            history=False,
             target=self.target,
         )
         prior = np.bincount(codes, minlength=len(self.classes_)) / len(codes)

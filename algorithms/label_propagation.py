@@ -34,6 +34,8 @@ from featgraph.algorithms._labels import (
     initial_distributions,
     normalize_rows,
 )
+from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._verify import Edges, edges_of, require, sums_over_in_edges
 
 __all__ = [
     "LabelPropagationResult",
@@ -61,11 +63,18 @@ def relax(f, v, d):  # type: ignore[no-untyped-def]
     return fg.any_feature(abs(p - d.label[v, f]) > d.epsilon)
 
 
+@fg.reduce(into="residual", combine="max")
+def largest_change(f, v, d):  # type: ignore[no-untyped-def]
+    """Find how far the probabilities of class f moved."""
+    return abs(d.label_next[v, f] - d.label[v, f])
+
+
 step = fg.foldmap(labels_of_neighbors, relax)
+step_with_residual = fg.foldmap(labels_of_neighbors, relax, largest_change)
 
 
-@dataclass(frozen=True, eq=False)
-class LabelPropagationResult:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LabelPropagationResult(Result):
     """What `label_propagation` returns.
 
     Attributes
@@ -74,13 +83,10 @@ class LabelPropagationResult:
         Rows sum to one; zeros where no labelled vertex leads.
     labels : ndarray of int64, shape (V,)
         The most likely class, the smallest on ties; -1 where the row is zero.
-    run : featgraph.Run
-        Supersteps, convergence, active counts, times, target.
     """
 
     distributions: Array
     labels: npt.NDArray[np.int64]
-    run: Any
 
 
 def label_propagation(
@@ -93,6 +99,7 @@ def label_propagation(
     max_supersteps: int = 1000,
     clamp: bool = True,
     class_count: int | None = None,
+    history: bool = True,
     dtype: npt.DTypeLike = np.float32,
     **options: Any,
 ) -> LabelPropagationResult:
@@ -119,6 +126,8 @@ def label_propagation(
         distributions apart, and they drift towards one another.
     class_count : int, optional
         K, for integer labels. Default: the largest one plus one.
+    history : bool, optional
+        Record the largest change of each superstep, in a pass over the vertices.
     dtype : dtype, optional
         float32 or float64.
     **options
@@ -127,7 +136,7 @@ def label_propagation(
     Returns
     -------
     LabelPropagationResult
-        Distributions, labels, and the record of the run.
+        Distributions, labels, residuals, and the record of the run.
 
     Raises
     ------
@@ -162,10 +171,21 @@ def label_propagation(
         alpha=float(alpha),
         epsilon=float(epsilon),
     )
-    run = fg.iterate(step, state, max_supersteps=max_supersteps, **options)
+    run, residuals = iterate_recorded(
+        step_with_residual if history else step,
+        state,
+        residual="residual" if history else None,
+        max_supersteps=max_supersteps,
+        **options,
+    )
     distributions = state["label"]
     best = np.where(distributions.any(axis=1), distributions.argmax(axis=1), UNLABELLED)
-    return LabelPropagationResult(distributions, best.astype(np.int64), run)
+    return LabelPropagationResult(
+        run=run,
+        residuals=residuals,
+        distributions=distributions,
+        labels=best.astype(np.int64),
+    )
 
 
 def verify_label_propagation(
@@ -202,43 +222,32 @@ def verify_label_propagation(
     x = given.astype(np.float64)
     w = checked_weights(graph, weights).astype(np.float64)
     expected = initial_distributions(graph, labels, class_count, given.dtype)
-    clamped = expected.any(axis=1)
+    clamped: Array = np.asarray(expected.any(axis=1))
     sums: Array = x.sum(axis=1)
     margin = 4 * rounding * x.shape[1]
-    _require((x >= 0).all(axis=1), "negative entries")
-    _require((sums == 0) | (np.abs(sums - 1) <= margin), "the row does not sum to one")
-    _require(~clamped | (given == expected).all(axis=1), "a label was changed")
+    require((x >= 0).all(axis=1), "negative entries")
+    require((sums == 0) | (np.abs(sums - 1) <= margin), "the row does not sum to one")
+    require(~clamped | (given == expected).all(axis=1), "a label was changed")
 
-    ends = [(graph.sources, graph.targets)]
-    if not graph.directed:  # a self-loop is its own twin and counts once
-        ends.append((graph.targets, graph.sources))
-    aggr = np.zeros_like(x)
-    in_degree = np.zeros(len(x))
-    for i, (sources, targets) in enumerate(ends):
-        taken = (sources != targets) | (i == 0)
-        s, t, c = sources[taken], targets[taken], w[taken]
-        np.add.at(aggr, t, c[:, None] * x[s])
-        np.add.at(in_degree, t, 1)
-    reached = _reached(clamped, ends, w > 0)
-    _require(
+    edges, count = edges_of(graph), len(x)
+    of_edges = w[edges.given]
+    contributions = of_edges[:, None] * x[edges.sources]
+    aggr = sums_over_in_edges(edges, contributions, count)
+    in_degree = np.bincount(edges.targets, minlength=count)
+    reached = _reached(clamped, edges, of_edges > 0)
+    require(
         reached == (sums > 0), "the row is zero though labels reach it, or not zero"
     )
 
     moved = normalize_rows(alpha * normalize_rows(aggr) + (1 - alpha) * x)
     change = np.abs(moved - x).max(axis=1)
     settled = change <= epsilon + 8 * rounding * (in_degree + x.shape[1])
-    _require(settled | clamped, "one more superstep changes it")
+    require(settled | clamped, "one more superstep changes it")
 
 
-def _reached(start: Array, ends: list[tuple[Array, Array]], is_open: Array) -> Array:
+def _reached(start: Array, edges: Edges, is_open: Array) -> Array:
     reached = start.copy()
     count = -1
     while count != (count := int(reached.sum())):
-        for sources, targets in ends:
-            reached[targets[is_open & reached[sources]]] = True
+        reached[edges.targets[is_open & reached[edges.sources]]] = True
     return reached
-
-
-def _require(holds: Any, what: str) -> None:
-    if not holds.all():
-        raise AssertionError(f"vertex {int(np.argmin(holds))}: {what}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -331,6 +332,21 @@ def test_pull_repeats_bit_by_bit(target: str, rng: np.random.Generator) -> None:
     ]
     assert np.array_equal(runs[0].distributions, runs[1].distributions)
     assert runs[0].run.active_counts == runs[1].run.active_counts
+
+
+def test_history_is_the_largest_change_and_changes_nothing(target: str) -> None:
+    labels = [0, -1, -1, -1, 1]
+    result = label_propagation(path(5), labels, target=target)
+    ramps = [
+        recurrence(adjacency(path(5)), np.array(labels), 0.85, n) for n in range(4)
+    ]
+    expected = [np.abs(b - a).max() for a, b in pairwise(ramps)]
+    assert result.residuals[:3] == pytest.approx(expected, abs=1e-6)
+    assert result.residuals.size == result.supersteps
+    plain = label_propagation(path(5), labels, history=False, target=target)
+    assert plain.residuals.size == 0
+    assert np.array_equal(plain.distributions, result.distributions)
+    assert plain.run.active_counts == result.run.active_counts
 
 
 def test_what_was_given_stays_as_it_was(target: str) -> None:
