@@ -76,7 +76,10 @@ class WarpBody(WarpGathers):
         line(f"# {function.kind} function {function.declared.name}")
         if function.kind == "edge":
             self._moved(printed, "alive")
-            self._vote("moved", self.lanes)
+            if self.is_predicated(printed) and _all_lanes_agree(function):
+                line("alive = moved")
+            else:
+                self._vote("moved", self.lanes)
             return
         line(f"writer = alive{self._and_slot()}")
         self._moved(printed, "writer")
@@ -201,3 +204,13 @@ class WarpBody(WarpGathers):
         self.edge("runs_edge")
         self.writer.line("edge_passed = edge_passed or alive")
         self.restore("e", "runs_edge")
+
+
+def _all_lanes_agree(function: Analysed) -> bool:
+    """Whether each lane finds the verdict of all features by itself.
+
+    What a lane reads back of its own writes it may see before others do.
+    """
+    reads = {(a.name, a.version) for a in function.accesses if a.mode == "read"}
+    changes = {(a.name, a.version) for a in function.accesses if a.mode != "read"}
+    return not (function.returns_varying or reads & changes)

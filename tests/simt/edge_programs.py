@@ -134,6 +134,7 @@ def answer(f, u, v, e, d):
 @fn.edge
 def stamp(f, u, v, e, d):
     d.stamps_next[e] = d.stamps[e] + 1
+    d.trips[e] = d.trips[e] + 1
     return u % 5 != v % 5
 
 
@@ -173,4 +174,5 @@ def note_state(graph, k, rng):
         "mass": vertex(np.zeros((count, k))),
         "note": edge(signed(rng, rows, k), True),
         "stamps": edge(signed(rng, rows), True),
+        "trips": edge(signed(rng, rows)),
     }

@@ -122,7 +122,7 @@ def test_label_propagation_at_every_width(k: int) -> None:
 
 
 @pytest.mark.parametrize("degree", [1, 4, 64])
-@pytest.mark.parametrize("name", ["combines", "bfs", "wander"])
+@pytest.mark.parametrize("name", ["combines", "bfs", "wander", "notes"])
 def test_any_number_of_slots(name: str, degree: int) -> None:
     Run(BY_NAME[name], 2, degree=degree).check()
 
