@@ -10,9 +10,9 @@ MMR    multi-manifold ranking: K rankings, each with its own weight on every edg
 MML    multimodal learning: K modalities weigh each edge, K classes
 =====  ==============================================================================
 
-All contract, so that every variant ends in the same place: weights are scaled by the
-square roots of the degrees of both ends, couplings of BP by the graph's mean excess
-degree.
+All contract, so that every variant ends in the same place: weights of MMR and MML are
+scaled by the square roots of the degrees of both ends, couplings of BP by the graph's
+mean excess degree.
 """
 
 from __future__ import annotations
@@ -235,14 +235,18 @@ def _random_seeds(graph: fg.Graph, k: int, rng: Any) -> tuple[Any, Any]:
     return rows, is_seed
 
 
-def _scaled(graph: fg.Graph, weights: Any) -> Any:
-    """Divide by the square roots of the weighted degrees of both ends, in place."""
-    for column in weights.T:
-        ends = np.bincount(graph.sources, column, graph.vertex_count)
-        ends += np.bincount(graph.targets, column, graph.vertex_count)
-        root = np.sqrt(1 / np.where(ends == 0, 1, ends)).astype(np.float32)
-        column *= root[graph.sources] * root[graph.targets]
-    return weights
+def _contracting_weights(graph: fg.Graph, k: int, rng: Any) -> Any:
+    """Return (E, k) weights: U(0.1, 1) over the square roots of both ends' degrees.
+
+    With all weights one, the matrix has spectral radius 1; so each has at most that.
+    """
+    root = 1 / np.sqrt(np.maximum(graph.in_degree, 1)).astype(np.float32)
+    scale = root[graph.sources] * root[graph.targets]
+    weight = rng.random((graph.given_edge_count, k), np.float32)
+    weight *= np.float32(0.9)
+    weight += np.float32(0.1)
+    weight *= scale[:, None]
+    return weight
 
 
 def _label_propagation(graph: fg.Graph, k: int, rng: Any) -> LearningProblem:
@@ -331,12 +335,12 @@ def _belief_propagation_of_edges(graph: fg.Graph, k: int, rng: Any) -> LearningP
 
 def _ranking(graph: fg.Graph, k: int, rng: Any) -> LearningProblem:
     query, _ = _random_seeds(graph, k, rng)
-    weight = rng.random((graph.given_edge_count, k), np.float32) + np.float32(0.1)
+    weight = _contracting_weights(graph, k, rng)
     state = fg.State(
         graph,
         rank=fg.vertex_property(query, iterated=True),
         query=fg.vertex_property(query),
-        weight=fg.edge_property(_scaled(graph, weight)),
+        weight=fg.edge_property(weight),
         alpha=ALPHA,
         epsilon=1e-4,
     )
@@ -353,7 +357,7 @@ def _multimodal(graph: fg.Graph, k: int, rng: Any) -> LearningProblem:
         graph,
         mode=fg.vertex_property(given, iterated=True),
         given=fg.vertex_property(given),
-        weight=fg.edge_property(_scaled(graph, weight)),
+        weight=fg.edge_property(weight),
         mixture=mixture,
         rest=1 - ALPHA,
         epsilon=1e-4,

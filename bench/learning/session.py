@@ -38,7 +38,7 @@ class Stage:
 
 
 STAGES = (
-    Stage("variants-gpu", ("--graph", "kron21"), 130),
+    Stage("variants-gpu", ("--graph", "kron21"), 200),
     Stage("variants-gpu", ("--graph", "delaunay20"), 70),
     Stage("folding-gpu", ("--graph", "kron21,delaunay20"), 110),
     Stage("variants-gpu", ("--graph", "road770"), 90),
