@@ -27,7 +27,7 @@ ENTRIES: dict[str, dict[str, str]] = {
     "sweep": {
         "lp_sweep": "ppppppiffp",
         "mmr_sweep": "ppppppiffp",
-        "mml_sweep": "pppppppiffp",
+        "mml_sweep": "ppppppiffp",
         "als_sweep": "pipppp" + "ffp",
         "bp_sweep": "ppppippppp" + "ifp",
     },

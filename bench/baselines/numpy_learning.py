@@ -33,10 +33,12 @@ class Ranking:
 
     def __init__(self, problem: LearningProblem) -> None:
         self.problem = problem
-        self.query = problem.initial["rank"]
+        self.query = problem.initial["score"]
         weight = problem.state.stored("weight")
         columns = [np.ascontiguousarray(column) for column in weight.T]
         self.matrices = [_matrix(problem, column) for column in columns]
+        mass = np.stack([m.sum(axis=1) for m in self.matrices], axis=1)
+        self.factor = np.float32(ALPHA) / np.where(mass == 0, 1, mass)
 
     def __call__(self) -> Any:
         """Return the ranks."""
@@ -44,27 +46,26 @@ class Ranking:
         given = np.float32(1 - ALPHA) * self.query
         while goes_on:
             columns = [m @ rank[:, f] for f, m in enumerate(self.matrices)]
-            new = np.float32(ALPHA) * np.stack(columns, axis=1) + given
+            new = self.factor * np.stack(columns, axis=1) + given
             rank, goes_on = _commit(new, rank, self.problem.epsilon)
         return rank
 
 
 class Modes:
-    """MML: the modalities are mixed once, then one sparse product a superstep."""
+    """MML: a sparse product with the fused weights."""
 
     def __init__(self, problem: LearningProblem) -> None:
         self.problem = problem
-        self.given = problem.initial["mode"]
+        self.given = problem.initial["mmode"]
+        self.matrix = _matrix(problem, problem.state.stored("fused"))
 
     def __call__(self) -> Any:
         """Return the modes."""
-        problem = self.problem
-        state = problem.state
-        matrix = _matrix(problem, state.stored("weight") @ state.stored("mixture"))
         mode, goes_on = self.given, True
         given = np.float32(1 - ALPHA) * self.given
         while goes_on:
-            mode, goes_on = _commit(matrix @ mode + given, mode, problem.epsilon)
+            new = self.matrix @ mode + given
+            mode, goes_on = _commit(new, mode, self.problem.epsilon)
         return mode
 
 

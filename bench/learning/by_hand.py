@@ -108,10 +108,10 @@ class Sweep(_ByHand):
             given = self._pointers("weight clamped label label_next")
             given += [count, ALPHA, epsilon]
         elif name == "MMR":
-            given = self._pointers("weight query rank rank_next")
+            given = self._pointers("weight query score score_next")
             given += [count, ALPHA, epsilon]
         elif name == "MML":
-            given = self._pointers("weight mixture given mode mode_next")
+            given = self._pointers("fused given mmode mmode_next")
             given += [count, 1 - ALPHA, epsilon]
         elif name == "ALS":
             side = self._held[f"side {self.turn % 2}"]

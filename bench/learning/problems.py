@@ -6,13 +6,16 @@ ALS    alternating least squares, K factors: the vertices are 2-coloured at rand
        the edges between the colours kept; the colours take turns
 BP     belief propagation in logs, K states, one attractive matrix for all edges
 BP-E   the same with a matrix of its own for each edge
-MMR    multi-manifold ranking: K rankings, each with its own weight on every edge
-MML    multimodal learning: K modalities weigh each edge, K classes
+MMR    multi-manifold ranking: K rankings, each with its own weight on every edge;
+       the weighted mean of the sources
+MML    multimodal learning, K classes: the weights of four modalities on every edge
+       are fused into one before the first superstep
 =====  ==============================================================================
 
-All contract, so that every variant ends in the same place: weights of MMR and MML are
-scaled by the square roots of the degrees of both ends, couplings of BP by the graph's
-mean excess degree.
+All contract, so that every variant ends in the same place: fused weights of MML are
+divided by the square roots of the degrees of both ends, the couplings of BP fit the
+graph's mean excess degree. LP, MMR and MML are the recurrences of
+`featgraph.algorithms`.
 """
 
 from __future__ import annotations
@@ -24,7 +27,11 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from featgraph.algorithms import label_propagation
+from featgraph.algorithms import (
+    label_propagation,
+    multi_manifold_ranking,
+    multimodal_learning,
+)
 from featgraph.runtime.buffers import buffers_of
 
 __all__ = ["NAMES", "LearningProblem", "has_shared_matrices", "make_problem"]
@@ -34,6 +41,7 @@ ALPHA = 0.85
 SEED = 7
 SEED_SHARE = 0.05
 RIDGE = 1.0
+MODALITIES = 4
 
 
 @fg.gather(into="weighted", combine="sum")
@@ -94,39 +102,9 @@ def believe(f, v, d):  # type: ignore[no-untyped-def]
     return fg.any_feature(abs(b - d.belief[v, f]) > d.epsilon)
 
 
-@fg.gather(into="ranks", combine="sum")
-def neighbors_ranks(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Ranking f of the source, by the weight that manifold f gives the edge."""
-    return d.weight[e, f] * d.rank[u, f]
-
-
-@fg.vertex
-def rerank(f, v, d):  # type: ignore[no-untyped-def]
-    """Move between the neighbors' ranks and the query."""
-    new = d.alpha * d.ranks[v, f] + (1 - d.alpha) * d.query[v, f]
-    d.rank_next[v, f] = new
-    return fg.any_feature(abs(new - d.rank[v, f]) > d.epsilon)
-
-
-@fg.gather(into="modes", combine="sum")
-def mixed_modes(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Class f of the source, by the mixture of the edge's modalities."""
-    return fg.dot(d.mixture[f], d.weight[e, f]) * d.mode[u, f]
-
-
-@fg.vertex
-def remix(f, v, d):  # type: ignore[no-untyped-def]
-    """Add what is left to the labels given."""
-    new = d.modes[v, f] + d.rest * d.given[v, f]
-    d.mode_next[v, f] = new
-    return fg.any_feature(abs(new - d.mode[v, f]) > d.epsilon)
-
-
 _als = fg.foldmap(others_factors, gram, least_squares)
 _bp = fg.foldmap(message, messages, believe)
 _bp_of_edges = fg.foldmap(message_of_edge, messages, believe)
-_mmr = fg.foldmap(neighbors_ranks, rerank)
-_mml = fg.foldmap(mixed_modes, remix)
 
 
 @dataclass
@@ -235,20 +213,6 @@ def _random_seeds(graph: fg.Graph, k: int, rng: Any) -> tuple[Any, Any]:
     return rows, is_seed
 
 
-def _contracting_weights(graph: fg.Graph, k: int, rng: Any) -> Any:
-    """Return (E, k) weights: U(0.1, 1) over the square roots of both ends' degrees.
-
-    With all weights one, the matrix has spectral radius 1; so each has at most that.
-    """
-    root = 1 / np.sqrt(np.maximum(graph.in_degree, 1)).astype(np.float32)
-    scale = root[graph.sources] * root[graph.targets]
-    weight = rng.random((graph.given_edge_count, k), np.float32)
-    weight *= np.float32(0.9)
-    weight += np.float32(0.1)
-    weight *= scale[:, None]
-    return weight
-
-
 def _label_propagation(graph: fg.Graph, k: int, rng: Any) -> LearningProblem:
     rows, is_seed = _random_seeds(graph, k, rng)
     weight = rng.random(graph.given_edge_count, np.float32) + np.float32(0.5)
@@ -335,32 +299,44 @@ def _belief_propagation_of_edges(graph: fg.Graph, k: int, rng: Any) -> LearningP
 
 def _ranking(graph: fg.Graph, k: int, rng: Any) -> LearningProblem:
     query, _ = _random_seeds(graph, k, rng)
-    weight = _contracting_weights(graph, k, rng)
     state = fg.State(
         graph,
-        rank=fg.vertex_property(query, iterated=True),
+        score=fg.vertex_property(query, iterated=True),
         query=fg.vertex_property(query),
-        weight=fg.edge_property(weight),
+        weight=fg.edge_property(_weights(graph, k, rng)),
         alpha=ALPHA,
         epsilon=1e-4,
     )
-    inputs = f"{k} rankings, {SEED_SHARE:.0%} queries, weights scaled by both degrees"
-    return LearningProblem("MMR", graph, k, [_mmr], state, "rank", 1e-4, inputs)
+    inputs = f"{k} manifolds, {SEED_SHARE:.0%} queries, weights U(0.1, 1), their mean"
+    steps = [multi_manifold_ranking.STEPS["mean", False]]
+    return LearningProblem("MMR", graph, k, steps, state, "score", 1e-4, inputs)
 
 
 def _multimodal(graph: fg.Graph, k: int, rng: Any) -> LearningProblem:
     given, _ = _random_seeds(graph, k, rng)
-    weight = rng.random((graph.given_edge_count, k), np.float32) + np.float32(0.1)
-    mixture = np.linspace(1, 2, k)
+    mixture = np.linspace(1, 2, MODALITIES)
     mixture = (ALPHA * mixture / mixture.sum()).astype(np.float32)
+    fused = _weights(graph, MODALITIES, rng) @ mixture
+    # With all weights one, the matrix has spectral radius ALPHA; so each has at most
+    # that.
+    root = 1 / np.sqrt(np.maximum(graph.in_degree, 1)).astype(np.float32)
+    fused *= root[graph.sources] * root[graph.targets]
     state = fg.State(
         graph,
-        mode=fg.vertex_property(given, iterated=True),
+        mmode=fg.vertex_property(given, iterated=True),
         given=fg.vertex_property(given),
-        weight=fg.edge_property(weight),
-        mixture=mixture,
+        fused=fg.edge_property(fused),
         rest=1 - ALPHA,
         epsilon=1e-4,
     )
-    inputs = f"{k} modalities and classes, {SEED_SHARE:.0%} labelled, mixture {ALPHA}"
-    return LearningProblem("MML", graph, k, [_mml], state, "mode", 1e-4, inputs)
+    inputs = f"{k} classes, {SEED_SHARE:.0%} labelled, {MODALITIES} modalities fused"
+    steps = [multimodal_learning.step]
+    return LearningProblem("MML", graph, k, steps, state, "mmode", 1e-4, inputs)
+
+
+def _weights(graph: fg.Graph, k: int, rng: Any) -> Any:
+    """Return (E, k) weights from U(0.1, 1)."""
+    weight = rng.random((graph.given_edge_count, k), np.float32)
+    weight *= np.float32(0.9)
+    weight += np.float32(0.1)
+    return weight

@@ -67,7 +67,35 @@ extern "C" __global__ void lp_sweep(
 extern "C" __global__ void mmr_sweep(
     const int *__restrict__ offsets, const int *__restrict__ sources,
     const float4 *__restrict__ weight, const float4 *__restrict__ given,
-    const float4 *__restrict__ rank, float4 *__restrict__ rank_next, int n, float alpha,
+    const float4 *__restrict__ score, float4 *__restrict__ score_next, int n,
+    float alpha, float epsilon, int *committed) {
+  int v = blockIdx.x * blockDim.x + threadIdx.x;
+  bool commits = false;
+  if (v < n) {
+    float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f), mass = total;
+    int end = offsets[v + 1];
+#pragma unroll 4
+    for (int slot = offsets[v]; slot < end; ++slot) {
+      float4 w = weight[slot];
+      total = total + w * score[sources[slot]];
+      mass = mass + w;
+    }
+    float4 old = score[v];
+    total.x = mass.x > 0.0f ? total.x / mass.x : 0.0f;
+    total.y = mass.y > 0.0f ? total.y / mass.y : 0.0f;
+    total.z = mass.z > 0.0f ? total.z / mass.z : 0.0f;
+    total.w = mass.w > 0.0f ? total.w / mass.w : 0.0f;
+    float4 p = alpha * total + (1.0f - alpha) * given[v];
+    commits = moved(p, old, epsilon);
+    score_next[v] = commits ? p : old;
+  }
+  count(commits, committed);
+}
+
+extern "C" __global__ void mml_sweep(
+    const int *__restrict__ offsets, const int *__restrict__ sources,
+    const float *__restrict__ weight, const float4 *__restrict__ given,
+    const float4 *__restrict__ mode, float4 *__restrict__ mode_next, int n, float rest,
     float epsilon, int *committed) {
   int v = blockIdx.x * blockDim.x + threadIdx.x;
   bool commits = false;
@@ -76,28 +104,7 @@ extern "C" __global__ void mmr_sweep(
     int end = offsets[v + 1];
 #pragma unroll 4
     for (int slot = offsets[v]; slot < end; ++slot)
-      total = total + weight[slot] * rank[sources[slot]];
-    float4 old = rank[v];
-    float4 p = alpha * total + (1.0f - alpha) * given[v];
-    commits = moved(p, old, epsilon);
-    rank_next[v] = commits ? p : old;
-  }
-  count(commits, committed);
-}
-
-extern "C" __global__ void mml_sweep(
-    const int *__restrict__ offsets, const int *__restrict__ sources,
-    const float4 *__restrict__ weight, const float4 *__restrict__ mixture,
-    const float4 *__restrict__ given, const float4 *__restrict__ mode,
-    float4 *__restrict__ mode_next, int n, float rest, float epsilon, int *committed) {
-  int v = blockIdx.x * blockDim.x + threadIdx.x;
-  bool commits = false;
-  if (v < n) {
-    float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f), mixed = *mixture;
-    int end = offsets[v + 1];
-#pragma unroll 4
-    for (int slot = offsets[v]; slot < end; ++slot)
-      total = total + sum(mixed * weight[slot]) * mode[sources[slot]];
+      total = total + weight[slot] * mode[sources[slot]];
     float4 old = mode[v];
     float4 p = total + rest * given[v];
     commits = moved(p, old, epsilon);
