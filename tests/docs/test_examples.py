@@ -2,6 +2,7 @@
 
 A fenced block ``python`` runs, in one namespace with those above it in the same file;
 with ``>>>`` lines its output is compared. ``python gpu`` runs where there is a GPU.
+Pages that read ``FEATGRAPH_DATA`` run where the real graphs are.
 Anything else, such as a fragment, is fenced without ``python``.
 """
 
@@ -74,8 +75,15 @@ def pages_with_blocks() -> list[Any]:
 
 @pytest.mark.parametrize(("page", "gpu"), pages_with_blocks())
 def test_page(
-    page: Path, gpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    gpu: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
+    if any("FEATGRAPH_DATA" in code for _, code in blocks(page, gpu)):
+        folder = request.getfixturevalue("data_dir")  # skips where there are none
+        monkeypatch.setenv("FEATGRAPH_DATA", str(folder))
     monkeypatch.chdir(tmp_path)
     run_page(page, gpu, tmp_path)
 
