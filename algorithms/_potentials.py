@@ -1,0 +1,187 @@
+"""Potentials, evidence and beliefs as belief propagation takes and gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+
+__all__ = [
+    "MODES",
+    "check_damping",
+    "check_mode",
+    "distributions",
+    "evidence_rows",
+    "explain_contradiction",
+    "logarithm",
+    "pairwise_logs",
+    "unary_logs",
+]
+
+Array = npt.NDArray[Any]
+
+MODES = ("sum-product", "max-product")
+
+#: The evidence of a vertex that has none.
+UNOBSERVED = -1
+
+
+def check_mode(mode: str) -> None:
+    """Refuse a mode that does not exist."""
+    if mode not in MODES:
+        raise fg.GraphInputError(
+            "unknown mode", where="mode=", got=repr(mode), expected=" or ".join(MODES)
+        )
+
+
+def check_damping(damping: float) -> None:
+    """Refuse a share of the old message outside [0, 1)."""
+    if not 0 <= damping < 1:
+        raise fg.GraphInputError(
+            "damping out of range", got=damping, expected="0 <= damping < 1"
+        )
+
+
+def logarithm(x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the log, -inf for zero, in float64."""
+    with np.errstate(divide="ignore"):
+        return np.log(np.asarray(x, np.float64))
+
+
+def distributions(beliefs: Array) -> npt.NDArray[np.float64]:
+    """Return exp of each row divided by its sum; zeros where a row is all -inf."""
+    logs = beliefs.astype(np.float64)
+    top = logs.max(axis=1, keepdims=True)
+    raised = np.exp(logs - np.where(np.isfinite(top), top, 0))
+    total = raised.sum(axis=1, keepdims=True)
+    return np.asarray(np.divide(raised, total, out=raised, where=total > 0))
+
+
+def _checked_logs(given: Array, what: str, item: str, is_log: bool) -> Array:
+    """Return logs of potentials, which are finite and not negative, or name one."""
+    values = given.astype(np.float64)
+    good = values < np.inf if is_log else np.isfinite(values) & (values >= 0)
+    if not good.all():
+        place = np.argwhere(~good)[0]
+        where = f"{item} {place[0]}" if given.ndim > 2 or item == "vertex" else "shared"
+        raise fg.GraphInputError(
+            f"{what} potentials are "
+            + ("logs below inf" if is_log else "finite, >= 0"),
+            where=f"{where}, entry {place.tolist()}",
+            got=values[tuple(place)],
+            fix=None if is_log else "is_log=True, if they are logarithms",
+        )
+    return values if is_log else logarithm(values)
+
+
+def unary_logs(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> Array:
+    """Return (V, K) logs in float64, each row with something possible in it."""
+    given = np.asarray(unary)
+    if given.ndim != 2 or len(given) != graph.vertex_count or given.shape[1] == 0:
+        raise fg.GraphInputError(
+            "one row of K potentials per vertex is needed",
+            where="unary",
+            got=f"shape {given.shape}",
+            expected=f"({graph.vertex_count}, K)",
+        )
+    logs = _checked_logs(given, "unary", "vertex", is_log)
+    _check_possible(logs, "unary potentials leave no state", "give a state a chance")
+    return logs
+
+
+def pairwise_logs(
+    graph: fg.Graph, pairwise: npt.ArrayLike, k: int, is_log: bool
+) -> Array:
+    """Return (E, K, K), or (K, K) for all edges, in float64."""
+    given = np.asarray(pairwise)
+    shapes = ((k, k), (graph.given_edge_count, k, k))
+    if given.shape not in shapes:
+        raise fg.GraphInputError(
+            "one K x K potential per given edge, or one for all, is needed",
+            where="pairwise",
+            got=f"shape {given.shape}",
+            expected=f"{shapes[1]} or {shapes[0]}",
+        )
+    return _checked_logs(given, "pairwise", "edge", is_log)
+
+
+def evidence_rows(
+    evidence: Mapping[int, int] | npt.ArrayLike | None, logs: Array
+) -> Array:
+    """Return unary logs in which all states but the observed one are impossible."""
+    if evidence is None:
+        return logs
+    count, k = logs.shape
+    if isinstance(evidence, Mapping):
+        states = np.full(count, UNOBSERVED, np.int64)
+        for vertex, state in evidence.items():
+            if not 0 <= vertex < count:
+                raise fg.GraphInputError(
+                    "evidence of a vertex that is not there",
+                    got=vertex,
+                    expected=f"0 to {count - 1}",
+                )
+            states[vertex] = _checked_state(vertex, state, k)
+    else:
+        states = np.asarray(evidence)
+        if states.shape != (count,) or states.dtype.kind not in "iu":
+            raise fg.GraphInputError(
+                "evidence is a state per vertex, or a mapping of vertex to state",
+                got=f"{states.dtype} of shape {states.shape}",
+                expected=f"integers of shape ({count},), -1 for unobserved",
+            )
+        bad = np.flatnonzero((states < UNOBSERVED) | (states >= k))
+        if bad.size:
+            _checked_state(int(bad[0]), states[bad[0]], k)
+    seen = np.flatnonzero(states != UNOBSERVED)
+    clamped = logs.copy()
+    clamped[seen] = -np.inf
+    clamped[seen, states[seen]] = logs[seen, states[seen]]
+    _check_possible(
+        clamped, "the observed state is impossible", "observe another, or nothing"
+    )
+    return clamped
+
+
+def _checked_state(vertex: int, state: Any, k: int) -> int:
+    if not isinstance(state, int | np.integer) or not 0 <= state < k:
+        raise fg.GraphInputError(
+            "not a state", where=f"vertex {vertex}", got=state, expected=f"0 to {k - 1}"
+        )
+    return int(state)
+
+
+def _check_possible(logs: Array, what: str, fix: str) -> None:
+    bad = np.flatnonzero(~(logs > -np.inf).any(axis=1))
+    if bad.size:
+        raise fg.GraphInputError(what, where=f"vertex {bad[0]}", fix=fix)
+
+
+def explain_contradiction(
+    step: fg.FoldMap,
+    fresh: Callable[[], fg.State],
+    describe: Callable[[int], str],
+    **options: Any,
+) -> fg.GraphInputError:
+    """Return the error that names the vertex at which evidence met that disagrees.
+
+    A vertex without any possible state makes its neighbors impossible, so that in the
+    end a whole component is. The run is repeated to see where that began.
+    """
+    first: list[int] = []
+
+    def look(run: fg.Run, state: fg.State) -> bool:
+        first.extend(np.flatnonzero((state["belief"] == -np.inf).all(axis=1)).tolist())
+        return bool(first)
+
+    fg.iterate(step, fresh(), callback=look, **options)
+    return fg.GraphInputError(
+        "the evidence contradicts itself: no state is possible",
+        where=describe(first[0]),
+        got="potentials or messages that exclude every state",
+        fix="drop an observation, or replace zero potentials by small ones",
+    )

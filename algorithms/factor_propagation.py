@@ -1,0 +1,349 @@
+"""Belief propagation on factor graphs: tables over any number of variables.
+
+Variables and tables are both vertices, and an edge leads from each variable to each
+table over it. The states of a table's vertex are its entries, that is the joint states
+of its variables; its potential is the table. So the recurrence is that of
+`belief_propagation`, but no edge has a potential: state f of the table, f an entry, is
+compatible with exactly one state of the variable, ``digit(e)(f)``. In logs, with the
+cavity c as there::
+
+    variable to table:   m(f) = c(digit(f))
+    table to variable:   m(x) = log sum over f with digit(f) = x of exp(c(f))   # or max
+
+K is the largest table's number of entries. A superstep takes E * K steps for each state
+of a variable; memory is (V + F + E) * K, where potentials would take E * K**2. Two
+supersteps do what one does in the pairwise form, which is used where no table has more
+than two variables.
+
+F. Kschischang, B. Frey and H.-A. Loeliger, "Factor graphs and the sum-product
+algorithm", IEEE Trans. Inf. Theory 47, 2001, equations (5) and (6).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms._potentials import (
+    check_damping,
+    check_mode,
+    distributions,
+    explain_contradiction,
+    logarithm,
+)
+from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms.belief_propagation import (
+    belief_propagation,
+    distance,
+    make_step,
+    message_state,
+    settle,
+    without,
+)
+
+__all__ = ["MAX_ENTRIES", "FactorPropagationResult", "factor_propagation"]
+
+Array = npt.NDArray[Any]
+
+#: The most entries of a table: they are the features of its vertex, and a kernel takes
+#: no more than this.
+MAX_ENTRIES = 1024
+
+
+@fg.edge
+def relay_sum(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Look up an entry's state of the variable u, or sum out all variables but v."""
+    c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
+    new = -math.inf
+    if fg.is_twin(e):
+        for x in range(int(d.state_count[v])):
+            total = fg.logsumexp(c if d.digit[e, f] == x else -math.inf)
+            new = total if f == x else new
+    else:
+        new = fg.broadcast(c, int(d.digit[e, f]))
+    m = settle(new, d.msg[e, f], d.damping)
+    d.msg_next[e, f] = m
+    return fg.any_feature(distance(m, d.msg[e, f]) > d.epsilon)
+
+
+@fg.edge
+def relay_max(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Do as `relay_sum`, for the likeliest states of the others only."""
+    c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
+    new = -math.inf
+    if fg.is_twin(e):
+        for x in range(int(d.state_count[v])):
+            most = fg.feature_max(c if d.digit[e, f] == x else -math.inf)
+            new = most if f == x else new
+    else:
+        new = fg.broadcast(c, int(d.digit[e, f]))
+    m = settle(new, d.msg[e, f], d.damping)
+    d.msg_next[e, f] = m
+    return fg.any_feature(distance(m, d.msg[e, f]) > d.epsilon)
+
+
+#: By mode, whether messages are damped, and recorded.
+steps = {
+    (mode, damped, recorded): make_step(send, damped=damped, recorded=recorded)
+    for mode, send in (("sum-product", relay_sum), ("max-product", relay_max))
+    for damped in (False, True)
+    for recorded in (False, True)
+}
+step = steps["sum-product", False, False]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FactorPropagationResult(Result):
+    """What `factor_propagation` returns.
+
+    Attributes
+    ----------
+    marginals : dict of str to ndarray of float64
+        The probabilities of the states of each variable, in its order of states. An
+        observed variable has a one and zeros. Max-product: max-marginals, scaled.
+    states : dict of str to str
+        The likeliest state of each variable, the first on ties. Max-product: together
+        the likeliest assignment where that is the only one and beliefs are exact.
+    log_score : float
+        The log of the product of all tables at `states`.
+    run, residuals
+        As of every result.
+    """
+
+    marginals: dict[str, npt.NDArray[np.float64]]
+    states: dict[str, str]
+    log_score: float
+
+    residual_name: ClassVar[str] = "largest change of the log of a message"
+
+
+def factor_propagation(
+    model: fg.FactorGraph,
+    *,
+    evidence: Mapping[Any, str | int] | None = None,
+    mode: str = "sum-product",
+    damping: float = 0.0,
+    epsilon: float = 1e-4,
+    max_supersteps: int = 1000,
+    form: str = "auto",
+    history: bool = False,
+    dtype: npt.DTypeLike = np.float32,
+    **options: Any,
+) -> FactorPropagationResult:
+    """Compute the beliefs of a factor graph by loopy belief propagation.
+
+    Parameters
+    ----------
+    model : FactorGraph
+        For example what `featgraph.read_bif` or `featgraph.read_uai` returned.
+    evidence : mapping, optional
+        Observed states of some variables, by names or numbers. The tables are cut down
+        to them before anything runs.
+    mode, damping, epsilon, max_supersteps, history, dtype
+        As for `belief_propagation`.
+    form : {"auto", "pairwise", "factors"}, optional
+        Whether tables of two variables are edges, or all tables vertices. "auto" takes
+        edges where no table has more than two variables. Fixpoints are the same, but
+        for tables over the same two variables, which the pairwise form multiplies.
+    **options
+        ``target``, ``direction``, ``progress``, ... as for `featgraph.iterate`.
+
+    Returns
+    -------
+    FactorPropagationResult
+        Marginals and likeliest states by name, and the record of the run.
+
+    Raises
+    ------
+    GraphInputError
+        If the evidence names what is not there; no state of a variable or entry of a
+        table is possible, which is named; a table has more than `MAX_ENTRIES` entries
+        that are left; or ``form="pairwise"`` and one has three variables.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> from featgraph.algorithms.factor_propagation import factor_propagation
+    >>> model = fg.FactorGraph(
+    ...     {"rain": ["no", "yes"], "wet": ["no", "yes"]},
+    ...     [(["rain"], [0.8, 0.2]), (["rain", "wet"], [[0.9, 0.1], [0.2, 0.8]])],
+    ... )
+    >>> result = factor_propagation(model, evidence={"wet": "yes"})
+    >>> result.marginals["rain"].round(3).tolist()
+    [0.333, 0.667]
+    """
+    check_mode(mode)
+    check_damping(damping)
+    if form not in {"auto", "pairwise", "factors"}:
+        raise fg.GraphInputError(
+            "unknown form", got=repr(form), expected="auto, pairwise or factors"
+        )
+    left = model.given(evidence or {})
+    widest = max((len(factor.scope) for factor in left.factors), default=0)
+    keywords = {
+        "mode": mode,
+        "damping": damping,
+        "epsilon": epsilon,
+        "max_supersteps": max_supersteps,
+        "history": history,
+        "dtype": dtype,
+        **options,
+    }
+    if form == "pairwise" or (form == "auto" and widest <= 2):
+        graph, potentials = left.pairwise()
+        found = _named(
+            left, belief_propagation, graph, left.unary(), potentials, **keywords
+        )
+        return _result(model, left, found.marginals, found.run, found.residuals)
+    return _result(model, left, *_on_factors(left, **keywords))
+
+
+def _on_factors(
+    model: fg.FactorGraph,
+    mode: str,
+    damping: float,
+    epsilon: float,
+    max_supersteps: int,
+    history: bool,
+    dtype: npt.DTypeLike,
+    **options: Any,
+) -> tuple[Array, fg.Run, Array]:
+    """Return the beliefs (V, K) of the variables, and the record."""
+    graph, phi, digits = bipartite(model)
+    step = steps[mode, damping > 0, history]
+    counts = np.ones(graph.vertex_count, np.int32)
+    counts[: len(model.names)] = model.cardinalities
+
+    def fresh() -> fg.State:
+        return message_state(
+            graph,
+            phi,
+            dtype,
+            damping,
+            epsilon,
+            history=history,
+            digit=fg.edge_property(digits),
+            state_count=fg.vertex_property(counts),
+        )
+
+    state = fresh()
+    run, residuals = iterate_recorded(
+        step,
+        state,
+        residual="residual" if history else None,
+        max_supersteps=max_supersteps,
+        **options,
+    )
+    beliefs = state["belief"]
+    if not (beliefs > -np.inf).any(axis=1).all():
+        raise explain_contradiction(
+            step, fresh, lambda v: _describe(model, v), max_supersteps=max_supersteps
+        )
+    return distributions(beliefs[: len(model.names)]), run, residuals
+
+
+def bipartite(model: fg.FactorGraph) -> tuple[fg.Graph, Array, Array]:
+    """Return the graph of variables and tables.
+
+    Parameters
+    ----------
+    model : FactorGraph
+
+    Returns
+    -------
+    graph : Graph
+        Vertices 0 to V - 1 are the variables, the others the tables of two variables
+        or more; edges lead from variables to tables.
+    phi : ndarray of float64, shape (V + F, K)
+        Logs of what a variable's own tables say, and of the entries of the others.
+    digits : ndarray of int32, shape (E, K)
+        At [e, f] the state of the edge's variable in entry f of its table.
+    """
+    tables = [factor for factor in model.factors if len(factor.scope) > 1]
+    largest = max((factor.table.size for factor in tables), default=1)
+    if largest > MAX_ENTRIES:
+        big = next(factor for factor in tables if factor.table.size == largest)
+        raise fg.GraphInputError(
+            "a table has too many entries",
+            where=f"the one over {', '.join(model.names[v] for v in big.scope)}",
+            got=largest,
+            expected=f"at most {MAX_ENTRIES}: every vertex takes as many values",
+            fix="observe some of its variables, or split it",
+        )
+    unary = logarithm(model.unary())
+    k = max(largest, unary.shape[1])
+    phi = np.full((len(unary) + len(tables), k), -np.inf)
+    phi[: len(unary), : unary.shape[1]] = unary
+    sources: list[int] = []
+    targets: list[int] = []
+    digits: list[Array] = []
+    for vertex, factor in enumerate(tables, len(unary)):
+        phi[vertex, : factor.table.size] = logarithm(factor.table).ravel()
+        for axis, variable in enumerate(factor.scope):
+            sources.append(variable)
+            targets.append(vertex)
+            row = np.zeros(k, np.int32)
+            row[: factor.table.size] = np.indices(factor.table.shape)[axis].ravel()
+            digits.append(row)
+    graph = fg.Graph.from_edges(
+        np.array(sources, np.int64),
+        np.array(targets, np.int64),
+        vertex_count=len(phi),
+        directed=False,
+    )
+    return graph, phi, np.array(digits, np.int32).reshape(-1, k)
+
+
+def _describe(model: fg.FactorGraph, vertex: int) -> str:
+    if vertex < len(model.names):
+        return f"variable {model.names[vertex]!r}"
+    tables = [factor for factor in model.factors if len(factor.scope) > 1]
+    scope = tables[vertex - len(model.names)].scope
+    return f"the table over {', '.join(model.names[v] for v in scope)}"
+
+
+def _named(
+    model: fg.FactorGraph, function: Any, *arguments: Any, **keywords: Any
+) -> Any:
+    """Call a function that knows vertices by number; its errors name the variable."""
+    try:
+        return function(*arguments, **keywords)
+    except fg.GraphInputError as error:
+        word, _, number = (error.where or "").partition(" ")
+        if word != "vertex" or not number.isdigit():
+            raise
+        raise fg.GraphInputError(
+            error.what,
+            where=_describe(model, int(number)),
+            got=error.got,
+            fix=error.fix,
+        ) from error
+
+
+def _result(
+    model: fg.FactorGraph,
+    left: fg.FactorGraph,
+    beliefs: Array,
+    run: fg.Run,
+    residuals: Array,
+) -> FactorPropagationResult:
+    """Put states that were not observed back in their places."""
+    marginals: dict[str, npt.NDArray[np.float64]] = {}
+    for name, row in zip(model.names, beliefs, strict=True):
+        kept = [model.states[name].index(state) for state in left.states[name]]
+        marginals[name] = np.zeros(len(model.states[name]))
+        marginals[name][kept] = row[: len(kept)]
+    chosen = {name: int(row.argmax()) for name, row in marginals.items()}
+    return FactorPropagationResult(
+        run=run,
+        residuals=residuals,
+        marginals=marginals,
+        states={name: model.states[name][state] for name, state in chosen.items()},
+        log_score=model.log_score(list(chosen.values())),
+    )
