@@ -125,6 +125,16 @@ TABLES: dict[str, Columns] = {
         "import compiler s": _stage("import_compiler_s"),
         "setup s": _stage("setup_s"),
     },
+    "bp-accuracy": {
+        "model": _text("contender"),
+        "K": _text("k"),
+        "damping": _text("damping"),
+        "converged": _text("converged"),
+        "supersteps": _text("supersteps"),
+        "largest error": _number("largest_error", 2),
+        "mean error": _number("mean_error", 2),
+        **CHECK,
+    },
     "overhead": {
         "target": _text("target"),
         "graph": _graph,

@@ -16,6 +16,7 @@ from bench.record import Recorder
 from bench.report import print_report
 
 BENCHES = {
+    "bp-accuracy": "bench.algorithms.bp_accuracy",
     "superstep-cpu": "bench.algorithms.superstep_cpu",
     "growth-cpu": "bench.algorithms.growth_cpu",
     "superstep-gpu": "bench.schedules.superstep_gpu",
