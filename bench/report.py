@@ -101,6 +101,13 @@ TABLES: dict[str, Columns] = {
         "ns an edge": _edge_ns,
         **CHECK,
     },
+    "fusing-cpu": {
+        "graph": _graph,
+        **COMMON,
+        "modalities": _text("modalities"),
+        **TIME,
+        **CHECK,
+    },
     "superstep-gpu": {
         "graph": _graph,
         **COMMON,

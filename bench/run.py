@@ -29,6 +29,7 @@ BENCHES = {
     "folding-gpu": "bench.learning.folding_gpu",
     "learning-gpu": "bench.learning.session",
     "algorithms-cpu": "bench.algorithms.algorithms_cpu",
+    "fusing-cpu": "bench.algorithms.fusing_cpu",
 }
 
 
