@@ -12,10 +12,11 @@ MML    multimodal learning, K classes: the weights of four modalities on every e
        are fused into one before the first superstep
 =====  ==============================================================================
 
-All contract, so that every variant ends in the same place: fused weights of MML are
+All settle, so that every variant ends in the same place: fused weights of MML are
 divided by the square roots of the degrees of both ends, the couplings of BP fit the
-graph's mean excess degree. LP, MMR and MML are the recurrences of
-`featgraph.algorithms`.
+degrees. LP, MMR and MML are the recurrences of `featgraph.algorithms`. BP takes its
+exponentials a state, not a pair of states as `algorithms.belief_propagation` does,
+which keeps impossible states apart: what a kernel written for speed would do.
 """
 
 from __future__ import annotations
@@ -257,10 +258,16 @@ def _least_squares(graph: fg.Graph, k: int, rng: Any) -> LearningProblem:
 
 
 def _coupling(graph: fg.Graph, k: int) -> float:
-    """Return log psi[i, i] - log psi[i, j]: half of the critical one, mean field."""
+    """Return log psi[i, i] - log psi[i, j], so that beliefs settle soon.
+
+    By mean field, k / (mean excess degree) is critical. Where degrees are about equal,
+    this stays below half of that. Half of it would leave nothing to compute beside
+    hubs, so that these are saturated instead.
+    """
     degree = graph.in_degree.astype(np.float64)
-    excess = max((degree * degree).mean() / max(degree.mean(), 1e-9) - 1, 1)
-    return float(k / 2 / excess)
+    mean = max(degree.mean(), 1)
+    excess = max((degree * degree).mean() / mean - 1, 1)
+    return float(k / 2 / max(mean, excess**0.75))
 
 
 def _potentials(graph: fg.Graph, k: int, rng: Any) -> tuple[Any, dict[str, Any]]:

@@ -33,7 +33,7 @@ DEFAULTS = {
     "k": [4],
     "repeat": 3,
     "programs": list(NAMES),
-    "supersteps": 200,
+    "supersteps": 500,
     "budget": 480.0,
     "cell": 8.0,
     "target": "cuda",
