@@ -281,6 +281,19 @@ def test_columns_are_runs_of_their_own(target: str, rng: np.random.Generator) ->
         )
         assert alone.ranks.shape == (65,)
         assert together.ranks[:, column] == pytest.approx(alone.ranks, abs=1e-7)
+    # One column that has settled does not end the run of the others.
+    begun = np.ones((65, 4))
+    begun[:, 0] = together.ranks[:, 0]
+    again = pagerank(
+        graph,
+        personalization=personal,
+        nstart=begun,
+        tol=1e-9,
+        dtype=np.float64,
+        target=target,
+    )
+    assert again.residuals[-1] < 65e-9
+    verify_pagerank(graph, again.ranks, personalization=personal, tol=1e-9)
 
 
 def test_real_pages_rank_as_with_scipy(target: str, data_dir: Path) -> None:
