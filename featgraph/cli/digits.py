@@ -181,7 +181,9 @@ def propagate(digits: Digits, labels: Array, target: str) -> LabelPropagationRes
     LabelPropagationResult
         Over ten classes, also where some are not among the labels.
     """
-    return label_propagation(digits.graph, labels, class_count=10, target=target)
+    return label_propagation(
+        digits.graph, labels, class_count=10, history=False, target=target
+    )
 
 
 def label_spreading(digits: Digits, labels: Array, *, same_graph: bool) -> Outcome:

@@ -52,6 +52,7 @@ def run_label_propagation(options: argparse.Namespace) -> None:
             max_supersteps=options.max_supersteps,
             clamp=not options.no_clamp,
             class_count=len(labels.names),
+            history=False,
             target=options.target,
             progress=not options.quiet,
         )
