@@ -12,7 +12,9 @@ from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.cuda_combine import (
     WARP,
+    combines_four,
     print_block_combine,
+    print_four_combine,
     print_span_combine,
 )
 from featgraph.fold.cuda_names import WarpNames
@@ -34,9 +36,29 @@ class WarpGathers(WarpNames):
         writer.line(
             f"position = {self.narrow('start + slot') if self.slots > 1 else 'start'}"
         )
+        unroll = self.phase.mapping.unroll if self.phase.kind == "vertex" else 1
         with writer.block("while position < stop:"):
+            first = len(writer.lines)
             yield
             writer.line(f"position = {self.narrow(f'position + {self.slots}')}")
+        if unroll > 1:
+            self._unroll(first, unroll)
+
+    def _unroll(self, first: int, times: int) -> None:
+        """Print a loop over whole rounds of edges before the one at line `first` - 1.
+
+        Their loads do not wait for each other; the loop behind takes what is left.
+        """
+        lines, depth = self.writer.lines, self.writer.depth
+        body = lines[first:]
+        whole = [
+            f"whole = {self.narrow(f'stop - {(times - 1) * self.slots}')}",
+            "while position < whole:",
+        ]
+        lines[first - 1 : first - 1] = [
+            *("    " * depth + text for text in whole),
+            *(body * times),
+        ]
 
     def _gather(self, stage: list[Analysed], pulled: bool = False) -> None:
         writer = self.writer
@@ -141,6 +163,9 @@ class WarpGathers(WarpNames):
                         lambda e=element, c=call: self._take(accumulator, e, c),
                     )
             return
+        if self.owns_all(printed):
+            self._contribute_collective(accumulator, printed)
+            return
         for j in range(self._count(accumulator)):
             self._take(
                 accumulator, self.held(accumulator, j), self.call_copy(printed, j)
@@ -150,7 +175,12 @@ class WarpGathers(WarpNames):
         """Combine what the edge slots of a vertex have; every lane gets the result."""
         if accumulator.is_matrix or self.slots == 1:
             return
-        for j in range(self._count(accumulator)):
+        count = self._count(accumulator)
+        if not self.threads and combines_four(accumulator, count, self.slots):
+            names = [self.held(accumulator, j) for j in range(count)]
+            print_four_combine(self.writer, accumulator, names, self.lanes, self.span)
+            return
+        for j in range(count):
             name = self.held(accumulator, j)
             if self.threads:
                 print_block_combine(

@@ -10,6 +10,7 @@ from featgraph.fold.analyse import Analysed
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.owner import OwnerBody
 from featgraph.fold.plan import FoldPlan, Phase
+from featgraph.fold.rows import load_lines
 
 __all__ = ["WarpNames"]
 
@@ -78,10 +79,22 @@ class WarpNames(OwnerBody):
         args += [f"{printed.name}_work_{n}" for n in range(len(printed.areas))]
         return f"{printed.name}({', '.join(args)})"
 
+    def owns_all(self, printed: Printed) -> bool:
+        """Whether one call stands for all features of a vertex, and gives them all."""
+        whole = printed.is_collective and not printed.function.is_scalar
+        return whole and self.lanes == 1 and self.copies > 1
+
     def call_copy(self, printed: Printed, j: int) -> str:
-        """Return the call of a function without shuffles for copy j."""
+        """Return the call of a function without shuffles for copy j.
+
+        The rows that this copy and those behind it need are loaded first.
+        """
         if printed.is_collective:  # of one feature
             return self.call_collective(printed)
+        piece = self.phase.mapping.piece
+        if printed.rows and j % piece == 0:
+            f, width = self.feature(str(j)), self.phase.width
+            self._lines(load_lines(printed.rows, j, f, width, piece))
         return self.call_featurewise(printed, str(j))
 
     def narrow(self, text: str) -> str:
@@ -132,7 +145,7 @@ class WarpNames(OwnerBody):
             line(f"moved = moved and {writer}")
             return
         line("moved = False")
-        if printed.function.is_scalar:
+        if printed.function.is_scalar or printed.is_collective:
             only = "lane == 0" if self.lanes > 1 else ""
             self._under(
                 [writer, only], lambda: line(f"moved = {self.call_copy(printed, 0)}")

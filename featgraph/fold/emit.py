@@ -13,7 +13,13 @@ from featgraph.fold.accumulators import (
 )
 from featgraph.fold.analyse import Analysed, Analysis
 from featgraph.fold.copies import print_copies
-from featgraph.fold.functions import Context, Printed, print_featurewise, print_helper
+from featgraph.fold.functions import (
+    Context,
+    Printed,
+    print_featurewise,
+    print_helper,
+    stores_rows,
+)
 from featgraph.fold.loops import print_loops
 from featgraph.fold.nodes import TWIN_OPERATIONS
 from featgraph.fold.plan import FoldPlan, Phase
@@ -68,6 +74,9 @@ class Entry:
         one a thread or group.
     block : int
         Threads a block (CUDA).
+    launch_bounds : int or (int, int)
+        What the compiler is told of it: threads a block, and how many blocks must fit a
+        multiprocessor (CUDA).
     """
 
     name: str
@@ -76,6 +85,7 @@ class Entry:
     arguments: tuple[str, ...]
     scratch: dict[str, tuple[int, ...]] = field(default_factory=dict)
     block: int = 0
+    launch_bounds: int | tuple[int, int] = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +182,7 @@ def emit(plan: FoldPlan) -> KernelSource:
 
 
 def _print_function(context: Context, phase: Phase, function: Analysed) -> Printed:
-    if not function.collective:
+    if not function.collective and not stores_rows(context, function):
         return print_featurewise(context, function)
     if phase.mapping.loops and not function.is_scalar:
         return print_loops(context, function)

@@ -36,6 +36,9 @@ class Options:
         "thread", "virtual_warp", "block" or "auto".
     checked : bool
         Guard every index.
+    mapping : tuple of (str, int)
+        For benches, given as the dict ``_mapping``: fields of `Mapping` to use instead
+        of the chosen ones, in every phase in which lanes share a vertex. Not public.
     """
 
     target: str = "cpu"
@@ -45,6 +48,7 @@ class Options:
     deterministic: bool = False
     schedule: str = "auto"
     checked: bool = False
+    mapping: tuple[tuple[str, int], ...] = ()
 
 
 def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
@@ -70,6 +74,8 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
             got=repr(target),
             expected="auto, cpu or cuda",
         )
+    given = dict(given)
+    mapping = tuple(sorted(given.pop("_mapping", {}).items()))
     for name, value in given.items():
         if name not in allowed:
             raise PlanError(
@@ -103,4 +109,4 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
         )
     if schedule == "thread":
         chosen["feature_parallel"] = False
-    return Options(target=target, checked=checked, **chosen)
+    return Options(target=target, checked=checked, mapping=mapping, **chosen)

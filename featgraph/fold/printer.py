@@ -33,11 +33,13 @@ from featgraph.program.combine import NO_SOURCE
 __all__ = [
     "Guard",
     "Style",
+    "array_text",
     "identity_text",
     "print_element",
     "print_expression",
     "print_returned",
     "print_statements",
+    "row_key",
 ]
 
 _ATOMIC = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max"}
@@ -88,6 +90,9 @@ class Style:
     key : str
         Type of the key of an argmin or argmax gather, which returns pairs (key,
         source); "" for other functions.
+    rows : mapping
+        (array, vertex or edge) -> name of the value that stands for the access of
+        feature f, where it has been loaded before.
     """
 
     cuda: bool
@@ -101,6 +106,7 @@ class Style:
     wrap_return: Callable[[str], list[str]] | None = None
     write_mask: str = ""
     key: str = ""
+    rows: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def with_names(self, **names: str) -> Style:
         """Return a style with further names."""
@@ -229,7 +235,7 @@ def _inside(
     access: Access | Atomic, axis: int, index: ast.expr, style: Style, guard: Guard
 ) -> str:
     site = guard.site(getattr(access, "lineno", 0), access.name, axis)
-    array = _array_text(access, style)
+    array = array_text(access, style)
     shown = print_expression(index, style)
     library = "warp" if style.cuda else "cpu"
     return (
@@ -238,11 +244,26 @@ def _inside(
     )
 
 
-def _array_text(access: Access | Whole | Atomic, style: Style) -> str:
+def array_text(access: Access | Whole | Atomic, style: Style) -> str:
+    """Return the array that an access goes to."""
     if access.name in style.temporaries and isinstance(access, Access):
         return style.temporaries[access.name]
     next_ = isinstance(access, Access) and access.version == "next"
     return f"d.{access.name}{'_next' if next_ else ''}"
+
+
+def row_key(node: Access, style: Style) -> tuple[str, str] | None:
+    """Return what tells this access's row from others; None if it is no ``[.., f]``."""
+    if len(node.indices) != 2:
+        return None
+    entity, feature = node.indices
+    if not (isinstance(feature, ast.Name) and feature.id == "f"):
+        return None
+    if is_reversed(entity):
+        return array_text(node, style), "twin"
+    if isinstance(entity, ast.Name) and entity.id in {"u", "v", "e"}:
+        return array_text(node, style), entity.id
+    return None
 
 
 def identity_text(value: Any, type_: str, real: str) -> str:
@@ -277,9 +298,12 @@ class _Plain(ast.NodeTransformer):
 
     def visit_Access(self, node: Access) -> ast.expr:
         style = self.style
+        loaded = style.rows.get(row_key(node, style) or ("", ""))
+        if loaded is not None:
+            return self._parse(loaded)
         is_temporary = node.name in style.temporaries
         indices = node.indices[1:] if is_temporary else node.indices
-        array = _array_text(node, style)
+        array = array_text(node, style)
         if is_temporary and len(node.indices) < 3:
             return self._parse(array)
         texts = []
