@@ -94,7 +94,7 @@ class AccumulatorBody:
                 args.append(f"{self.temporary(name, 0)}[f]")
             else:
                 args.append(self.temporary(name, int(f)))
-        args += [f"{row.name}_{f}" for row in printed.rows]
+        args += [row.copy(int(f), self.phase.mapping) for row in printed.rows]
         return f"{printed.name}({', '.join(args)})"
 
     def call_collective(self, printed: Printed) -> str:

@@ -104,11 +104,11 @@ class CopyNames:
         )
         for first in range(0, self.count, self.piece):
             for line in load_lines(
-                self.rows, first, self.feature(first), self.width, self.piece
+                self.rows, first, self.feature(first), self.width, self.mapping
             ):
                 self.writer.line(line)
         self.styles = [
-            replace(style, rows={r.key: f"{r.name}_{j}" for r in self.rows})
+            replace(style, rows={r.key: r.copy(j, self.mapping) for r in self.rows})
             for j, style in enumerate(self.styles)
         ]
 

@@ -91,10 +91,10 @@ class WarpNames(OwnerBody):
         """
         if printed.is_collective:  # of one feature
             return self.call_collective(printed)
-        piece = self.phase.mapping.piece
-        if printed.rows and j % piece == 0:
-            f, width = self.feature(str(j)), self.phase.width
-            self._lines(load_lines(printed.rows, j, f, width, piece))
+        mapping, width = self.phase.mapping, self.phase.width
+        if printed.rows and j % mapping.piece == 0:
+            f = self.feature(str(j))
+            self._lines(load_lines(printed.rows, j, f, width, mapping))
         return self.call_featurewise(printed, str(j))
 
     def narrow(self, text: str) -> str:

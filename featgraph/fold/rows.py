@@ -18,6 +18,7 @@ from featgraph.fold.analyse import Analysed, Analysis
 from featgraph.fold.choose import Mapping
 from featgraph.fold.nodes import Access, Atomic, Whole
 from featgraph.fold.printer import Style, print_expression, row_key
+from featgraph.program.names import GENERATED
 
 __all__ = ["Row", "can_store", "find_rows", "is_piecewise", "load_lines", "store_line"]
 
@@ -31,7 +32,8 @@ class Row:
     key : (str, str)
         Text of the array, and of the vertex or edge: what accesses are known by.
     name : str
-        Of the values; that of feature j of a lane is ``name_j``.
+        Of the loaded tuple, where a lane takes one piece; else with the place of the
+        piece's first feature behind it.
     index : str
         Text of the first index.
     """
@@ -39,6 +41,15 @@ class Row:
     key: tuple[str, str]
     name: str
     index: str
+
+    def piece_name(self, j: int, mapping: Mapping) -> str:
+        """Return the name of the piece that holds a lane's feature j."""
+        first = j - j % mapping.piece
+        return self.name if mapping.copies == mapping.piece else f"{self.name}_{first}"
+
+    def copy(self, j: int, mapping: Mapping) -> str:
+        """Return the text of a lane's feature j."""
+        return f"{self.piece_name(j, mapping)}[{j % mapping.piece}]"
 
 
 def is_piecewise(analysis: Analysis, name: str, width: int, piece: int) -> bool:
@@ -73,7 +84,7 @@ def find_rows(
     own = "e" if function.kind == "edge" else "v"
     if function.kind == "gather":
         own = ""
-    taken = set(analysis.temporaries) | set(analysis.signature)
+    taken = set(analysis.temporaries) | set(analysis.signature) | GENERATED
     taken |= {name for f in analysis.functions for name in (*f.variables, f.name)}
     taken |= {helper.name for helper in analysis.helpers}
     found: dict[tuple[str, str], Row] = {}
@@ -149,9 +160,9 @@ def _certain_in(node: ast.AST) -> Iterator[Access]:
 
 
 def load_lines(
-    rows: tuple[Row, ...], first: int, f: str, width: int, piece: int
+    rows: tuple[Row, ...], first: int, f: str, width: int, mapping: Mapping
 ) -> list[str]:
-    """Return the statements that load copies `first` and following of all `rows`.
+    """Return the statements that load the piece of all `rows` that begins at `first`.
 
     Parameters
     ----------
@@ -161,14 +172,11 @@ def load_lines(
         K.
     """
     column = f if f.isdigit() else f"uint32({f})"
-    lines = []
-    for row in rows:
-        names = ", ".join(f"{row.name}_{first + j}" for j in range(piece))
-        lines.append(
-            f"{names} = warp.load_row({row.key[0]}, {row.index}, {column}, "
-            f"{width}, {piece})"
-        )
-    return lines
+    return [
+        f"{row.piece_name(first, mapping)} = warp.load_row({row.key[0]}, {row.index}, "
+        f"{column}, {width}, {mapping.piece})"
+        for row in rows
+    ]
 
 
 def store_line(

@@ -44,7 +44,7 @@ GENERATED = _words(
     "out_targets partials passed pending position prange range reduced result rounds",
     "row rows runs_edge scratch slot source sources start step stop stride sweep",
     "swept targets thread u uint32 uint64 uint8 v value vertex_count warp word work",
-    "writer",
+    "whole writer",
 )
 
 
