@@ -150,10 +150,8 @@ class CudaPhase:
     def _bounds(self) -> int | tuple[int, int]:
         """Return threads a block, and the blocks that must fit a multiprocessor."""
         resident = self.phase.mapping.resident * BLOCK_THREADS // self.threads
-        if self.role == "hubs" and self.phase.mapping.piece > 1:
-            # Left alone, four sums a lane and the loops that combine them take 90
-            # registers, so that one block of 512 threads would fit.
-            resident = max(resident, 2)
+        if self.role == "hubs":  # what combines over the block takes registers, too
+            resident = min(resident, 2)
         return (self.threads, resident) if resident else self.threads
 
     def _entries(self) -> list[Entry]:
