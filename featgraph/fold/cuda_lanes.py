@@ -63,8 +63,7 @@ class WarpPhase(CudaPhase):
             own = "lane" if copies == 1 else f"lane * {copies}{f' + {j}' if j else ''}"
             if body.padded:
                 line(f"{body.inside(j)} = {own} < {k}")
-                piece = self.phase.mapping.piece  # whole pieces stay in the row
-                own = f"min({own}, {k - piece + j % piece})"
+                own = f"min({own}, {k - 1})"
             line(f"{body.feature(str(j))} = {own}")
 
     def _print_matrices(self) -> None:
