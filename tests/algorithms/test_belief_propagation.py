@@ -422,11 +422,18 @@ def test_a_damped_message_is_not_left_half_way(target: str) -> None:
 
 
 def test_messages_that_cancel_out_are_still_passed_on(target: str) -> None:
-    """The belief of vertex 2 never moves, but what it tells its neighbors does."""
-    graph = fg.Graph.from_edges([0, 1], [2, 2], directed=False)
-    unary = np.array([[4.0, 1, 0], [1, 4, 0], [1, 1, 0]])
-    result = belief_propagation(graph, unary, potts(3, 5), target=target)
-    exact = np.array(marginals_of(pairwise_joint(graph, unary, potts(3, 5))))
+    """The belief of vertex 2 stays as it is, but what it tells its neighbors turns.
+
+    Vertices 0 and 1 lean to different states, and in the second superstep hear from 3
+    and 4 that it is the other way round: the messages into 2 change places.
+    """
+    graph = fg.Graph.from_edges([0, 1, 3, 4], [2, 2, 0, 1], directed=False)
+    unary = np.array([[4.0, 1, 0], [1, 4, 0], [1, 1, 0], [1, 0, 0], [1, 0, 0]])
+    turn = np.array([[1.0, 16, 0], [1, 1, 0], [1, 1, 1]])
+    tables = np.array([potts(3, 5), potts(3, 5), turn, turn[:, [1, 0, 2]]])
+    result = belief_propagation(graph, unary, tables, target=target)
+    verify_belief_propagation(graph, unary, tables, result)
+    exact = np.array(marginals_of(pairwise_joint(graph, unary, tables)))
     assert result.marginals == pytest.approx(exact, abs=1e-5)
     assert result.marginals[2] == pytest.approx([0.5, 0.5, 0], abs=1e-6)
 
