@@ -208,6 +208,20 @@ def test_networks_have_their_published_marginals(
             assert found[state] == pytest.approx(probability, abs=most)
 
 
+def test_without_evidence_parents_count_as_independent(
+    target: str, data_dir: Path
+) -> None:
+    """Children that nobody has seen say nothing: what is left is known in closed form."""
+    model = fg.read_bif(data_dir / "bn" / "asia.bif.gz")
+    result = factor_propagation(model, **EIGHT, target=target)
+    for factor in model.factors:
+        child, *parents = (result.marginals[model.names[v]] for v in factor.scope)
+        expected = factor.table
+        for row in reversed(parents):
+            expected = expected @ row
+        assert child == pytest.approx(expected, abs=1e-9)
+
+
 def test_evidence_of_a_competition_model(target: str, data_dir: Path) -> None:
     folder = data_dir / "uai2014"
     model = fg.read_uai(folder / "Promedus_24.uai.gz")
