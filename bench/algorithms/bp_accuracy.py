@@ -70,8 +70,8 @@ How to read it:
 * Where nothing converges, the last beliefs are listed all the same. They say little;
   that `converged` is False is the answer.
 * Strong couplings in short cycles (the grids here) are what the method is bad at,
-  whatever the damping. And a fixpoint may be far from the truth: two of the segmentations
-  converge to one that says the opposite of it somewhere.
+  whatever the damping. And a fixpoint may be far from the truth: two of the
+  segmentations converge to one that says the opposite of it somewhere.
 * A table of more entries than a kernel takes features is refused. Evidence makes tables
   smaller.
 """
