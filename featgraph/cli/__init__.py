@@ -153,7 +153,7 @@ def _add_show(commands: Commands) -> None:
         "module",
         metavar="MODULE[:NAME]",
         help="an algorithm (label_propagation), a module, or a .py file; NAME is the "
-        "foldmap in it, needed where there are several",
+        "foldmap in it, needed where there are several and none is called step",
     )
     show.add_argument("--at", choices=["plan", "source", "ptx"], default="source")
     show.add_argument("--k", type=_positive, default=8, help="features (default: 8)")

@@ -83,6 +83,8 @@ def _foldmap(module: ModuleType, name: str) -> Any:
         return found[name]
     if not name and len(found) == 1:
         return next(iter(found.values()))
+    if not name and "step" in found:
+        return found["step"]
     raise FeatGraphError(
         f"no foldmap {name!r}" if name else "say which foldmap",
         where=module.__name__,

@@ -223,6 +223,11 @@ def test_show_takes_a_file_and_a_name(
     status, _, err = run(capsys, "show", str(script))
     assert status == 2
     assert "say which foldmap" in err
+    named = tmp_path / "one_called_step.py"
+    named.write_text(SCRIPT + "\nstep = grow\n")
+    status, out, _ = run(capsys, "show", str(named))
+    assert status == 0
+    assert "double" in out
     assert "shrink, grow" in err
 
 
