@@ -20,6 +20,7 @@ BENCHES = {
     "superstep-cpu": "bench.algorithms.superstep_cpu",
     "growth-cpu": "bench.algorithms.growth_cpu",
     "superstep-gpu": "bench.schedules.superstep_gpu",
+    "mapping-gpu": "bench.schedules.mapping_gpu",
     "overhead": "bench.schedules.overhead",
     "compile": "bench.compile.first_kernel",
     "agreement": "bench.compile.agreement",

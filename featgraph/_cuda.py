@@ -7,6 +7,8 @@ numba-cuda; the dialect itself is imported when the first of its names is used:
 ======================  ============================================================
 ``cuda``                the dialect's namespace (``cuda.shfl_xor_sync``, ...)
 ``overload``            compile-time choice of a device function by argument types
+``load_row``            several neighboring entries of a row by loads of 8 or 16 bytes
+``store_row``           the same for stores
 ``device_function``     decorator: a function that kernels call; always inlined
 ``kernel``              decorator: a kernel, ``kernel(cache=True, ...)`` for options
 ======================  ============================================================
@@ -50,15 +52,19 @@ __all__ = [
     "kernel",
     "launcher",
     "link_cubin",
+    "load_row",
     "overload",
     "require",
     "sass",
+    "store_row",
     "target_cc",
 ]
 
 if TYPE_CHECKING:
     cuda: Any
+    load_row: Any
     overload: Any
+    store_row: Any
 
 ComputeCapability = tuple[int, int]
 
@@ -67,16 +73,120 @@ _INSTALL = 'pip install "featgraph[cu13]", or choose target="cpu"'
 
 def __getattr__(name: str) -> Any:
     """Import the dialect when the first of its names is asked for."""
-    if name not in {"cuda", "overload"}:
+    if name not in {"cuda", "load_row", "overload", "store_row"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     require()
+    extending: Any = importlib.import_module("numba.cuda.extending")
     globals()["cuda"] = importlib.import_module("numba.cuda")
-    globals()["overload"] = importlib.import_module("numba.cuda.extending").overload
+    globals()["overload"] = extending.overload
+    for function in (_load_row, _store_row):
+        globals()[function.__name__[1:]] = extending.intrinsic(function)
     return globals()[name]
 
 
 def _dialect() -> Any:
     return globals().get("cuda") or __getattr__("cuda")
+
+
+# -- rows: what the compiler would do entry by entry, since it knows no alignment
+
+
+def _vectors(array: Any, width: Any, count: Any) -> Any:
+    """Return (LLVM type of a vector, its entries, its bytes); None if they do not fit.
+
+    Each has at most 16 bytes, and stands at a multiple of its size: `count` divides
+    the row's `width`, the column is a multiple of `count`, and arrays begin at 256.
+    """
+    sizes = [getattr(each, "literal_value", 0) for each in (width, count)]
+    item = getattr(getattr(array, "dtype", None), "bitwidth", 0) // 8
+    fits = min(sizes) > 0 and sizes[0] % sizes[1] == 0 and item in {4, 8}
+    if not fits or array.ndim != 2 or array.layout != "C":
+        return None
+    ir: Any = importlib.import_module("llvmlite.ir")
+    entries = min(sizes[1], 16 // item)
+    if sizes[1] % entries or entries & (entries - 1):
+        return None
+    is_float = type(array.dtype).__name__ == "Float"
+    floats = {4: ir.FloatType(), 8: ir.DoubleType()}
+    element = floats[item] if is_float else ir.IntType(8 * item)
+    return ir.VectorType(element, entries), entries, entries * item
+
+
+def _row_pointers(context: Any, builder: Any, types: Any, args: Any) -> Any:
+    """Yield a pointer to each vector of a piece of a row."""
+    ir: Any = importlib.import_module("llvmlite.ir")
+    arrays: Any = importlib.import_module("numba.cuda.np.arrayobj")
+    array, width, count = types[0], types[3].literal_value, types[4].literal_value
+    vector, entries, size = _vectors(array, types[3], types[4])
+    wide, byte = ir.IntType(64), ir.IntType(8)
+
+    def widened(place: int) -> Any:
+        value, type_ = args[place], types[place]
+        if value.type.width == wide.width:
+            return value
+        extend = builder.sext if type_.signed else builder.zext
+        return extend(value, wide)
+
+    # Constant factors: a row times 4 K is one instruction.
+    item = array.dtype.bitwidth // 8
+    row = builder.mul(widened(1), ir.Constant(wide, width * item))
+    column = builder.mul(widened(2), ir.Constant(wide, item))
+    data = arrays.make_array(array)(context, builder, args[0]).data
+    base = builder.gep(
+        builder.bitcast(data, byte.as_pointer()), [builder.add(row, column)]
+    )
+    for place in range(count // entries):
+        own = builder.gep(base, [ir.Constant(wide, place * size)])
+        yield builder.bitcast(own, vector.as_pointer()), entries, size
+
+
+def _load_row(
+    typing: Any, array: Any, row: Any, column: Any, width: Any, count: Any
+) -> Any:
+    if _vectors(array, width, count) is None:
+        return None
+    types: Any = importlib.import_module("numba.cuda.types")
+    ir: Any = importlib.import_module("llvmlite.ir")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        values = []
+        places = _row_pointers(context, builder, signature.args, args)
+        for pointer, entries, size in places:
+            loaded = builder.load(pointer, align=size)
+            for entry in range(entries):
+                index = ir.Constant(ir.IntType(32), entry)
+                values.append(builder.extract_element(loaded, index))
+        return context.make_tuple(builder, signature.return_type, values)
+
+    result = types.UniTuple(array.dtype, count.literal_value)
+    return result(array, row, column, width, count), generate
+
+
+def _store_row(
+    typing: Any, array: Any, row: Any, column: Any, width: Any, count: Any, values: Any
+) -> Any:
+    if _vectors(array, width, count) is None:
+        return None
+    types: Any = importlib.import_module("numba.cuda.types")
+    ir: Any = importlib.import_module("llvmlite.ir")
+    given = types.UniTuple(array.dtype, count.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = _vectors(*(signature.args[place] for place in (0, 3, 4)))[0]
+        left = [
+            builder.extract_value(args[5], place)
+            for place in range(signature.args[4].literal_value)
+        ]
+        places = _row_pointers(context, builder, signature.args, args)
+        for pointer, entries, size in places:
+            stored = ir.Constant(vector, ir.Undefined)
+            for entry in range(entries):
+                index = ir.Constant(ir.IntType(32), entry)
+                stored = builder.insert_element(stored, left.pop(0), index)
+            builder.store(stored, pointer, align=size)
+        return context.get_dummy_value()
+
+    return types.void(array, row, column, width, count, given), generate
 
 
 def is_installed() -> bool:

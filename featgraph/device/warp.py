@@ -24,6 +24,8 @@ Across the `span / width` groups that share a vertex (edge slots), lane by lane
 ======================================================  ================================
 ``slot_sum(x, width, span)`` ``_product`` ``_max``      like x
 ``_min``
+``slot_sum_4(a, b, c, d, width, span)`` ``_product``    the four of them; the span has
+``_max`` ``_min``                                       four groups or more
 ``slot_any(flag, width, span)``, ``slot_all``           bool
 ``slot_argmin(key, source, width, span)``,              (key, source); see `ordering`;
 ``slot_argmax``                                         none comes with the identity
@@ -43,18 +45,29 @@ lanes past the last whole group are padding and get garbage)
 ======================================================  ================================
 
 ======================================================  ================================
+``load_row(array, row, column, width, count)``          `count` entries from a column on
+                                                        that is a multiple of it, of
+                                                        rows that are `width` long; a
+                                                        load of 8 or 16 bytes each
+``store_row(array, row, column, width, count,           the same for stores
+values)``
 ``sync()``                                              the warp's memory barrier
 ======================================================  ================================
 
 The functions of `featgraph.device.memory` (bits, atomics, checked mode) and of
-`featgraph.device.ordering` (``wins_*``, ``pack_*``, ``unpack_*``) and
-`featgraph.device.patching` (``sum_holds``, ``is_normal``) are offered here too.
+`featgraph.device.ordering` (``wins_*``, ``pack_*``, ``unpack_*``) are offered here too.
 """
 
 from numba import int32, int64, uint32
 
-from featgraph._cuda import cuda, device_function, overload
-from featgraph.device import ordering, patching
+from featgraph._cuda import (
+    cuda,
+    device_function,
+    load_row,  # noqa: F401
+    overload,
+    store_row,  # noqa: F401
+)
+from featgraph.device import ordering
 from featgraph.device.memory import (  # noqa: F401
     atomic_add,
     atomic_combine,
@@ -84,8 +97,6 @@ unpack_min_float32 = device_function(ordering.unpack_min_float32)
 unpack_max_float32 = device_function(ordering.unpack_max_float32)
 unpack_min_int32 = device_function(ordering.unpack_min_int32)
 unpack_max_int32 = device_function(ordering.unpack_max_int32)
-sum_holds = device_function(patching.sum_holds)
-is_normal = device_function(patching.is_normal)
 
 
 def cast_like(value, like):
@@ -177,6 +188,87 @@ def slot_argmax(key, source, width, span):
             source = other_source
         offset += offset
     return key, source
+
+
+# Four values at a time. In the first two steps a lane gives half of them away, so that
+# it goes on with one; at the end it asks for the others.
+
+
+@device_function
+def _give(keeps_first, first, second, offset):
+    """Return the value that a lane keeps, and its partner's share of that."""
+    kept = first if keeps_first else second
+    given = second if keeps_first else first
+    return kept, cuda.shfl_xor_sync(FULL_WARP, given, offset)
+
+
+@device_function
+def _collect(x, width):
+    """Return what the lanes hold that `_give` has dealt four values to."""
+    own = uint32(cuda.laneid)
+    first = int32(own - (own & uint32(3 * width)))
+    return (
+        cuda.shfl_sync(FULL_WARP, x, first),
+        cuda.shfl_sync(FULL_WARP, x, int32(first + 2 * width)),
+        cuda.shfl_sync(FULL_WARP, x, int32(first + width)),
+        cuda.shfl_sync(FULL_WARP, x, int32(first + 3 * width)),
+    )
+
+
+@device_function
+def slot_sum_4(a, b, c, d, width, span):
+    """Sum the same lane of all groups of a span, four values."""
+    is_low = uint32(cuda.laneid) & uint32(width) == 0
+    a, other_a = _give(is_low, a, c, width)
+    b, other_b = _give(is_low, b, d, width)
+    a = cast_like(a + other_a, a)
+    b = cast_like(b + other_b, b)
+    is_low = uint32(cuda.laneid) & uint32(2 * width) == 0
+    x, other = _give(is_low, a, b, 2 * width)
+    x = cast_like(x + other, x)
+    return _collect(slot_sum(x, 4 * width, span), width)
+
+
+@device_function
+def slot_product_4(a, b, c, d, width, span):
+    """Multiply the same lane of all groups of a span, four values."""
+    is_low = uint32(cuda.laneid) & uint32(width) == 0
+    a, other_a = _give(is_low, a, c, width)
+    b, other_b = _give(is_low, b, d, width)
+    a = cast_like(a * other_a, a)
+    b = cast_like(b * other_b, b)
+    is_low = uint32(cuda.laneid) & uint32(2 * width) == 0
+    x, other = _give(is_low, a, b, 2 * width)
+    x = cast_like(x * other, x)
+    return _collect(slot_product(x, 4 * width, span), width)
+
+
+@device_function
+def slot_max_4(a, b, c, d, width, span):
+    """Return the largest of the same lane of all groups of a span, four values."""
+    is_low = uint32(cuda.laneid) & uint32(width) == 0
+    a, other_a = _give(is_low, a, c, width)
+    b, other_b = _give(is_low, b, d, width)
+    a = cast_like(max(a, other_a), a)
+    b = cast_like(max(b, other_b), b)
+    is_low = uint32(cuda.laneid) & uint32(2 * width) == 0
+    x, other = _give(is_low, a, b, 2 * width)
+    x = cast_like(max(x, other), x)
+    return _collect(slot_max(x, 4 * width, span), width)
+
+
+@device_function
+def slot_min_4(a, b, c, d, width, span):
+    """Return the smallest of the same lane of all groups of a span, four values."""
+    is_low = uint32(cuda.laneid) & uint32(width) == 0
+    a, other_a = _give(is_low, a, c, width)
+    b, other_b = _give(is_low, b, d, width)
+    a = cast_like(min(a, other_a), a)
+    b = cast_like(min(b, other_b), b)
+    is_low = uint32(cuda.laneid) & uint32(2 * width) == 0
+    x, other = _give(is_low, a, b, 2 * width)
+    x = cast_like(min(x, other), x)
+    return _collect(slot_min(x, 4 * width, span), width)
 
 
 @device_function

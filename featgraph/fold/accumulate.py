@@ -94,10 +94,11 @@ class AccumulatorBody:
                 args.append(f"{self.temporary(name, 0)}[f]")
             else:
                 args.append(self.temporary(name, int(f)))
+        args += [row.copy(int(f), self.phase.mapping) for row in printed.rows]
         return f"{printed.name}({', '.join(args)})"
 
-    def call_collective(self, printed: Printed, left_in: str = "contribution") -> str:
-        """Return the call of a collective function; loops leave a row in `left_in`."""
+    def call_collective(self, printed: Printed) -> str:
+        """Return the call of a collective function."""
         args = [r for r in printed.function.declared.roles if r not in {"f", "i"}]
         for name in printed.temporaries:
             wide = self.is_wide(name) and not self.loops
@@ -108,7 +109,7 @@ class AccumulatorBody:
             )
         if printed.arrays:
             if printed.function.kind in {"gather", "reduce"}:
-                args.append(left_in)
+                args.append("contribution")
                 args += (
                     ["contribution_source"] if self._is_arg(printed.function) else []
                 )

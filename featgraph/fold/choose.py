@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from featgraph.errors import PlanError
 from featgraph.fold.analyse import Analysed, Analysis
@@ -22,6 +23,13 @@ SHARED_BYTES = 40_000
 #: Threads of a block; 128 was fastest of 64, 128 and 256 on kron21, K = 4, 8, 32
 #: (NVIDIA H200).
 BLOCK_THREADS = 128
+#: Bytes that a lane loads at a time: the widest load there is. A weighted sum over
+#: neighbors on kron21 took 1.09 against 1.95 ms (K = 4), 1.50 against 4.08 (8), 2.55
+#: against 7.28 (16) with 16 bytes a lane instead of 4 (NVIDIA H200, prototypes).
+PIECE_BYTES = 16
+#: Edges at a time, as a share of the mean degree: half of the vertices or more have
+#: fewer edges than the mean, so that lanes would idle.
+SLOTS_A_DEGREE = 1 / 2
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,12 @@ class Mapping:
         Whether vertices of high degree are left to a second kernel, a block each.
     shared_matrices : bool
         Whether matrices stand in shared memory.
+    piece : int
+        Features of a row that a lane loads at once; divides `copies` and K.
+    unroll : int
+        Edges that a lane has on the way at a time.
+    resident : int
+        Blocks that must fit a multiprocessor, which bounds the registers; 0 for any.
     """
 
     lanes: int
@@ -77,6 +91,9 @@ class Mapping:
     schedule: str
     hubs: bool = False
     shared_matrices: bool = False
+    piece: int = 1
+    unroll: int = 1
+    resident: int = 0
 
     @property
     def slots(self) -> int:
@@ -96,9 +113,11 @@ class Mapping:
             form = "loops over" if self.loops else "named copies of"
             return f"one thread a vertex (NFA), {form} {width} features"
         hubs = ", a block for each hub" if self.hubs else ""
+        loads = f" in loads of {self.piece}" if self.piece > 1 else ""
+        more = f" x {self.unroll}" if self.unroll > 1 else ""
         return (
-            f"{self.span} lanes a vertex: {self.slots} edges at a time, {self.lanes} "
-            f"lanes x {self.copies} features{hubs} (FA)"
+            f"{self.span} lanes a vertex: {self.slots}{more} edges at a time, "
+            f"{self.lanes} lanes x {self.copies} features{loads}{hubs} (FA)"
         )
 
 
@@ -129,8 +148,10 @@ def choose_mapping(
     if not options.feature_parallel:
         loops = width > MOST_COPIES
         return Mapping(1, 1 if loops else width, 1, loops, "thread")
-    lanes = min(WARP, power_of_two(width))
-    copies = -(-width // lanes)
+    size = 4 if analysis.real == "float32" else 8
+    narrow = matrices or kind == "reduce" or _reads_matrices(members, analysis)
+    piece = 1 if narrow else _piece(width, size)
+    lanes, copies = share_features(width, piece)
     alone = matrices or kind == "reduce" or _combines_by_function(members)
     slots = 1 if alone else _edge_slots(kind, members, lanes, traits)
     hubs = traits.has_hubs and not matrices and _sweeps_edges(kind, members)
@@ -144,11 +165,60 @@ def choose_mapping(
             hubs = True
     span = lanes * slots
     groups = BLOCK_THREADS // span
-    size = 4 if analysis.real == "float32" else 8
     shared = bool(
         matrices and groups * matrices * width * (2 * width + 1) * size <= SHARED_BYTES
     )
-    return Mapping(lanes, copies, span, False, "virtual_warp", hubs, shared)
+    mapping = Mapping(lanes, copies, span, False, "virtual_warp", hubs, shared, piece)
+    return _forced(mapping, width, options)
+
+
+def _piece(width: int, size: int) -> int:
+    """Return how many features a lane loads at once: all pieces of a row are whole."""
+    piece = PIECE_BYTES // size
+    while width % piece:
+        piece //= 2
+    return piece
+
+
+def share_features(width: int, piece: int) -> tuple[int, int]:
+    """Return (lanes, features a lane) for loads of `piece` features."""
+    pieces = -(-width // piece)
+    lanes = min(WARP, power_of_two(pieces))
+    return lanes, piece * -(-pieces // lanes)
+
+
+def _forced(mapping: Mapping, width: int, options: Options) -> Mapping:
+    """Return the mapping with what a bench has asked for instead."""
+    forced: dict[str, Any] = dict(options.mapping)
+    if not forced:
+        return mapping
+    mapping = replace(mapping, **forced)
+    fits = (
+        mapping.lanes * mapping.copies >= width
+        and mapping.copies % mapping.piece == width % mapping.piece == 0
+        and mapping.span % mapping.lanes == 0
+        and WARP % mapping.span == 0
+    )
+    if not fits:
+        raise PlanError(
+            "a mapping that does not fit", where="_mapping=", got=str(forced)
+        )
+    return mapping
+
+
+def _reads_matrices(members: Sequence[Analysed], analysis: Analysis) -> bool:
+    """Whether a k x k matrix of a vertex or edge is read, element by element.
+
+    Lanes that take neighboring features read neighboring elements; those that take
+    several would read apart.
+    """
+    types = [analysis.signature.get(a.name) for f in members for a in f.accesses]
+    return any(
+        type_ is not None
+        and type_.kind.value in {"vertex", "edge"}
+        and len(type_.item_shape) == 2
+        for type_ in types
+    )
 
 
 def _sweeps_edges(kind: str, members: Sequence[Analysed]) -> bool:
@@ -166,7 +236,8 @@ def _edge_slots(
     """As many edges at a time as a typical vertex has, within one warp."""
     if not _sweeps_edges(kind, members):
         return 1
-    return max(1, min(WARP // lanes, traits.mean_degree // 2))
+    slots = power_of_two(int(traits.mean_degree * SLOTS_A_DEGREE))
+    return min(WARP // lanes, slots)
 
 
 def _needs_matrices(members: Sequence[Analysed]) -> int:

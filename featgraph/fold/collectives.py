@@ -97,8 +97,9 @@ class CopiesOperations(MatrixOperations):
         self, target: str, node: Operate, texts: list[str], group: int, origin: Origin
     ) -> None:
         owner, names = self.owner, self._names(target)
-        if not owner.predicated:
-            for start in range(0, owner.width, group):
+        if not owner.predicated or (owner.count > 1 and owner.count % group == 0):
+            # A lane has all members of its groups.
+            for start in range(0, owner.count, group):
                 members = texts[start : start + group]
                 self._line(
                     f"{names[start]} = {self._combined(node.name, members)}", origin

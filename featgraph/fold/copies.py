@@ -30,6 +30,7 @@ from featgraph.fold.printer import (
     print_expression,
     print_statements,
 )
+from featgraph.fold.rows import can_store
 from featgraph.fold.variance import loop_varies, returns_apart, varies
 
 __all__ = ["print_copies"]
@@ -67,6 +68,7 @@ class _Copies(CopyNames):
         place = self._open()
         self.writer.depth += 1
         self._prologue()
+        self._load_rows(head)
         self._block(head, "")
         if rest:
             self._call_rest(rest_name, live)
@@ -91,9 +93,9 @@ class _Copies(CopyNames):
             if self.padded:
                 inside = self.copy_name("inside", j)
                 self.writer.line(f"{inside} = {self.feature(j)} < {self.width}")
-                self.writer.line(
-                    f"{self.feature(j)} = min({self.feature(j)}, {self.width - 1})"
-                )
+                # Whole pieces stay in the row.
+                last = self.width - self.piece + j % self.piece
+                self.writer.line(f"{self.feature(j)} = min({self.feature(j)}, {last})")
         if self.returns_value:
             for j in range(self.count):
                 self.writer.line(f"{self.copy_name('result', j)} = {self._nothing()}")
@@ -208,6 +210,9 @@ class _Copies(CopyNames):
             old_value = isinstance(node, ast.Assign) and any(
                 isinstance(n, Atomic) for n in ast.walk(node.value)
             )
+            if can_store(self.context.analysis, node, self.styles[0], self.piece):
+                self._store_row(narrowed(node, ast.Assign), origin)
+                return
             for j, style in enumerate(self.styles):
                 if self.padded and old_value:
                     with self.writer.block(f"if {self.copy_name('inside', j)}:"):

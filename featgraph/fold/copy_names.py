@@ -11,13 +11,16 @@ from featgraph.fold.functions import Context, temporaries_of
 from featgraph.fold.liveness import needs_guard
 from featgraph.fold.names import letters
 from featgraph.fold.nodes import (
+    Access,
     Identity,
     narrowed,
 )
 from featgraph.fold.printer import (
     Style,
+    print_expression,
     print_returned,
 )
+from featgraph.fold.rows import Row, find_rows, load_lines, store_line
 from featgraph.fold.variance import varies
 
 __all__ = ["CopyNames"]
@@ -41,6 +44,8 @@ class CopyNames:
         self.areas: list[int] = []
         self.returns_value = function.kind in {"gather", "reduce"}
         self.padded = self.predicated and self.lanes * self.count != self.width
+        self.piece = 1 if function.is_scalar else context.mapping.piece
+        self.rows: tuple[Row, ...] = ()
         self.has_left = self.predicated and any(
             isinstance(n, ast.Return) for s in function.body[:-1] for n in ast.walk(s)
         )
@@ -86,6 +91,41 @@ class CopyNames:
             temporaries=temporaries,
             write_mask=mask,
         )
+
+    def _load_rows(self, body: list[ast.stmt]) -> None:
+        """Load what `body` reads of rows in any case; the copies stand for it."""
+        self.rows = find_rows(
+            self.context.analysis,
+            self.function,
+            self.mapping,
+            self.styles[0],
+            body,
+            self.predicated,
+        )
+        for first in range(0, self.count, self.piece):
+            for line in load_lines(
+                self.rows, first, self.feature(first), self.width, self.mapping
+            ):
+                self.writer.line(line)
+        self.styles = [
+            replace(style, rows={r.key: r.copy(j, self.mapping) for r in self.rows})
+            for j, style in enumerate(self.styles)
+        ]
+
+    def _store_row(self, node: ast.Assign, origin: tuple[str, int]) -> None:
+        """Print an assignment to a row, a store for each piece."""
+        target = narrowed(node.targets[0], Access)
+        for first in range(0, self.count, self.piece):
+            styles = self.styles[first : first + self.piece]
+            values = [print_expression(node.value, style) for style in styles]
+            line = store_line(
+                target, values, self.feature(first), styles[0], self.piece
+            )
+            if styles[0].write_mask:
+                with self.writer.block(f"if {styles[0].write_mask}:"):
+                    self.writer.line(line, origin)
+            else:
+                self.writer.line(line, origin)
 
     def _nothing(self) -> str:
         return print_returned(Identity(), self.styles[0])

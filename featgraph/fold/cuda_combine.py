@@ -5,7 +5,14 @@ from __future__ import annotations
 from featgraph.fold.accumulators import Accumulator, source_name
 from featgraph.fold.writer import Writer
 
-__all__ = ["WARP", "box_dtypes", "print_block_combine", "print_span_combine"]
+__all__ = [
+    "WARP",
+    "box_dtypes",
+    "combines_four",
+    "print_block_combine",
+    "print_four_combine",
+    "print_span_combine",
+]
 
 WARP = 32
 
@@ -17,6 +24,25 @@ def print_span_combine(
     function = f"warp.slot_{accumulator.combine}"
     names = f"{name}, {source_name(name)}" if accumulator.is_arg else name
     writer.line(f"{names} = {function}({names}, {lanes}, {span})")
+
+
+def combines_four(accumulator: Accumulator, copies: int, slots: int) -> bool:
+    """Return whether copies of an accumulator are combined four at a time.
+
+    That takes as many shuffles for four as for two where a span has eight slots.
+    """
+    shuffled = accumulator.combine in {"sum", "product", "min", "max"}
+    return shuffled and copies % 4 == 0 and slots >= 8
+
+
+def print_four_combine(
+    writer: Writer, accumulator: Accumulator, names: list[str], lanes: int, span: int
+) -> None:
+    """Combine the same lane of all groups of a span, four copies at a time."""
+    function = f"warp.slot_{accumulator.combine}_4"
+    for first in range(0, len(names), 4):
+        four = ", ".join(names[first : first + 4])
+        writer.line(f"{four} = {function}({four}, {lanes}, {span})")
 
 
 def print_block_combine(

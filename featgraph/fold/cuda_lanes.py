@@ -63,7 +63,8 @@ class WarpPhase(CudaPhase):
             own = "lane" if copies == 1 else f"lane * {copies}{f' + {j}' if j else ''}"
             if body.padded:
                 line(f"{body.inside(j)} = {own} < {k}")
-                own = f"min({own}, {k - 1})"
+                piece = self.phase.mapping.piece  # whole pieces stay in the row
+                own = f"min({own}, {k - piece + j % piece})"
             line(f"{body.feature(str(j))} = {own}")
 
     def _print_matrices(self) -> None:

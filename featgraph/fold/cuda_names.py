@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from featgraph.fold.accumulators import Accumulator
@@ -10,6 +10,7 @@ from featgraph.fold.analyse import Analysed
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.owner import OwnerBody
 from featgraph.fold.plan import FoldPlan, Phase
+from featgraph.fold.rows import load_lines
 
 __all__ = ["WarpNames"]
 
@@ -45,19 +46,6 @@ class WarpNames(OwnerBody):
         self.slot = "slot" if self.slots > 1 else "0"
         #: Whether what is printed runs on an edge: its lanes are all who share it.
         self.at_edge = phase.kind == "edge"
-        self.rename: Callable[[str], str] | None = None
-
-    @contextmanager
-    def renamed(self, rename: Callable[[str], str]) -> Iterator[None]:
-        """Let accumulators have other names."""
-        self.rename = rename
-        yield
-        self.rename = None
-
-    def held(self, accumulator: Accumulator, j: int) -> str:
-        """Return the name of copy j of an accumulator (of its only one)."""
-        name = super().held(accumulator, j)
-        return name if self.rename is None else self.rename(name)
 
     def feature(self, f: str) -> str:
         """Return the text of the feature of copy `f`."""
@@ -91,10 +79,22 @@ class WarpNames(OwnerBody):
         args += [f"{printed.name}_work_{n}" for n in range(len(printed.areas))]
         return f"{printed.name}({', '.join(args)})"
 
+    def owns_all(self, printed: Printed) -> bool:
+        """Whether one call stands for all features of a vertex, and gives them all."""
+        whole = printed.is_collective and not printed.function.is_scalar
+        return whole and self.lanes == 1 and self.copies > 1
+
     def call_copy(self, printed: Printed, j: int) -> str:
-        """Return the call of a function without shuffles for copy j."""
+        """Return the call of a function without shuffles for copy j.
+
+        The rows that this copy and those behind it need are loaded first.
+        """
         if printed.is_collective:  # of one feature
             return self.call_collective(printed)
+        mapping, width = self.phase.mapping, self.phase.width
+        if printed.rows and j % mapping.piece == 0:
+            f = self.feature(str(j))
+            self._lines(load_lines(printed.rows, j, f, width, mapping))
         return self.call_featurewise(printed, str(j))
 
     def narrow(self, text: str) -> str:
@@ -145,7 +145,7 @@ class WarpNames(OwnerBody):
             line(f"moved = moved and {writer}")
             return
         line("moved = False")
-        if printed.function.is_scalar:
+        if printed.function.is_scalar or printed.is_collective:
             only = "lane == 0" if self.lanes > 1 else ""
             self._under(
                 [writer, only], lambda: line(f"moved = {self.call_copy(printed, 0)}")

@@ -107,7 +107,6 @@ class CudaPhase:
                 "d",
                 *(PULLED if self.phase.pulls_edges else ["due"]),
                 "passed",
-                *(["changed_sources", "stale"] if self.phase.keeps else []),
                 *count,
                 *(["in_offsets", "in_sources"] if self.gathers else []),
             ],
@@ -135,7 +134,7 @@ class CudaPhase:
         writer = self.writer
         writer.line()
         writer.line()
-        writer.line(f"@kernel(cache=True, launch_bounds={self.threads})")
+        writer.line(f"@kernel(cache=True, launch_bounds={self._bounds()})")
         place = len(writer.lines)
         writer.line("def")
         writer.depth += 1
@@ -148,6 +147,13 @@ class CudaPhase:
         self.arguments = [*self._arguments(), *self.scratch]
         writer.complete(place, f"def {self.name}({', '.join(self.arguments)}):")
 
+    def _bounds(self) -> int | tuple[int, int]:
+        """Return threads a block, and the blocks that must fit a multiprocessor."""
+        resident = self.phase.mapping.resident * BLOCK_THREADS // self.threads
+        if self.role == "hubs":  # what combines over the block takes registers, too
+            resident = min(resident, 2)
+        return (self.threads, resident) if resident else self.threads
+
     def _entries(self) -> list[Entry]:
         from featgraph.fold.emit import Entry
 
@@ -158,6 +164,7 @@ class CudaPhase:
             tuple(self.arguments),
             dict(self.scratch),
             self.threads,
+            self._bounds(),
         )
         if self.phase.kind != "reduce":
             return [main]

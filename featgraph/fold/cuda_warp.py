@@ -8,14 +8,18 @@ every result.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
-from featgraph.fold.cuda_kept import WarpKept
+from featgraph.fold.cuda_gathers import WarpGathers
+from featgraph.fold.rows import is_piecewise
 
 __all__ = ["WarpBody"]
 
 
-class WarpBody(WarpKept):
+class WarpBody(WarpGathers):
     """Prints the stages of one phase for a vertex or edge that lanes share."""
 
     def vertex(self) -> None:
@@ -129,16 +133,52 @@ class WarpBody(WarpKept):
             parts = ["i", "j"] if len(shape) == 2 else ["j"][: len(shape)]
             index = self.index(entity, *parts)
             depth = writer.depth
+            piece = self.phase.mapping.piece
+            if shape and is_piecewise(self.plan.analysis, name, shape[0], piece):
+                self._copy_pieces(name, entity, shape[0], piece)
+                continue
             if not shape and self.lanes > 1:
                 writer.line("if lane == 0:")
                 writer.depth += 1
             for letter, size in zip(parts, shape, strict=True):
-                strided = letter == "j" and self.lanes > 1
-                bounds = f"lane, {size}, {self.lanes}" if strided else size
-                writer.line(f"for {letter} in range({bounds}):")
+                if letter == "j" and self.lanes > 1:
+                    break
+                writer.line(f"for {letter} in range({size}):")
                 writer.depth += 1
-            writer.line(f"d.{name}_next[{index}] = d.{name}[{index}]")
+            text = f"d.{name}_next[{index}] = d.{name}[{index}]"
+            if shape and self.lanes > 1:
+                with self._strided("lane", shape[-1], self.lanes):
+                    writer.line(text)
+            else:
+                writer.line(text)
             writer.depth = depth
+
+    def _copy_pieces(self, name: str, entity: str, width: int, piece: int) -> None:
+        first = f"lane * {piece}" if self.lanes > 1 else "0"
+        place = f"{self.index(entity)}, {self.index('j')}, {width}, {piece}"
+        with self._strided(first, width, self.lanes * piece):
+            self.writer.line(
+                f"warp.store_row(d.{name}_next, {place}, "
+                f"warp.load_row(d.{name}, {place}))"
+            )
+
+    @contextmanager
+    def _strided(self, first: str, stop: int, step: int) -> Iterator[None]:
+        """Print a loop over `j`; none where a lane goes through it once.
+
+        The compiler unrolls loops of which it does not know that.
+        """
+        line, depth = self.writer.line, self.writer.depth
+        if step < stop:
+            line(f"for j in range({first}, {stop}, {step}):")
+            self.writer.depth += 1
+        else:
+            line(f"j = {first}")
+            if step > stop:
+                line(f"if j < {stop}:")
+                self.writer.depth += 1
+        yield
+        self.writer.depth = depth
 
     # -- pushed gathers and edges
 
@@ -159,6 +199,9 @@ class WarpBody(WarpKept):
                         [self.inside(j)],
                         lambda i=index, c=call: self._atomic(accumulator, array, i, c),
                     )
+            return
+        if self.owns_all(printed):
+            super().push()
             return
         for j in range(self._count(accumulator)):
             predicated = self.is_predicated(printed)

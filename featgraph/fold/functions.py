@@ -8,12 +8,13 @@ one vertex or edge together, as named copies (`copies.py`) or as loops over smal
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from featgraph.fold.analyse import Analysed, Analysis, HelperFunction
 from featgraph.fold.choose import Mapping
 from featgraph.fold.nodes import Access, Whole
 from featgraph.fold.printer import Guard, Style, identity_text, print_statements
+from featgraph.fold.rows import Row, can_store, find_rows
 from featgraph.fold.writer import Writer
 from featgraph.program.combine import identity_value
 
@@ -35,8 +36,6 @@ class Context:
     ----------
     checked : list or None
         Sites of guarded indices; None where the mode is off.
-    seen : dict
-        Property -> the field that holds what it was, for kept gathers.
     """
 
     writer: Writer
@@ -45,7 +44,6 @@ class Context:
     width: int
     cuda: bool
     checked: list[tuple[str, str, int, str, int]] | None = None
-    seen: dict[str, str] = field(default_factory=dict)
 
     @property
     def real(self) -> str:
@@ -76,7 +74,6 @@ class Context:
             identity=gather_identity(function, self.analysis),
             guard=guard,
             key=key_type(function, self.analysis),
-            seen=self.seen,
         )
 
 
@@ -96,6 +93,8 @@ class Printed:
         Columns of the k x k work areas it takes.
     arrays : dict
         Loops form: scratch rows it takes, by type.
+    rows : tuple of Row
+        Values of rows it takes behind the temporaries, loaded by who calls it.
     """
 
     function: Analysed
@@ -104,6 +103,7 @@ class Printed:
     temporaries: tuple[str, ...]
     areas: tuple[int, ...] = ()
     arrays: dict[str, int] = field(default_factory=dict)
+    rows: tuple[Row, ...] = ()
 
 
 def temporaries_of(function: Analysed, analysis: Analysis) -> tuple[str, ...]:
@@ -149,14 +149,31 @@ def dtype_of(type_: str, real: str):  # type: ignore[no-untyped-def]
 def print_featurewise(context: Context, function: Analysed) -> Printed:
     """Print a function that makes no collaborative calls."""
     temporaries = temporaries_of(function, context.analysis)
-    parameters = [*function.declared.roles, *temporaries]
+    style = context.style(function)
+    style = replace(style, temporaries={t: t for t in temporaries})
+    body = list(function.body)
+    rows = find_rows(context.analysis, function, context.mapping, style, body, False)
+    parameters = [*function.declared.roles, *temporaries, *(r.name for r in rows)]
     if function.is_scalar:
         parameters.remove("f")
-    _open(context, function, function.name, parameters, list(function.body))
-    style = context.style(function)
-    style = Style(**{**style.__dict__, "temporaries": {t: t for t in temporaries}})
-    _print_body(context, function, list(function.body), style)
-    return Printed(function, function.name, False, temporaries)
+    _open(context, function, function.name, parameters, body)
+    style = replace(style, rows={row.key: row.name for row in rows})
+    _print_body(context, function, body, style)
+    return Printed(function, function.name, False, temporaries, rows=rows)
+
+
+def stores_rows(context: Context, function: Analysed) -> bool:
+    """Return whether a function without collaborative calls is printed as copies.
+
+    So it is where it goes straight on and a lane can store what it assigns in pieces.
+    """
+    body, style = function.body, context.style(function)
+    if function.kind not in {"vertex", "edge"} or function.is_scalar:
+        return False
+    straight = all(isinstance(s, ast.Assign) for s in body[:-1])
+    return straight and any(
+        can_store(context.analysis, s, style, context.mapping.piece) for s in body
+    )
 
 
 def _open(
@@ -204,6 +221,7 @@ def print_rest(
             **style.__dict__,
             "temporaries": {t: t for t in temporaries},
             "names": {},
+            "rows": {},
             "write_mask": "",
         }
     )

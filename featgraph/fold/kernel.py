@@ -120,5 +120,10 @@ class Kernel:
         for entry in self.entries:
             function = self.function(entry)
             signature = entry_signature(self.kernel_source, entry, self.module)
-            compiled[entry.name] = _cuda.compile_ptx(function.py_func, signature, cc)
+            compiled[entry.name] = _cuda.compile_ptx(
+                function.py_func,
+                signature,
+                cc,
+                launch_bounds=entry.launch_bounds or entry.block or None,
+            )
         return compiled

@@ -39,6 +39,7 @@ __all__ = [
     "print_expression",
     "print_returned",
     "print_statements",
+    "row_key",
 ]
 
 _ATOMIC = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max"}
@@ -89,8 +90,9 @@ class Style:
     key : str
         Type of the key of an argmin or argmax gather, which returns pairs (key,
         source); "" for other functions.
-    seen : mapping
-        Property -> the field that holds what it was, for a kept gather.
+    rows : mapping
+        (array, vertex or edge) -> name of the value that stands for the access of
+        feature f, where it has been loaded before.
     """
 
     cuda: bool
@@ -104,7 +106,7 @@ class Style:
     wrap_return: Callable[[str], list[str]] | None = None
     write_mask: str = ""
     key: str = ""
-    seen: Mapping[str, str] = field(default_factory=dict)
+    rows: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def with_names(self, **names: str) -> Style:
         """Return a style with further names."""
@@ -145,7 +147,7 @@ def print_element(matrix: Whole, row: str, column: str, style: Style) -> str:
     if matrix.name in style.temporaries:
         return f"{style.temporaries[matrix.name]}[{indices}]"
     entity = f"{_print_entity(matrix, style)}, " if matrix.indices else ""
-    return f"{array_text(matrix, style)}[{entity}{indices}]"
+    return f"d.{matrix.name}[{entity}{indices}]"
 
 
 def _print_entity(matrix: Whole, style: Style) -> str:
@@ -153,7 +155,7 @@ def _print_entity(matrix: Whole, style: Style) -> str:
     first = matrix.indices[0]
     text = print_expression(first, style)
     if style.guard is not None:
-        text = _Plain._guarded(style.guard, matrix, 0, text, array_text(matrix, style))
+        text = _Plain._guarded(style.guard, matrix, 0, text, f"d.{matrix.name}")
     return text if _is_edge(first) else style.index(text)
 
 
@@ -246,10 +248,22 @@ def array_text(access: Access | Whole | Atomic, style: Style) -> str:
     """Return the array that an access goes to."""
     if access.name in style.temporaries and isinstance(access, Access):
         return style.temporaries[access.name]
-    version = "now" if isinstance(access, Atomic) else access.version
-    if version == "seen":
-        return f"d.{style.seen[access.name]}"
-    return f"d.{access.name}{'_next' if version == 'next' else ''}"
+    next_ = isinstance(access, Access) and access.version == "next"
+    return f"d.{access.name}{'_next' if next_ else ''}"
+
+
+def row_key(node: Access, style: Style) -> tuple[str, str] | None:
+    """Return what tells this access's row from others; None if it is no ``[.., f]``."""
+    if len(node.indices) != 2:
+        return None
+    entity, feature = node.indices
+    if not (isinstance(feature, ast.Name) and feature.id == "f"):
+        return None
+    if is_reversed(entity):
+        return array_text(node, style), "twin"
+    if isinstance(entity, ast.Name) and entity.id in {"u", "v", "e"}:
+        return array_text(node, style), entity.id
+    return None
 
 
 def identity_text(value: Any, type_: str, real: str) -> str:
@@ -284,6 +298,9 @@ class _Plain(ast.NodeTransformer):
 
     def visit_Access(self, node: Access) -> ast.expr:
         style = self.style
+        loaded = style.rows.get(row_key(node, style) or ("", ""))
+        if loaded is not None:
+            return self._parse(loaded)
         is_temporary = node.name in style.temporaries
         indices = node.indices[1:] if is_temporary else node.indices
         array = array_text(node, style)

@@ -29,8 +29,7 @@ def entry_signature(
         "edge_state": _array("uint8", 1),
         "all_sources": types.boolean,
     }
-    words = ("allowed", "due", "passed", "sources", "swept", "targets")
-    for name in (*words, "changed_sources", "stale"):
+    for name in ("allowed", "due", "passed", "sources", "swept", "targets"):
         known[name] = _array("uint32", 1)
     for name in ("in_sources", "out_targets", "hubs"):
         known[name] = _array("int32", 1)

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cuda import cuda, launcher
-from featgraph.errors import DeviceMemoryError
+from featgraph.errors import DeviceError, DeviceMemoryError
+from featgraph.fold.choose import PIECE_BYTES
 from featgraph.fold.emit import Entry
 from featgraph.fold.kernel import Kernel
 from featgraph.fold.plan import Phase
@@ -35,6 +36,21 @@ def _blocks(threads: int, block: int = _BLOCK) -> int:
     return max(1, -(-threads // block))
 
 
+def _aligned(array: Array) -> Array:
+    """Return a new array, which kernels load pieces of rows from.
+
+    The driver aligns what it allocates to 256 bytes; a memory manager that somebody has
+    put in its place might not.
+    """
+    if array.size and array.__cuda_array_interface__["data"][0] % PIECE_BYTES:
+        raise DeviceError(
+            "memory of the device is not aligned",
+            expected=f"addresses that are multiples of {PIECE_BYTES}",
+            fix="use the memory manager that numba-cuda comes with",
+        )
+    return array
+
+
 class CudaDevice:
     """Device arrays of numba-cuda, all work on the default stream."""
 
@@ -53,9 +69,10 @@ class CudaDevice:
     def upload(self, array: npt.NDArray[Any]) -> Array:
         """Copy a host array to the device."""
         try:
-            return cuda.to_device(np.ascontiguousarray(array))
+            made = cuda.to_device(np.ascontiguousarray(array))
         except Exception as error:
             raise self._memory_error(array.nbytes, error) from error
+        return _aligned(made)
 
     def download(self, array: Array) -> npt.NDArray[Any]:
         """Copy a device array to the host."""
@@ -64,7 +81,7 @@ class CudaDevice:
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Return an array with any contents."""
         try:
-            return cuda.device_array(shape, dtype)
+            return _aligned(cuda.device_array(shape, dtype))
         except Exception as error:
             raise self._memory_error(
                 int(np.prod(shape)) * np.dtype(dtype).itemsize, error
@@ -130,11 +147,6 @@ class CudaDevice:
     def words_without(self, a: Words, b: Words) -> Words:
         """Return `a` without `b`."""
         return self._combine(cuda_loops.words_without, a, b)
-
-    def settle(self, due: Words, stale: Words, patched: Words) -> None:
-        """Note that due vertices have been patched or, where stale, recomputed."""
-        blocks = _blocks(due.size)
-        launcher(cuda_loops.settle, blocks, _BLOCK)(due, stale, patched)
 
     def count(self, words: Words) -> int:
         """Return the number of set bits; waits for the device."""

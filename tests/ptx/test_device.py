@@ -36,6 +36,10 @@ def groups(x, out):
     value, index = warp.slot_argmin(value, index, 8, 32)
     value, index = warp.group_argmin(value, index, 8)
     value, index = warp.slot_argmax(value, index, 8, 32)
+    four = warp.slot_sum_4(value, x[0], x[1], x[2], 4, 32)
+    four = warp.slot_max_4(four[3], four[2], four[1], four[0], 2, 16)
+    four = warp.slot_min_4(four[3], four[2], four[1], four[0], 2, 16)
+    value, _, _, _ = warp.slot_product_4(four[3], four[2], four[1], four[0], 1, 32)
     out[i] = warp.broadcast(value, index & 7, 8)
 
 

@@ -16,14 +16,12 @@ import numpy as np
 
 from featgraph.fold.choose import GraphTraits
 from featgraph.fold.emit import emit
-from featgraph.fold.keep import Changes
 from featgraph.fold.kernel import Kernel
 from featgraph.fold.options import Options
 from featgraph.fold.plan import make_plan
 from featgraph.fold.signatures import entry_signature
 from featgraph.graph import Graph
 from tests.simt.case import Case
-from tests.simt.kept import KEPT_CASES
 from tests.simt.programs import BY_NAME, CASES
 
 WIDTHS = (1, 3, 8, 10, 33, 64)
@@ -58,7 +56,10 @@ def _compile(kernel: Kernel, cc: tuple[int, int]) -> Any:
     for entry in source.entries:
         signature = entry_signature(source, entry, kernel.module)
         ptx = _cuda.compile_ptx(
-            kernel.function(entry), signature, cc, launch_bounds=entry.block
+            kernel.function(entry),
+            signature,
+            cc,
+            launch_bounds=entry.launch_bounds or entry.block,
         )
         yield entry, ptx, _cuda.link_cubin(ptx, cc)[1]
 
@@ -90,18 +91,6 @@ def test_no_spills_and_no_stray_float64(
         assert ".f64" not in ptx, entry.name
 
 
-@pytest.mark.parametrize("options", VARIANTS[:2], ids=["fa", "nfa"])
-@pytest.mark.parametrize("case", KEPT_CASES, ids=repr)
-def test_kernels_that_patch_neither_spill_nor_use_float64(
-    case: Case, options: dict[str, Any]
-) -> None:
-    k = 3 if case.name == "every_combine" else 8
-    kernel = _kernel(case, k, keep=Changes(), **options)
-    for entry, ptx, resources in _compile(kernel, (9, 0)):
-        assert resources.spill_stores_bytes == resources.spill_loads_bytes == 0
-        assert ".f64" not in ptx, entry.name
-
-
 @pytest.mark.parametrize("name", ["label_propagation", "least_squares"])
 def test_float64_wide_offsets_and_checked_mode_compile(name: str) -> None:
     kernel = _kernel(BY_NAME[name], 10, wide=True, dtype="float64", checked=True)
@@ -116,3 +105,44 @@ def test_indices_are_unsigned(options: dict[str, Any]) -> None:
     kernel = _kernel(BY_NAME["weighted_sum"], 8, **options)
     for _, ptx, _ in _compile(kernel, (9, 0)):
         assert not re.search(r"shr\.s64 \t%rd\d+, %rd\d+, 63", ptx)
+
+
+@pytest.mark.parametrize("k", [4, 8, 16, 32, 64, 128])
+def test_rows_are_loaded_and_stored_in_pieces_of_16_bytes(k: int) -> None:
+    case = BY_NAME["label_propagation"]
+    [(_, ptx, resources)] = _compile(_kernel(case, k), (9, 0))
+    # An edge's weight and its source's row; the compiler may have unrolled the loop.
+    edges = ptx.count("ld.global.f32")
+    assert edges >= 1
+    # The vertex's own row, when it is computed and when it is put back.
+    assert ptx.count("ld.global.v4.f32") == edges + 2
+    assert ptx.count("st.global.v4.f32") == 2
+    assert resources.registers <= 64
+
+
+@pytest.mark.parametrize(
+    ("k", "dtype", "load"),
+    [(10, "float32", "v2.f32"), (6, "float64", "v2.f64"), (12, "float32", "v4.f32")],
+)
+def test_pieces_are_as_wide_as_the_row_allows(k: int, dtype: str, load: str) -> None:
+    kernel = _kernel(BY_NAME["label_propagation"], k, dtype=dtype)
+    [(_, ptx, resources)] = _compile(kernel, (9, 0))
+    assert f"ld.global.{load}" in ptx
+    assert f"st.global.{load}" in ptx
+    assert resources.spill_stores_bytes == 0
+
+
+def test_odd_rows_and_checked_mode_are_read_one_by_one() -> None:
+    for k, checked in ((5, False), (8, True)):
+        kernel = _kernel(BY_NAME["label_propagation"], k, checked=checked)
+        text = kernel.source
+        assert "load_row(d.label, uint32(u)" not in text
+
+
+def test_more_edges_on_the_way_and_fewer_registers() -> None:
+    forced = (("resident", 12), ("unroll", 2))
+    kernel = _kernel(BY_NAME["label_propagation"], 32, mapping=forced)
+    [(_, ptx, resources)] = _compile(kernel, (9, 0))
+    assert ptx.count("ld.global.v4.f32") >= 5
+    assert resources.registers <= 65536 // (12 * 128)
+    assert resources.spill_stores_bytes == 0

@@ -11,6 +11,7 @@ import numpy as np
 from tests.simt.lanes import (
     WARP_SIZE,
     EmulationError,
+    MemoryFault,
     call_path,
     current_lane,
     meet_block,
@@ -349,12 +350,43 @@ def _plain(function: Any = None, **options: Any) -> Any:
     return (lambda decorated: decorated) if function is None else function
 
 
+def _piece(array: GuardedArray, column: int, width: int, count: int) -> range:
+    """Return the columns of a piece of a row, which must be aligned."""
+    size = min(count * array.dtype.itemsize, 16)
+    if array.shape[1] != width or width % count:
+        raise MemoryFault(f"pieces of {count} in rows of {array.shape[1]}, not {width}")
+    if column % count or size not in {8, 16}:
+        raise MemoryFault(f"columns {column} and following {count} are not aligned")
+    return range(column, column + count)
+
+
+def _load_row(
+    array: GuardedArray, row: int, column: int, width: int, count: int
+) -> tuple[Any, ...]:
+    return tuple(array[row, each] for each in _piece(array, column, width, count))
+
+
+def _store_row(
+    array: GuardedArray,
+    row: int,
+    column: int,
+    width: int,
+    count: int,
+    values: tuple[Any, ...],
+) -> None:
+    places = _piece(array, column, width, count)
+    for each, value in zip(places, values, strict=True):
+        array[row, each] = value
+
+
 def cuda_module() -> dict[str, Any]:
     """Return the members of the twin of `featgraph._cuda`."""
     return {
         "cuda": Dialect(),
         "device_function": _plain,
         "kernel": _plain,
+        "load_row": _load_row,
+        "store_row": _store_row,
         # The body of the overloaded function is what runs here.
         "overload": lambda stub, **options: _plain,
     }

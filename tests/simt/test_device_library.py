@@ -102,6 +102,22 @@ def test_slot_reductions(width: int, span: int) -> None:
     np.testing.assert_array_equal(votes[1], spread(slots(flags).all(1)))
 
 
+@pytest.mark.parametrize(
+    ("width", "span"), [(1, 4), (1, 32), (2, 8), (2, 32), (4, 16), (8, 32)]
+)
+@pytest.mark.parametrize("name", ["sum", "product", "max", "min"])
+def test_slot_reductions_of_four(width: int, span: int, name: str) -> None:
+    four = [warp_values(np.float32, seed) % 3 + 1 for seed in range(4)]
+    outs = [x.copy() for x in four]
+    values = "a[i], b[i], c[i], d[i]"
+    run(f"{values} = warp.slot_{name}_4({values}, {width}, {span})", *outs)
+    reduce = {"sum": np.sum, "product": np.prod, "max": np.max, "min": np.min}[name]
+    for x, out in zip(four, outs, strict=True):
+        slots = x.reshape(32 // span, span // width, width)
+        expected = np.broadcast_to(reduce(slots, axis=1, keepdims=True), slots.shape)
+        np.testing.assert_array_equal(out, expected.reshape(32))
+
+
 @pytest.mark.parametrize("best", ["min", "max"])
 def test_slot_arg_prefers_the_smallest_source_and_skips_none(best: str) -> None:
     identity = np.float32(np.inf if best == "min" else -np.inf)

@@ -14,8 +14,9 @@ import pytest
 from bench import report, run
 from bench.compile import agreement, agreement_task
 from bench.graphs import make_graph
-from bench.programs import Problem
+from bench.programs import Problem, step
 from bench.record import Recorder, repeatable_command
+from bench.schedules import mapping_gpu
 
 
 def run_bench(tmp_path: Path, *argv: str) -> list[dict[str, Any]]:
@@ -55,6 +56,25 @@ def test_growth_and_overhead(
     printed = capsys.readouterr().out
     assert "ns an edge" in printed
     assert "fg.iterate" in printed
+
+
+def test_mappings_are_checked_on_a_sample_and_fit() -> None:
+    problem = Problem(make_graph("rmat-8-8").graph, 8)
+    sample = mapping_gpu.Sample(problem)
+    step(problem.state, target="cpu")
+    labels = np.array(problem.state["label"])
+    assert sample.check(labels)["ok"]
+    assert sample.check_aggregate(problem.aggregate)["ok"]
+    labels[sample.vertices[0], 3] += 0.5
+    assert not sample.check(labels)["ok"]
+    for k in (4, 12, 128):
+        for mean in (4, 40):
+            listed = mapping_gpu.candidates(k, mean)
+            assert listed.pop("chosen") == {}
+            names = [mapping_gpu.name_of(fields) for fields in listed.values()]
+            assert names == list(listed)
+            for fields in listed.values():
+                step.fold(k=k, target="cuda", _mapping=fields)
 
 
 def test_wrong_answer_is_found() -> None:

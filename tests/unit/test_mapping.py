@@ -1,0 +1,62 @@
+"""How features and edges are shared out to lanes."""
+
+from __future__ import annotations
+
+import pytest
+
+import featgraph as fg
+from bench.programs import step
+from featgraph.fold.choose import GraphTraits, Mapping
+from featgraph.fold.options import Options
+from featgraph.fold.plan import make_plan
+from featgraph.program.signature import PropertyKind, PropertyType, Signature
+
+
+def signature(k: int, dtype: str = "float32") -> Signature:
+    return {
+        "label": PropertyType(PropertyKind.VERTEX, dtype, (k,), True, False),
+        "clamped": PropertyType(PropertyKind.VERTEX, "bool", (), False, False),
+        "weight": PropertyType(PropertyKind.EDGE, dtype, (), False, False),
+        "alpha": PropertyType(PropertyKind.SCALAR, "real"),
+        "epsilon": PropertyType(PropertyKind.SCALAR, "real"),
+    }
+
+
+def mapping_of(k: int, dtype: str = "float32", degree: int = 16) -> Mapping:
+    options = Options(target="cuda")
+    traits = GraphTraits(mean_degree=degree)
+    plan = make_plan(step.program, signature(k, dtype), options, traits)
+    return plan.phases[0].mapping
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("degree", [1, 4, 64])
+def test_every_feature_has_a_lane_and_pieces_are_whole(dtype: str, degree: int) -> None:
+    for k in (*range(1, 41), 64, 96, 100, 128, 130, 256, 257):
+        mapping = mapping_of(k, dtype, degree)
+        bytes_ = mapping.piece * (4 if dtype == "float32" else 8)
+        assert bytes_ <= 16
+        assert k % mapping.piece == mapping.copies % mapping.piece == 0
+        # No lane more than needed: half of them would not do.
+        assert k <= mapping.lanes * mapping.copies < 2 * k + 2 * mapping.piece
+        assert mapping.span % mapping.lanes == 0
+        assert mapping.span in {1, 2, 4, 8, 16, 32}
+
+
+def test_lanes_of_a_vertex_follow_the_mean_degree() -> None:
+    assert [mapping_of(4, degree=d).slots for d in (1, 4, 16, 64)] == [1, 2, 8, 32]
+    assert [mapping_of(32, degree=d).slots for d in (1, 4, 16, 64)] == [1, 2, 4, 4]
+
+
+def test_explain_says_how_wide_loads_are() -> None:
+    text = step.explain(k=8, target="cuda")
+    assert "2 lanes x 4 features in loads of 4" in text
+    assert "in loads of" not in step.explain(k=7, target="cuda")
+
+
+@pytest.mark.parametrize(
+    "forced", [{"lanes": 1}, {"piece": 3}, {"span": 24}, {"span": 64}]
+)
+def test_a_forced_mapping_must_fit(forced: dict[str, int]) -> None:
+    with pytest.raises(fg.PlanError, match="does not fit"):
+        step.fold(k=8, target="cuda", _mapping=forced)
