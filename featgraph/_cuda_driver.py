@@ -1,0 +1,182 @@
+"""The CUDA driver, where the dialect takes too long: launches, small copies.
+
+The runtime launches a kernel through the dialect until that has compiled it, and then
+through the driver. Importing this needs neither a GPU nor the driver.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from featgraph import _cuda
+from featgraph.errors import DeviceError
+
+__all__ = ["Compiled", "Driver", "ParameterType", "address_of", "compiled"]
+
+
+def _api() -> Any:
+    return importlib.import_module("cuda.bindings.driver")
+
+
+@dataclass(frozen=True)
+class ParameterType:
+    """What a compiled kernel takes at one place.
+
+    Attributes
+    ----------
+    dtype : str
+        NumPy name of a scalar's type, or of an array's items.
+    rank : int or None
+        Dimensions of an array, which is contiguous; None for a scalar.
+    """
+
+    dtype: str
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The machine code of a kernel for one set of argument types.
+
+    Attributes
+    ----------
+    handle : object
+        What the driver launches.
+    parameters : tuple of ParameterType
+        Its arguments, those of namedtuples one by one.
+    """
+
+    handle: Any
+    parameters: tuple[ParameterType, ...]
+
+
+def compiled(kernel: Any, arguments: Sequence[Any]) -> Compiled | None:
+    """Return what the dialect has compiled of a kernel for some arguments.
+
+    It reaches for the dialect's own names, since no public ones lead there.
+
+    Parameters
+    ----------
+    kernel : numba.cuda.dispatcher.CUDADispatcher
+        It has been launched with arguments of these types.
+    arguments : sequence
+        What it was launched with.
+
+    Returns
+    -------
+    Compiled or None
+        None where the dialect does not tell, or the kernel wants more than a plain
+        launch.
+    """
+    try:
+        types = tuple(kernel.typeof_pyval(argument) for argument in arguments)
+        overload = kernel.overloads[types]
+        plain = not (overload.cooperative or overload.debug or overload.extensions)
+        plain = plain and not getattr(overload, "launch_config_sensitive", False)
+        kernel_handle = overload._codelibrary.get_cufunc().handle
+    except (AttributeError, KeyError):
+        return None
+    parameters = [parameter for type_ in types for parameter in _parameters(type_)]
+    if not plain or None in parameters:
+        return None
+    handle = _api().CUfunction(int(kernel_handle))
+    return Compiled(handle, tuple(p for p in parameters if p is not None))
+
+
+def _parameters(type_: Any) -> list[ParameterType | None]:
+    """Return the parameters of one argument; None for what is not known here."""
+    if hasattr(type_, "types"):  # a namedtuple
+        return [parameter for field in type_ for parameter in _parameters(field)]
+    if hasattr(type_, "layout"):
+        is_plain = type_.layout == "C"
+        return [ParameterType(str(type_.dtype), type_.ndim) if is_plain else None]
+    dtype = str(type_)
+    return [ParameterType(dtype) if dtype in _SCALARS else None]
+
+
+_SCALARS = frozenset(
+    f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
+) | {"bool", "float32", "float64"}
+
+
+def address_of(array: Any) -> int:
+    """Return the device address of an array of the dialect."""
+    return array.device_ctypes_pointer.value or 0
+
+
+class Driver:
+    """The driver's calls that the runtime makes at every superstep.
+
+    The dialect's own take several times as long. All work goes to the default stream,
+    unless said otherwise, in order.
+    """
+
+    def __init__(self) -> None:
+        _cuda.require(gpu=True)
+        self._api = _api()
+        self._success = self._api.CUresult.CUDA_SUCCESS
+        self._threads: set[int] = set()
+
+    def _check(self, result: tuple[Any, ...]) -> None:
+        if result[0] != self._success:
+            _, name = self._api.cuGetErrorName(result[0])
+            raise DeviceError(
+                "a call of the CUDA driver failed",
+                got=name.decode() if isinstance(name, bytes) else name,
+            )
+
+    def _enter(self) -> None:
+        """Have the dialect make its context current, once a thread."""
+        thread = threading.get_ident()
+        if thread not in self._threads:
+            _cuda.cuda.current_context()
+            self._threads.add(thread)
+
+    def launch(
+        self, handle: Any, blocks: int, threads: int, stream: Any, parameters: int
+    ) -> None:
+        """Launch a kernel.
+
+        Parameters
+        ----------
+        handle : object
+            Of a `Compiled`.
+        blocks, threads : int
+            Blocks of the grid, threads of a block.
+        stream : object
+            A stream of the dialect; 0 is the default one.
+        parameters : int
+            Address of the pointers to its arguments.
+        """
+        self._enter()
+        where = int(stream.handle) if stream else 0
+        self._check(
+            self._api.cuLaunchKernel(
+                handle, blocks, 1, 1, threads, 1, 1, 0, where, parameters, 0
+            )
+        )
+
+    def set_words(self, address: int, value: int, count: int) -> None:
+        """Set `count` words of 32 bits."""
+        self._enter()
+        self._check(self._api.cuMemsetD32Async(address, value, count, 0))
+
+    def set_bytes(self, address: int, value: int, count: int) -> None:
+        """Set `count` bytes."""
+        self._enter()
+        self._check(self._api.cuMemsetD8Async(address, value, count, 0))
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Copy `size` bytes within the device."""
+        self._enter()
+        self._check(self._api.cuMemcpyDtoDAsync(target, source, size, 0))
+
+    def read(self, target: int, source: int, size: int) -> None:
+        """Copy `size` bytes to pinned memory of the host, and wait for all work."""
+        self._enter()
+        self._check(self._api.cuMemcpyDtoHAsync(target, source, size, 0))
+        self._check(self._api.cuStreamSynchronize(0))

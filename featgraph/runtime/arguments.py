@@ -1,0 +1,183 @@
+"""Arguments of a CUDA kernel, packed for the driver.
+
+A kernel takes its arguments one by one: of an array two null pointers, its size, the
+bytes of an item, its address, its shape and its strides; of the namedtuple `d` one
+field after the other. Packing them costs more than the launch itself, so what has not
+changed since the last launch stays where it is.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._cuda_driver import ParameterType
+
+__all__ = ["ArrayWords", "OtherTypesError", "PackedArguments", "flatten"]
+
+Array = Any
+Words = npt.NDArray[np.int64]
+#: Words of an array before its shape.
+_SHAPE = 5
+#: Types of values that a compiler takes for the same type.
+_SPELLINGS: dict[str, frozenset[type]] = {
+    "bool": frozenset({bool, np.bool_}),
+    "int64": frozenset({int, np.int64}),
+    "float64": frozenset({float, np.float64}),
+}
+
+
+class OtherTypesError(Exception):
+    """The arguments are of other types than those that were packed for."""
+
+
+def flatten(arguments: Iterable[Any]) -> list[Any]:
+    """Return the arguments with the fields of namedtuples in their place."""
+    flat: list[Any] = []
+    for argument in arguments:
+        if isinstance(argument, tuple):
+            flat += argument
+        else:
+            flat.append(argument)
+    return flat
+
+
+class ArrayWords:
+    """The words of arrays, as long as these live.
+
+    Parameters
+    ----------
+    address_of : callable
+        Gives the device address of an array.
+    """
+
+    def __init__(self, address_of: Callable[[Array], int]) -> None:
+        self._address_of = address_of
+        self._known: weakref.WeakKeyDictionary[Array, tuple[ParameterType, Words]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def find(self, array: Array) -> tuple[ParameterType, Words]:
+        """Return the type of an array and its words.
+
+        Raises
+        ------
+        OtherTypesError
+            If it is not contiguous.
+        """
+        known = self._known.get(array)
+        if known is None:
+            self._known[array] = known = self._make(array)
+        return known
+
+    def _make(self, array: Array) -> tuple[ParameterType, Words]:
+        shape, item = tuple(array.shape), array.dtype.itemsize
+        strides = _strides(shape, item)
+        if array.size and not _same_strides(shape, tuple(array.strides), strides):
+            raise OtherTypesError
+        words = (0, 0, array.size, item, self._address_of(array), *shape, *strides)
+        type_ = ParameterType(array.dtype.name, len(shape))
+        return type_, np.array(words, np.int64)
+
+
+class PackedArguments:
+    """The memory from which the driver takes a kernel's arguments.
+
+    Arrays are known by weak references: an array that is the same object as at the last
+    launch is where it was, and none is kept alive for being packed. Scalars are written
+    each time.
+
+    Parameters
+    ----------
+    types : sequence of ParameterType
+        What the kernel was compiled for, namedtuples flattened.
+    array_words : ArrayWords
+        May be shared with others.
+
+    Attributes
+    ----------
+    address : int
+        Of the array of pointers that the driver wants.
+    """
+
+    def __init__(self, types: Sequence[ParameterType], array_words: ArrayWords) -> None:
+        self._array_words = array_words
+        self._count = len(types)
+        firsts = [0]
+        for type_ in types:
+            size = 1 if type_.rank is None else _SHAPE + 2 * type_.rank
+            firsts.append(firsts[-1] + size)
+        # One word each: of a narrower scalar the driver reads the first bytes.
+        words = np.zeros(firsts[-1], np.int64)
+        self._pointers = words.ctypes.data + 8 * np.arange(words.size, dtype=np.uint64)
+        self.address = int(self._pointers.ctypes.data)
+        #: Place, its words, and its type.
+        self._arrays: list[tuple[int, Words, ParameterType]] = []
+        #: Place, a view of its word in which item 0 is it, and types of values.
+        self._scalars: list[tuple[int, npt.NDArray[Any], frozenset[type]]] = []
+        for place, (type_, first) in enumerate(zip(types, firsts, strict=False)):
+            own = words[first : firsts[place + 1]]
+            if type_.rank is not None:
+                self._arrays.append((place, own, type_))
+                continue
+            kind = np.dtype(type_.dtype)
+            view = own.view(kind) if kind.kind == "f" else own
+            spelt = _SPELLINGS.get(type_.dtype, frozenset({kind.type}))
+            self._scalars.append((place, view, spelt))
+        self._held: list[Callable[[], Any]] = [_nothing] * self._count
+
+    def pack(self, values: Sequence[Any]) -> None:
+        """Write what has changed of the flattened arguments.
+
+        Raises
+        ------
+        OtherTypesError
+            If an argument has another type than the kernel was compiled for, or there
+            are more or fewer. Nothing must be launched then.
+        """
+        if len(values) != self._count:
+            raise OtherTypesError
+        held = self._held
+        for place, own, type_ in self._arrays:
+            array = values[place]
+            if held[place]() is array:
+                continue
+            held[place] = _nothing  # until all of it is written
+            found, words = self._array_words.find(array)
+            if found != type_:
+                raise OtherTypesError
+            own[:] = words
+            held[place] = weakref.ref(array)
+        for place, view, types in self._scalars:
+            value = values[place]
+            if type(value) not in types:
+                raise OtherTypesError
+            view[0] = value
+
+
+_NO_ARRAY = object()
+
+
+def _nothing() -> object:
+    """Stand in for a reference to an array that has not been packed."""
+    return _NO_ARRAY
+
+
+def _strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
+    """Return the strides in bytes of a contiguous array."""
+    strides = []
+    for extent in reversed(shape):
+        strides.append(item)
+        item *= extent
+    return tuple(reversed(strides))
+
+
+def _same_strides(
+    shape: tuple[int, ...], given: tuple[int, ...], wanted: tuple[int, ...]
+) -> bool:
+    """Whether strides agree where there is a second element to stride to."""
+    return all(n == 1 or g == w for n, g, w in zip(shape, given, wanted, strict=True))

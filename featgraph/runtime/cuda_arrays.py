@@ -1,0 +1,179 @@
+"""Arrays and bitvectors of the CUDA target."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._cuda import cuda
+from featgraph._cuda_driver import Driver, address_of
+from featgraph.errors import DeviceError, DeviceMemoryError
+from featgraph.fold.choose import PIECE_BYTES
+from featgraph.runtime import cuda_loops
+from featgraph.runtime.cuda_launch import Launches
+
+__all__ = ["BLOCK", "CudaArrays", "block_count"]
+
+Array = Any
+Words = Any
+BLOCK = 256
+#: Up to here arrays are read through page-locked memory.
+_LANDING_BYTES = 1 << 16
+
+
+def block_count(threads: int, block: int | None = None) -> int:
+    """Return how many blocks have that many threads, at least one."""
+    return max(1, -(-threads // (block or BLOCK)))
+
+
+def _aligned(array: Array) -> Array:
+    """Return a new array, which kernels load pieces of rows from.
+
+    The driver aligns what it allocates to 256 bytes; a memory manager that somebody has
+    put in its place might not.
+    """
+    if array.size and address_of(array) % PIECE_BYTES:
+        raise DeviceError(
+            "memory of the device is not aligned",
+            expected=f"addresses that are multiples of {PIECE_BYTES}",
+            fix="use the memory manager that numba-cuda comes with",
+        )
+    return array
+
+
+class CudaArrays:
+    """Device arrays of numba-cuda; all work on the default stream, in order."""
+
+    def __init__(self) -> None:
+        self._driver = Driver()
+        self._launch = Launches(self._driver)
+        self._total = cuda.to_device(np.zeros(1, np.int64))
+        # Page-locked: the driver copies there without a detour. One reader at a time.
+        self._landing = cuda.pinned_array(_LANDING_BYTES, np.uint8)
+        self._reading = threading.Lock()
+        self._views: weakref.WeakKeyDictionary[Array, Array] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._pools: dict[int, list[Words]] = {}
+
+    # -- arrays
+
+    def upload(self, array: npt.NDArray[Any]) -> Array:
+        """Copy a host array to the device."""
+        try:
+            made = cuda.to_device(np.ascontiguousarray(array))
+        except Exception as error:
+            raise self._memory_error(array.nbytes, error) from error
+        return _aligned(made)
+
+    def download(self, array: Array) -> npt.NDArray[Any]:
+        """Copy a device array to the host; waits for the device."""
+        size = array.size * array.dtype.itemsize
+        if not 0 < size <= _LANDING_BYTES:
+            return array.copy_to_host()  # type: ignore[no-any-return]
+        with self._reading:
+            self._driver.read(self._landing.ctypes.data, address_of(array), size)
+            landed = np.array(self._landing[:size])
+        return np.ndarray(array.shape, array.dtype, landed)
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array with any contents."""
+        try:
+            return _aligned(cuda.device_array(shape, dtype))
+        except Exception as error:
+            raise self._memory_error(
+                int(np.prod(shape)) * np.dtype(dtype).itemsize, error
+            ) from error
+
+    def _memory_error(self, wanted: int, error: Exception) -> Exception:
+        if "MEMORY" not in str(error).upper():
+            return error
+        free, total = cuda.current_context().get_memory_info()
+        return DeviceMemoryError(
+            "the device has not enough memory",
+            got=f"{wanted / 1e9:.2f} GB asked for",
+            expected=f"at most {free / 1e9:.2f} GB, of {total / 1e9:.0f} GB",
+            fix="use a narrower dtype, fewer features, or target='cpu'",
+        )
+
+    def fill(self, array: Array, value: Any) -> None:
+        """Set all elements."""
+        typed = np.dtype(array.dtype).type(value)
+        item, size = typed.tobytes(), array.size * array.dtype.itemsize
+        if size == 0:
+            return
+        if item == item[:1] * len(item) and size % 4:
+            self._driver.set_bytes(address_of(array), item[0], size)
+        elif item[:4] * (len(item) // 4) == item or item == item[:1] * len(item):
+            word = int.from_bytes((item * 4)[:4], sys.byteorder)
+            self._driver.set_words(address_of(array), word, size // 4)
+        else:
+            flat = array.reshape(array.size) if array.ndim > 1 else array
+            blocks = min(block_count(flat.size), 1 << 12)
+            self._launch(cuda_loops.fill, blocks, BLOCK, (flat, typed))
+
+    def copy(self, target: Array, source: Array) -> None:
+        """Copy an array to another one of the same type and shape."""
+        size = source.size * source.dtype.itemsize
+        if size:
+            self._driver.copy(address_of(target), address_of(source), size)
+
+    # -- bitvectors
+
+    def _words(self, count: int) -> Words:
+        """Return a bitvector that nobody else holds.
+
+        Freeing device memory waits for the device, so bitvectors are kept for the next
+        superstep.
+        """
+        pool = self._pools.setdefault(count, [])
+        for words in pool:
+            if sys.getrefcount(words) == 3:  # the pool, this name, the call
+                return words
+        pool.append(cuda.device_array(count, np.uint32))
+        return pool[-1]
+
+    def empty_words(self, count: int) -> Words:
+        """Return a bitvector of no vertices."""
+        words = self._words(count)
+        self.fill(words, 0)
+        return words
+
+    def _combine(self, function: Any, a: Words, b: Words) -> Words:
+        out = self._words(a.size)
+        self._launch(function, block_count(a.size), BLOCK, (a, b, out))
+        return out
+
+    def words_or(self, a: Words, b: Words) -> Words:
+        """Return the union of two sets."""
+        return self._combine(cuda_loops.words_or, a, b)
+
+    def words_and(self, a: Words, b: Words) -> Words:
+        """Return the intersection of two sets."""
+        return self._combine(cuda_loops.words_and, a, b)
+
+    def words_without(self, a: Words, b: Words) -> Words:
+        """Return `a` without `b`."""
+        return self._combine(cuda_loops.words_without, a, b)
+
+    def count(self, words: Words) -> int:
+        """Return the number of set bits; waits for the device."""
+        self.fill(self._total, 0)
+        blocks = block_count(words.size)
+        self._launch(cuda_loops.count_bits, blocks, BLOCK, (words, self._total))
+        return int(self.download(self._total)[0])
+
+    def _rows(self, array: Array) -> Array:
+        """Return an array as one of shape (V, N), the same object each time."""
+        if array.ndim == 2:
+            return array
+        view = self._views.get(array)
+        if view is None:
+            shape = (array.shape[0], array.size // max(array.shape[0], 1))
+            self._views[array] = view = array.reshape(shape)
+        return view

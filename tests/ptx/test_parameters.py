@@ -1,0 +1,74 @@
+"""What the runtime packs for the driver is what compiled kernels take."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from featgraph import _cuda, _cuda_driver
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
+
+from featgraph.fold.signatures import entry_signature
+from featgraph.runtime.cuda_device import cuda_loops
+from tests.ptx.test_kernels import _compile, _kernel
+from tests.simt.programs import BY_NAME
+
+#: Bits of a parameter in PTX.
+SIZES = {"float32": 32, "float64": 64, "bool": 8}
+
+
+def sizes_packed(types: Any) -> list[int]:
+    """Return the bits of each parameter that the runtime packs."""
+    parameters = [p for type_ in types for p in _cuda_driver._parameters(type_)]
+    sizes: list[int] = []
+    for parameter in parameters:
+        assert parameter is not None
+        if parameter.rank is None:
+            bits = re.search(r"\d+$", parameter.dtype)
+            sizes.append(int(bits[0]) if bits else SIZES[parameter.dtype])
+        else:
+            sizes += [64] * (5 + 2 * parameter.rank)
+    return sizes
+
+
+def sizes_taken(ptx: str) -> list[int]:
+    """Return the bits of each parameter of the one kernel in `ptx`."""
+    header = re.search(r"\.visible \.entry [^(]*\((.*?)\)", ptx, re.S)
+    assert header is not None
+    return [int(bits) for bits in re.findall(r"\.param \.[a-z](\d+) ", header[1])]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("label_propagation", {"hubs": True}),
+        ("pagerank", {}),
+        ("inverse", {}),
+        ("label_propagation", {"dtype": "float64", "wide": True}),
+        ("turn", {}),
+    ],
+)
+def test_folded_kernels(name: str, options: dict[str, Any]) -> None:
+    kernel = _kernel(BY_NAME[name], 3, **options)
+    source = kernel.kernel_source
+    for entry, ptx, _ in _compile(kernel, (9, 0)):
+        types = entry_signature(source, entry, kernel.module)
+        assert sizes_packed(types) == sizes_taken(ptx), entry.name
+
+
+def test_small_kernels() -> None:
+    from numba import types
+
+    words, offsets = types.uint32[::1], types.int32[::1]
+    signatures = {
+        "expand": (words, words, offsets, offsets, types.int64),
+        "count_bits": (words, types.int64[::1]),
+        "fill": (types.float64[::1], types.float64),
+    }
+    for name, signature in signatures.items():
+        ptx = _cuda.compile_ptx(getattr(cuda_loops, name), signature, (9, 0))
+        assert sizes_packed(signature) == sizes_taken(ptx), name

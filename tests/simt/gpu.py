@@ -1,0 +1,223 @@
+"""A GPU of host memory: the CUDA runtime runs on it, kernels lane by lane.
+
+Device arrays are host memory that only kernels and copies of the driver may touch. The
+driver takes a launch's arguments from the memory that the runtime packed, as the real
+one does, and refuses addresses of arrays that are gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import itertools
+import sys
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from featgraph import _cuda
+from featgraph._cuda_driver import Compiled, ParameterType
+from featgraph.runtime import cuda_arrays, cuda_device
+from featgraph.runtime.arguments import flatten
+from featgraph.runtime.cuda_launch import Launches
+from tests.simt.emulator import Emulator
+
+__all__ = ["Gpu", "emulated_gpu"]
+
+
+#: The driver's, in bytes.
+ALIGNMENT = 256
+
+
+class DeviceArray:
+    """What the runtime sees of an array of the dialect."""
+
+    def __init__(self, memory: Any, shape: tuple[int, ...], dtype: Any) -> None:
+        self.memory = memory
+        self.dtype = np.dtype(dtype)
+        self.shape = shape if isinstance(shape, tuple) else (int(shape),)
+        self.ndim = len(self.shape)
+        self.size = int(np.prod(self.shape))
+        self.strides = np.empty(self.shape, self.dtype).strides
+
+    @property
+    def device_ctypes_pointer(self) -> Any:
+        return ctypes.c_void_p(self.memory.ctypes.data)
+
+    def reshape(self, shape: Any) -> DeviceArray:
+        return DeviceArray(self.memory, shape, self.dtype)
+
+    def copy_to_host(self) -> Any:
+        return self.view().copy()
+
+    def view(self) -> Any:
+        count = self.size * self.dtype.itemsize
+        return self.memory[:count].view(self.dtype).reshape(self.shape)
+
+
+class Gpu:
+    """The dialect's namespace and the driver at once; remembers what was launched.
+
+    Attributes
+    ----------
+    by_dialect, by_driver : list of str
+        Names of the kernels launched so, in order.
+    """
+
+    def __init__(self) -> None:
+        self.alive: weakref.WeakValueDictionary[int, Any] = (
+            weakref.WeakValueDictionary()
+        )
+        self.by_dialect: list[str] = []
+        self.by_driver: list[str] = []
+        self.reads = 0
+        self.emulator = Emulator()
+        self.modules: dict[str, ModuleType] = {}
+        self.streams = itertools.count(1)
+
+    # -- the dialect's namespace
+
+    def device_array(self, shape: Any, dtype: Any) -> DeviceArray:
+        array = DeviceArray(None, shape, dtype)
+        count = max(array.size * array.dtype.itemsize, 1)
+        whole = np.full(count + ALIGNMENT, 0xAB, np.uint8)
+        first = -whole.ctypes.data % ALIGNMENT
+        memory = whole[first : first + count]
+        self.alive[memory.ctypes.data] = memory
+        array.memory = memory
+        return array
+
+    def to_device(self, given: Any) -> DeviceArray:
+        array = self.device_array(given.shape, given.dtype)
+        array.view()[...] = given
+        return array
+
+    def pinned_array(self, shape: Any, dtype: Any) -> Any:
+        return np.empty(shape, dtype)
+
+    def stream(self) -> Any:
+        return SimpleNamespace(handle=next(self.streams))
+
+    def synchronize(self) -> None: ...
+
+    # -- the driver
+
+    def _memory(self, address: int, size: int) -> Any:
+        for start, memory in self.alive.items():
+            if start <= address and address + size <= start + memory.size:
+                return memory[address - start : address - start + size]
+        raise AssertionError(f"no array lies at {address:#x}: a stale argument")
+
+    def set_words(self, address: int, value: int, count: int) -> None:
+        self._memory(address, 4 * count).view(np.uint32)[:] = value
+
+    def set_bytes(self, address: int, value: int, count: int) -> None:
+        self._memory(address, count)[:] = value
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        self._memory(target, size)[:] = self._memory(source, size)
+
+    def read(self, target: int, source: int, size: int) -> None:
+        self.reads += 1
+        memory = np.ascontiguousarray(self._memory(source, size))
+        ctypes.memmove(target, memory.ctypes.data, size)
+
+    def launch(
+        self, handle: Any, blocks: int, threads: int, stream: Any, parameters: int
+    ) -> None:
+        kernel, types, shapes = handle
+        words = iter(self._words(parameters))
+        flat = [self._argument(type_, words) for type_ in types]
+        arguments: list[Any] = []
+        for shape in shapes:  # the class of a namedtuple, None for one argument
+            count = 1 if shape is None else len(shape._fields)
+            members, flat = flat[:count], flat[count:]
+            arguments.append(members[0] if shape is None else shape(*members))
+        self.by_driver.append(kernel.py_func.__name__)
+        self._run(kernel, blocks, threads, arguments)
+
+    @staticmethod
+    def _words(parameters: int) -> Iterator[int]:
+        for place in itertools.count():
+            yield ctypes.c_uint64.from_address(parameters + 8 * place).value
+
+    def _argument(self, type_: ParameterType, words: Iterator[int]) -> Any:
+        dtype = np.dtype(type_.dtype)
+        if type_.rank is None:
+            raw = ctypes.string_at(next(words), dtype.itemsize)
+            return np.frombuffer(raw, dtype)[0]
+        fields = [
+            ctypes.c_int64.from_address(next(words)).value
+            for _ in range(5 + 2 * type_.rank)
+        ]
+        _, _, size, item, address, *rest = fields
+        shape = tuple(rest[: type_.rank])
+        assert item == dtype.itemsize
+        assert size == np.prod(shape)
+        assert tuple(rest[type_.rank :]) == np.empty(shape, dtype).strides or not size
+        return self._memory(address, size * item).view(dtype).reshape(shape)
+
+    # -- kernels
+
+    def bind(self, kernel: Any, blocks: int, threads: int, stream: Any) -> Any:
+        """Stand in for the dialect's ``kernel[blocks, threads, stream]``."""
+
+        def launch(*arguments: Any) -> None:
+            self.by_dialect.append(kernel.py_func.__name__)
+            self._run(kernel, blocks, threads, [_on_host(a) for a in arguments])
+
+        return launch
+
+    def compiled(self, kernel: Any, arguments: Any) -> Compiled:
+        types = tuple(_type_of(value) for value in flatten(arguments))
+        shapes = [type(a) if isinstance(a, tuple) else None for a in arguments]
+        return Compiled((kernel, types, shapes), types)
+
+    def _run(self, kernel: Any, blocks: int, threads: int, arguments: Any) -> None:
+        name = kernel.py_func.__module__
+        if name not in self.modules:
+            source = inspect.getsource(sys.modules[name])
+            self.modules[name] = self.emulator.load(source, name)
+        module = self.modules[name]
+        self.emulator.launch(
+            module, kernel.py_func.__name__, blocks, threads, arguments
+        )
+
+
+def _on_host(argument: Any) -> Any:
+    if isinstance(argument, tuple):
+        return type(argument)(*map(_on_host, argument))
+    return argument.view() if isinstance(argument, DeviceArray) else argument
+
+
+def _type_of(value: Any) -> ParameterType:
+    if isinstance(value, DeviceArray):
+        return ParameterType(value.dtype.name, value.ndim)
+    spelt = {"int": "int64", "float": "float64", "bool_": "bool"}
+    name = type(value).__name__
+    return ParameterType(spelt.get(name, name))
+
+
+@contextmanager
+def emulated_gpu() -> Iterator[Gpu]:
+    """Have ``target="cuda"`` run on a GPU of host memory."""
+    gpu = Gpu()
+    with pytest.MonkeyPatch.context() as patch:
+        launches = partial(Launches, by_dialect=gpu.bind, compiled=gpu.compiled)
+        for module in (cuda_arrays, cuda_device):
+            patch.setattr(module, "cuda", gpu)
+            patch.setattr(module, "BLOCK", 32)
+        patch.setattr(cuda_arrays, "Driver", lambda: gpu)
+        patch.setattr(cuda_arrays, "Launches", launches)
+        # Lanes take their time: two blocks of a reduce are enough.
+        patch.setattr(cuda_device, "_REDUCE_BLOCKS", 2)
+        device = cuda_device.CudaDevice()
+        patch.setattr(cuda_device, "cuda_device", lambda: device)
+        patch.setattr(_cuda, "require", lambda gpu=False: None)
+        yield gpu

@@ -1,0 +1,170 @@
+"""The CUDA runtime on an emulated GPU: what it launches, and with which arguments."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph import _cuda
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
+from tests.bank import BY_NAME
+from tests.simt.gpu import Gpu, emulated_gpu
+
+K = 3
+
+
+@pytest.fixture
+def gpu() -> Iterator[Gpu]:
+    with emulated_gpu() as made:
+        yield made
+
+
+def tiny_graph(directed: bool = True, seed: int = 0) -> fg.Graph:
+    rng = np.random.default_rng(seed)
+    source, target = rng.integers(0, 9, (2, 20))
+    return fg.Graph.from_edges(source, target, vertex_count=10, directed=directed)
+
+
+def make_states(name: str, count: int = 2) -> list[fg.State]:
+    """Return equal states of a program of the bank."""
+    program = BY_NAME[name]
+    graph = tiny_graph(not program.undirected)
+    return [
+        fg.State(graph, **program.make_state(graph, K, np.random.default_rng(1)))
+        for _ in range(count)
+    ]
+
+
+def assert_same(emulated: fg.State, meant: fg.State) -> None:
+    for name in meant:
+        got, wanted = emulated[name], meant[name]
+        if np.asarray(wanted).dtype.kind == "f":
+            np.testing.assert_allclose(got, wanted, 1e-4, 1e-6, err_msg=name)
+        else:
+            np.testing.assert_array_equal(got, wanted, err_msg=name)
+
+
+RUNS = [
+    ("label_propagation", {}),
+    ("label_propagation", {"direction": "push"}),
+    ("label_propagation", {"feature_parallel": False, "folding": False}),
+    ("bfs", {}),
+    ("pagerank", {}),
+    ("belief_propagation", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), RUNS)
+def test_supersteps_agree_with_the_cpu(
+    name: str, options: dict[str, Any], gpu: Gpu
+) -> None:
+    """Buffers swap, sets change, scalars change from superstep to superstep."""
+    emulated, meant = make_states(name)
+    foldmap = BY_NAME[name].foldmaps[0]
+    runs = []
+    for state, target in ((emulated, "cuda"), (meant, "cpu")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", fg.ConvergenceWarning)
+            runs.append(
+                fg.iterate(foldmap, state, max_supersteps=3, target=target, **options)
+            )
+    assert_same(emulated, meant)
+    assert runs[0].active_counts == runs[1].active_counts
+    assert runs[0].supersteps > 1
+    # Each kernel once, to be compiled; all later launches go to the driver.
+    assert len(set(gpu.by_dialect)) <= len(gpu.by_dialect) <= len(gpu.by_driver) + 9
+    assert set(gpu.by_driver) <= set(gpu.by_dialect)
+
+
+def test_changes_between_supersteps_arrive(gpu: Gpu) -> None:
+    """A scalar, a property written from outside, another state, another graph."""
+    foldmap = BY_NAME["label_propagation"].foldmaps[0]
+    emulated, meant = make_states("label_propagation")
+
+    def step() -> None:
+        before = len(gpu.by_dialect)
+        active = [foldmap(s, target=t) for s, t in ((emulated, "cuda"), (meant, "cpu"))]
+        assert active[0] == active[1]
+        assert_same(emulated, meant)
+        later.append(len(gpu.by_dialect) - before)
+
+    later: list[int] = []
+    step()
+    step()
+    for state in (emulated, meant):
+        state["alpha"] = 0.25
+    step()
+    for state in (emulated, meant):
+        state["label"] = np.full((10, K), 1 / K, np.float32)
+    gc.collect()  # the old buffers are gone
+    step()
+    for state in (emulated, meant):
+        state["weight"] = np.linspace(1, 2, 20, dtype=np.float32)
+        state["clamped"] = np.arange(10) == 3
+    step()
+    emulated, meant = make_states("label_propagation")
+    gc.collect()
+    step()
+    assert not any(later[2:])
+
+
+def test_two_states_take_turns(gpu: Gpu) -> None:
+    """One kernel, two states: its arguments change at every launch."""
+    foldmap = BY_NAME["label_propagation"].foldmaps[0]
+    first, first_meant = make_states("label_propagation")
+    graph = tiny_graph(seed=5)
+    make = BY_NAME["label_propagation"].make_state
+    second, second_meant = (
+        fg.State(graph, **make(graph, K, np.random.default_rng(8))) for _ in range(2)
+    )
+    for _ in range(3):
+        for emulated, meant in ((first, first_meant), (second, second_meant)):
+            foldmap(emulated, target="cuda")
+            foldmap(meant, target="cpu")
+            assert_same(emulated, meant)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("uint8", 0), ("uint8", 7), ("bool", True), ("int16", 3), ("int16", -1),
+        ("uint32", 0xFFFFFFFF), ("float32", np.inf), ("int64", -1), ("int64", 1 << 40),
+        ("float64", -np.inf), ("float64", 0.0),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("shape", [(0,), (1,), (3,), (8, 2)])
+def test_fill(gpu: Gpu, dtype: str, value: Any, shape: tuple[int, ...]) -> None:
+    from featgraph.runtime.cuda_device import cuda_device
+
+    device = cuda_device()
+    array = device.empty(shape, dtype)
+    device.fill(array, value)
+    np.testing.assert_array_equal(device.download(array), np.full(shape, value, dtype))
+
+
+def test_sets(gpu: Gpu) -> None:
+    from featgraph.runtime.cuda_device import cuda_device
+
+    device, rng = cuda_device(), np.random.default_rng(3)
+    for _ in range(2):  # by the dialect, and by the driver
+        a, b = rng.integers(0, 2**32, (2, 70), np.uint32)
+        on_device = device.upload(a), device.upload(b)
+        for name, wanted in (
+            ("words_or", a | b),
+            ("words_and", a & b),
+            ("words_without", a & ~b),
+        ):
+            got = getattr(device, name)(*on_device)
+            np.testing.assert_array_equal(device.download(got), wanted)
+        assert device.count(on_device[0]) == int(np.bitwise_count(a).sum())
+    large = rng.random(40_000)  # more than fits the page-locked memory
+    np.testing.assert_array_equal(device.download(device.upload(large)), large)

@@ -1,0 +1,89 @@
+"""What only a GPU can show of the runtime: that compiled kernels go to the driver."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph.errors import DeviceError
+from tests.bank import BY_NAME
+
+pytestmark = pytest.mark.gpu
+
+NAMES = ["label_propagation", "pagerank", "belief_propagation", "least_squares"]
+
+
+def make_state(name: str, k: int = 3) -> fg.State:
+    program, rng = BY_NAME[name], np.random.default_rng(2)
+    graph = fg.Graph.from_edges(
+        *rng.integers(0, 400, (2, 3000)),
+        vertex_count=500,
+        directed=not program.undirected,
+    )
+    return fg.State(graph, **program.make_state(graph, k, rng))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_kernel_is_prepared_after_one_launch(name: str) -> None:
+    """Otherwise all launches take the dialect's long way, and nothing says so."""
+    from featgraph.runtime.cuda_device import cuda_device
+
+    state, foldmap = make_state(name), BY_NAME[name].foldmaps[0]
+    foldmap(state, target="cuda")
+    foldmap(state, target="cuda")
+    kernel = foldmap.kernel(state, "cuda", {})
+    launches = cuda_device()._launch
+    for entry in kernel.entries:
+        if entry.role != "hubs":  # there are none
+            assert launches.is_prepared(kernel.function(entry)), entry.name
+
+
+def test_replaced_buffers_are_not_kept_alive() -> None:
+    foldmap = BY_NAME["label_propagation"].foldmaps[0]
+    state = make_state("label_propagation")
+    foldmap(state, target="cuda")
+    foldmap(state, target="cuda")
+    held = weakref.ref(state.residency.current["label"])  # type: ignore[union-attr]
+    assert held() is not None
+    state["label"] = state["label"]
+    gc.collect()
+    assert held() is None
+
+
+def test_another_thread_may_launch() -> None:
+    state, meant = make_state("label_propagation"), make_state("label_propagation")
+    foldmap = BY_NAME["label_propagation"].foldmaps[0]
+    foldmap(state, target="cuda")
+    foldmap(meant, target="cpu")
+    errors: list[BaseException] = []
+
+    def step() -> None:
+        try:
+            foldmap(state, target="cuda")
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    thread.join()
+    foldmap(meant, target="cpu")
+    assert not errors
+    np.testing.assert_allclose(state["label"], meant["label"], atol=1e-5)
+
+
+def test_the_driver_s_errors_are_named() -> None:
+    from featgraph.runtime import cuda_loops
+    from featgraph.runtime.cuda_device import cuda_device
+
+    device = cuda_device()
+    words = device.upload(np.ones(4, np.uint32))
+    assert device.count(words) == 4
+    arguments = (words, device._total)
+    with pytest.raises(DeviceError, match="CUDA_ERROR_INVALID_VALUE"):
+        device._launch(cuda_loops.count_bits, 0, 256, arguments)  # no blocks
+    assert device.count(words) == 4

@@ -1,0 +1,260 @@
+"""Packed arguments and prepared launches, with a driver that only remembers."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import math
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from featgraph._cuda_driver import Compiled, ParameterType
+from featgraph.runtime.arguments import (
+    ArrayWords,
+    OtherTypesError,
+    PackedArguments,
+    flatten,
+)
+from featgraph.runtime.cuda_launch import Launches
+
+Data = namedtuple("Data", "x scale on")
+
+
+class FakeArray:
+    """What an array of the device shows of itself."""
+
+    def __init__(self, address: int, shape: tuple[int, ...], dtype: str) -> None:
+        array = np.empty(shape, dtype)
+        self.address = address
+        self.shape, self.strides, self.ndim = array.shape, array.strides, array.ndim
+        self.size, self.dtype = array.size, array.dtype
+
+    @property
+    def device_ctypes_pointer(self) -> Any:
+        return ctypes.c_void_p(self.address)
+
+
+def unpack(address: int, types: list[ParameterType]) -> list[Any]:
+    """Read the arguments as the driver would: through the pointers, by size."""
+
+    def word(place: int, kind: Any) -> Any:
+        pointer = ctypes.c_uint64.from_address(address + 8 * place).value
+        return kind.from_address(pointer).value
+
+    kinds = {
+        "int64": ctypes.c_int64,
+        "int32": ctypes.c_int32,
+        "bool": ctypes.c_bool,
+        "float32": ctypes.c_float,
+        "float64": ctypes.c_double,
+    }
+    found: list[Any] = []
+    place = 0
+    for type_ in types:
+        count = 1 if type_.rank is None else 5 + 2 * type_.rank
+        kind = kinds[type_.dtype] if type_.rank is None else ctypes.c_int64
+        found.append(tuple(word(place + i, kind) for i in range(count)))
+        place += count
+    return found
+
+
+def meant(value: Any) -> tuple[Any, ...]:
+    """Return what the kernel must see of an argument."""
+    if isinstance(value, FakeArray):
+        item = value.dtype.itemsize
+        strides = [item * math.prod(value.shape[i + 1 :]) for i in range(value.ndim)]
+        return 0, 0, value.size, item, value.address, *value.shape, *strides
+    return (value.item() if isinstance(value, np.generic) else value,)
+
+
+ARRAY_WORDS = ArrayWords(lambda array: array.address)
+TYPES = [
+    ParameterType("uint32", 1),
+    ParameterType("float32", 2),
+    ParameterType("float32"),
+    ParameterType("bool"),
+    ParameterType("int64"),
+]
+
+addresses = st.integers(1, 4).map(lambda i: i << 40)
+words = st.builds(FakeArray, addresses, st.tuples(st.integers(0, 3)), st.just("uint32"))
+rows = st.builds(
+    FakeArray,
+    addresses,
+    st.tuples(st.integers(0, 3), st.integers(1, 4)),
+    st.just("float32"),
+)
+scalars = st.floats(width=32, allow_nan=False).map(np.float32)
+
+
+class FakeDriver:
+    """Remembers what each launch would have read."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def launch(
+        self, handle: Any, blocks: int, threads: int, stream: Any, parameters: int
+    ) -> None:
+        self.seen.append((handle, blocks, threads, stream, unpack(parameters, TYPES)))
+
+
+class Dialect:
+    """Stands in for the dialect: remembers its launches, tells what it compiled."""
+
+    def __init__(self, compiled: Compiled | None) -> None:
+        self.launches: list[Any] = []
+        self.result = compiled
+
+    def bind(self, kernel: Any, blocks: int, threads: int, stream: Any) -> Any:
+        return lambda *arguments: self.launches.append((kernel, arguments))
+
+    def compiled(self, kernel: Any, arguments: Any) -> Compiled | None:
+        return self.result
+
+
+def make(compiled: Compiled | None) -> tuple[FakeDriver, Dialect, Launches]:
+    driver, dialect = FakeDriver(), Dialect(compiled)
+    return driver, dialect, Launches(driver, dialect.bind, dialect.compiled)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(
+        st.tuples(words, rows, scalars, st.booleans(), st.integers(-(2**60), 2**60)),
+        min_size=2,
+        max_size=8,
+    ),
+    st.data(),
+)
+def test_a_launch_never_sees_old_arguments(steps: list[Any], data: Any) -> None:
+    """Any argument may change or stay from launch to launch."""
+    driver, dialect, launch = make(Compiled("code", tuple(TYPES)))
+    current = list(steps[0])
+    for number, step in enumerate(steps):
+        for place in data.draw(st.sets(st.integers(0, 4))):
+            current[place] = step[place]
+        word, row, scale, on, count = current
+        launch("kernel", 7, 64, (word, Data(row, scale, on), count), "stream")
+        if number == 0:
+            assert len(dialect.launches) == 1
+            continue
+        wanted = [meant(value) for value in (word, row, scale, on, count)]
+        assert driver.seen[-1] == ("code", 7, 64, "stream", wanted)
+    assert len(dialect.launches) == 1
+    assert len(driver.seen) == len(steps) - 1
+
+
+def test_an_array_in_the_place_of_a_dead_one_is_packed() -> None:
+    """A new array may have the identity of one that is gone."""
+    type_ = ParameterType("float32", 1)
+    packed = PackedArguments([type_], ARRAY_WORDS)
+    for address in range(1, 50):
+        array = FakeArray(address, (3,), "float32")
+        packed.pack([array])
+        assert unpack(packed.address, [type_])[0][4] == address
+        del array
+        gc.collect()
+
+
+def test_packing_keeps_nothing_alive() -> None:
+    array = FakeArray(8, (3,), "float32")
+    packed = PackedArguments([ParameterType("float32", 1)], ARRAY_WORDS)
+    packed.pack([array])
+    assert not [r for r in gc.get_referrers(array) if r is packed.__dict__]
+    held = packed._held[0]
+    del array
+    assert held is not None
+    assert held() is None
+
+
+BAD = {
+    "dtype": FakeArray(8, (3,), "float64"),
+    "rank": FakeArray(8, (3, 1), "float32"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_other_types_go_through_the_dialect(bad: FakeArray) -> None:
+    packed = PackedArguments([ParameterType("float32", 1)], ARRAY_WORDS)
+    packed.pack([FakeArray(8, (3,), "float32")])
+    with pytest.raises(OtherTypesError):
+        packed.pack([bad])
+    for wrong in ([], [bad, bad]):
+        with pytest.raises(OtherTypesError):
+            packed.pack(wrong)
+
+
+def test_an_array_with_gaps_is_refused() -> None:
+    packed = PackedArguments([ParameterType("float32", 2)], ARRAY_WORDS)
+    array = FakeArray(8, (3, 2), "float32")
+    array.strides = (16, 4)
+    with pytest.raises(OtherTypesError):
+        packed.pack([array])
+    one = FakeArray(8, (1, 2), "float32")
+    one.strides = (999, 4)  # there is no second row
+    packed.pack([one])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "good", "bad"),
+    [
+        ("int64", [3, np.int64(3)], [3.5, np.float32(1), True]),
+        ("float32", [np.float32(0.5)], [0.5, 1, np.float64(2)]),
+        ("float64", [0.5, np.float64(0.5)], [1, np.float32(2)]),
+        ("bool", [True, np.bool_(False)], [1, 0.0]),
+    ],
+)
+def test_scalars_of_other_types_are_refused(
+    dtype: str, good: list[Any], bad: list[Any]
+) -> None:
+    types = [ParameterType(dtype)]
+    packed = PackedArguments(types, ARRAY_WORDS)
+    for value in good:
+        packed.pack([value])
+        assert unpack(packed.address, types) == [(value,)]
+    for value in bad:
+        with pytest.raises(OtherTypesError):
+            packed.pack([value])
+
+
+def test_a_kernel_of_several_types_is_prepared_for_each() -> None:
+    driver, dialect, launch = make(Compiled("narrow", (ParameterType("float32", 1),)))
+    driver.launch = lambda handle, *rest: driver.seen.append(handle)  # type: ignore[method-assign]
+    narrow, wide = FakeArray(8, (2,), "float32"), FakeArray(8, (2,), "float64")
+    launch("kernel", 1, 32, [narrow])
+    dialect.result = Compiled("wide", (ParameterType("float64", 1),))
+    for array in (narrow, wide, wide, narrow):
+        launch("kernel", 1, 32, [array])
+    assert len(dialect.launches) == 2
+    assert driver.seen == ["narrow", "wide", "narrow"]
+
+
+def test_what_the_dialect_does_not_tell_stays_with_it() -> None:
+    driver, dialect, launch = make(None)
+    for _ in range(3):
+        launch("kernel", 1, 32, [FakeArray(8, (2,), "float32")])
+    assert not launch.is_prepared("kernel")
+    assert len(dialect.launches) == 3
+    assert not driver.seen
+
+
+def test_a_launch_that_fails_is_not_prepared() -> None:
+    driver, dialect, _ = make(Compiled("code", ()))
+
+    def failing(*_: Any) -> Any:
+        raise MemoryError
+
+    launch = Launches(driver, failing, dialect.compiled)
+    with pytest.raises(MemoryError):
+        launch("kernel", 1, 32, [])
+    assert not launch.is_prepared("kernel")
+
+
+def test_flatten_puts_fields_in_their_place() -> None:
+    assert flatten([1, Data(2, 3, 4), 5]) == [1, 2, 3, 4, 5]
