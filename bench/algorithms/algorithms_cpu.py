@@ -39,11 +39,11 @@ from featgraph.runtime.device import choose_device
 DEFAULTS = {
     "graph": ["kron-15"],
     "k": [4],
-    "repeat": 5,
+    "repeat": 3,
     "points": 1 << 16,
     "programs": ["LP", "PageRank", "BP", "MMR", "MML"],
 }
-CLASSES, DIMENSIONS, NEIGHBORS, LABELLED = 8, 6, 15, 0.01
+CLASSES, DIMENSIONS, NEIGHBORS, LABELLED = 8, 6, 15, 0.05
 #: scikit-learn's: of all changes of a sweep, added up.
 TOLERANCE = 1e-3
 SPREADING_ALPHA = 0.2

@@ -14,6 +14,7 @@ import json
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,12 @@ def mappings(kernels: list[Any]) -> list[str]:
         for kernel in kernels
         for phase in kernel.plan.phases
     ]
+
+
+def aggregates(run: fg.Run) -> dict[str, int]:
+    """Return how many supersteps patched, recomputed or kept no aggregates."""
+    said = getattr(run, "aggregates", None) or []
+    return dict(Counter(map(str, said)))
 
 
 def cut_after(limit: float) -> Callable[[fg.Run, fg.State], bool]:

@@ -21,7 +21,14 @@ import featgraph as fg
 from bench.graphs import NamedGraph, make_graph
 from bench.learning import cells as cells_module
 from bench.learning.by_hand import Sweep
-from bench.learning.cells import Cells, cut_after, mappings, median, timed_runs
+from bench.learning.cells import (
+    Cells,
+    aggregates,
+    cut_after,
+    mappings,
+    median,
+    timed_runs,
+)
 from bench.learning.problems import NAMES, LearningProblem, make_problem
 from bench.record import Recorder
 from bench.timing import time_events
@@ -140,6 +147,7 @@ class _Row:
             superstep_ms=round(inner, 5) if inner == inner else None,
             directions=sorted(set(done.directions)),
             mappings=mappings(done.kernels),
+            aggregates=aggregates(done),
             whole_s=round(time.perf_counter() - started, 3),
         )  # fmt: skip
 
