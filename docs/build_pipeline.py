@@ -139,6 +139,13 @@ def _source(kernel: Any) -> str:
     return _fenced(_local(kernel.source), "py")
 
 
+def _gathered(kernel: Any) -> str:
+    """Return the lines of the kernel that gather for a vertex."""
+    text = kernel.source.partition("alive = True\n")[2]
+    text = text.partition("            # vertex function")[0]
+    return _fenced(text, "py")
+
+
 def _entries(kernel: Any) -> str:
     lines = [f"{e.name}({', '.join(e.arguments)})" for e in kernel.entries]
     fields = ", ".join(f"{f.name}: {f.source}" for f in kernel.kernel_source.fields)
@@ -182,6 +189,7 @@ def build(page: str, *, keep_other_compiler: bool) -> str:
     """
     state = example_state()
     cpu = step.fold(state, target="cpu")
+    patching = step.fold(state, target="cpu", change_driven=True)
     cuda = step.fold(state, target="cuda")
     nfa = step.fold(state, target="cuda", feature_parallel=False)
     both = {"FA": cuda, "NFA": nfa}
@@ -194,6 +202,8 @@ def build(page: str, *, keep_other_compiler: bool) -> str:
         "plan": lambda: _plan(cpu),
         "plan_cuda": lambda: _plan(cuda),
         "plan_nfa": lambda: _plan(nfa),
+        "plan_patch": lambda: _plan(patching),
+        "source_patch": lambda: _gathered(patching),
         "plan_push": lambda: _plan(step.fold(state, target="cpu", direction="push")),
         "source_cpu": lambda: _source(cpu),
         "source_cuda": lambda: _source(cuda),

@@ -55,7 +55,8 @@ values)``
 ======================================================  ================================
 
 The functions of `featgraph.device.memory` (bits, atomics, checked mode) and of
-`featgraph.device.ordering` (``wins_*``, ``pack_*``, ``unpack_*``) are offered here too.
+`featgraph.device.ordering` (``wins_*``, ``pack_*``, ``unpack_*``) and
+`featgraph.device.patching` (``sum_holds``, ``is_normal``) are offered here too.
 """
 
 from numba import int32, int64, uint32
@@ -67,7 +68,7 @@ from featgraph._cuda import (
     overload,
     store_row,  # noqa: F401
 )
-from featgraph.device import ordering
+from featgraph.device import ordering, patching
 from featgraph.device.memory import (  # noqa: F401
     atomic_add,
     atomic_combine,
@@ -97,6 +98,8 @@ unpack_min_float32 = device_function(ordering.unpack_min_float32)
 unpack_max_float32 = device_function(ordering.unpack_max_float32)
 unpack_min_int32 = device_function(ordering.unpack_min_int32)
 unpack_max_int32 = device_function(ordering.unpack_max_int32)
+sum_holds = device_function(patching.sum_holds)
+is_normal = device_function(patching.is_normal)
 
 
 def cast_like(value, like):

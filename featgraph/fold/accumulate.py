@@ -97,8 +97,8 @@ class AccumulatorBody:
         args += [row.copy(int(f), self.phase.mapping) for row in printed.rows]
         return f"{printed.name}({', '.join(args)})"
 
-    def call_collective(self, printed: Printed) -> str:
-        """Return the call of a collective function."""
+    def call_collective(self, printed: Printed, left_in: str = "contribution") -> str:
+        """Return the call of a collective function; loops leave a row in `left_in`."""
         args = [r for r in printed.function.declared.roles if r not in {"f", "i"}]
         for name in printed.temporaries:
             wide = self.is_wide(name) and not self.loops
@@ -109,7 +109,7 @@ class AccumulatorBody:
             )
         if printed.arrays:
             if printed.function.kind in {"gather", "reduce"}:
-                args.append("contribution")
+                args.append(left_in)
                 args += (
                     ["contribution_source"] if self._is_arg(printed.function) else []
                 )

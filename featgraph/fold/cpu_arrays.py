@@ -61,6 +61,8 @@ class CpuArrays:
                 line(f"{accumulator.name} = np.empty({k}, np.{dtype})")
                 if accumulator.is_arg:
                     line(f"{accumulator.name}_source = np.empty({k}, np.int32)")
+                if accumulator.name in self.phase.keeps:
+                    line(f"change_{accumulator.name} = np.empty({k}, np.{dtype})")
         for printed in self.printed.values():
             gathers = printed.function.kind in {"gather", "reduce"}
             if self.phase.mapping.loops and printed.is_collective and gathers:
@@ -73,6 +75,8 @@ class CpuArrays:
         )
         width = self.phase.width
         self.writer.line(f"contribution = np.empty({width}, np.{dtype})")
+        if accumulator.name in self.phase.keeps:
+            self.writer.line(f"contribution_seen = np.empty({width}, np.{dtype})")
         if accumulator.is_arg:
             self.writer.line(f"contribution_source = np.empty({width}, np.int32)")
 

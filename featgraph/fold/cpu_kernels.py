@@ -155,6 +155,7 @@ class _CpuPhase(CpuArrays):
     def _vertex(self) -> list[Entry]:
         pulls = self.phase.pulls_edges
         arguments = ["d", *(PULLED if pulls else ["due"]), "passed", "chunks"]
+        arguments += ["changed_sources", "stale"] if self.phase.keeps else []
         if any(f.kind == "gather" for f in self.plan.functions_of(self.phase)):
             arguments += ["in_offsets", "in_sources"]
         writer = self.writer

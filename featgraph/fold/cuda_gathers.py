@@ -26,7 +26,7 @@ class WarpGathers(WarpNames):
     """Accumulators in registers; every slot takes edges of its own."""
 
     @contextmanager
-    def edges(self) -> Iterator[None]:
+    def edges(self, stop: str = "stop") -> Iterator[None]:
         """Print a loop over the edges of a vertex; every lane goes its own way.
 
         A weighted sum over K = 8 took 48 registers with ``range``, 36 with a while loop
@@ -37,14 +37,14 @@ class WarpGathers(WarpNames):
             f"position = {self.narrow('start + slot') if self.slots > 1 else 'start'}"
         )
         unroll = self.phase.mapping.unroll if self.phase.kind == "vertex" else 1
-        with writer.block("while position < stop:"):
+        with writer.block(f"while position < {stop}:"):
             first = len(writer.lines)
             yield
             writer.line(f"position = {self.narrow(f'position + {self.slots}')}")
         if unroll > 1:
-            self._unroll(first, unroll)
+            self._unroll(first, unroll, stop)
 
-    def _unroll(self, first: int, times: int) -> None:
+    def _unroll(self, first: int, times: int, stop: str) -> None:
         """Print a loop over whole rounds of edges before the one at line `first` - 1.
 
         Their loads do not wait for each other; the loop behind takes what is left.
@@ -52,7 +52,7 @@ class WarpGathers(WarpNames):
         lines, depth = self.writer.lines, self.writer.depth
         body = lines[first:]
         whole = [
-            f"whole = {self.narrow(f'stop - {(times - 1) * self.slots}')}",
+            f"whole = {self.narrow(f'{stop} - {(times - 1) * self.slots}')}",
             "while position < whole:",
         ]
         lines[first - 1 : first - 1] = [
@@ -60,31 +60,39 @@ class WarpGathers(WarpNames):
             *(body * times),
         ]
 
-    def _gather(self, stage: list[Analysed], pulled: bool = False) -> None:
+    def _gather_all(self, stage: list[Analysed], pulled: bool) -> None:
         writer = self.writer
         if pulled:
             writer.line("edge_passed = False")
-        held = [self.accumulators[f.into] for f in stage]
-        if any(a.is_matrix for a in held):
+        has_matrix = any(self.accumulators[f.into].is_matrix for f in stage)
+        if has_matrix:
             writer.line("warp.sync()")
-        for function, accumulator in zip(stage, held, strict=True):
-            what = f"{accumulator.combine} into {accumulator.name}"
-            writer.line(f"# gather {function.declared.name}: {what}")
-            self.start(accumulator)
-        meeting = any(self.is_predicated(self.printed[f.name]) for f in stage)
-        if meeting or (pulled and self.lanes > 1):
-            self.rounds(lambda: self._contribute_masked(stage, pulled))
+        for function in stage:
+            self.announce(function)
+            self.start(self.accumulators[function.into])
+        self.gather_edges(stage, pulled=pulled)
+        if has_matrix:
+            writer.line("warp.sync()")
+
+    def gather_edges(
+        self, stage: list[Analysed], stop: str = "stop", *, pulled: bool = False
+    ) -> None:
+        """Combine what the edges up to `stop` contribute."""
+        if self._meets(stage) or (pulled and self.lanes > 1):
+            self.rounds(lambda: self._contribute_masked(stage, pulled), stop)
         else:
-            with self.edges():
+            with self.edges(stop):
                 self.in_edge()
                 if pulled:
                     self._pull_free()
                 for function in stage:
                     self.contribute(function)
-        for accumulator in held:
-            self.combine_slots(accumulator)
-        if any(a.is_matrix for a in held):
-            writer.line("warp.sync()")
+        for function in stage:
+            self.combine_slots(self.accumulators[function.into])
+
+    def _meets(self, stage: list[Analysed]) -> bool:
+        """Whether the lanes of a warp must go through their edges together."""
+        return any(self.is_predicated(self.printed[f.name]) for f in stage)
 
     def _order(self, ran: list[Analysed], stage: list[Analysed]) -> None:
         """Make what earlier functions wrote visible to the lanes that read it."""
@@ -207,20 +215,20 @@ class WarpGathers(WarpNames):
         self.writer.line(f"v = out_targets[{position}]")
         self.writer.line(f"e = {self.edge_id.format(f'out_edges[{position}]')}")
 
-    def rounds(self, body) -> None:  # type: ignore[no-untyped-def]
+    def rounds(self, body, stop: str = "stop") -> None:  # type: ignore[no-untyped-def]
         """Print a loop over the edges of a vertex in which the warp stays together."""
         writer = self.writer
-        edges = "stop - start"
+        edges = f"{stop} - start"
         if self.slots > 1:
             shift = self.slots.bit_length() - 1
-            edges = f"(stop - start + {self.slots - 1}) >> {shift}"
+            edges = f"({stop} - start + {self.slots - 1}) >> {shift}"
         rounds = edges if self.threads else f"warp.group_max(int32({edges}), 32)"
         writer.line(f"rounds = {rounds}")
         with writer.block("for step in range(rounds):"):
             step = f"step * {self.slots} + {self.slot}" if self.slots > 1 else "step"
             writer.line(f"position = {self.narrow(f'start + {step}')}")
-            writer.line("inside_edge = position < stop")
-            writer.line("position = max(min(position, stop - 1), 0)")
+            writer.line(f"inside_edge = position < {stop}")
+            writer.line(f"position = max(min(position, {stop} - 1), 0)")
             if self.phase.kind == "vertex":
                 self.in_edge()
             else:

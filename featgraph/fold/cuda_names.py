@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from featgraph.fold.accumulators import Accumulator
@@ -46,6 +46,19 @@ class WarpNames(OwnerBody):
         self.slot = "slot" if self.slots > 1 else "0"
         #: Whether what is printed runs on an edge: its lanes are all who share it.
         self.at_edge = phase.kind == "edge"
+        self.rename: Callable[[str], str] | None = None
+
+    @contextmanager
+    def renamed(self, rename: Callable[[str], str]) -> Iterator[None]:
+        """Let accumulators have other names."""
+        self.rename = rename
+        yield
+        self.rename = None
+
+    def held(self, accumulator: Accumulator, j: int) -> str:
+        """Return the name of copy j of an accumulator (of its only one)."""
+        name = super().held(accumulator, j)
+        return name if self.rename is None else self.rename(name)
 
     def feature(self, f: str) -> str:
         """Return the text of the feature of copy `f`."""

@@ -107,6 +107,7 @@ class CudaPhase:
                 "d",
                 *(PULLED if self.phase.pulls_edges else ["due"]),
                 "passed",
+                *(["changed_sources", "stale"] if self.phase.keeps else []),
                 *count,
                 *(["in_offsets", "in_sources"] if self.gathers else []),
             ],

@@ -129,12 +129,17 @@ class ThreadPhase(CudaPhase):
                 line(f"{accumulator.name} = cuda.local.array({k}, {dtype})")
                 if accumulator.is_arg:
                     line(f"{accumulator.name}_source = cuda.local.array({k}, int32)")
+                if accumulator.name in self.phase.keeps:
+                    line(f"change_{accumulator.name} = cuda.local.array({k}, {dtype})")
         for printed in self.printed.values():
             if printed.is_collective and printed.function.kind in {"gather", "reduce"}:
                 accumulator = self._body().accumulators[printed.function.into]
                 line(
                     f"contribution = cuda.local.array({k}, {self._dtype(accumulator)})"
                 )
+                if accumulator.name in self.phase.keeps:
+                    dtype = self._dtype(accumulator)
+                    line(f"contribution_seen = cuda.local.array({k}, {dtype})")
                 if accumulator.is_arg:
                     line(f"contribution_source = cuda.local.array({k}, int32)")
 

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
-from featgraph.fold.cuda_gathers import WarpGathers
+from featgraph.fold.cuda_kept import WarpKept
 from featgraph.fold.rows import is_piecewise
 
 __all__ = ["WarpBody"]
 
 
-class WarpBody(WarpGathers):
+class WarpBody(WarpKept):
     """Prints the stages of one phase for a vertex or edge that lanes share."""
 
     def vertex(self) -> None:

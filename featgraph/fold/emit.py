@@ -20,6 +20,7 @@ from featgraph.fold.functions import (
     print_helper,
     stores_rows,
 )
+from featgraph.fold.keep import seen_name
 from featgraph.fold.loops import print_loops
 from featgraph.fold.nodes import TWIN_OPERATIONS
 from featgraph.fold.plan import FoldPlan, Phase
@@ -37,8 +38,9 @@ class Field:
     name : str
         Its name.
     source : str
-        "property", "next", "scalar", "vector", "temporary", "builtin" or "fault": where
-        the runtime finds it.
+        "property", "next", "scalar", "vector", "temporary", "builtin", "fault", "kept"
+        (an aggregate that stays) or "seen" (what a property was when the aggregates
+        last took it in): where the runtime finds it.
     dtype : str
         NumPy dtype.
     rank : int
@@ -160,6 +162,7 @@ def emit(plan: FoldPlan) -> KernelSource:
     for helper in plan.analysis.helpers:
         print_helper(writer, helper, plan.real, target.DECORATOR, plan.target == "cuda")
     entries: list[Entry] = []
+    seen = {n: seen_name(n, plan.analysis.signature) for n in plan.keeping.reads}
     for number, phase in enumerate(plan.phases):
         context = Context(
             writer,
@@ -168,9 +171,11 @@ def emit(plan: FoldPlan) -> KernelSource:
             phase.width,
             plan.target == "cuda",
             sites,
+            seen,
         )
         printed = {
-            f.name: _print_function(context, phase, f) for f in plan.functions_of(phase)
+            f.name: _print_function(context, phase, f)
+            for f in [*plan.functions_of(phase), *plan.seen_of(phase)]
         }
         if phase.kind == "push":
             function = plan.functions_of(phase)[0]
@@ -238,13 +243,23 @@ def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
     for name in sorted(both):
         _add_access(found, analysis, name, "now")
         _add_access(found, analysis, name, "next")
-    for name in sorted(in_memory | {str(n) for n in pushed}):
+    kept = {n for p in plan.phases for n in p.keeps}
+    for phase in plan.phases:
+        for name in {n for k in phase.keeps for n in plan.keeping.gathers[k].reads}:
+            type_ = analysis.signature[name]
+            field_name = seen_name(name, analysis.signature)
+            rank = 1 + len(type_.item_shape)
+            found[field_name] = Field(field_name, "seen", type_.dtype, rank, name)
+    for name in sorted(in_memory | kept | {str(n) for n in pushed}):
         temporary = analysis.temporaries[name]
         rank = 1 + len(temporary.item_shape)
         dtype = memory_dtype(temporary.type, analysis.real)
-        phase = pushed.get(name)
-        if phase is not None and is_packed(
-            accumulator_of(plan.functions_of(phase)[0], analysis), "push"
+        if name in kept:
+            found[name] = Field(name, "kept", dtype, rank, name)
+            continue
+        pushes = pushed.get(name)
+        if pushes is not None and is_packed(
+            accumulator_of(plan.functions_of(pushes)[0], analysis), "push"
         ):
             found[f"{name}_packed"] = Field(
                 f"{name}_packed", "temporary", "int64", rank, name

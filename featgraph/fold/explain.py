@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from featgraph.fold.keep import KeptGather, entry_bytes
 from featgraph.fold.plan import FoldPlan
 
 __all__ = ["explain_plan"]
@@ -21,17 +22,15 @@ def explain_plan(plan: FoldPlan) -> str:
             "  everywhere while anything is active, because a function reads at "
             "foreign vertices"
         )
-    lines.append(
-        "aggregates are recomputed for due vertices; the change-driven form is not "
-        "derived yet"
-    )
+    lines += _explain_keeping(plan)
     in_memory = {n for p in plan.phases for n in (*p.loads, *p.stores)}
+    kept = {n for p in plan.phases for n in p.keeps}
     for name, temporary in plan.analysis.temporaries.items():
-        place = (
-            "in memory"
-            if name in in_memory
-            else "in registers or local arrays, never in global memory"
-        )
+        place = "in registers or local arrays, never in global memory"
+        if name in kept:
+            place = "kept in memory"
+        elif name in in_memory:
+            place = "in memory"
         lines.append(
             f"temporary {name} {temporary.item_shape or ''}: {temporary.combine}, "
             f"{place}"
@@ -44,3 +43,33 @@ def explain_plan(plan: FoldPlan) -> str:
             name = a.name + ("_next" if a.version == "next" else "")
             lines.append(f"    {a.mode:6} {name:20} {a.where}")
     return "\n".join(lines)
+
+
+def _explain_keeping(plan: FoldPlan) -> list[str]:
+    """Say for each gather whether its aggregates are kept, or why not."""
+    keeping = plan.keeping
+    if not keeping.gathers and not keeping.recomputed:
+        return []
+    lines = ["aggregates between the supersteps of a run, change_driven=True:"]
+    if plan.keeps:
+        lines = ["aggregates between the supersteps of the run:"]
+    for into in plan.analysis.temporaries:
+        if into in keeping.recomputed:
+            lines.append(f"  {into}: recomputed: {keeping.recomputed[into]}")
+        else:
+            lines.append(f"  {into}: {_describe_kept(plan, keeping.gathers[into])}")
+    return lines
+
+
+def _describe_kept(plan: FoldPlan, kept: KeptGather) -> str:
+    analysis = plan.analysis
+    temporary = analysis.temporaries[kept.into]
+    size = entry_bytes(temporary.item_shape, temporary.type, analysis.real)
+    if kept.is_constant:
+        return f"constant: computed once a vertex and kept, {size} bytes"
+    copies = []
+    for name in kept.reads:
+        type_ = analysis.signature[name]
+        of_copy = entry_bytes(type_.item_shape, type_.dtype, analysis.real)
+        copies.append(f"{of_copy} for what {name} was")
+    return f"kept and patched: {size} bytes a vertex, and {', '.join(copies)}"

@@ -36,6 +36,8 @@ class Context:
     ----------
     checked : list or None
         Sites of guarded indices; None where the mode is off.
+    seen : dict
+        Property -> the field that holds what it was, for kept gathers.
     """
 
     writer: Writer
@@ -44,6 +46,7 @@ class Context:
     width: int
     cuda: bool
     checked: list[tuple[str, str, int, str, int]] | None = None
+    seen: dict[str, str] = field(default_factory=dict)
 
     @property
     def real(self) -> str:
@@ -74,6 +77,7 @@ class Context:
             identity=gather_identity(function, self.analysis),
             guard=guard,
             key=key_type(function, self.analysis),
+            seen=self.seen,
         )
 
 

@@ -44,8 +44,8 @@ class _Node(ast.expr):
 class Access(_Node):
     """``d.name[indices]``: one element of a property, temporary or vector.
 
-    `version` is ``"now"`` or ``"next"``; `is_source` marks the source half of an argmin
-    or argmax temporary.
+    `version` is ``"now"``, ``"next"`` or, in a gather whose aggregates are kept,
+    ``"seen"``: what the property was when they last took it in.
     """
 
     _fields = ("indices",)

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from featgraph.errors import PlanError
+from featgraph.fold.keep import Changes
 
-__all__ = ["Options", "parse_options"]
+__all__ = ["Options", "parse_change_driven", "parse_options"]
 
 TARGETS = ("auto", "cpu", "cuda")
 DIRECTIONS = ("auto", "push", "pull")
 SCHEDULES = ("auto", "thread", "virtual_warp", "block")
+CHANGE_DRIVEN = (True, False, "auto")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,9 @@ class Options:
     mapping : tuple of (str, int)
         For benches, given as the dict ``_mapping``: fields of `Mapping` to use instead
         of the chosen ones, in every phase in which lanes share a vertex. Not public.
+    keep : Changes or None
+        Keep the aggregates that can be kept and patch them, in a run whose foldmaps
+        change this; None keeps nothing.
     """
 
     target: str = "cpu"
@@ -49,6 +54,7 @@ class Options:
     schedule: str = "auto"
     checked: bool = False
     mapping: tuple[tuple[str, int], ...] = ()
+    keep: Changes | None = None
 
 
 def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
@@ -65,7 +71,7 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
         "folding": (True, False, "auto"),
         "deterministic": (True, False),
         "schedule": SCHEDULES,
-        "change_driven": (False, "auto"),
+        "change_driven": CHANGE_DRIVEN,
     }
     if target not in TARGETS:
         raise PlanError(
@@ -84,16 +90,10 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
                 expected=", ".join(["target", *allowed]),
             )
         if not isinstance(value, str | bool) or value not in allowed[name]:
-            fix = (
-                "the change-driven form is not available yet"
-                if name == "change_driven"
-                else None
-            )
             raise PlanError(
                 f"{name} cannot be {value!r}",
                 where="options",
                 expected=", ".join(map(repr, allowed[name])),
-                fix=fix,
             )
     chosen = {k: v for k, v in given.items() if k != "change_driven"}
     for name in ("feature_parallel", "folding"):
@@ -110,3 +110,9 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
     if schedule == "thread":
         chosen["feature_parallel"] = False
     return Options(target=target, checked=checked, mapping=mapping, **chosen)
+
+
+def parse_change_driven(given: dict[str, Any]) -> bool | str:
+    """Return what checked options say of `change_driven`: True, False or "auto"."""
+    value: bool | str = given.get("change_driven", "auto")
+    return value

@@ -5,15 +5,15 @@ The CPU target, and the mapping that is not feature-aware on CUDA.
 
 from __future__ import annotations
 
-from featgraph.fold.accumulate import AccumulatorBody
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
+from featgraph.fold.owner_kept import KeptGathers
 from featgraph.program.signature import PropertyKind
 
 __all__ = ["OwnerBody"]
 
 
-class OwnerBody(AccumulatorBody):
+class OwnerBody(KeptGathers):
     """Prints the stages of one phase for one vertex `v` (or edge `e`).
 
     Parameters
@@ -102,22 +102,22 @@ class OwnerBody(AccumulatorBody):
         return f"all_sources or {self.library}.test_bit(sources, u)"
 
     def _gather(self, stage: list[Analysed], pulled: bool = False) -> None:
-        writer = self.writer
+        kept = [f for f in stage if f.into in self.phase.keeps]
+        if kept:
+            self.gather_kept(kept)
+        others = [f for f in stage if f not in kept]
+        if others:
+            self._gather_all(others, pulled)
+
+    def _gather_all(self, stage: list[Analysed], pulled: bool) -> None:
+        """Combine over all edges."""
         if pulled:
-            writer.line("edge_passed = False")
+            self.writer.line("edge_passed = False")
         for function in stage:
-            accumulator = self.accumulators[function.into]
-            writer.line(
-                f"# gather {function.declared.name}: "
-                f"{accumulator.combine} into {accumulator.name}"
-            )
-            self.start(accumulator)
-        first, last = self.index("v"), self.index("v + 1")
-        with writer.block(
-            f"for slot in range(in_offsets[{first}], in_offsets[{last}]):"
-        ):
-            writer.line(f"u = in_sources[{self.edge_id.format('slot')}]")
-            writer.line(f"e = {self.edge_id.format('slot')}")
+            self.announce(function)
+            self.start(self.accumulators[function.into])
+        with self.in_slots():
+            self.writer.line(f"e = {self.edge_id.format('slot')}")
             if pulled:
                 self._pull_edge()
             for function in stage:

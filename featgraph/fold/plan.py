@@ -14,6 +14,7 @@ from typing import Any
 from featgraph.errors import PlanError
 from featgraph.fold.analyse import Analysed, Analysis, analyse
 from featgraph.fold.choose import GraphTraits, Mapping, choose_mapping
+from featgraph.fold.keep import Keeping, changes_of, find_kept, join_changes
 from featgraph.fold.options import Options
 from featgraph.fold.pulled import Group, conflict, pull_edges
 from featgraph.program.program import Program
@@ -52,6 +53,8 @@ class Phase:
         returns False.
     writes_next : tuple of str
         Iterated properties that it writes.
+    keeps : tuple of str
+        Temporaries that stay in memory between supersteps and are patched there.
     """
 
     kind: str
@@ -65,6 +68,7 @@ class Phase:
     restores: tuple[str, ...] = ()
     writes_next: tuple[str, ...] = ()
     pulls_edges: bool = False
+    keeps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +85,8 @@ class FoldPlan:
         In the order in which they run.
     expands : bool
         Whether every vertex that gathers from the active set is due.
+    keeping : Keeping
+        Which aggregates can be kept between supersteps; they are if `keeps`.
     """
 
     analysis: Analysis
@@ -88,6 +94,12 @@ class FoldPlan:
     traits: GraphTraits
     phases: tuple[Phase, ...]
     expands: bool
+    keeping: Keeping = dataclasses.field(default_factory=Keeping)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it keeps the aggregates that can be kept."""
+        return self.options.keep is not None
 
     @property
     def target(self) -> str:
@@ -102,6 +114,11 @@ class FoldPlan:
     def functions_of(self, phase: Phase) -> list[Analysed]:
         """Return the functions of a phase."""
         return [self.analysis.functions[i] for i in phase.functions]
+
+    def seen_of(self, phase: Phase) -> list[Analysed]:
+        """Return the kept gathers of a phase as they were: their old contributions."""
+        kept = [self.keeping.gathers[into] for into in phase.keeps]
+        return [k.seen for k in kept if k.seen is not None]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, for JSON and for people."""
@@ -134,7 +151,7 @@ class FoldPlan:
                     "    edge functions run along in-edges whose source is active"
                 )
             lines.append(f"    mapping: {phase.mapping.describe(phase.width)}")
-            for label in ("loads", "stores", "copies", "restores"):
+            for label in ("loads", "stores", "keeps", "copies", "restores"):
                 names = ", ".join(getattr(phase, label))
                 if names:
                     lines.append(f"    {label}: {names}")
@@ -156,12 +173,15 @@ def make_plan(
     analysis = analyse(program, signature)
     functions = analysis.functions
     _check_widths(functions)
-    groups, pulled = pull_edges(_group(functions, options), analysis, options)
-    phases = _finish(analysis, groups, pulled, options, traits)
+    changes = [changes_of(analysis), *([options.keep] if options.keep else [])]
+    keeping = find_kept(analysis, join_changes(changes))
+    kept = frozenset(keeping.gathers) if options.keep is not None else frozenset()
+    groups, pulled = pull_edges(_group(functions, options, kept), analysis, options)
+    phases = _finish(analysis, groups, pulled, options, traits, kept)
     gathers = [i for i, f in enumerate(functions) if f.kind == "gather"]
     edges = [i for i, f in enumerate(functions) if f.kind == "edge"]
     expands = any(not edges or g < edges[0] for g in gathers)
-    plan = FoldPlan(analysis, options, traits, tuple(phases), expands)
+    plan = FoldPlan(analysis, options, traits, tuple(phases), expands, keeping)
     _check_deterministic(plan)
     return plan
 
@@ -177,11 +197,13 @@ def _check_widths(functions: Sequence[Analysed]) -> None:
             )
 
 
-def _group(functions: Sequence[Analysed], options: Options) -> list[Group]:
+def _group(
+    functions: Sequence[Analysed], options: Options, kept: frozenset[str]
+) -> list[Group]:
     """Return (kind, functions, reason) of each phase."""
     groups: list[Group] = []
     for place, function in enumerate(functions):
-        kind = _phase_kind(function, options)
+        kind = _phase_kind(function, options, kept)
         previous = [functions[i] for i in groups[-1][1]] if groups else []
         reason = _boundary(
             kind, function, groups[-1][0] if groups else None, previous, options
@@ -193,9 +215,10 @@ def _group(functions: Sequence[Analysed], options: Options) -> list[Group]:
     return groups
 
 
-def _phase_kind(function: Analysed, options: Options) -> str:
+def _phase_kind(function: Analysed, options: Options, kept: frozenset[str]) -> str:
     if function.kind == "gather":
-        return "push" if options.direction == "push" else "vertex"
+        pushes = options.direction == "push" and function.into not in kept
+        return "push" if pushes else "vertex"
     return function.kind
 
 
@@ -242,6 +265,7 @@ def _finish(
     pulled: int | None,
     options: Options,
     traits: GraphTraits,
+    kept: frozenset[str],
 ) -> list[Phase]:
     """Work out temporaries, copies and restores of each phase."""
     functions = analysis.functions
@@ -262,6 +286,7 @@ def _finish(
         later = [f for i, f in enumerate(functions) if phase_of[i] > number]
         stores = {
             f.into for f in members if f.kind == "gather" and kind == "vertex"
+            and f.into not in kept
             and any(f.into in _temporaries_read(g, analysis) for g in later)
         }  # fmt: skip
         writes = {n for f in members for n in f.writes("next")}
@@ -290,6 +315,7 @@ def _finish(
                 restores=tuple(restores),
                 writes_next=tuple(sorted(writes)),
                 pulls_edges=number == pulled,
+                keeps=tuple(str(f.into) for f in members if f.into in kept),
             )
         )
     return phases

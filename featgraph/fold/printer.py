@@ -93,6 +93,8 @@ class Style:
     rows : mapping
         (array, vertex or edge) -> name of the value that stands for the access of
         feature f, where it has been loaded before.
+    seen : mapping
+        Property -> the field that holds what it was, for a kept gather.
     """
 
     cuda: bool
@@ -107,6 +109,7 @@ class Style:
     write_mask: str = ""
     key: str = ""
     rows: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    seen: Mapping[str, str] = field(default_factory=dict)
 
     def with_names(self, **names: str) -> Style:
         """Return a style with further names."""
@@ -147,7 +150,7 @@ def print_element(matrix: Whole, row: str, column: str, style: Style) -> str:
     if matrix.name in style.temporaries:
         return f"{style.temporaries[matrix.name]}[{indices}]"
     entity = f"{_print_entity(matrix, style)}, " if matrix.indices else ""
-    return f"d.{matrix.name}[{entity}{indices}]"
+    return f"{array_text(matrix, style)}[{entity}{indices}]"
 
 
 def _print_entity(matrix: Whole, style: Style) -> str:
@@ -155,7 +158,7 @@ def _print_entity(matrix: Whole, style: Style) -> str:
     first = matrix.indices[0]
     text = print_expression(first, style)
     if style.guard is not None:
-        text = _Plain._guarded(style.guard, matrix, 0, text, f"d.{matrix.name}")
+        text = _Plain._guarded(style.guard, matrix, 0, text, array_text(matrix, style))
     return text if _is_edge(first) else style.index(text)
 
 
@@ -248,8 +251,10 @@ def array_text(access: Access | Whole | Atomic, style: Style) -> str:
     """Return the array that an access goes to."""
     if access.name in style.temporaries and isinstance(access, Access):
         return style.temporaries[access.name]
-    next_ = isinstance(access, Access) and access.version == "next"
-    return f"d.{access.name}{'_next' if next_ else ''}"
+    version = "now" if isinstance(access, Atomic) else access.version
+    if version == "seen":
+        return f"d.{style.seen[access.name]}"
+    return f"d.{access.name}{'_next' if version == 'next' else ''}"
 
 
 def row_key(node: Access, style: Style) -> tuple[str, str] | None:

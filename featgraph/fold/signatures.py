@@ -29,7 +29,8 @@ def entry_signature(
         "edge_state": _array("uint8", 1),
         "all_sources": types.boolean,
     }
-    for name in ("allowed", "due", "passed", "sources", "swept", "targets"):
+    words = ("allowed", "due", "passed", "sources", "swept", "targets")
+    for name in (*words, "changed_sources", "stale"):
         known[name] = _array("uint32", 1)
     for name in ("in_sources", "out_targets", "hubs"):
         known[name] = _array("int32", 1)

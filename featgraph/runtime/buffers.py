@@ -167,7 +167,7 @@ class Buffers:
             return self.temporary(
                 field.name, field.dtype, (rows, *temporary.item_shape)
             )
-        return (
+        return (  # builtins, and what is kept
             builtins[field.name] if field.name in builtins else self.graph[field.name]
         )
 

@@ -161,6 +161,11 @@ class CudaArrays:
         """Return `a` without `b`."""
         return self._combine(cuda_loops.words_without, a, b)
 
+    def settle(self, due: Words, stale: Words, patched: Words) -> None:
+        """Note that due vertices have been patched or, where stale, recomputed."""
+        blocks = block_count(due.size)
+        self._launch(cuda_loops.settle, blocks, BLOCK, (due, stale, patched))
+
     def count(self, words: Words) -> int:
         """Return the number of set bits; waits for the device."""
         self.fill(self._total, 0)

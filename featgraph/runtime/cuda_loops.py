@@ -12,6 +12,7 @@ __all__ = [
     "fill",
     "refresh_edges",
     "refresh_vertices",
+    "settle",
     "words_and",
     "words_or",
     "words_without",
@@ -47,6 +48,16 @@ def words_without(a, b, out):  # type: ignore[no-untyped-def]
     word = cuda.grid(1)
     if word < out.size:
         out[uint32(word)] = a[uint32(word)] & ~b[uint32(word)]
+
+
+@kernel(cache=True)
+def settle(due, stale, patched):  # type: ignore[no-untyped-def]
+    """Move due vertices from `stale` to nowhere, all others of them to `patched`."""
+    word = uint32(cuda.grid(1))
+    if word < due.size:
+        recomputed = due[word] & stale[word]
+        patched[word] = (patched[word] | due[word]) & ~recomputed
+        stale[word] = stale[word] & ~due[word]
 
 
 @kernel(cache=True)

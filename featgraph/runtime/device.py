@@ -63,6 +63,9 @@ class Device(Protocol):
     def words_without(self, a: Words, b: Words) -> Words:
         """Return `a` without `b`."""
 
+    def settle(self, due: Words, stale: Words, patched: Words) -> None:
+        """Note that due vertices have been patched or, where stale, recomputed."""
+
     def count(self, words: Words) -> int:
         """Return the size of a set."""
 
@@ -134,6 +137,12 @@ class CpuDevice:
     def words_without(self, a: Words, b: Words) -> Words:
         """Return `a` without `b`."""
         return a & ~b
+
+    def settle(self, due: Words, stale: Words, patched: Words) -> None:
+        """Note that due vertices have been patched or, where stale, recomputed."""
+        patched |= due
+        patched &= ~(due & stale)
+        stale &= ~due
 
     def count(self, words: Words) -> int:
         """Return the size of a set."""

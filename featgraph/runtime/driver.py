@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,8 @@ from featgraph.program.active import ActiveSet
 from featgraph.program.state import State
 from featgraph.runtime.device import Device, choose_device
 from featgraph.runtime.foldmap import FoldMap, as_active
-from featgraph.runtime.superstep import Outcome, Superstep, full_words
+from featgraph.runtime.step import Step, check_dense, make_steps
+from featgraph.runtime.superstep import Outcome
 
 __all__ = ["Run", "iterate"]
 
@@ -37,6 +39,9 @@ class Run:
         Vertices committed by each superstep.
     directions : list of str
         "pull", "push" or "-" (no gather), for each superstep.
+    aggregates : list of str
+        What each superstep did with the aggregates of its gathers: "recomputed",
+        "kept" (recomputed and kept), "patched" or "-" (no gather).
     seconds : list of float
         Time of each superstep; the first holds compilation.
     kernels : list of Kernel
@@ -51,6 +56,7 @@ class Run:
     converged: bool = False
     active_counts: list[int] = field(default_factory=list)
     directions: list[str] = field(default_factory=list)
+    aggregates: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     active_sets: list[ActiveSet] | None = None
 
@@ -72,6 +78,8 @@ class _Pending:
     words: Any
     left: Any = None
     scalars: tuple[Any, ...] | None = None
+    #: How many vertices `words` has at most; None if that is not known.
+    count: int | None = None
 
 
 #: State -> foldmap -> what is pending there, as host words, with the State's version.
@@ -91,6 +99,7 @@ def iterate(
     callback: Callable[[Run, State], Any] | None = None,
     record_active: bool = False,
     target: str = "auto",
+    recompute_every: int | None = 64,
     **options: Any,
 ) -> Run:
     """Run supersteps until nothing is active.
@@ -119,8 +128,13 @@ def iterate(
         Keep what each superstep committed.
     target : {"auto", "cpu", "cuda"}, optional
         Where to run; "auto" takes a GPU where there is one.
+    recompute_every : int or None, optional
+        After so many supersteps in which sums or products of reals were patched, they
+        are recomputed, since roundings add up; None for never.
     **options
-        As for calling a foldmap.
+        As for calling a foldmap, and ``change_driven``: True keeps aggregates and
+        patches them with what has changed, "auto" (the default) does where that is
+        expected to be faster, False evaluates every vertex in every superstep.
 
     Returns
     -------
@@ -131,6 +145,7 @@ def iterate(
     ------
     UserFunctionError, StateError, PlanError
         If functions, state and options do not fit; nothing has been changed then.
+        PlanError, too, for ``change_driven=False`` where that could change the result.
 
     Warns
     -----
@@ -152,8 +167,16 @@ def iterate(
             got=repr(max_supersteps),
             expected="an integer, 0 or more",
         )
+    is_count = type(recompute_every) is int and recompute_every > 0
+    if not (recompute_every is None or is_count):
+        raise StateError(
+            "a number of supersteps",
+            where="recompute_every=",
+            got=repr(recompute_every),
+            expected="an integer, 1 or more, or None",
+        )
     device = choose_device(target)
-    loop = _Loop(foldmaps, state, device, options, active)
+    loop = _Loop(foldmaps, state, device, options, active, recompute_every)
     run = Run(
         device.name,
         [s.kernel for s in loop.steps],
@@ -176,6 +199,7 @@ def iterate(
     finally:
         bar.close()
         loop.keep()
+        run.kernels = [s.kernel for s in loop.steps]
     if not run.converged and run.supersteps >= max_supersteps:
         warnings.warn(
             f"not converged after {run.supersteps} supersteps; raise max_supersteps",
@@ -195,16 +219,19 @@ class _Loop:
         device: Device,
         options: dict[str, Any],
         active: Any,
+        recompute_every: int | None,
     ) -> None:
         self.foldmaps = foldmaps
         self.state = state
         self.device = device
-        self.steps: list[Superstep] = [
-            f.prepare(state, device, options) for f in foldmaps
-        ]
+        self.steps = make_steps(foldmaps, state, device, options, recompute_every)
+        #: Every vertex is active in every superstep.
+        self.is_dense = options.get("change_driven") is False
+        if self.is_dense:
+            check_dense(self.steps, active)
         self.version = state.version
+        self.superstep = state.superstep
         self.turn = 0
-        self.full = full_words(device, state.graph.vertex_count)
         self.pending = [self._start(f, active) for f in foldmaps]
 
     def _start(self, foldmap: FoldMap, active: Any) -> _Pending:
@@ -238,7 +265,7 @@ class _Loop:
     def _host(self, words: Any) -> Any:
         return None if words is None else np.array(self.device.download(words))
 
-    def _scalars(self, step: Superstep) -> tuple[Any, ...]:
+    def _scalars(self, step: Step) -> tuple[Any, ...]:
         """Return the scalars and vectors that a foldmap reads, `superstep` apart."""
         names = {
             n
@@ -257,9 +284,10 @@ class _Loop:
         return tuple(sorted(values))
 
     def _refresh_version(self) -> None:
-        """Make everything due behind a write from outside."""
-        if self.state.version != self.version:
-            self.version = self.state.version
+        """Make everything due behind a write, or a superstep, from outside."""
+        seen = (self.version, self.superstep)
+        if (self.state.version, self.state.superstep) != seen:
+            self.version, self.superstep = self.state.version, self.state.superstep
             for pending in self.pending:
                 pending.words = None
 
@@ -279,9 +307,18 @@ class _Loop:
         return self.device.count(left) > 0
 
     def has_work(self) -> bool:
-        """Whether any foldmap has something due."""
+        """Whether any foldmap has something due, or rounded aggregates."""
         self._refresh_version()
-        return any(self._is_due(place) for place in range(len(self.steps)))
+        places = range(len(self.steps))
+        return any(self._is_due(p) for p in places) or self._unproven() is not None
+
+    def _unproven(self) -> tuple[int, Any] | None:
+        """Return a foldmap whose aggregates are rounded by patches, and where."""
+        for place, step in enumerate(self.steps):
+            words = step.unproven()
+            if words is not None and self.device.count(words) > 0:
+                return place, words
+        return None
 
     def advance(self, run: Run) -> bool:
         """Run the next foldmap that has something due; False if none has."""
@@ -292,25 +329,43 @@ class _Loop:
             if self._is_due(place):
                 self._run(place, run)
                 return True
-        return False
+        unproven = self._unproven()
+        if unproven is None:
+            return False
+        self._prove(*unproven, run)
+        return True
+
+    def _prove(self, place: int, words: Any, run: Run) -> None:
+        """Recompute what patches have rounded: convergence must be exact."""
+        begun = time.perf_counter()
+        with self._announcing():
+            outcome = self.steps[place].prove(words)
+            self._note(place, run, outcome, begun)
+
+    @contextmanager
+    def _announcing(self) -> Iterator[None]:
+        """Have everything due if what is committed here cannot be announced."""
+        number = self.state.superstep
+        try:
+            yield
+        except BaseException:
+            if self.state.superstep != number:
+                for waiting in self.pending:
+                    waiting.words = None
+            raise
 
     def _run(self, place: int, run: Run) -> None:
         step, pending = self.steps[place], self.pending[place]
         scalars = self._scalars(step)
         changed = pending.words is not None and _differ(pending.scalars, scalars)
-        active = pending.words
         begun = time.perf_counter()
-        if active is not None and pending.left is not None:
-            active = self.device.words_or(active, pending.left)
-        number = self.state.superstep
-        try:
-            outcome = step.run(active, all_due=changed, track=True)
+        due = None if self.is_dense else pending.words
+        if due is not None and pending.left is not None:
+            due = self.device.words_or(due, pending.left)
+        with self._announcing():
+            count = None if pending.words is None else pending.count
+            outcome = step.run(due, pending.words, all_due=changed, active_count=count)
             self._note(place, run, outcome, begun)
-        except BaseException:
-            if self.state.superstep != number:  # committed, but not yet announced
-                for waiting in self.pending:
-                    waiting.words = None
-            raise
         pending.scalars = scalars
         pending.left = None
         if step.on is not None and outcome.due is not None:
@@ -324,6 +379,7 @@ class _Loop:
         run.supersteps += 1
         run.active_counts.append(number)
         run.directions.append(_direction(self.steps[place]))
+        run.aggregates.append(self.steps[place].work)
         if run.active_sets is not None:
             words = np.array(self.device.download(committed))
             count = self.state.graph.vertex_count
@@ -333,16 +389,19 @@ class _Loop:
             if everything:  # None saves looking for who gathers from them: all are due
                 waiting.words = None
             elif other == place:
-                waiting.words = committed
+                waiting.words, waiting.count = committed, number
             elif waiting.words is not None:
                 waiting.words = self.device.words_or(waiting.words, committed)
+                if waiting.count is not None:
+                    waiting.count += number
+        self.superstep = self.state.superstep
 
 
 def _differ(before: tuple[Any, ...] | None, now: tuple[Any, ...]) -> bool:
     return before is not None and before != now
 
 
-def _direction(step: Superstep) -> str:
+def _direction(step: Step) -> str:
     kinds = {f.kind for f in step.plan.analysis.functions}
     if "gather" not in kinds:
         return "-"

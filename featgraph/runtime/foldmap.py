@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from typing import Any
 
 from featgraph.config import config
@@ -10,8 +11,9 @@ from featgraph.errors import PlanError, StateError, UserFunctionError
 from featgraph.fold.assume import assumed_signature
 from featgraph.fold.choose import GraphTraits
 from featgraph.fold.folder import fold
+from featgraph.fold.keep import Changes
 from featgraph.fold.kernel import Kernel
-from featgraph.fold.options import Options, parse_options
+from featgraph.fold.options import Options, parse_change_driven, parse_options
 from featgraph.program.active import ActiveSet
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind
@@ -90,7 +92,8 @@ class FoldMap:
             Where to run.
         **options
             ``direction``, ``feature_parallel``, ``folding``, ``schedule``,
-            ``deterministic``; none changes the result.
+            ``deterministic``; none changes the result. ``change_driven`` is for
+            `iterate`: a call keeps nothing.
 
         Returns
         -------
@@ -137,8 +140,18 @@ class FoldMap:
             on = device.upload(as_active(self.vertices, state).words.copy())
         return Superstep(kernel, state, device, on)
 
-    def kernel(self, state: State, target: str, options: dict[str, Any]) -> Kernel:
-        """Return the kernel for a state, folding it when first asked for."""
+    def kernel(
+        self,
+        state: State,
+        target: str,
+        options: dict[str, Any],
+        *,
+        keep: Changes | None = None,
+    ) -> Kernel:
+        """Return the kernel for a state, folding it when first asked for.
+
+        With `keep`, it keeps aggregates in a run that changes that.
+        """
         graph = state.graph
         if graph not in self._traits:
             self._traits[graph] = graph_traits(graph)
@@ -148,11 +161,8 @@ class FoldMap:
             for name, type_ in state.signature.items()
             if name not in filled or type_.kind is not PropertyKind.VECTOR
         }
-        return self._folded(
-            signature,
-            parse_options(target, config.checked, options),
-            self._traits[graph],
-        )
+        parsed = parse_options(target, config.checked, options)
+        return self._folded(signature, replace(parsed, keep=keep), self._traits[graph])
 
     def _folded(self, signature: Any, options: Options, traits: GraphTraits) -> Kernel:
         key = (tuple(sorted(signature.items())), options, traits)
@@ -182,13 +192,16 @@ class FoldMap:
         target : {"auto", "cpu", "cuda"}, optional
             "cuda" needs no GPU here.
         **options
-            As for a call.
+            As for a call. ``change_driven=True`` gives the kernel that keeps
+            aggregates, as in a run of this foldmap alone.
         """
         name = target
         if target == "auto":
             name = choose_device("auto").name
+        parsed = parse_options(name, config.checked, options)
+        keep = Changes() if parse_change_driven(options) is True else None
         if state is not None:
-            return self.kernel(state, name, options)
+            return self.kernel(state, name, options, keep=keep)
         if type(k) is not int or k < 1:
             raise PlanError(
                 "the number of features is a count",
@@ -204,9 +217,7 @@ class FoldMap:
                 expected="'float32' or 'float64'",
             )
         signature = assumed_signature(self.program, k, dtype)
-        return self._folded(
-            signature, parse_options(name, config.checked, options), GraphTraits()
-        )
+        return self._folded(signature, replace(parsed, keep=keep), GraphTraits())
 
     def explain(self, state: State | None = None, **options: Any) -> str:
         """Return in words how the program is folded and why."""

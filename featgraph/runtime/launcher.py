@@ -49,6 +49,8 @@ class Launcher:
         self.device = device
         self.reduced_over = reduced_over
         self.buffers: Buffers = buffers_of(state, device)
+        #: Fields of `d` that are neither the State's nor the graph's.
+        self.extra: dict[str, Any] = {}
 
     def fill_pushed(self, phase: Phase) -> None:
         """Set the temporaries that a phase pushes into to their identities."""
@@ -126,6 +128,7 @@ class Launcher:
             "superstep": self.state.superstep,
             "vertex_count": self.graph.vertex_count,
             "edge_count": self.graph.edge_count,
+            **self.extra,
         }
         fault = None
         if source.plan.options.checked:

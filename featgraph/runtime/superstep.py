@@ -20,6 +20,7 @@ from featgraph.program.active import word_count
 from featgraph.program.state import State
 from featgraph.runtime.buffers import ALL, buffers_of
 from featgraph.runtime.device import Device
+from featgraph.runtime.kept import Kept
 from featgraph.runtime.launcher import HUB_DEGREE
 from featgraph.runtime.stale import StaleEntries
 
@@ -103,7 +104,13 @@ class Superstep(StaleEntries):
         _check_state(kernel, state)
 
     def run(
-        self, active: Words | None, *, all_due: bool = False, track: bool = False
+        self,
+        active: Words | None,
+        *,
+        all_due: bool = False,
+        track: bool = False,
+        kept: Kept | None = None,
+        due: Words | None = None,
     ) -> Outcome:
         """Run one superstep.
 
@@ -115,20 +122,29 @@ class Superstep(StaleEntries):
             Every vertex is due, as after a changed scalar.
         track : bool
             Make everything due where a reduce gives another value than the State has.
+        kept : Kept or None
+            The aggregates that the kernel keeps, if it keeps any; `begin` was called.
+        due : words or None
+            The due vertices, where that is not for A to say.
         """
         self.buffers = buffers_of(self.state, self.device)
         sets = SimpleNamespace(
             active=self.full if active is None else active,
-            base=None, passed=None, stopped=None, targets=None, swept=None, due=None,
-            all_due=all_due or active is None, track=track,
+            base=due, passed=None, stopped=None, targets=None, swept=None, due=None,
+            all_due=all_due or active is None, track=track, kept=kept,
         )  # fmt: skip
         self.forget_touched()
         try:
+            self.extra = kept.arrays if kept is not None else {}
             for number, phase in enumerate(self.plan.phases):
                 self._phase(number, phase, sets)
+            if kept is not None:
+                kept.settle(self.buffers)
         except BaseException:
             # The next buffers may hold what was never committed.
             self.buffers.stale.update(dict.fromkeys(self.touched, ALL))
+            if kept is not None:
+                kept.forget()
             raise
         self.commit(sets.passed)
         last = next((p for p in reversed(self.plan.phases) if p.kind != "reduce"), None)
@@ -185,6 +201,10 @@ class Superstep(StaleEntries):
         due = self._due(sets)
         self.freshen(phase, due)
         arguments["due"] = due
+        if phase.keeps:
+            arguments["changed_sources"] = sets.kept.changed
+            arguments["stale"] = sets.kept.stale
+            sets.kept.due = due
         if phase.kind == "push":
             self.fill_pushed(phase)
             self.launch(number, arguments)

@@ -19,7 +19,11 @@ from tests.bank import BY_NAME
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
-DIRECTIONS = {"pull": {"direction": "pull"}, "push": {"direction": "push"}}
+DIRECTIONS = {
+    "pull": {"direction": "pull"},
+    "push": {"direction": "push"},
+    "patch": {"direction": "pull", "change_driven": True},
+}
 #: The CPU target has one mapping; on CUDA, lanes share a vertex (FA) or do not (NFA).
 MAPPINGS = {
     "cpu": ("cpu", {}),
@@ -40,6 +44,7 @@ CASES = [
     for k in (3, 8, 33)
     for mapping in MAPPINGS
     for direction in DIRECTIONS
+    if direction != "patch" or k != 8
 ] + [
     (name, BY_NAME[name].foldmaps[0], k, mapping, "pull")
     for name, widths in PROGRAMS.items()

@@ -16,12 +16,14 @@ import numpy as np
 
 from featgraph.fold.choose import GraphTraits
 from featgraph.fold.emit import emit
+from featgraph.fold.keep import Changes
 from featgraph.fold.kernel import Kernel
 from featgraph.fold.options import Options
 from featgraph.fold.plan import make_plan
 from featgraph.fold.signatures import entry_signature
 from featgraph.graph import Graph
 from tests.simt.case import Case
+from tests.simt.kept import KEPT_CASES
 from tests.simt.programs import BY_NAME, CASES
 
 WIDTHS = (1, 3, 8, 10, 33, 64)
@@ -88,6 +90,18 @@ def test_no_spills_and_no_stray_float64(
         assert resources.spill_stores_bytes == resources.spill_loads_bytes == 0
         if is_lanes:  # one thread for all features keeps small arrays of them
             assert resources.stack_bytes == 0, entry.name
+        assert ".f64" not in ptx, entry.name
+
+
+@pytest.mark.parametrize("options", VARIANTS[:2], ids=["fa", "nfa"])
+@pytest.mark.parametrize("case", KEPT_CASES, ids=repr)
+def test_kernels_that_patch_neither_spill_nor_use_float64(
+    case: Case, options: dict[str, Any]
+) -> None:
+    k = 3 if case.name == "every_combine" else 8
+    kernel = _kernel(case, k, keep=Changes(), **options)
+    for entry, ptx, resources in _compile(kernel, (9, 0)):
+        assert resources.spill_stores_bytes == resources.spill_loads_bytes == 0
         assert ".f64" not in ptx, entry.name
 
 

@@ -57,6 +57,8 @@ RUNS = [
     ("label_propagation", {}),
     ("label_propagation", {"direction": "push"}),
     ("label_propagation", {"feature_parallel": False, "folding": False}),
+    ("label_propagation", {"change_driven": True}),
+    ("extremes_int32", {"change_driven": True}),
     ("bfs", {}),
     ("pagerank", {}),
     ("belief_propagation", {}),

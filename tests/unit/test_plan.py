@@ -144,7 +144,7 @@ def test_plans_are_data(state: fg.State, tmp_path: Path) -> None:
 
 BAD_OPTIONS = {
     "name": ({"direktion": "push"}, "there is no option 'direktion'"),
-    "change_driven": ({"change_driven": True}, "change_driven cannot be True"),
+    "change_driven": ({"change_driven": "no"}, "change_driven cannot be 'no'"),
     "direction": ({"direction": "sideways"}, "direction cannot be 'sideways'"),
     "direction type": ({"direction": 3}, "direction cannot be 3"),
     "direction list": ({"direction": ["push"]}, "direction cannot be ['push']"),

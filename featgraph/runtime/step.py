@@ -1,0 +1,223 @@
+"""One foldmap of a run: which of its kernels runs a superstep, and what it keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from featgraph.errors import PlanError
+from featgraph.fold.keep import Changes, changes_of, join_changes
+from featgraph.fold.kernel import Kernel
+from featgraph.fold.plan import FoldPlan
+from featgraph.program.state import State
+from featgraph.runtime.buffers import buffers_of
+from featgraph.runtime.device import Device
+from featgraph.runtime.foldmap import FoldMap
+from featgraph.runtime.kept import Kept
+from featgraph.runtime.superstep import Outcome, Superstep
+
+__all__ = ["Step", "check_dense", "make_steps"]
+
+Words = Any
+#: "auto" patches while no more than this share of the vertices is active.
+MOST_ACTIVE = 0.25
+#: "auto" keeps nothing where edges times features are fewer: a kernel more takes a
+#: second or more to compile.
+FEWEST_CONTRIBUTIONS = 1 << 20
+
+
+class Step:
+    """One foldmap of a run, with the kernel that keeps and the one that does not.
+
+    Attributes
+    ----------
+    plain : Superstep
+        Recomputes aggregates.
+    work : str
+        What the last superstep did with them: "recomputed", "kept" (recomputed and
+        kept), "patched", or "-" where nothing gathers.
+    """
+
+    def __init__(
+        self,
+        foldmap: FoldMap,
+        state: State,
+        device: Device,
+        options: dict[str, Any],
+        recompute_every: int | None,
+    ) -> None:
+        self.foldmap = foldmap
+        self.state = state
+        self.device = device
+        self.options = options
+        self.recompute_every = recompute_every
+        self.plain = foldmap.prepare(state, device, options)
+        self.change_driven = options.get("change_driven", "auto")
+        self.changes = Changes()
+        self.work = "-"
+        self._keeping: Superstep | None = None
+        self._kept: Kept | None = None
+        self._patched_supersteps = 0
+
+    @property
+    def plan(self) -> FoldPlan:
+        """The plan of the kernel that recomputes."""
+        return self.plain.plan
+
+    @property
+    def on(self) -> Words | None:
+        """The vertices that the foldmap is restricted to."""
+        return self.plain.on
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel of the run: the one that keeps aggregates if it was chosen."""
+        return self.plain.kernel if self._keeping is None else self._keeping.kernel
+
+    def run(
+        self,
+        active: Words | None,
+        changed: Words | None,
+        *,
+        all_due: bool,
+        active_count: int | None,
+    ) -> Outcome:
+        """Run one superstep.
+
+        Parameters
+        ----------
+        active : words or None
+            What makes vertices due; None where all are.
+        changed : words or None
+            The vertices that were committed since this foldmap last ran, which is less
+            where ``.on`` left out due ones; None if they are not known.
+        all_due : bool
+            Everything is due.
+        active_count : int or None
+            How many vertices `changed` has at most; None if that is not known.
+        """
+        gathers = any(f.kind == "gather" for f in self.plan.analysis.functions)
+        if not self._keeps(active_count):
+            if self._kept is not None:
+                self._kept.forget()
+            self.work = "recomputed" if gathers else "-"
+            return self.plain.run(active, all_due=all_due, track=True)
+        keeping, kept = self._prepare()
+        is_patched = kept.begin(buffers_of(self.state, self.device), changed)
+        outcome = keeping.run(active, all_due=all_due, track=True, kept=kept)
+        self.work = "patched" if is_patched else "kept"
+        if is_patched:
+            self._count_patches(kept)
+        return outcome
+
+    def unproven(self) -> Words | None:
+        """Return the vertices whose aggregates hold only up to what patches rounded."""
+        kept = self._kept
+        if kept is None or not kept.is_known or kept.is_exact:
+            return None
+        words = kept.patched
+        return words if self.on is None else self.device.words_and(words, self.on)
+
+    def prove(self, words: Words) -> Outcome:
+        """Run a superstep on some vertices with their aggregates recomputed."""
+        keeping, kept = self._prepare()
+        nobody = self.device.empty_words(words.size)
+        kept.begin(buffers_of(self.state, self.device), nobody)
+        kept.recompute(words)
+        outcome = keeping.run(nobody, track=True, kept=kept, due=words)
+        self.work = "recomputed"
+        self._patched_supersteps = 0
+        return outcome
+
+    def forget(self) -> None:
+        """Recompute what is kept."""
+        if self._kept is not None:
+            self._kept.forget()
+
+    def _keeps(self, active_count: int | None) -> bool:
+        if self.change_driven is False or not self._can_keep():
+            return False
+        if self.change_driven is True:
+            return True
+        graph = self.state.graph
+        width = max(p.width for p in self.plan.phases)
+        if graph.edge_count * width < FEWEST_CONTRIBUTIONS or active_count is None:
+            return False
+        return active_count <= MOST_ACTIVE * graph.vertex_count
+
+    def _can_keep(self) -> bool:
+        """Whether any aggregate can be kept, in a run that changes `changes`."""
+        if not self.plan.keeping.gathers:
+            return False
+        return any(p.keeps for p in self._kept_plan().phases)
+
+    def _kept_plan(self) -> FoldPlan:
+        return self._kept_kernel().plan
+
+    def _kept_kernel(self) -> Kernel:
+        return self.foldmap.kernel(
+            self.state, self.device.name, self.options, keep=self.changes
+        )
+
+    def _prepare(self) -> tuple[Superstep, Kept]:
+        if self._keeping is None or self._kept is None:
+            kernel = self._kept_kernel()
+            self._keeping = Superstep(kernel, self.state, self.device, self.on)
+            self._kept = Kept(kernel, self.state, self.device)
+        return self._keeping, self._kept
+
+    def _count_patches(self, kept: Kept) -> None:
+        """Have what was patched recomputed from time to time: roundings add up."""
+        self._patched_supersteps += 1
+        if self.recompute_every is None or kept.is_exact:
+            return
+        if self._patched_supersteps >= self.recompute_every:
+            kept.recompute(kept.patched)
+            self._patched_supersteps = 0
+
+
+def make_steps(
+    foldmaps: list[FoldMap],
+    state: State,
+    device: Device,
+    options: dict[str, Any],
+    recompute_every: int | None,
+) -> list[Step]:
+    """Return the steps of a run; each knows what all of them change."""
+    steps = [Step(f, state, device, options, recompute_every) for f in foldmaps]
+    changes = join_changes(changes_of(s.plan.analysis) for s in steps)
+    for step in steps:
+        step.changes = changes
+    return steps
+
+
+def check_dense(steps: list[Step], active: Any) -> None:
+    """See that evaluating every vertex in every superstep changes no result.
+
+    Raises
+    ------
+    PlanError
+        Where it could.
+    """
+    where = "change_driven=False"
+    if active is not None:
+        raise PlanError(
+            "every vertex is active in every superstep",
+            where=where,
+            got="active=",
+            fix="drop one of the two",
+        )
+    for function in (f for s in steps for f in s.plan.analysis.functions):
+        problem = None
+        if "superstep" in function.scalars:
+            problem = "reads d.superstep, so a vertex that is not due may change"
+        written = function.writes("now")
+        if written:
+            problem = f"writes {min(written)} in place, also where it is not due"
+        if any(a.mode == "atomic" for a in function.accesses):
+            problem = "uses fg.atomic, also where it is not due"
+        if problem is not None:
+            raise PlanError(
+                f"{function.declared.name} {problem}",
+                where=where,
+                fix="use change_driven='auto'",
+            )
