@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,11 @@ Stale = Any
 _graphs: weakref.WeakKeyDictionary[Graph, dict[str, GraphArrays]] = (
     weakref.WeakKeyDictionary()
 )
+
+
+@cache
+def _scalar_type(dtype: str) -> Any:
+    return np.dtype(dtype).type
 
 
 class GraphArrays(Mapping[str, Any]):
@@ -85,7 +91,9 @@ class Buffers:
     def download(self, name: str) -> npt.NDArray[Any]:
         """Return the current values on the host."""
         held = self.current.get(name)
-        if held is None:
+        type_ = self.state._entries[name].type
+        # No kernel writes what belongs to no vertex.
+        if held is None or type_.kind is PropertyKind.VECTOR:
             return self.state._entries[name].array  # type: ignore[no-any-return]
         return self.device.download(held)
 
@@ -158,7 +166,7 @@ class Buffers:
         if field.source == "next":
             return self.next_of(field.of)
         if field.source == "scalar":
-            return np.dtype(field.dtype).type(self.state.stored(field.name))
+            return _scalar_type(field.dtype)(self.state.stored(field.name))
         if field.source == "vector":
             return self.property(field.name)
         if field.source == "temporary":

@@ -24,6 +24,8 @@ Words = Any
 BLOCK = 256
 #: Up to here arrays are read through page-locked memory.
 _LANDING_BYTES = 1 << 16
+#: Up to here one block counts a set: without atomics there is nothing to clear first.
+_ONE_BLOCK_WORDS = 4096
 
 
 def block_count(threads: int, block: int | None = None) -> int:
@@ -53,8 +55,11 @@ class CudaArrays:
         self._driver = Driver()
         self._launch = Launches(self._driver)
         self._total = cuda.to_device(np.zeros(1, np.int64))
+        self._total_address = address_of(self._total)
         # Page-locked: the driver copies there without a detour. One reader at a time.
         self._landing = cuda.pinned_array(_LANDING_BYTES, np.uint8)
+        self._landing_address = int(self._landing.ctypes.data)
+        self._landed_total = self._landing[:8].view(np.int64)
         self._reading = threading.Lock()
         self._views: weakref.WeakKeyDictionary[Array, Array] = (
             weakref.WeakKeyDictionary()
@@ -77,7 +82,7 @@ class CudaArrays:
         if not 0 < size <= _LANDING_BYTES:
             return array.copy_to_host()  # type: ignore[no-any-return]
         with self._reading:
-            self._driver.read(self._landing.ctypes.data, address_of(array), size)
+            self._driver.read(self._landing_address, address_of(array), size)
             landed = np.array(self._landing[:size])
         return np.ndarray(array.shape, array.dtype, landed)
 
@@ -141,7 +146,7 @@ class CudaArrays:
     def empty_words(self, count: int) -> Words:
         """Return a bitvector of no vertices."""
         words = self._words(count)
-        self.fill(words, 0)
+        self._driver.set_words(address_of(words), 0, count)
         return words
 
     def _combine(self, function: Any, a: Words, b: Words) -> Words:
@@ -168,10 +173,16 @@ class CudaArrays:
 
     def count(self, words: Words) -> int:
         """Return the number of set bits; waits for the device."""
-        self.fill(self._total, 0)
-        blocks = block_count(words.size)
-        self._launch(cuda_loops.count_bits, blocks, BLOCK, (words, self._total))
-        return int(self.download(self._total)[0])
+        arguments = (words, self._total)
+        if words.size <= _ONE_BLOCK_WORDS:
+            self._launch(cuda_loops.count_in_one_block, 1, BLOCK, arguments)
+        else:
+            self._driver.set_words(self._total_address, 0, 2)
+            blocks = block_count(words.size)
+            self._launch(cuda_loops.count_bits, blocks, BLOCK, arguments)
+        with self._reading:
+            self._driver.read(self._landing_address, self._total_address, 8)
+            return int(self._landed_total[0])
 
     def _rows(self, array: Array) -> Array:
         """Return an array as one of shape (V, N), the same object each time."""

@@ -67,11 +67,17 @@ class CudaDevice(CudaArrays):
         )
         return words
 
-    def refresh_vertices(self, words: Words, next_: Array, current: Array) -> None:
-        """Copy the rows of the vertices in `words`."""
+    def refresh_vertices(
+        self, words: Words, next_: Array, current: Array, without: Words = None
+    ) -> None:
+        """Copy the rows of the vertices in `words` that are not in `without`."""
         blocks = min(block_count(current.size), 1 << 14)
-        arguments = (words, self._rows(next_), self._rows(current))
-        self._launch(cuda_loops.refresh_vertices, blocks, BLOCK, arguments)
+        rows = self._rows(next_), self._rows(current)
+        if without is None:
+            self._launch(cuda_loops.refresh_vertices, blocks, BLOCK, (words, *rows))
+        else:
+            function = cuda_loops.refresh_vertices_without
+            self._launch(function, blocks, BLOCK, (words, without, *rows))
 
     def refresh_edges(
         self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]

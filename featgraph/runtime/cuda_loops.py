@@ -8,10 +8,12 @@ from featgraph.device import warp
 __all__ = [
     "collect_targets",
     "count_bits",
+    "count_in_one_block",
     "expand",
     "fill",
     "refresh_edges",
     "refresh_vertices",
+    "refresh_vertices_without",
     "settle",
     "words_and",
     "words_or",
@@ -73,6 +75,27 @@ def count_bits(words, total):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
+def count_in_one_block(words, total):  # type: ignore[no-untyped-def]
+    """Set ``total[0]`` to the set bits of `words`; one block, so nothing to clear."""
+    sums = cuda.shared.array(32, int64)
+    thread = cuda.threadIdx.x
+    here = int64(0)
+    for word in range(thread, words.size, cuda.blockDim.x):
+        here += int64(warp.count_bits(words[uint32(word)]))
+    here = warp.group_sum(here, 32)
+    if thread % 32 == 0:
+        sums[uint32(thread // 32)] = here
+    cuda.syncthreads()
+    if thread < 32:  # the whole warp
+        here = int64(0)
+        if thread < cuda.blockDim.x // 32:
+            here = sums[uint32(thread)]
+        here = warp.group_sum(here, 32)
+        if thread == 0:
+            total[0] = here
+
+
+@kernel(cache=True)
 def expand(active, due, out_offsets, out_targets, vertex_count):  # type: ignore[no-untyped-def]
     """Add the targets of the active vertices' out-edges to `due`, a warp a vertex."""
     lane = cuda.threadIdx.x % 32
@@ -106,6 +129,17 @@ def refresh_vertices(words, next_, current):  # type: ignore[no-untyped-def]
     for place in range(cuda.grid(1), total, cuda.gridsize(1)):
         v = place // width
         if warp.test_bit(words, v):
+            next_[v, place % width] = current[v, place % width]
+
+
+@kernel(cache=True)
+def refresh_vertices_without(words, without, next_, current):  # type: ignore[no-untyped-def]
+    """Copy the rows of the vertices in `words` but not in `without`, shape (V, N)."""
+    width = current.shape[1]
+    total = int64(current.shape[0]) * int64(width)
+    for place in range(cuda.grid(1), total, cuda.gridsize(1)):
+        v = place // width
+        if warp.test_bit(words, v) and not warp.test_bit(without, v):
             next_[v, place % width] = current[v, place % width]
 
 

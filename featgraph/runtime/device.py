@@ -78,8 +78,10 @@ class Device(Protocol):
     def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
         """Return the targets of the edges that passed."""
 
-    def refresh_vertices(self, words: Words, next_: Array, current: Array) -> None:
-        """Copy the rows of the vertices in `words`."""
+    def refresh_vertices(
+        self, words: Words, next_: Array, current: Array, without: Words = None
+    ) -> None:
+        """Copy the rows of the vertices in `words` that are not in `without`."""
 
     def refresh_edges(
         self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
@@ -169,10 +171,14 @@ class CpuDevice:
         collect_targets(edge_state, offsets, words)
         return words
 
-    def refresh_vertices(self, words: Words, next_: Array, current: Array) -> None:
-        """Copy the rows of the vertices in `words`."""
+    def refresh_vertices(
+        self, words: Words, next_: Array, current: Array, without: Words = None
+    ) -> None:
+        """Copy the rows of the vertices in `words` that are not in `without`."""
         from featgraph.runtime.cpu_loops import refresh_vertices
 
+        if without is not None:
+            words = words & ~without
         rows = (len(current), current.size // max(len(current), 1))
         refresh_vertices(words, next_.reshape(rows), current.reshape(rows))
 

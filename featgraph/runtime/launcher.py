@@ -51,6 +51,8 @@ class Launcher:
         self.buffers: Buffers = buffers_of(state, device)
         #: Fields of `d` that are neither the State's nor the graph's.
         self.extra: dict[str, Any] = {}
+        fields = kernel.kernel_source.fields
+        self._vectors = [field for field in fields if field.source == "vector"]
 
     def fill_pushed(self, phase: Phase) -> None:
         """Set the temporaries that a phase pushes into to their identities."""
@@ -104,8 +106,8 @@ class Launcher:
 
     def _ensure_reductions(self) -> None:
         """Make a place for vectors that a reduce fills after ``d`` is made."""
-        for field in self.kernel.kernel_source.fields:
-            if field.source == "vector" and field.name not in self.state:
+        for field in self._vectors:
+            if field.name not in self.state:
                 width = self.plan.analysis.reductions[field.name]
                 dtype = (
                     "bool"

@@ -7,9 +7,12 @@ protocol of docs/design/0001-architecture.md.
 
 from __future__ import annotations
 
+from featgraph.fold.kernel import Kernel
 from featgraph.fold.plan import Phase
 from featgraph.program.signature import PropertyKind
+from featgraph.program.state import State
 from featgraph.runtime.buffers import ALL
+from featgraph.runtime.device import Device
 from featgraph.runtime.launcher import Launcher, Words
 
 __all__ = ["StaleEntries"]
@@ -20,6 +23,13 @@ class StaleEntries(Launcher):
 
     #: The set of all vertices.
     full: Words
+
+    def __init__(
+        self, kernel: Kernel, state: State, device: Device, reduced_over: Words
+    ) -> None:
+        super().__init__(kernel, state, device, reduced_over)
+        self._accessed: dict[int, dict[str, bool]] = {}
+        self._committed = sorted({n for p in self.plan.phases for n in p.writes_next})
 
     def forget_touched(self) -> None:
         """Begin a superstep: nothing has been refreshed or written yet."""
@@ -58,23 +68,30 @@ class StaleEntries(Launcher):
                     self.buffers.next_of(name), self.buffers.property(name)
                 )
             else:
-                self._refresh(
-                    name, stale if reads else self.device.words_without(stale, swept)
-                )
+                self._refresh(name, stale, None if reads else swept)
             self.buffers.stale[name] = None
 
-    def _refresh(self, name: str, words: Words) -> None:
-        next_, current = self.buffers.next_of(name), self.buffers.property(name)
+    def _refresh(self, name: str, words: Words, without: Words | None) -> None:
+        device, buffers = self.device, self.buffers
+        next_, current = buffers.next_of(name), buffers.property(name)
         if self._is_vertex_property(name):
-            self.device.refresh_vertices(words, next_, current)
-        else:
-            self.device.refresh_edges(words, next_, current, self.buffers.graph)
+            device.refresh_vertices(words, next_, current, without)
+            return
+        if without is not None:
+            words = device.words_without(words, without)
+        device.refresh_edges(words, next_, current, buffers.graph)
 
     def _is_vertex_property(self, name: str) -> bool:
-        return self.state.signature[name].kind is PropertyKind.VERTEX
+        return self.plan.analysis.signature[name].kind is PropertyKind.VERTEX
 
     def _next_accessed(self, phase: Phase) -> dict[str, bool]:
         """Return whose ``_next`` a phase touches, and if it reads others' entries."""
+        known = self._accessed.get(id(phase))
+        if known is None:  # the plan keeps its phases
+            self._accessed[id(phase)] = known = self._find_accessed(phase)
+        return known
+
+    def _find_accessed(self, phase: Phase) -> dict[str, bool]:
         found: dict[str, bool] = dict.fromkeys(phase.restores, False)
         for function in self.plan.functions_of(phase):
             for a in function.accesses:
@@ -92,7 +109,7 @@ class StaleEntries(Launcher):
         edge functions have run on.
         """
         stale: dict[str, Words] = {}
-        for name in sorted({n for p in self.plan.phases for n in p.writes_next}):
+        for name in self._committed:
             is_vertex = self._is_vertex_property(name)
             stale[name] = passed if is_vertex else self.sources_of.get(name)
         self.buffers.swap(stale)
