@@ -80,7 +80,7 @@ class Launcher:
             f"partials {number}", dtype, (rows, width)
         )
         arguments["reduced"] = self.buffers.temporary(
-            f"reduced {number}", dtype, (width,)
+            f"reduced {function.into}", dtype, (width,)
         )
         self.launch(number, arguments)
         result = np.array(self.device.download(arguments["reduced"]))
@@ -88,6 +88,11 @@ class Launcher:
         if sets.track and not self._same_reduction(name, result):
             sets.all_due, sets.base = True, None
         self._store_reduction(name, result, dtype)
+        # The kernels behind it read the result where it is.
+        reduced = arguments["reduced"]
+        if reduced.shape != result.shape:
+            reduced = reduced.reshape(result.shape)
+        self.buffers.current[name] = reduced
 
     def _same_reduction(self, name: str, result: Any) -> bool:
         read = any(
@@ -102,7 +107,6 @@ class Launcher:
     def _store_reduction(self, name: str, result: Any, dtype: str) -> None:
         type_ = PropertyType(PropertyKind.VECTOR, dtype, result.shape)
         self.state.put_result(name, type_, result)
-        self.buffers.current.pop(name, None)
 
     def _ensure_reductions(self) -> None:
         """Make a place for vectors that a reduce fills after ``d`` is made."""
