@@ -1,14 +1,17 @@
 """What a launch and a superstep cost where there is next to nothing to do.
 
-On a graph of 64 vertices: a kernel launch through Numba, a superstep of label
-propagation, a call of its foldmap, and a superstep within `fg.iterate`. On CUDA,
-"submitted" is the host's time alone, of many supersteps back to back.
+On a graph of 64 vertices: a superstep of label propagation, a call of its foldmap, a
+superstep within `fg.iterate`, and the parts that these are made of. "All active" commits every vertex
+in every superstep; "half active" never commits the clamped half, so that sets are kept
+and expanded. Parts are timed in batches of back-to-back calls, which end with a wait
+for the device.
 """
 
 from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,10 +21,16 @@ from bench.graphs import make_graph
 from bench.programs import Problem, step
 from bench.record import Recorder, gpu_name
 from bench.timing import time_call, time_events
+from featgraph.program.active import word_count
 from featgraph.runtime.device import choose_device
 
-DEFAULTS = {"graph": ["grid8"], "k": [8], "repeat": 51, "target": "auto"}
-SUPERSTEPS = 20
+DEFAULTS = {"graph": ["grid8"], "k": [4], "repeat": 51, "target": "auto"}
+#: Supersteps of a short run and of a long one: their difference is free of what a call
+#: of `fg.iterate` costs once.
+SHORT, LONG = 10, 110
+BATCH = 50
+
+Call = Callable[[], Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,23 +67,18 @@ def _measure(
     def call() -> None:
         step(problem.state, target=target)
 
-    def iterate() -> None:
-        problem.reset_dense()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", fg.ConvergenceWarning)
-            fg.iterate(step, problem.state, max_supersteps=SUPERSTEPS, target=target)
-        device.synchronize()
-
-    launch = _launch_one(target)
-    timed = {"Numba launch": launch, "superstep": one, "foldmap call": call}
     results = []
-    for name, function in timed.items():
+    for name, part in _parts(problem, superstep, target).items():
+        _batch(part, device)
+        taken = [_batch(part, device) for _ in range(repeat)]
+        results.append((f"part: {name}", taken))
+    for name, function in {"superstep": one, "foldmap call": call}.items():
         for _ in range(5):
             function()
         results.append((name, [time_call(function) for _ in range(repeat)]))
-    iterate()
-    taken = [time_call(iterate) / SUPERSTEPS for _ in range(repeat)]
-    results.append((f"fg.iterate, each of {SUPERSTEPS} supersteps", taken))
+    for share in ("all", "half"):
+        taken = _iterate(problem, target, share, repeat)
+        results.append((f"fg.iterate, each superstep, {share} active", taken))
     if target == "cuda":
         both = [time_events(lambda: superstep.run(None), 20) for _ in range(repeat)]
         results.append(("superstep by events, 20 back to back", [b[0] for b in both]))
@@ -82,18 +86,83 @@ def _measure(
     return results
 
 
-def _launch_one(target: str) -> Any:
-    """Return a call that launches a kernel with one array argument, and waits."""
+def _batch(call: Call, device: Any) -> float:
+    """Return the ms of one of many calls."""
+
+    def calls() -> None:
+        for _ in range(BATCH):
+            call()
+        device.synchronize()
+
+    return time_call(calls) / BATCH
+
+
+def _iterate(problem: Problem, target: str, share: str, repeat: int) -> list[float]:
+    """Return the ms of a superstep within `fg.iterate`, trial by trial."""
+    clamped = np.zeros(problem.graph.vertex_count, np.bool_)
+    if share == "half":
+        clamped[::2] = True
+
+    def iterate(supersteps: int) -> float:
+        problem.reset_dense()
+        problem.state["clamped"] = clamped
+
+        def call() -> None:
+            fg.iterate(step, problem.state, max_supersteps=supersteps, target=target)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", fg.ConvergenceWarning)
+            return time_call(call)
+
+    iterate(SHORT)
+    taken = []
+    for _ in range(repeat):
+        short = iterate(SHORT)
+        taken.append((iterate(LONG) - short) / (LONG - SHORT))
+    problem.state["clamped"] = np.zeros_like(clamped)
+    return taken
+
+
+def _parts(problem: Problem, superstep: Any, target: str) -> dict[str, Call]:
+    """Return what supersteps are made of, on sets of half of the vertices."""
+    device, buffers = superstep.device, superstep.buffers
+    superstep.run(None)
+    count = problem.graph.vertex_count
+    half = np.full(word_count(count), 0x55555555, np.uint32)
+    some, full = device.upload(half), superstep.full
+    passed = device.empty_words(word_count(count))
+
+    def launch() -> None:
+        arguments = {"vertex_count": count, "due": full, "passed": passed}
+        superstep.launch(0, arguments)
+
+    parts: dict[str, Call] = {
+        "launch of the superstep's kernel": launch,
+        "clear a set": lambda: device.empty_words(word_count(count)),
+        "combine two sets": lambda: device.words_without(full, some),
+        "expand a set": lambda: device.expand(some, buffers.graph),
+        "count a set": lambda: device.count(some),
+    }
     if target == "cpu":
-        import numba
+        return {"launch of a kernel with one array": _numba_launch(), **parts}
+    return {**_cuda_launches(device), **parts}
 
-        @numba.njit(parallel=True)
-        def touch(array):  # type: ignore[no-untyped-def]
-            for i in numba.prange(array.size):
-                array[i] += 1
 
-        host = np.zeros(64, np.float32)
-        return lambda: touch(host)
+def _numba_launch() -> Call:
+    """Return a call that launches a CPU kernel with one array argument."""
+    import numba
+
+    @numba.njit(parallel=True)
+    def touch(array):  # type: ignore[no-untyped-def]
+        for i in numba.prange(array.size):
+            array[i] += 1
+
+    host = np.zeros(64, np.float32)
+    return lambda: touch(host)
+
+
+def _cuda_launches(device: Any) -> dict[str, Call]:
+    """Return launches of a kernel with one array, by the dialect and by the driver."""
     from featgraph import _cuda
 
     cuda = _cuda.cuda
@@ -104,9 +173,11 @@ def _launch_one(target: str) -> Any:
             array[i] += 1
 
     kernel, array = _cuda.kernel(touch_one), cuda.to_device(np.zeros(64, np.float32))
-
-    def launch() -> None:
-        kernel[1, 64](array)
-        cuda.synchronize()
-
-    return launch
+    return {
+        "launch of a kernel with one array by the dialect": lambda: kernel[1, 64](
+            array
+        ),
+        "launch of a kernel with one array by the driver": lambda: device._launch(
+            kernel, 1, 64, (array,)
+        ),
+    }
