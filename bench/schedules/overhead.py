@@ -1,10 +1,10 @@
 """What a launch and a superstep cost where there is next to nothing to do.
 
 On a graph of 64 vertices: a superstep of label propagation, a call of its foldmap, a
-superstep within `fg.iterate`, and the parts that these are made of. "All active" commits every vertex
-in every superstep; "half active" never commits the clamped half, so that sets are kept
-and expanded. Parts are timed in batches of back-to-back calls, which end with a wait
-for the device.
+superstep within `fg.iterate`, and the parts that these are made of. "All active"
+commits every vertex in every superstep; "half active" never commits the clamped half,
+so that sets are kept and expanded. Parts are timed in batches of back-to-back calls,
+which end with a wait for the device.
 """
 
 from __future__ import annotations

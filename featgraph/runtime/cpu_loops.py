@@ -6,7 +6,13 @@ from numba import njit, prange, uint32
 
 from featgraph.device import cpu
 
-__all__ = ["collect_targets", "expand", "refresh_edges", "refresh_vertices"]
+__all__ = [
+    "collect_targets",
+    "expand",
+    "expand_alone",
+    "refresh_edges",
+    "refresh_vertices",
+]
 
 
 @njit(cache=True, error_model="numpy")
@@ -19,9 +25,7 @@ def collect_targets(edge_state, in_offsets, words):  # type: ignore[no-untyped-d
                 break
 
 
-@njit(cache=True, parallel=True, error_model="numpy")
-def expand(active, due, out_offsets, out_targets):  # type: ignore[no-untyped-def]
-    """Add the targets of the active vertices' out-edges to `due`."""
+def _expand(active, due, out_offsets, out_targets):  # type: ignore[no-untyped-def]
     for word in prange(active.size):
         pending = active[word]
         while pending != 0:
@@ -32,6 +36,11 @@ def expand(active, due, out_offsets, out_targets):  # type: ignore[no-untyped-de
                 v = out_targets[slot]
                 if not cpu.test_bit(due, v):
                     cpu.set_bit(due, v)
+
+
+#: Add the targets of the active vertices' out-edges to `due`: on all threads, on one.
+expand = njit(cache=True, parallel=True, error_model="numpy")(_expand)
+expand_alone = njit(cache=True, error_model="numpy")(_expand)
 
 
 @njit(cache=True, error_model="numpy")

@@ -152,10 +152,12 @@ class CpuDevice:
 
     def expand(self, active: Words, arrays: Mapping[str, Array]) -> Words:
         """Return `active` with the targets of its out-edges."""
-        from featgraph.runtime.cpu_loops import expand
+        from featgraph.runtime.cpu_loops import expand, expand_alone
 
         due = active.copy()
-        expand(active, due, arrays["out_offsets"], arrays["out_targets"])
+        offsets, targets = arrays["out_offsets"], arrays["out_targets"]
+        is_small = offsets.size + targets.size < _SMALLEST_CHUNK
+        (expand_alone if is_small else expand)(active, due, offsets, targets)
         return due
 
     def empty_words(self, count: int) -> Words:
