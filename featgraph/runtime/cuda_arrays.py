@@ -65,6 +65,7 @@ class CudaArrays:
             weakref.WeakKeyDictionary()
         )
         self._pools: dict[int, list[Words]] = {}
+        self.full_sets: dict[int, Words] = {}
 
     # -- arrays
 

@@ -38,6 +38,8 @@ class Device(Protocol):
     """
 
     name: str
+    #: Vertex count -> the set of all vertices.
+    full_sets: dict[int, Words]
 
     def upload(self, array: npt.NDArray[Any]) -> Array:
         """Return an array of the device."""
@@ -107,6 +109,9 @@ class CpuDevice:
     """NumPy arrays and Numba's threads."""
 
     name = "cpu"
+
+    def __init__(self) -> None:
+        self.full_sets: dict[int, Words] = {}
 
     def upload(self, array: npt.NDArray[Any]) -> Array:
         """Return an array of the device; on the CPU `array` itself."""

@@ -17,6 +17,7 @@ from featgraph.program.active import ActiveSet
 from featgraph.program.state import State
 from featgraph.runtime.device import Device, choose_device
 from featgraph.runtime.foldmap import FoldMap, as_active
+from featgraph.runtime.scalars import ScalarsRead
 from featgraph.runtime.step import Step, check_dense, make_steps
 from featgraph.runtime.superstep import Outcome
 
@@ -232,6 +233,9 @@ class _Loop:
         self.version = state.version
         self.superstep = state.superstep
         self.turn = 0
+        self.scalars = [
+            ScalarsRead(state, step.plan.analysis.functions) for step in self.steps
+        ]
         self.pending = [self._start(f, active) for f in foldmaps]
 
     def _start(self, foldmap: FoldMap, active: Any) -> _Pending:
@@ -265,24 +269,6 @@ class _Loop:
     def _host(self, words: Any) -> Any:
         return None if words is None else np.array(self.device.download(words))
 
-    def _scalars(self, step: Step) -> tuple[Any, ...]:
-        """Return the scalars and vectors that a foldmap reads, `superstep` apart."""
-        names = {
-            n
-            for f in step.plan.analysis.functions
-            for n in f.scalars
-            if n in self.state
-        }
-        reduced = {f.into for f in step.plan.analysis.functions if f.kind == "reduce"}
-        vectors = {
-            a.name for f in step.plan.analysis.functions for a in f.accesses
-            if a.where == "global" and a.name not in reduced and a.name in self.state
-        }  # fmt: skip
-        values = [(n, np.asarray(self.state.stored(n)).tobytes()) for n in names]
-        # As bytes: nan differs from itself.
-        values += [(n, np.asarray(self.state.stored(n)).tobytes()) for n in vectors]
-        return tuple(sorted(values))
-
     def _refresh_version(self) -> None:
         """Make everything due behind a write, or a superstep, from outside."""
         seen = (self.version, self.superstep)
@@ -293,9 +279,13 @@ class _Loop:
 
     def _is_due(self, place: int) -> bool:
         pending, step = self.pending[place], self.steps[place]
-        if pending.words is None or _differ(pending.scalars, self._scalars(step)):
+        scalars = self.scalars[place].read()
+        if pending.words is None or _differ(pending.scalars, scalars):
             return True
-        if self.device.count(pending.words) > 0:
+        count = pending.count  # 0 only if nothing was committed
+        if count is None:
+            count = self.device.count(pending.words)
+        if count > 0:
             return True
         if pending.left is None:
             return False
@@ -356,7 +346,7 @@ class _Loop:
 
     def _run(self, place: int, run: Run) -> None:
         step, pending = self.steps[place], self.pending[place]
-        scalars = self._scalars(step)
+        scalars = self.scalars[place].read()
         changed = pending.words is not None and _differ(pending.scalars, scalars)
         begun = time.perf_counter()
         due = None if self.is_dense else pending.words

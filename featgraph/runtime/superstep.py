@@ -46,13 +46,23 @@ class Outcome:
     due: Words | None
 
 
+#: Sizes of graphs whose sets of all vertices are kept.
+_MOST_FULL_SETS = 16
+
+
 def full_words(device: Device, vertex_count: int) -> Words:
-    """Return the bitvector of all vertices."""
+    """Return the bitvector of all vertices; do not write it, others have it, too."""
+    known = device.full_sets.get(vertex_count)
+    if known is not None:
+        return known
     words = np.full(word_count(vertex_count), 0xFFFFFFFF, np.uint32)
     tail = vertex_count % 32
     if tail:
         words[-1] = (1 << tail) - 1
-    return device.upload(words)
+    if len(device.full_sets) >= _MOST_FULL_SETS:
+        device.full_sets.clear()
+    device.full_sets[vertex_count] = uploaded = device.upload(words)
+    return uploaded
 
 
 #: No block works on more edges at a time: it has at most that many threads.
