@@ -154,9 +154,9 @@ def test_odd_rows_and_checked_mode_are_read_one_by_one() -> None:
 
 
 def test_more_edges_on_the_way_and_fewer_registers() -> None:
-    forced = (("resident", 12), ("unroll", 2))
+    forced = (("resident", 10), ("unroll", 2))
     kernel = _kernel(BY_NAME["label_propagation"], 32, mapping=forced)
     [(_, ptx, resources)] = _compile(kernel, (9, 0))
     assert ptx.count("ld.global.v4.f32") >= 5
-    assert resources.registers <= 65536 // (12 * 128)
+    assert resources.registers <= 65536 // (10 * 128)
     assert resources.spill_stores_bytes == 0

@@ -154,7 +154,7 @@ FAULTS = [
         "label_propagation",
         8,
         {"mapping": (("unroll", 2),)},
-        "whole = int32(stop - 8)",
+        "whole = int32(stop - 4)",
         "whole = int32(stop)",
         MemoryFault,
     ),
@@ -167,7 +167,7 @@ FAULTS = [
         "while position < whole:",
         AssertionError,
     ),
-    ("four", "label_propagation", 8, {}, "aggr_3, 2, 16)", "aggr_3, 2, 8)", None),
+    ("four", "label_propagation", 8, {}, "aggr_3, 2, 8)", "aggr_3, 2, 4)", None),
 ]
 
 
