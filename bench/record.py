@@ -17,6 +17,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment in which a process finds the same packages and `bench`."""
+    paths = [str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
 PACKAGES = ("featgraph", "numba", "numba-cuda", "numpy", "scipy", "torch", "cupy")
 #: Where the distribution's name is not the package's.
 OTHER_NAMES = {"cupy": ("cupy-cuda13x", "cupy-cuda12x")}

@@ -9,17 +9,16 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
+
+from bench.record import ROOT, child_environment
 
 __all__ = ["METRICS", "command", "count", "parse"]
 
-ROOT = Path(__file__).parents[2]
 MARKER = "atomics_marker"
 #: Warp instructions; requests of the first-level cache; sectors of the second level.
 #: "red" is an atomic whose old value nobody reads, "atom" the other kind.
@@ -56,7 +55,7 @@ def count(graph: str, features: list[int], limit: float) -> list[dict[str, Any]]
     """
     if shutil.which("ncu") is None:
         raise RuntimeError("Nsight Compute's ncu is not on PATH")
-    said, environment = "", os.environ | {"PYTHONPATH": str(ROOT)}
+    said, environment = "", child_environment()
     for metrics in (METRICS, FEWER):
         line = command(graph, features, metrics)
         with tempfile.TemporaryFile("w+") as out:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.record import ROOT, Recorder
+from bench.record import Recorder, child_environment
 
 DEFAULTS = {
     "minutes": 9.0,
@@ -97,7 +96,7 @@ def _start(stage: Stage, folder: Path, target: str, left: float) -> bool:
         "--output", str(folder / f"{stage.bench}.jsonl"),
     ]  # fmt: skip
     print(f"-- {' '.join(command[2:])}", flush=True)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    environment = child_environment() | {"PYTHONUNBUFFERED": "1"}
     try:
         # A cell that began in time may end behind it, but not for ever.
         done = subprocess.run(

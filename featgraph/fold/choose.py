@@ -27,13 +27,13 @@ BLOCK_THREADS = 128
 #: neighbors on kron21 took 1.09 against 1.95 ms (K = 4), 1.50 against 4.08 (8), 2.55
 #: against 7.28 (16) with 16 bytes a lane instead of 4 (NVIDIA H200, prototypes).
 PIECE_BYTES = 16
-#: Lanes that share a vertex, unless its features alone take more: of 8, 16 and 32, 8 were
-#: fastest on kron21 and rmat-21-16 for K = 4 to 32, by up to 1.7 times over 32 (NVIDIA
-#: H200, bench/results/mapping-gpu.jsonl).
+#: Lanes that share a vertex, unless its features alone take more. Of 8, 16 and 32, 8
+#: were fastest on kron21 and rmat-21-16 for K = 4 to 32, by up to 1.7 times over 32
+#: (NVIDIA H200, bench/results/mapping-gpu.jsonl).
 VERTEX_LANES = 8
 #: Edges of a vertex at a time, as a share of the mean degree: half of the vertices or
-#: more have fewer edges than the mean. On a grid (degree 4) one edge at a time took 0.77
-#: to 0.64 of the time of two, K = 4 to 64 (likewise).
+#: more have fewer edges than the mean. On a grid (degree 4) one edge at a time took
+#: 0.77 to 0.64 of the time of two, K = 4 to 64 (likewise).
 SLOTS_A_DEGREE = 1 / 4
 
 
@@ -238,7 +238,7 @@ def _combines_by_function(members: Sequence[Analysed]) -> bool:
 def _edge_slots(
     kind: str, members: Sequence[Analysed], lanes: int, traits: GraphTraits
 ) -> int:
-    """As many edges at a time as a typical vertex has, within a quarter of a warp."""
+    """As many edges at a time as keep a typical vertex's lanes at work."""
     if not _sweeps_edges(kind, members):
         return 1
     slots = power_of_two(max(1, int(traits.mean_degree * SLOTS_A_DEGREE)))
