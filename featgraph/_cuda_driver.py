@@ -175,6 +175,11 @@ class Driver:
         self._enter()
         self._check(self._api.cuMemcpyDtoDAsync(target, source, size, 0))
 
+    def write(self, target: int, source: int, size: int) -> None:
+        """Copy `size` bytes from the host, which may then write there again."""
+        self._enter()
+        self._check(self._api.cuMemcpyHtoD(target, source, size))
+
     def read(self, target: int, source: int, size: int) -> None:
         """Copy `size` bytes to pinned memory of the host, and wait for all work."""
         self._enter()

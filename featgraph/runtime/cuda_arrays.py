@@ -144,6 +144,14 @@ class CudaArrays:
         pool.append(cuda.device_array(count, np.uint32))
         return pool[-1]
 
+    def upload_words(self, words: npt.NDArray[np.uint32]) -> Words:
+        """Return a bitvector with what `words` of the host has."""
+        given = np.ascontiguousarray(words, np.uint32)
+        uploaded = self._words(given.size)
+        size = 4 * given.size
+        self._driver.write(address_of(uploaded), int(given.ctypes.data), size)
+        return uploaded
+
     def empty_words(self, count: int) -> Words:
         """Return a bitvector of no vertices."""
         words = self._words(count)

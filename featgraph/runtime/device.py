@@ -44,6 +44,9 @@ class Device(Protocol):
     def upload(self, array: npt.NDArray[Any]) -> Array:
         """Return an array of the device."""
 
+    def upload_words(self, words: npt.NDArray[np.uint32]) -> Words:
+        """Return a bitvector of the device."""
+
     def download(self, array: Array) -> npt.NDArray[Any]:
         """Return a host array."""
 
@@ -116,6 +119,10 @@ class CpuDevice:
     def upload(self, array: npt.NDArray[Any]) -> Array:
         """Return an array of the device; on the CPU `array` itself."""
         return array
+
+    def upload_words(self, words: npt.NDArray[np.uint32]) -> Words:
+        """Return a bitvector of the device; on the CPU `words` itself."""
+        return words
 
     def download(self, array: Array) -> npt.NDArray[Any]:
         """Return a host array; on the CPU `array` itself."""

@@ -241,14 +241,14 @@ class _Loop:
     def _start(self, foldmap: FoldMap, active: Any) -> _Pending:
         if active is not None:
             return _Pending(
-                self.device.upload(as_active(active, self.state).words.copy())
+                self.device.upload_words(as_active(active, self.state).words.copy())
             )
         version, kept = _kept.get(self.state, (-1, {}))
         known = kept.get(foldmap.base)
         if known is None or version != self.state.version:
             return _Pending(None)
         words, left, scalars = known
-        upload = self.device.upload
+        upload = self.device.upload_words
         return _Pending(
             None if words is None else upload(words),
             None if left is None else upload(left),

@@ -114,7 +114,7 @@ class FoldMap:
             as_active(active_out, state, "active_out is")
         active = None
         if active_in is not None:
-            active = device.upload(as_active(active_in, state).words.copy())
+            active = device.upload_words(as_active(active_in, state).words.copy())
         outcome = step.run(active)
         made = ActiveSet.from_words(
             state.graph.vertex_count, device.download(outcome.active_out)
@@ -137,7 +137,7 @@ class FoldMap:
         kernel = self.kernel(state, device.name, options)
         on = None
         if self.vertices is not None:
-            on = device.upload(as_active(self.vertices, state).words.copy())
+            on = device.upload_words(as_active(self.vertices, state).words.copy())
         return Superstep(kernel, state, device, on)
 
     def kernel(

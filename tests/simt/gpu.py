@@ -123,6 +123,10 @@ class Gpu:
     def copy(self, target: int, source: int, size: int) -> None:
         self._memory(target, size)[:] = self._memory(source, size)
 
+    def write(self, target: int, source: int, size: int) -> None:
+        memory = self._memory(target, size)
+        ctypes.memmove(memory.ctypes.data, source, size)
+
     def read(self, target: int, source: int, size: int) -> None:
         self.reads += 1
         memory = np.ascontiguousarray(self._memory(source, size))

@@ -59,6 +59,7 @@ RUNS = [
     ("label_propagation", {"feature_parallel": False, "folding": False}),
     ("label_propagation", {"change_driven": True}),
     ("extremes_int32", {"change_driven": True}),
+    ("label_propagation", {"change_driven": True}),
     ("bfs", {}),
     ("pagerank", {}),
     ("belief_propagation", {}),
@@ -168,5 +169,8 @@ def test_sets(gpu: Gpu) -> None:
             got = getattr(device, name)(*on_device)
             np.testing.assert_array_equal(device.download(got), wanted)
         assert device.count(on_device[0]) == int(np.bitwise_count(a).sum())
+        again = device.upload_words(a)
+        assert again is not on_device[0]
+        np.testing.assert_array_equal(device.download(again), a)
     large = rng.random(40_000)  # more than fits the page-locked memory
     np.testing.assert_array_equal(device.download(device.upload(large)), large)
