@@ -101,6 +101,15 @@ TABLES: dict[str, Columns] = {
         "ns an edge": _edge_ns,
         **CHECK,
     },
+    "change-driven": {
+        "graph": _graph,
+        **COMMON,
+        "target": _text("target"),
+        "active": _text("active"),
+        **TIME,
+        "supersteps": _text("supersteps"),
+        **CHECK,
+    },
     "fusing-cpu": {
         "graph": _graph,
         **COMMON,

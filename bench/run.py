@@ -19,6 +19,7 @@ BENCHES = {
     "bp-accuracy": "bench.algorithms.bp_accuracy",
     "superstep-cpu": "bench.algorithms.superstep_cpu",
     "growth-cpu": "bench.algorithms.growth_cpu",
+    "change-driven": "bench.algorithms.change_driven",
     "superstep-gpu": "bench.schedules.superstep_gpu",
     "mapping-gpu": "bench.schedules.mapping_gpu",
     "overhead": "bench.schedules.overhead",

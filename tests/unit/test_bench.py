@@ -58,6 +58,14 @@ def test_growth_and_overhead(
     assert "fg.iterate" in printed
 
 
+def test_change_driven_runs_end_alike(tmp_path: Path) -> None:
+    size = ("--graph", "rmat-6-4", "--k", "4", "--repeat", "1")
+    lines = run_bench(tmp_path, "change-driven", *size)
+    whole = {line["contender"] for line in lines if line["active"] == "whole run"}
+    assert whole == {"every vertex", "due vertices", "patched", "auto"}
+    assert all(line["checks"]["ok"] for line in lines)
+
+
 def test_mappings_are_checked_on_a_sample_and_fit() -> None:
     problem = Problem(make_graph("rmat-8-8").graph, 8)
     sample = mapping_gpu.Sample(problem)
