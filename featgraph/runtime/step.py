@@ -18,11 +18,16 @@ from featgraph.runtime.superstep import Outcome, Superstep
 __all__ = ["Step", "check_dense", "make_steps"]
 
 Words = Any
-#: "auto" patches while no more than this share of the vertices is active.
-MOST_ACTIVE = 0.25
+#: "auto" patches while no more than this share of the vertices is active. With more, a
+#: patch took as long as all edges or longer, since it reads two versions of a row; with
+#: less, a half to a sixth (bench change-driven, 2026-11-21, two cores of an AMD EPYC).
+MOST_ACTIVE = 0.125
+#: "auto" keeps nothing where the mean degree times the features is less: there is too
+#: little to save for what a vertex that keeps has to do.
+FEWEST_A_VERTEX = 64
 #: "auto" keeps nothing where edges times features are fewer: a kernel more takes a
-#: second or more to compile.
-FEWEST_CONTRIBUTIONS = 1 << 20
+#: second or more to compile, and rows that fit the caches are read as fast as tested.
+FEWEST_CONTRIBUTIONS = 1 << 23
 
 
 class Step:
@@ -140,7 +145,9 @@ class Step:
             return True
         graph = self.state.graph
         width = max(p.width for p in self.plan.phases)
-        if graph.edge_count * width < FEWEST_CONTRIBUTIONS or active_count is None:
+        contributions = graph.edge_count * width
+        fewest = max(FEWEST_CONTRIBUTIONS, FEWEST_A_VERTEX * graph.vertex_count)
+        if contributions < fewest or active_count is None:
             return False
         return active_count <= MOST_ACTIVE * graph.vertex_count
 
