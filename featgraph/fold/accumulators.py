@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,11 @@ class Accumulator:
     def is_arg(self) -> bool:
         """Whether it gives a key and its source."""
         return self.combine in {"argmin", "argmax"}
+
+    @property
+    def size(self) -> int:
+        """Values of one entry."""
+        return math.prod(self.shape)
 
     @property
     def is_matrix(self) -> bool:
@@ -149,7 +155,8 @@ def accumulator_of(function: Analysed, analysis: Analysis) -> Accumulator:
         type_, shape = temporary.type, temporary.item_shape
     else:
         type_ = function.returns
-        shape = () if function.is_scalar else (function.width,)
+        shape = analysis.reductions[into]
+        shape = () if function.is_scalar else shape
     helper = analysis.combines.get(into)
     return Accumulator(
         into,

@@ -19,6 +19,7 @@ from featgraph.fold.definite import next_written_on_every_path
 from featgraph.fold.lower import has_collective, normal_form
 from featgraph.fold.names import CANONICAL, Names, is_plain
 from featgraph.fold.nodes import TWIN_OPERATIONS, Access, Helper, Operate, Scalar
+from featgraph.fold.rank_one import RankOne, find_rank_one
 from featgraph.fold.resolve import Resolved, resolve_function
 from featgraph.fold.types import assign_types
 from featgraph.fold.variance import find_varying, varies
@@ -99,6 +100,8 @@ class Analysed:
     next_definite : frozenset of str
         Iterated properties whose ``_next`` it writes on every path that may return
         True, before reading it.
+    rank_one : RankOne or None
+        A matrix gather or reduce that sums outer products: their parts.
     """
 
     name: str
@@ -117,6 +120,7 @@ class Analysed:
     scalars: tuple[str, ...]
     next_definite: frozenset[str]
     operations: frozenset[str]
+    rank_one: RankOne | None = None
 
     @property
     def into(self) -> str | None:
@@ -154,7 +158,7 @@ class Analysis:
     real: str
     functions: list[Analysed] = field(default_factory=list)
     temporaries: dict[str, Temporary] = field(default_factory=dict)
-    reductions: dict[str, int] = field(default_factory=dict)
+    reductions: dict[str, tuple[int, ...]] = field(default_factory=dict)
     helpers: list[HelperFunction] = field(default_factory=list)
     combines: dict[str, HelperFunction] = field(default_factory=dict)
 
@@ -202,7 +206,8 @@ class _Analyser:
             if analysed.kind == "gather":
                 self._add_temporary(analysed)
             elif analysed.kind == "reduce":
-                self.result.reductions[analysed.into or ""] = analysed.width
+                shape = _reduction_shape(analysed)
+                self.result.reductions[analysed.into or ""] = shape
                 self._custom_combine(analysed, analysed.returns)
         return self.result
 
@@ -238,7 +243,8 @@ class _Analyser:
             if temporary.is_arg:
                 ranks[f"{name}_source"], kinds[f"{name}_source"] = ranks[name], "into"
         for name in self.result.reductions:
-            ranks[name], kinds[name] = 1, "vector"
+            ranks[name] = len(self.result.reductions[name])
+            kinds[name] = "vector"
         iterated = frozenset(n for n, t in self.result.signature.items() if t.iterated)
         return Names(ranks, kinds, iterated, self._hidden_names())
 
@@ -308,7 +314,8 @@ class _Analyser:
         collective = any(has_collective(s) for s in body)
         if collective and getattr(function, "matrix", False):
             raise source.error(
-                "a matrix gather makes no collaborative calls but outer of whole rows",
+                f"a matrix {function.kind} makes no collaborative calls but outer of "
+                "whole rows",
                 fix="return fg.outer(d.x[u], d.x[u])[i, f]",
             )
         scalars = {n.name for n in nodes if isinstance(n, Scalar)}
@@ -334,6 +341,7 @@ class _Analyser:
                 body, _returns_varying(body, varying)
             ),
             operations=operations,
+            rank_one=_rank_one(function, body, returned),
         )
 
     def _resolve_called(self, called: Any, names: Names) -> Resolved:
@@ -392,7 +400,7 @@ class _Analyser:
         if name.endswith("_source") and name[:-7] in self.result.temporaries:
             return self.result.temporaries[name[:-7]].item_shape
         if name in self.result.reductions:
-            return (self.result.reductions[name],)
+            return self.result.reductions[name]
         return self.result.signature[name].item_shape
 
     def _add_temporary(self, analysed: Analysed) -> None:
@@ -431,6 +439,22 @@ class _Analyser:
         if helper is not None:
             self.result.combines[analysed.into or ""] = helper
         return type_
+
+
+def _reduction_shape(analysed: Analysed) -> tuple[int, ...]:
+    declared: Any = analysed.declared
+    if declared.matrix and analysed.is_scalar:
+        raise declared.source.error("a matrix reduce indexes nothing with f")
+    return (analysed.width,) * (2 if declared.matrix else 1)
+
+
+def _rank_one(
+    function: UserFunction, body: list[ast.stmt], returned: str
+) -> RankOne | None:
+    matrix = getattr(function, "matrix", False)
+    if not matrix or returned != "real" or function.combine.name != "sum":  # type: ignore[attr-defined]
+        return None
+    return find_rank_one(body)
 
 
 def _returns_varying(body: list[ast.stmt], varying: frozenset[str]) -> bool:

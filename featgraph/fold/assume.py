@@ -79,13 +79,14 @@ def _given_whole(
     first = call.args[0] if call.args else None
     if "atomic" in called and len(call.args) == 3 and _is_data(first, roles):
         yield first, _shape(call.args[1], roles)
-    if called[-1] in _TAKE_MATRICES and isinstance(first, ast.Subscript):
-        owner = first.value
-        kind, rank = _shape(first.slice, roles)
-        if rank == 0 and _is_data(owner, roles):
-            yield owner, (kind, 2)
-    elif called[-1] in _TAKE_MATRICES and _is_data(first, roles):
-        yield first, (PropertyKind.VECTOR, 2)
+    for matrix in _summands(first) if called[-1] in _TAKE_MATRICES else []:
+        if isinstance(matrix, ast.Subscript):
+            owner = matrix.value
+            kind, rank = _shape(matrix.slice, roles)
+            if rank == 0 and _is_data(owner, roles):
+                yield owner, (kind, 2)
+        elif _is_data(matrix, roles):
+            yield matrix, (PropertyKind.VECTOR, 2)
     takes_rows = called[-1] in _TAKE_MATRICES | _TAKE_ROWS
     for row in call.args[called[-1] in _TAKE_MATRICES :] if takes_rows else []:
         if isinstance(row, ast.Subscript) and _is_data(row.value, roles):
@@ -93,6 +94,12 @@ def _given_whole(
             yield row.value, (kind, max(rank, 1))
         elif called[-1] in _TAKE_ROWS and _is_data(row, roles):
             yield row, (PropertyKind.VECTOR, 1)
+
+
+def _summands(node: Any) -> list[Any]:
+    if isinstance(node, ast.BinOp):
+        return _summands(node.left) + _summands(node.right)
+    return [node]
 
 
 def _shape(index: ast.expr, roles: dict[str, str]) -> tuple[PropertyKind, int]:

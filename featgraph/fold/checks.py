@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Mapping
 
 from featgraph.fold.names import BUILTIN_ARRAYS
-from featgraph.fold.nodes import Access, Atomic, Operate, Whole
+from featgraph.fold.nodes import Access, Atomic, Operate, Whole, is_matrix_sum
 from featgraph.program.source import FunctionSource
 
 __all__ = [
@@ -55,7 +55,8 @@ def check_matrices(
         elif isinstance(node, Operate) and node.name in _TAKE_MATRICES:
             good |= {id(argument) for argument in node.args}
             good |= {id(a) for a in node.args if isinstance(a, Operate)}
-            whole.discard(id(node.args[0]))
+            if isinstance(node.args[0], Whole) or is_matrix_sum(node.args[0]):
+                whole -= {id(n) for n in ast.walk(node.args[0])}
     for node in nodes:
         is_matrix = (
             isinstance(node, ast.Name)

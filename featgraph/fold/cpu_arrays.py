@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from featgraph.fold.accumulators import Accumulator
+from featgraph.fold.cpu_tiles import TiledBody, work_shape
 from featgraph.fold.functions import Context, Printed
-from featgraph.fold.owner import OwnerBody
 from featgraph.fold.plan import FoldPlan, Phase
 
 __all__ = ["CpuArrays"]
@@ -15,7 +15,7 @@ class CpuArrays:
 
     Parameters
     ----------
-    body : OwnerBody
+    body : TiledBody
         Prints what is done for a vertex or an edge.
     """
 
@@ -26,7 +26,7 @@ class CpuArrays:
         number: int,
         phase: Phase,
         printed: dict[str, Printed],
-        body: OwnerBody,
+        body: TiledBody,
     ) -> None:
         self.context = context
         self.writer = context.writer
@@ -45,7 +45,11 @@ class CpuArrays:
             rows = max(rows, printed.arrays.get("real", 0))
             flags = max(flags, printed.arrays.get("int64", 0))
             for n, columns in enumerate(printed.areas):
-                line(f"{printed.name}_work_{n} = np.empty(({k}, {columns}), np.{real})")
+                shape = work_shape(k, columns, real)
+                text = f"np.empty({shape}, np.{real})"
+                if columns == k + 1 and self.phase.mapping.loops:
+                    text = f"tiles.zeros(*{shape}, np.empty(0, np.{real}))"
+                line(f"{printed.name}_work_{n} = {text}")
         if rows:
             line(f"rows = np.empty(({rows}, {k}), np.{real})")
         if flags:
@@ -55,7 +59,9 @@ class CpuArrays:
                 accumulator.type, accumulator.type
             )
             loaded = accumulator.name in self.phase.loads
-            if accumulator.is_matrix and not loaded:
+            if accumulator.name in self.phase.tiles:
+                self.body.panels(accumulator)
+            elif accumulator.is_matrix and not loaded:
                 line(f"{accumulator.name} = np.empty(({k}, {k}), np.{dtype})")
             elif accumulator.is_wide and self.phase.mapping.loops:
                 line(f"{accumulator.name} = np.empty({k}, np.{dtype})")
@@ -90,3 +96,20 @@ class CpuArrays:
         return [
             self.body.accumulators[n] for n in sorted(names | set(self.phase.loads))
         ]
+
+    def keep_partial(self, accumulator: Accumulator) -> None:
+        """Leave what a chunk has reduced in its row of `partials`."""
+        writer, k, name = self.writer, self.phase.width, accumulator.name
+        if accumulator.is_matrix:
+            with (
+                writer.block(f"for i in range({k}):"),
+                writer.block(f"for f in range({k}):"),
+            ):
+                writer.line(f"partials[chunk, i * {k} + f] = {name}[i, f]")
+        elif self.phase.mapping.loops and accumulator.is_wide:
+            with writer.block(f"for f in range({k}):"):
+                writer.line(f"partials[chunk, f] = {name}[f]")
+        else:
+            for j in range(accumulator.size):
+                held = self.body.held(accumulator, j)
+                writer.line(f"partials[chunk, {j}] = {held}")

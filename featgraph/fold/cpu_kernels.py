@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from featgraph.fold.cpu_arrays import CpuArrays
+from featgraph.fold.cpu_tiles import TiledBody
 from featgraph.fold.functions import Context, Printed
-from featgraph.fold.owner import OwnerBody
 from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.fold.pulled import WORDS as PULLED
 
@@ -40,6 +40,11 @@ def imports(plan: FoldPlan) -> list[str]:
     lines.append("from featgraph.device import cpu")
     if any(f.operations & {"solve", "inverse"} for f in plan.analysis.functions):
         lines.append("from featgraph.device import linalg_cpu as linalg")
+    solves = any("solve" in f.operations for f in plan.analysis.functions)
+    if solves:
+        lines.append("from featgraph.device import cholesky_cpu as cholesky")
+    if solves or any(p.tiles for p in plan.phases):
+        lines.append("from featgraph.device import tiles_cpu as tiles")
     return lines
 
 
@@ -67,14 +72,8 @@ def print_phase(
     return _CpuPhase(context, plan, number, phase, printed, body).run()
 
 
-class _CpuBody(OwnerBody):
-    """Passes features as numbers that are not literals.
-
-    Numba would compile the callee anew for each literal.
-    """
-
-    def feature_argument(self, f: str) -> str:
-        return f"f_{f}" if f.isdigit() else f
+class _CpuBody(TiledBody):
+    """Names the features in front of everything else."""
 
     def name_features(self) -> None:
         """Print the names of the features; LLVM folds them into constants."""
@@ -248,22 +247,15 @@ class _CpuPhase(CpuArrays):
         function = self.plan.functions_of(self.phase)[0]
         accumulator, writer = self.body.accumulators[function.into], self.writer
         arguments = ["d", "due", "partials", "chunks"]
-        width = self.phase.width if accumulator.is_wide else 1
-        loops = self.phase.mapping.loops and accumulator.is_wide
+        width = accumulator.size
         with self._kernel(
             arguments, "Reduce a chunk of vertices into its row of `partials`."
         ):
             self.body.start(accumulator)
             with self._words(), self._each_set_bit("due", "v"):
                 self.body.contribute(function)
-            if loops:
-                with writer.block(f"for f in range({width}):"):
-                    writer.line(f"partials[chunk, f] = {accumulator.name}[f]")
-            else:
-                for j in range(width):
-                    writer.line(
-                        f"partials[chunk, {j}] = {self.body.held(accumulator, j)}"
-                    )
+            self.body.finish(function)
+            self.keep_partial(accumulator)
         finish = f"{self.name}_finish"
         print_finish(
             writer,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from featgraph.fold.cuda_lanes import HubPhase, WarpPhase
+from featgraph.fold.cuda_matrix import MatrixReduce
 from featgraph.fold.cuda_thread import ThreadPhase
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.plan import FoldPlan, Phase
@@ -61,6 +62,9 @@ def print_phase(
     printed: dict[str, Printed],
 ) -> list[Entry]:
     """Print the kernels of a phase: two for a reduce, and for one that has hubs."""
+    reduced = plan.functions_of(phase)[0]
+    if phase.kind == "reduce" and getattr(reduced.declared, "matrix", False):
+        return MatrixReduce(context, plan, number, phase, printed).run()
     if phase.mapping.schedule == "thread":
         return ThreadPhase(context, plan, number, phase, printed).run()
     entries = WarpPhase(context, plan, number, phase, printed).run()

@@ -211,7 +211,7 @@ class CudaPhase:
         return self._body().accumulators[self.functions[0].into]
 
     def _reduced_width(self) -> int:
-        return self.phase.width if self._reduced().is_wide else 1
+        return self._reduced().size
 
     def _body(self) -> OwnerBody:
         raise NotImplementedError

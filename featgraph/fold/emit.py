@@ -19,6 +19,7 @@ from featgraph.fold.functions import (
     print_featurewise,
     print_helper,
     stores_rows,
+    print_rank_one,
 )
 from featgraph.fold.keep import seen_name
 from featgraph.fold.loops import print_loops
@@ -187,6 +188,8 @@ def emit(plan: FoldPlan) -> KernelSource:
 
 
 def _print_function(context: Context, phase: Phase, function: Analysed) -> Printed:
+    if function.into in phase.tiles:
+        return print_rank_one(context, function)
     if not function.collective and not stores_rows(context, function):
         return print_featurewise(context, function)
     if phase.mapping.loops and not function.is_scalar:
@@ -285,7 +288,8 @@ def _add_access(
                 f for f in analysis.functions if f.kind == "reduce" and f.into == name
             )
             dtype = memory_dtype(producer.returns, analysis.real)
-            found[name] = Field(name, "vector", dtype, 1, name)
+            rank = len(analysis.reductions[name])
+            found[name] = Field(name, "vector", dtype, rank, name)
         return  # a temporary
     if type_.kind.value == "vector":
         found[name] = Field(name, "vector", type_.dtype, len(type_.item_shape), name)

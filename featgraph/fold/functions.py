@@ -24,6 +24,7 @@ __all__ = [
     "gather_identity",
     "print_featurewise",
     "print_helper",
+    "print_rank_one",
     "temporaries_of",
 ]
 
@@ -178,6 +179,28 @@ def stores_rows(context: Context, function: Analysed) -> bool:
     return straight and any(
         can_store(context.analysis, s, style, context.mapping.piece) for s in body
     )
+
+
+def print_rank_one(context: Context, function: Analysed) -> Printed:
+    """Print the parts of a function whose contribution is an outer product."""
+    parts = function.rank_one
+    if parts is None:
+        raise TypeError(f"{function.name} is no outer product")
+    temporaries = temporaries_of(function, context.analysis)
+    others = [r for r in function.declared.roles if r not in {"i", "f"}]
+    style = replace(context.style(function), temporaries={t: t for t in temporaries})
+    printed: list[tuple[str, list[str], ast.expr | None]] = [
+        ("column", ["f"], parts.column),
+        ("row", ["i"], None if parts.symmetric else parts.row),
+        ("scale", [], parts.scale),
+    ]
+    for part, first, value in printed:
+        if value is not None:
+            body: list[ast.stmt] = [ast.copy_location(ast.Return(value), value)]
+            parameters = [*first, *others, *temporaries]
+            _open(context, function, f"{function.name}_{part}", parameters, body)
+            _print_body(context, function, body, style)
+    return Printed(function, function.name, False, temporaries)
 
 
 def _open(

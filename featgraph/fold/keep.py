@@ -146,6 +146,8 @@ def find_kept(analysis: Analysis, changes: Changes) -> Keeping:
             else:
                 keeping.gathers[into] = found
         earlier.append(function)
+    for into in keeping.recomputed:  # one that stands twice is kept nowhere
+        keeping.gathers.pop(into, None)
     return keeping
 
 

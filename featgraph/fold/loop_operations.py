@@ -145,5 +145,8 @@ class LoopOperations(LoopProducts):
     def _linalg(self, name: str, work: str, call: Operate, origin: Origin) -> None:
         given = call.option("diagonal")
         diagonal = f"{self.context.real}(0.0)" if given is None else self._text(given)
+        if name == "solve_spd" and not self.context.cuda:
+            self._line(f"cholesky.{name}({work}, {self.width}, {diagonal})", origin)
+            return
         library = "linalg_thread" if self.context.cuda else "linalg"
         self._line(f"{library}.{name}({work}, {self.width}, {diagonal}, 0, 1)", origin)

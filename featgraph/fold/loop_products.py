@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 
 from featgraph.fold.loop_names import LoopNames, Origin
-from featgraph.fold.nodes import Operate, Whole
+from featgraph.fold.nodes import Operate, Whole, is_matrix_sum, narrowed, symbol
 from featgraph.fold.operand import operand_type
 from featgraph.fold.printer import print_element
 from featgraph.fold.products import finite_text, logarithm_text
@@ -19,6 +19,10 @@ class LoopProducts(LoopNames):
 
     def _element(self, matrix: ast.expr, row: str, column: str) -> str:
         style = self.style()
+        if is_matrix_sum(matrix):
+            sum_ = narrowed(matrix, ast.BinOp)
+            sides = [self._element(m, row, column) for m in (sum_.left, sum_.right)]
+            return f"({f' {symbol(sum_)} '.join(sides)})"
         if isinstance(matrix, Whole):
             text = print_element(matrix, row, column, style)
             is_real = (

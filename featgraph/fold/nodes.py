@@ -25,9 +25,11 @@ __all__ = [
     "Whole",
     "assigned_names",
     "copy_location",
+    "is_matrix_sum",
     "is_reversed",
     "names_read",
     "narrowed",
+    "symbol",
 ]
 
 
@@ -224,6 +226,21 @@ def narrowed(node: object, kind: type[Node]) -> Node:
 def is_reversed(node: ast.AST) -> bool:
     """Return whether `node` is the twin of an edge, ``fg.reverse(e)``."""
     return isinstance(node, Operate) and node.name == "reverse"
+
+
+def is_matrix_sum(node: ast.AST) -> bool:
+    """Return whether `node` is a sum or difference of matrices given as a whole."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add | ast.Sub):
+        return False
+    return all(
+        isinstance(side, Whole) or is_matrix_sum(side)
+        for side in (node.left, node.right)
+    )
+
+
+def symbol(node: ast.BinOp) -> str:
+    """Return how a sum or difference is written."""
+    return "+" if isinstance(node.op, ast.Add) else "-"
 
 
 def names_read(node: ast.AST) -> set[str]:

@@ -122,6 +122,11 @@ class OwnerBody(KeptGathers):
                 self._pull_edge()
             for function in stage:
                 self.contribute(function)
+        for function in stage:
+            self.finish(function)
+
+    def finish(self, function: Analysed) -> None:
+        """Bring in what has been put aside of the contributions."""
 
     def _pull_edge(self) -> None:
         """Run the edge functions on edge `e` if its source is active."""

@@ -55,6 +55,8 @@ class Phase:
         Iterated properties that it writes.
     keeps : tuple of str
         Temporaries that stay in memory between supersteps and are patched there.
+    tiles : tuple of str
+        Matrices that are sums of outer products, added up in registers tile by tile.
     """
 
     kind: str
@@ -69,6 +71,7 @@ class Phase:
     writes_next: tuple[str, ...] = ()
     pulls_edges: bool = False
     keeps: tuple[str, ...] = ()
+    tiles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +154,7 @@ class FoldPlan:
                     "    edge functions run along in-edges whose source is active"
                 )
             lines.append(f"    mapping: {phase.mapping.describe(phase.width)}")
-            for label in ("loads", "stores", "keeps", "copies", "restores"):
+            for label in ("loads", "stores", "keeps", "copies", "restores", "tiles"):
                 names = ", ".join(getattr(phase, label))
                 if names:
                     lines.append(f"    {label}: {names}")
@@ -316,9 +319,16 @@ def _finish(
                 writes_next=tuple(sorted(writes)),
                 pulls_edges=number == pulled,
                 keeps=tuple(str(f.into) for f in members if f.into in kept),
+                tiles=_tiles(kind, members, options),
             )
         )
     return phases
+
+
+def _tiles(kind: str, members: list[Analysed], options: Options) -> tuple[str, ...]:
+    if kind == "push" or options.target != "cpu":
+        return ()
+    return tuple(sorted(str(f.into) for f in members if f.rank_one is not None))
 
 
 def _temporaries_read(function: Analysed, analysis: Analysis) -> set[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from featgraph.fold.nodes import Operate, Whole, narrowed
+from featgraph.fold.nodes import Operate, Whole, is_matrix_sum, narrowed, symbol
 from featgraph.fold.operands import CopiesOperands, Origin
 from featgraph.fold.printer import Style, print_element, print_expression
 
@@ -57,6 +57,12 @@ class MatrixProducts(CopiesOperands):
     def _element(self, matrix: ast.expr, row: str, column: str, style: Style) -> str:
         """Return the text of ``matrix[row, column]``."""
         real = self.owner.context.real
+        if is_matrix_sum(matrix):
+            sum_ = narrowed(matrix, ast.BinOp)
+            sides = [
+                self._element(m, row, column, style) for m in (sum_.left, sum_.right)
+            ]
+            return f"({f' {symbol(sum_)} '.join(sides)})"
         if isinstance(matrix, Whole):
             text = print_element(matrix, row, column, style)
             if self._type(matrix) != "real":

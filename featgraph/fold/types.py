@@ -24,6 +24,7 @@ from featgraph.fold.nodes import (
     Scalar,
     Whole,
     copy_location,
+    is_matrix_sum,
     narrowed,
 )
 from featgraph.program.source import FunctionSource
@@ -218,6 +219,8 @@ class _Expressions:
         return node, "bool"
 
     def _binop(self, node: ast.BinOp) -> Typed:
+        if is_matrix_sum(node):
+            return node, "real"
         left, left_type = self.value(node.left)
         right, right_type = self.value(node.right)
         result = join(left_type, right_type, "int64")
@@ -317,7 +320,7 @@ class _Expressions:
             return node, "bool"
         if name in {"outer", "inverse", "matvec", "solve"}:
             node.args = [
-                a if isinstance(a, Whole) or _is_collective(a) else self._vector(a)
+                a if isinstance(a, Whole) or _is_collective(a) else self.real(a)
                 for a in node.args
             ]
             return node, "real"
@@ -340,10 +343,6 @@ class _Expressions:
         if name == "diagonal":
             return self.real(option)
         return option
-
-    def _vector(self, node: ast.expr) -> ast.expr:
-        """Type an operand of matvec or solve: a value a feature, or a local matrix."""
-        return self.real(node)
 
 
 class _Typer(_Expressions):

@@ -116,11 +116,18 @@ class ReduceFunction(UserFunction):
     """``(f, v, d) -> value``: combined over all vertices into ``d.name[f]``."""
 
     kind = "reduce"
-    roles = ("f", "v", "d")
+    roles: tuple[str, ...] = ("f", "v", "d")
 
     def __init__(
-        self, declared: Callable[..., Any], into: str, combine: Combine
+        self,
+        declared: Callable[..., Any],
+        into: str,
+        combine: Combine,
+        matrix: bool = False,
     ) -> None:
+        self.matrix = matrix
+        if matrix:
+            self.roles = ("i", *ReduceFunction.roles)
         super().__init__(declared)
         self.into = _checked_into(into, self)
         self.combine = combine
@@ -254,7 +261,7 @@ def edge(
 
 
 def reduce(
-    *, into: str, combine: str | Combine = "sum"
+    *, into: str, combine: str | Combine = "sum", matrix: bool = False
 ) -> Callable[[Callable[..., Any]], ReduceFunction]:
     """Declare a reduce ``(f, v, d) -> value``, combined into ``d.into[f]``.
 
@@ -264,6 +271,9 @@ def reduce(
         Its name in ``d`` and in the State.
     combine : str or Combine, optional
         As for `gather`, but for argmin and argmax.
+    matrix : bool, optional
+        Parameters ``(i, f, v, d)``, and ``d.into[i, f]`` is k x k; ``d.into`` given as
+        a whole is the matrix.
 
     Raises
     ------
@@ -280,6 +290,6 @@ def reduce(
                 got=operator.name,
                 fix="use min or max",
             )
-        return ReduceFunction(function, into, operator)
+        return ReduceFunction(function, into, operator, matrix)
 
     return declare

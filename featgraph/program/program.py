@@ -126,7 +126,7 @@ def _refuse_shared_into(functions: Sequence[UserFunction]) -> None:
         if function.combine.is_arg:
             names.append(f"{function.into}_source")
         for name in names:
-            if name in seen:
+            if seen.get(name, function) is not function:
                 raise function.source.error(
                     f"{name!r} is filled by another function of this foldmap",
                     got=seen[name].name,

@@ -75,7 +75,7 @@ class Facts:
             elif isinstance(function, ReduceFunction):
                 dtype = self._result_dtype(function)
                 self.names[function.into] = PropertyType(
-                    PropertyKind.VECTOR, dtype, (width or 1,)
+                    PropertyKind.VECTOR, dtype, (width or 1,) * (1 + function.matrix)
                 )
 
     def _add_temporary(self, gather: GatherFunction, width: int | None) -> None:

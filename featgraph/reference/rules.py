@@ -324,12 +324,18 @@ class _Superstep:
         """Combine over all vertices (of `on`); the result stands at once."""
         sweep = Sweep(self.memory, function, width, None)
         accumulator = Accumulator(self.program, function, self.facts)
-        accumulator.begin((width,))
-        for v in np.flatnonzero(self.on).tolist():
-            results = sweep.run(v, v, lambda f, v=v: plain(f, np.int64(v), sweep.data))
-            for f, value in enumerate(results):
-                accumulator.add((None, f), value, v)
         type_ = self.facts.names[function.into]
+        accumulator.begin(type_.item_shape)
+        for v in np.flatnonzero(self.on).tolist():
+            for i in range(width) if function.matrix else [None]:
+                first = [] if i is None else [np.int64(i)]
+                results = sweep.run(
+                    v,
+                    v,
+                    lambda f, a=(*first,), v=v: plain(*a, f, np.int64(v), sweep.data),
+                )
+                for f, value in enumerate(results):
+                    accumulator.add((i, f), value, v)
         stored = np.array(accumulator.result).astype(type_.dtype)
         self.memory.put(function.into, type_, stored)
         self.magnitude[function.into] = accumulator.magnitude

@@ -152,7 +152,7 @@ class CudaDevice(CudaArrays):
         if entry.role == "hubs":
             return int(arguments["hubs"].size)
         if entry.role == "finish":
-            return block_count(phase.width, block)
+            return block_count(arguments["reduced"].size, block)
         if phase.kind == "reduce":
             return _REDUCE_BLOCKS
         span = 1 if phase.mapping.schedule == "thread" else phase.mapping.span

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,8 @@ class Launcher:
     ) -> None:
         """Run a reduce and keep its result in the State."""
         function = self.plan.functions_of(phase)[0]
-        width = phase.width
+        shape = self.plan.analysis.reductions[str(function.into)]
+        count = math.prod(shape)
         dtype = memory_dtype(function.returns, self.plan.real)
         dtype = "bool" if function.returns == "bool" else dtype
         main = next(
@@ -77,13 +79,13 @@ class Launcher:
         rows = self.device.reduce_rows(main, self.graph)
         arguments["due"] = self.reduced_over
         arguments["partials"] = self.buffers.temporary(
-            f"partials {number}", dtype, (rows, width)
+            f"partials {number}", dtype, (rows, count)
         )
         arguments["reduced"] = self.buffers.temporary(
-            f"reduced {function.into}", dtype, (width,)
+            f"reduced {function.into}", dtype, (count,)
         )
         self.launch(number, arguments)
-        result = np.array(self.device.download(arguments["reduced"]))
+        result = np.array(self.device.download(arguments["reduced"])).reshape(shape)
         name = str(function.into)
         if sets.track and not self._same_reduction(name, result):
             sets.all_due, sets.base = True, None
@@ -112,14 +114,14 @@ class Launcher:
         """Make a place for vectors that a reduce fills after ``d`` is made."""
         for field in self._vectors:
             if field.name not in self.state:
-                width = self.plan.analysis.reductions[field.name]
+                shape = self.plan.analysis.reductions[field.name]
                 dtype = (
                     "bool"
                     if field.dtype == "int32" and self._is_bool(field.name)
                     else field.dtype
                 )
-                type_ = PropertyType(PropertyKind.VECTOR, dtype, (width,))
-                self.state.put_result(field.name, type_, np.zeros(width, dtype))
+                type_ = PropertyType(PropertyKind.VECTOR, dtype, shape)
+                self.state.put_result(field.name, type_, np.zeros(shape, dtype))
 
     def _is_bool(self, name: str) -> bool:
         return any(

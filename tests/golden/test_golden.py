@@ -36,6 +36,7 @@ PROGRAMS = {
     "pagerank": (8,),
     "belief_propagation": (3,),
     "least_squares": (3, 8),
+    "implicit_least_squares": (20,),
     "edge_atomics": (3,),
 }
 

@@ -70,6 +70,52 @@ def _als_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     }
 
 
+# Matrix reduce, scaled outer products, a sum of matrices (implicit feedback)
+
+
+@fg.reduce(into="gram", combine="sum", matrix=True)
+def gram(i, f, v, d):
+    return fg.outer(d.factor[v], d.factor[v])[i, f]
+
+
+@fg.reduce(into="widest", combine="max", matrix=True)
+def widest(i, f, v, d):
+    return d.factor[v, i] - d.factor[v, f]
+
+
+@fg.gather(into="b", combine="sum")
+def preferences(f, u, v, e, d):
+    return d.confidence[e] * d.factor[u, f]
+
+
+@fg.gather(into="A", combine="sum", matrix=True)
+def confident(i, f, u, v, e, d):
+    above = d.confidence[e] - 1
+    return above * fg.outer(d.factor[u], d.factor[u])[i, f]
+
+
+@fg.gather(into="skew", combine="sum", matrix=True)
+def skewed(i, f, u, v, e, d):
+    return -d.factor[v, i] * d.factor[u, f] / d.confidence[e]
+
+
+@fg.vertex
+def implicit_squares(f, v, d):
+    new = fg.solve(d.A[v] + d.gram, d.b[v, f], diagonal=d.ridge, spd=True)
+    other = fg.matvec(d.skew[v] - d.gram, new) + d.widest[0, f]
+    d.factor_next[v, f] = new + 0.125 * other
+    return fg.any_feature(abs(new - d.factor[v, f]) > d.epsilon)
+
+
+def _implicit_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
+    return {
+        "factor": fg.vertex_property(floats(rng, graph.vertex_count, k), iterated=True),
+        "confidence": fg.edge_property(1 + floats(rng, edge_count(graph))),
+        "ridge": 0.5,
+        "epsilon": 1e-2,
+    }
+
+
 # Belief propagation: messages, reverse, a gather of _next
 
 
@@ -191,6 +237,15 @@ PROGRAMS = (
         widths=SMALL,
         thresholds=(("factor", "epsilon"),),
         slack=64.0,
+        iterable=False,
+    ),
+    BankProgram(
+        "implicit_least_squares",
+        (fg.foldmap(gram, widest, preferences, confident, skewed, implicit_squares),),
+        _implicit_state,
+        widths=(1, 3, 8, 20),
+        thresholds=(("factor", "epsilon"),),
+        slack=256.0,
         iterable=False,
     ),
     BankProgram(

@@ -1,0 +1,90 @@
+"""Symmetric positive definite systems of many unknowns, solved by one thread.
+
+Rows stand in consecutive memory and whole vectors of them are worked on, where
+`featgraph.device.linalg` goes down columns. L D L^T with the upper triangle as D L^T,
+in panels of as many rows as a vector has elements: a panel is factorised by itself,
+then subtracted from all that is behind it in one go, with the sums in registers.
+"""
+
+from numba import njit
+
+from featgraph.device.tiles_cpu import (
+    VECTOR_BYTES,
+    add_row,
+    padded,
+    subtract_panel,
+)
+
+__all__ = ["solve_spd", "work_shape"]
+
+_njit = njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
+
+
+def work_shape(k, itemsize):
+    """Return the shape of the work area for `k` unknowns."""
+    size = VECTOR_BYTES // itemsize
+    return padded(k, itemsize) + 1 + size, padded(k + 1, itemsize)
+
+
+@_njit
+def _factorise_panel(work, k, stop, first, last, right):
+    """Eliminate rows `first` to `last` among themselves and from the right-hand side.
+
+    Entries below the diagonal are spoilt; nobody reads them.
+    """
+    size = VECTOR_BYTES // work.itemsize
+    for step in range(first, last):
+        pivot = work[step, step]
+        for row in range(step + 1, last):
+            add_row(work, row, step, -work[step, row] / pivot, first, stop)
+        factor = -work[right, step] / pivot
+        for column in range(step + 1, last):
+            work[right, column] += factor * work[step, column]
+        add_row(work, right, step, factor, first + size, stop)
+
+
+@_njit
+def _scale_panel(work, k, first, last, panel):
+    """Leave what `subtract_panel` multiplies the rows with."""
+    for step in range(first, last):
+        pivot = work[step, step]
+        for column in range(last, k):
+            work[panel + step - first, column] = -work[step, column] / pivot
+
+
+@_njit
+def solve_spd(work, k, diagonal):
+    """Solve ``(A + diagonal I) x = b``.
+
+    Parameters
+    ----------
+    work : ndarray of shape ``work_shape(k, itemsize)``, float32 or float64
+        In: A in the first k rows and columns, of which the upper triangle is read; b in
+        column k. Out: x in column k; the rest is overwritten. A matrix that is not
+        positive definite gives anything, a singular one may give inf or nan.
+    k : int
+        Number of unknowns.
+    diagonal : float
+        Of work's type.
+    """
+    size = VECTOR_BYTES // work.itemsize
+    stop = (k + size - 1) // size * size
+    right, panel = stop, stop + 1
+    for row in range(k):
+        work[right, row] = work[row, k]
+        work[row, row] += diagonal
+    for first in range(0, k, size):
+        last = min(first + size, k)
+        _factorise_panel(work, k, stop, first, last, right)
+        if last < k:
+            _scale_panel(work, k, first, last, panel)
+            subtract_panel(work, stop, last, panel)
+    for back in range(k):
+        row = k - 1 - back
+        solved = work[right, row]
+        for column in range(row + 1, k):
+            solved -= work[row, column] * work[right, column]
+        solved /= work[row, row]
+        work[right, row] = solved
+    for row in range(k):
+        work[row, k] = work[right, row]

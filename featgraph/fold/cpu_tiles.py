@@ -1,0 +1,138 @@
+"""Prints matrices that are sums of outer products, for the CPU target.
+
+Rows are put aside until there is a batch of them. Then all of the batch is added to one
+tile of the matrix after the other, each held in registers meanwhile.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from featgraph.fold.accumulators import Accumulator
+from featgraph.fold.analyse import Analysed
+from featgraph.fold.nodes import Access, Operate, Whole
+from featgraph.fold.owner import OwnerBody
+
+__all__ = ["TiledBody", "padded", "work_shape"]
+
+#: Bytes of a vector, as in `featgraph.device.tiles_cpu`, which is not imported here:
+#: that takes Numba.
+_VECTOR_BYTES = 64
+#: Rows of a batch. Of 32 rows, 64 features are 8 KB: they stay in the first cache.
+_BATCH = 32
+
+
+def padded(k: int, real: str) -> int:
+    """Return `k`, rounded up to whole vectors."""
+    size = _VECTOR_BYTES // (4 if real == "float32" else 8)
+    return -(-k // size) * size
+
+
+def work_shape(k: int, columns: int, real: str) -> tuple[int, int]:
+    """Return the shape of the work area of solve or inverse.
+
+    That of solve has room for the rows that `featgraph.device.cholesky_cpu` works in.
+    """
+    if columns != k + 1:
+        return k, columns
+    size = _VECTOR_BYTES // (4 if real == "float32" else 8)
+    return padded(k, real) + 1 + size, padded(columns, real)
+
+
+class TiledBody(OwnerBody):
+    """Sums outer products in tiles; everything else as `OwnerBody`.
+
+    Features are passed as numbers that are not literals: Numba would compile the callee
+    anew for each literal.
+    """
+
+    def feature_argument(self, f: str) -> str:
+        """Return what stands for feature `f` in a call."""
+        return f"f_{f}" if f.isdigit() else f
+
+    def panels(self, accumulator: Accumulator) -> None:
+        """Allocate the matrix and the rows that wait for it."""
+        real, name = self.context.real, accumulator.name
+        k = padded(self.phase.width, real)
+        self.writer.line(f"like = np.empty(0, np.{real})")
+        self.writer.line(f"{name} = tiles.zeros({k}, {k}, like)")
+        self.writer.line(f"{name}_columns = tiles.zeros({_BATCH}, {k}, like)")
+        if not self._shared(accumulator.name):
+            self.writer.line(f"{name}_rows = tiles.zeros({_BATCH}, {k}, like)")
+
+    def _summing(self, name: str) -> Analysed:
+        return next(f for f in self.functions if f.into == name)
+
+    def _shared(self, name: str) -> bool:
+        """Whether rows and columns are the same numbers."""
+        parts = self._summing(name).rank_one
+        return parts is not None and parts.symmetric and parts.scale is None
+
+    def start(self, accumulator: Accumulator) -> None:
+        """Set an accumulator to its identity."""
+        super().start(accumulator)
+        if accumulator.name in self.phase.tiles:
+            self.writer.line(f"{accumulator.name}_count = 0")
+
+    def contribute(self, function: Analysed) -> None:
+        """Combine what edge `e` (or vertex `v`, for a reduce) contributes."""
+        parts, name, line = function.rank_one, str(function.into), self.writer.line
+        if name not in self.phase.tiles or parts is None:
+            super().contribute(function)
+            return
+        printed = self.printed[function.name]
+        others = [r for r in function.declared.roles if r not in {"i", "f"}]
+        others += printed.temporaries
+        scale = ""
+        if parts.scale is not None:
+            line(f"{name}_scale = {printed.name}_scale({', '.join(others)})")
+            scale = f"{name}_scale * "
+        with self.writer.block(f"for f in range({self.phase.width}):"):
+            column = f"{name}_columns[{name}_count, f]"
+            line(f"{column} = {printed.name}_column({', '.join(['f', *others])})")
+            if not self._shared(name):
+                row = f"{printed.name}_row({', '.join(['f', *others])})"
+                line(
+                    f"{name}_rows[{name}_count, f] = "
+                    f"{scale}{column if parts.symmetric else row}"
+                )
+        line(f"{name}_count += 1")
+        with self.writer.block(f"if {name}_count == {_BATCH}:"):
+            self._add(function)
+            line(f"{name}_count = 0")
+
+    def _add(self, function: Analysed) -> None:
+        name, parts = str(function.into), function.rank_one
+        rows = f"{name}_columns" if self._shared(name) else f"{name}_rows"
+        symmetric = parts is not None and parts.symmetric
+        self.writer.line(
+            f"tiles.add_products({name}, {rows}, {name}_columns, {name}_count, "
+            f"{symmetric})"
+        )
+
+    def finish(self, function: Analysed) -> None:
+        """Add the rows that are left."""
+        name, parts = str(function.into), function.rank_one
+        if name not in self.phase.tiles or parts is None:
+            return
+        self._add(function)
+        if parts.symmetric and not (self.loops and self._only_solved(name)):
+            self.writer.line(f"tiles.mirror({name}, {self.phase.width})")
+
+    def _only_solved(self, name: str) -> bool:
+        """Whether a matrix goes nowhere but into `fg.solve`, positive definite.
+
+        That reads the upper triangle. Copying it down goes across the cache lines: for
+        64 features and more it costs as much as the solution.
+        """
+        nodes = [n for f in self.functions for s in f.body for n in ast.walk(s)]
+        solved = {
+            id(inner)
+            for n in nodes
+            if isinstance(n, Operate) and n.name == "solve" and n.constant("spd")
+            for inner in ast.walk(n.args[0])
+        }
+        reads = [n for n in nodes if isinstance(n, Access | Whole) and n.name == name]
+        if not reads or name in self.phase.stores:
+            return False
+        return all(id(n) in solved for n in reads)
