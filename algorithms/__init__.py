@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from featgraph.algorithms.estimators import LabelPropagation
+    from featgraph.algorithms.recommenders import AlternatingLeastSquares
 
-__all__ = ["LabelPropagation"]
+__all__ = ["AlternatingLeastSquares", "LabelPropagation"]
+
+_MODULES = {
+    "AlternatingLeastSquares": "recommenders",
+    "LabelPropagation": "estimators",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("featgraph.algorithms.estimators"), name)
+    return getattr(
+        importlib.import_module(f"featgraph.algorithms.{_MODULES[name]}"), name
+    )

@@ -35,33 +35,46 @@ Feedback Collaborative Filtering", RecSys 2011. The form per feature is that of 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._ratings import (
+    Options,
+    Ratings,
+    checked_options,
+    checked_ratings,
+    initial_factors,
+)
+from featgraph.algorithms._result import Result
 
-__all__ = ["CG_STEPS", "cg_half", "cholesky_half", "gram_of_others"]
+__all__ = ["ALSResult", "als", "solve_side", "verify_als"]
 
 
 @fg.reduce(into="gram", combine="sum", matrix=True)
 def gram(i, f, v, d):  # type: ignore[no-untyped-def]
-    """Entry (i, f) of the sum of all outer products of one side."""
+    """Add up the outer products of one side."""
     return fg.outer(d.x[v], d.x[v])[i, f]
 
 
 @fg.gather(into="sc", combine="sum")
 def targets(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """The right-hand side: c * r is what the edge asks for, times its confidence."""
+    """Add up what the ratings ask for, times their confidence."""
     return d.c_r[e] * d.x[u, f]
 
 
 @fg.gather(into="ic", combine="sum", matrix=True)
 def products(i, f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """The matrix: outer products, weighted by the confidence above the background."""
+    """Add up outer products, weighted by the confidence above the background."""
     return d.c_above[e] * fg.outer(d.x[u], d.x[u])[i, f]
 
 
 @fg.vertex
 def minimum(f, v, d):  # type: ignore[no-untyped-def]
-    """Where the error of v is least; a vertex without ratings stays as it is."""
+    """Take the least error of v; a vertex without ratings stays as it is."""
     if d.in_degree[v] == 0:
         return False
     trace = fg.feature_sum(d.ic[v, f, f] + d.gram[f, f])
@@ -75,13 +88,13 @@ def minimum(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="ax", combine="sum")
 def at_start(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """The edges' part of ic(v) x(v)."""
+    """Multiply x(v) by the part of ic(v) that the edges make."""
     return d.c_above[e] * fg.dot(d.x[u], d.x[v]) * d.x[u, f]
 
 
 @fg.vertex
 def begin(f, v, d):  # type: ignore[no-untyped-def]
-    """Residual and first direction of the conjugate gradients."""
+    """Begin conjugate gradients: residual and first direction."""
     if d.in_degree[v] == 0:
         return False
     x = d.x[v, f]
@@ -95,13 +108,13 @@ def begin(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="ap", combine="sum")
 def along(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """The edges' part of ic(v) p(v)."""
+    """Multiply p(v) by the part of ic(v) that the edges make."""
     return d.c_above[e] * fg.dot(d.x[u], d.p[v]) * d.x[u, f]
 
 
 @fg.vertex
 def advance(f, v, d):  # type: ignore[no-untyped-def]
-    """One step to the minimum along p, then a direction conjugate to it."""
+    """Go to the minimum along p; take a direction conjugate to it."""
     p = d.p[v, f]
     ap = d.ap[v, f] + fg.matvec(d.gram, p) + d.ridge[v] * p
     curvature = fg.dot(p, ap)
@@ -118,7 +131,7 @@ def advance(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def settle(f, v, d):  # type: ignore[no-untyped-def]
-    """What the factors explain; announce what moved."""
+    """Say what the factors explain; announce what moved."""
     x = d.x_next[v, f]
     d.explained[v] = fg.dot(x, d.sc[v, f] + d.r[v, f])
     d.failed[v] = fg.any_feature(not math.isfinite(x))
@@ -131,3 +144,345 @@ CG_STEPS = 3
 gram_of_others = fg.foldmap(gram)
 cholesky_half = fg.foldmap(targets, products, minimum)
 cg_half = fg.foldmap(targets, at_start, begin, *(along, advance) * CG_STEPS, settle)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ALSResult(Result):
+    """What `als` returns.
+
+    Attributes
+    ----------
+    user_factors, item_factors : ndarray of shape (U, K), (I, K)
+        Their products are the predicted ratings (preferences, if implicit). Zeros for
+        users and items without ratings.
+    residuals : ndarray of float64
+        The regularised squared error behind every half; empty without history.
+    training_rmse : ndarray of float64
+        Root of the mean squared error of the ratings given, behind every half; empty
+        without history, and for implicit feedback.
+    """
+
+    user_factors: npt.NDArray[Any]
+    item_factors: npt.NDArray[Any]
+    training_rmse: npt.NDArray[np.float64]
+
+    residual_name = "regularised squared error"
+
+
+def als(
+    ratings: Any,
+    *,
+    factors: int = 32,
+    regularization: float = 0.05,
+    weighted_regularization: bool = True,
+    implicit: bool = False,
+    alpha: float = 1.0,
+    iterations: int = 15,
+    tolerance: float = 0.0,
+    solver: str = "auto",
+    initial: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    random_state: int | None = 0,
+    history: bool = False,
+    dtype: npt.DTypeLike = np.float32,
+    **options: Any,
+) -> ALSResult:
+    """Factorise a matrix of ratings by alternating least squares.
+
+    Parameters
+    ----------
+    ratings : sparse matrix of shape (U, I)
+        Users by items. Stored zeros are ratings of zero. Entries given twice are two
+        ratings.
+    factors : int, optional
+        K.
+    regularization : float, optional
+        lambda, 0 or more. With 0, what is not determined by the ratings is held back by
+        a ridge of the size of the rounding.
+    weighted_regularization : bool, optional
+        Whether lambda counts once a rating (ALS-WR) and not once a vertex.
+    implicit : bool, optional
+        Whether ``alpha * ratings`` are confidences that somebody likes something, and
+        pairs that are not given are dislikes of confidence one. (Hu, Koren and Volinsky
+        have 1 + alpha * r: give ``1 + alpha * r`` as ratings.) Negative entries are
+        dislikes of that confidence.
+    alpha : float, optional
+        See `implicit`; without it unused.
+    iterations : int, optional
+        Each updates the users, then the items.
+    tolerance : float, optional
+        Ends when an iteration lowers the error by less than this share; implies
+        `history`.
+    solver : {"auto", "cholesky", "cg"}, optional
+        Exact solutions, or three steps of conjugate gradients from the last factors.
+        "auto" takes Cholesky up to K = 32, which is faster there.
+    initial : (user_factors, item_factors), optional
+        Where to start; default small positive random numbers.
+    random_state : int, optional
+        Seed of those; None for another one each time.
+    history : bool, optional
+        Whether to record the error behind every half.
+    dtype : dtype, optional
+        float32 or float64.
+    **options
+        ``target``, ``progress``, ... as for `featgraph.iterate`.
+
+    Returns
+    -------
+    ALSResult
+        Factors, errors, and the record of the run; a superstep is one half, and for
+        implicit feedback also one Gram matrix.
+
+    Raises
+    ------
+    GraphInputError
+        If ratings, options or initial factors do not fit, or are not finite.
+    FeatGraphError
+        If factors became infinite or nan.
+
+    Notes
+    -----
+    The error cannot rise: each half is its exact minimum over one side (with "cg", goes
+    towards it). Bitwise repeatable: gathers are pulled, the reduce adds in order.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse
+    >>> from featgraph.algorithms.als import als
+    >>> ratings = scipy.sparse.csr_matrix(np.outer([1.0, 2.0, 3.0], [1.0, 2.0]))
+    >>> result = als(ratings, factors=1, regularization=1e-6, target="cpu")
+    >>> (result.user_factors @ result.item_factors.T).round(2).tolist()
+    [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]
+    """
+    given = checked_ratings(ratings, np.dtype(dtype))
+    chosen = checked_options(
+        factors, regularization, weighted_regularization, implicit, alpha, solver,
+        iterations, tolerance,
+    )  # fmt: skip
+    x = initial_factors(given, factors, initial, random_state, np.dtype(dtype))
+    state = make_state(given, x, chosen)
+    half = cg_half if chosen.uses_cg else cholesky_half
+    users, items = given.users, given.items
+    steps = [half.on(users), half.on(items)]
+    if implicit:
+        others = [gram_of_others.on(items), gram_of_others.on(users)]
+        steps = [others[0], steps[0], others[1], steps[1]]
+    wanted = history or tolerance > 0
+    record = _Record(given, chosen, len(steps), iterations, tolerance, wanted)
+    if iterations == 0 or not given.count:
+        steps = []
+    run = fg.iterate(
+        steps or [half.on([])], state, active=items, max_supersteps=1 << 40,
+        callback=record, **options,
+    )  # fmt: skip
+    if record.has_settled:
+        run.converged = True
+    x = state["x"]
+    return ALSResult(
+        run=run,
+        residuals=np.array(record.errors),
+        training_rmse=np.array(record.rmse),
+        user_factors=x[: given.user_count],
+        item_factors=x[given.user_count :],
+    )
+
+
+def make_state(given: Ratings, x: npt.NDArray[Any], chosen: Options) -> fg.State:
+    """Return the State of a factorisation."""
+    graph, real = given.graph, x.dtype
+    confidence, wanted = chosen.of_edges(given.values)
+    ridge = np.full(graph.vertex_count, chosen.regularization)
+    if chosen.weighted:
+        ridge *= graph.in_degree
+    floor = 0.0 if chosen.regularization else float(np.finfo(real).eps) * x.shape[1]
+    k = x.shape[1]
+    work: dict[str, Any] = {}
+    if chosen.uses_cg:
+        work = {name: fg.vertex_property(np.zeros_like(x)) for name in ("r", "p")}
+        work["r_r"] = fg.vertex_property(np.zeros(len(x), real))
+    return fg.State(
+        graph,
+        x=fg.vertex_property(x, iterated=True),
+        c_above=fg.edge_property((confidence - chosen.implicit).astype(real)),
+        c_r=fg.edge_property(wanted.astype(real)),
+        ridge=fg.vertex_property(ridge.astype(real)),
+        gram=np.zeros((k, k), real),
+        explained=fg.vertex_property(np.zeros(len(x), real)),
+        failed=fg.vertex_property(np.zeros(len(x), np.bool_)),
+        floor=floor,
+        tolerance=0.0,
+        **work,
+    )
+
+
+class _Record:
+    """Stops the run, checks the factors, and writes down the errors."""
+
+    def __init__(
+        self,
+        given: Ratings,
+        chosen: Options,
+        cycle: int,
+        iterations: int,
+        tolerance: float,
+        wanted: bool,
+    ) -> None:
+        self.given = given
+        self.chosen = chosen
+        self.cycle = cycle
+        self.last = cycle * iterations
+        self.tolerance = tolerance
+        self.wanted = wanted
+        _, wanted_ = chosen.of_edges(given.values)
+        squares = wanted_ if chosen.implicit else given.values.astype(np.float64) ** 2
+        self.constant = float(np.sum(squares, dtype=np.float64))
+        self.errors: list[float] = []
+        self.rmse: list[float] = []
+        self.has_settled = False
+
+    def __call__(self, run: fg.Run, state: fg.State) -> bool:
+        place = (run.supersteps - 1) % self.cycle
+        if self.chosen.implicit and place % 2 == 0:
+            return False
+        updates_users = place < self.cycle / 2
+        _check_failed(state, self.given)
+        if self.wanted:
+            self._note(state, updates_users)
+        if not updates_users and len(self.errors) > 2:
+            before, now = self.errors[-3], self.errors[-1]
+            self.has_settled = before - now <= self.tolerance * before
+        return run.supersteps >= self.last or (self.tolerance > 0 and self.has_settled)
+
+    def _note(self, state: fg.State, updates_users: bool) -> None:
+        """Work the error out of what the updated side explains of the ratings."""
+        first = slice(None, self.given.user_count)
+        second = slice(self.given.user_count, None)
+        updated, held = (first, second) if updates_users else (second, first)
+        norms = np.sum(np.square(state["x"], dtype=np.float64), axis=1)
+        penalty = norms * state["ridge"]
+        explained = float(np.sum(state["explained"][updated], dtype=np.float64))
+        error = self.constant - explained + float(penalty[held].sum())
+        self.errors.append(error)
+        if not self.chosen.implicit:
+            squares = max(error - float(penalty.sum()), 0.0)
+            self.rmse.append(math.sqrt(squares / max(self.given.count, 1)))
+
+
+def _check_failed(state: fg.State, given: Ratings) -> None:
+    failed = state["failed"]
+    if failed.any():
+        raise fg.FeatGraphError(
+            "factors became infinite or nan",
+            where=given.name(int(np.argmax(failed))),
+            got=f"{int(failed.sum())} systems without a finite solution",
+            fix="a larger regularization, or dtype=np.float64",
+        )
+
+
+def solve_side(
+    ratings: Any,
+    others: npt.NDArray[Any],
+    *,
+    regularization: float = 0.05,
+    weighted_regularization: bool = True,
+    implicit: bool = False,
+    alpha: float = 1.0,
+    target: str = "auto",
+) -> npt.NDArray[Any]:
+    """Return the factors of new users, those of the items being held.
+
+    Parameters
+    ----------
+    ratings : sparse matrix of shape (U, I)
+        What the new users have rated; give it transposed for new items.
+    others : ndarray of shape (I, K)
+        The factors of the items.
+    regularization, weighted_regularization, implicit, alpha, target
+        As for `als`.
+
+    Returns
+    -------
+    ndarray of shape (U, K)
+        Exact minima; zeros for users without ratings.
+    """
+    given = checked_ratings(ratings, others.dtype)
+    chosen = checked_options(
+        others.shape[1], regularization, weighted_regularization, implicit, alpha,
+        "cholesky", 1, 0.0,
+    )  # fmt: skip
+    nobody = np.zeros((given.user_count, others.shape[1]), others.dtype)
+    state = make_state(given, np.concatenate([nobody, others]), chosen)
+    if implicit:
+        gram_of_others.on(given.items)(state, target=target)
+    cholesky_half.on(given.users)(state, target=target)
+    _check_failed(state, given)
+    found: npt.NDArray[Any] = state["x"][: given.user_count]
+    return found
+
+
+def verify_als(
+    ratings: Any,
+    user_factors: npt.ArrayLike,
+    item_factors: npt.ArrayLike,
+    *,
+    regularization: float = 0.05,
+    weighted_regularization: bool = True,
+    implicit: bool = False,
+    alpha: float = 1.0,
+    errors: npt.ArrayLike = (),
+    margin: float = 1e-3,
+) -> None:
+    """Check the answer of `als` with the exact solver, in float64.
+
+    * Every row of the items, which were updated last, is the solution of its system.
+    * The rows of users and items without ratings are zeros.
+    * The error never rises.
+
+    Parameters
+    ----------
+    ratings, regularization, weighted_regularization, implicit, alpha
+        As given to `als`.
+    user_factors, item_factors : array_like
+        Its answer.
+    errors : array_like, optional
+        ``result.residuals``.
+    margin : float, optional
+        Allowed distance, relative to the largest entry of the factors.
+
+    Raises
+    ------
+    AssertionError
+        With the item at which a property fails first.
+    """
+    given = checked_ratings(ratings, np.dtype(np.float64))
+    chosen = checked_options(
+        1, regularization, weighted_regularization, implicit, alpha, "cholesky", 1, 0.0
+    )
+    x, y = (np.asarray(a, np.float64) for a in (user_factors, item_factors))
+    confidence, wanted = chosen.of_edges(given.values)
+    users, items = given.sources, given.targets - given.user_count
+    for held, rows, count in ((x, users, len(x)), (y, items, len(y))):
+        empty = np.bincount(rows, minlength=count) == 0
+        _require(not held[empty].any(), "a row without ratings is not zero")
+    gram = x.T @ x if implicit else np.zeros((x.shape[1],) * 2)
+    scale = max(float(np.abs(y).max(initial=0.0)), 1e-30)
+    order = np.argsort(items, kind="stable")
+    cuts = np.searchsorted(items[order], np.arange(len(y) + 1))
+    for item in range(len(y)):
+        mine = order[cuts[item] : cuts[item + 1]]
+        if not mine.size:
+            continue
+        rows = x[users[mine]]
+        above = confidence[mine] - implicit
+        ridge = regularization * (mine.size if weighted_regularization else 1)
+        system = gram + (above[:, None] * rows).T @ rows + ridge * np.eye(x.shape[1])
+        solution = np.linalg.solve(system, wanted[mine] @ rows)
+        distance = np.abs(solution - y[item]).max() / scale
+        _require(distance <= margin, f"item {item}: {distance:.2g} off its minimum")
+    history = np.asarray(errors, np.float64)
+    slack = 1e-5 * np.abs(history[:-1])
+    _require(bool((np.diff(history) <= slack).all()), "the error rises")
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise AssertionError(what)

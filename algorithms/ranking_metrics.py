@@ -1,0 +1,152 @@
+"""How good recommendations are: error of ratings, and quality of ranked lists.
+
+Ranked lists are judged by held-out items: user by user the first N recommendations,
+which items of the training set are never in, are compared with what the user had in the
+test set. Users without held-out items count nowhere.
+
+=============  =======================================================================
+``precision``  hits, of the most that the lists could have had: min(N, held-out items)
+``recall``     hits, of the held-out items; the mean over users
+``ndcg``       hits weighted by 1 / log2(1 + rank), of the largest such sum
+``map``        precision at the ranks of the hits, summed, divided by min(N, held out)
+``auc``        share of pairs of a held-out and another item that are in order; items
+               that are not listed count half
+=============  =======================================================================
+
+All but recall are defined as in the library `implicit`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+
+__all__ = ["ranking_metrics", "rmse", "train_test_split"]
+
+Array = npt.NDArray[Any]
+
+
+def rmse(
+    ratings: Any, user_factors: npt.ArrayLike, item_factors: npt.ArrayLike
+) -> float:
+    """Return the root of the mean squared error of predicted ratings.
+
+    Parameters
+    ----------
+    ratings : sparse matrix of shape (U, I)
+        The true ones; stored zeros count.
+    user_factors, item_factors : array_like of shape (U, K), (I, K)
+        Their products are the predictions.
+
+    Raises
+    ------
+    GraphInputError
+        If there are no ratings.
+    """
+    entries = ratings.tocoo()
+    if not entries.nnz:
+        raise fg.GraphInputError("no ratings to compare with", got=f"{ratings.shape}")
+    x, y = np.asarray(user_factors), np.asarray(item_factors)
+    total = 0.0
+    for first in range(0, entries.nnz, 1 << 20):
+        part = slice(first, first + (1 << 20))
+        rows, columns = entries.row[part], entries.col[part]
+        predicted = np.einsum("nk,nk->n", x[rows], y[columns], dtype=np.float64)
+        total += float(np.sum((predicted - entries.data[part]) ** 2))
+    return float(np.sqrt(total / entries.nnz))
+
+
+def train_test_split(
+    ratings: Any, train_fraction: float = 0.8, random_state: int | None = 0
+) -> tuple[Any, Any]:
+    """Split the entries of a sparse matrix at random into two.
+
+    Parameters
+    ----------
+    ratings : sparse matrix of shape (U, I)
+        What to split.
+    train_fraction : float, optional
+        Share of the first, in (0, 1); rounded to whole entries.
+    random_state : int, optional
+        Seed.
+
+    Returns
+    -------
+    train, test : csr_matrix of shape (U, I)
+        Every entry is in one of them.
+    """
+    from scipy.sparse import csr_matrix
+
+    if not 0 < train_fraction < 1:
+        raise fg.GraphInputError(
+            "train_fraction out of range", got=train_fraction, expected="0 < share < 1"
+        )
+    entries = ratings.tocoo()
+    order = np.random.default_rng(random_state).permutation(entries.nnz)
+    cut = round(train_fraction * entries.nnz)
+    parts = []
+    for chosen in (np.sort(order[:cut]), np.sort(order[cut:])):
+        places = (entries.row[chosen], entries.col[chosen])
+        parts.append(csr_matrix((entries.data[chosen], places), shape=entries.shape))
+    return parts[0], parts[1]
+
+
+def ranking_metrics(
+    model: Any, train: Any, test: Any, N: int = 10, batch: int = 1000
+) -> dict[str, float]:
+    """Return precision, recall, ndcg, map and auc of the first N recommendations.
+
+    Parameters
+    ----------
+    model : AlternatingLeastSquares
+        Or anything with its ``recommend``.
+    train, test : csr_matrix of shape (U, I)
+        What it was fitted on, and what was held out.
+    N : int, optional
+        Length of the lists.
+    batch : int, optional
+        Users at a time.
+    """
+    train, test = train.tocsr(), test.tocsr()
+    users = np.flatnonzero(np.diff(test.indptr))
+    sums = dict.fromkeys(("precision", "recall", "ndcg", "map", "auc"), 0.0)
+    possible = 0.0
+    for first in range(0, len(users), batch):
+        part = users[first : first + batch]
+        listed, _ = model.recommend(part, train[part], N=N)
+        for user, items in zip(part, listed, strict=True):
+            held = test.indices[test.indptr[user] : test.indptr[user + 1]]
+            found = _of_user(np.asarray(items), np.unique(held), test.shape[1])
+            possible += found.pop("possible")
+            for name, value in found.items():
+                sums[name] += value
+    count = max(len(users), 1)
+    result = {name: total / count for name, total in sums.items()}
+    result["precision"] = sums["precision"] / max(possible, 1.0)
+    return result
+
+
+def _of_user(listed: Array, held: Array, item_count: int) -> dict[str, float]:
+    most = min(len(listed), len(held))
+    hit = np.isin(listed, held)
+    ranks = np.flatnonzero(hit) + 1.0
+    weights = 1.0 / np.log2(np.arange(2, most + 2))
+    hits = float(hit.sum())
+    others = item_count - len(held)
+    misses_before = ranks - np.arange(1, len(ranks) + 1)
+    in_order = float(np.sum(others - misses_before))
+    misses = float((~hit & (listed >= 0)).sum())
+    unlisted = (others - misses) / 2.0  # in the middle of what is not listed
+    in_order += unlisted * (len(held) - hits)
+    return {
+        "possible": float(most),
+        "precision": hits,
+        "recall": hits / len(held),
+        "ndcg": float(np.sum(1.0 / np.log2(ranks + 1)) / weights.sum()),
+        "map": float(np.sum(np.arange(1, len(ranks) + 1) / ranks) / most),
+        "auc": in_order / (len(held) * others) if others else 0.0,
+    }

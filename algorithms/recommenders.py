@@ -1,0 +1,387 @@
+"""Recommenders with the conventions of the library `implicit`, and explicit ratings."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms.als import ALSResult, als, solve_side
+
+__all__ = ["AlternatingLeastSquares"]
+
+Array = npt.NDArray[Any]
+_VERSION = 1
+
+
+class AlternatingLeastSquares:
+    """Recommendations from factors found by alternating least squares.
+
+    Parameters
+    ----------
+    factors, regularization, alpha, iterations, tolerance, solver, random_state, dtype
+        As for `featgraph.algorithms.als.als`.
+    implicit : bool, optional
+        Whether ``alpha`` times the entries are confidences; else they are ratings.
+    weighted_regularization : bool, optional
+        Default: for explicit ratings (ALS-WR), and not for implicit ones.
+    history : bool, optional
+        Whether to record the error behind every half.
+    target : {"auto", "cpu", "cuda"}, optional
+        Where to run.
+
+    Attributes
+    ----------
+    user_factors, item_factors : ndarray of shape (U, K), (I, K)
+        After `fit`.
+    result_ : ALSResult
+        Errors and the record of the run.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse
+    >>> from featgraph.algorithms import AlternatingLeastSquares
+    >>> likes = scipy.sparse.csr_matrix([[9, 9, 0, 0], [9, 0, 0, 0], [0, 0, 9, 9]])
+    >>> model = AlternatingLeastSquares(factors=2, target="cpu").fit(likes)
+    >>> ids, scores = model.recommend(1, likes[1], N=1)
+    >>> ids.tolist()
+    [1]
+    """
+
+    def __init__(
+        self,
+        factors: int = 32,
+        regularization: float = 0.05,
+        alpha: float = 1.0,
+        iterations: int = 15,
+        *,
+        implicit: bool = True,
+        weighted_regularization: bool | None = None,
+        tolerance: float = 0.0,
+        solver: str = "auto",
+        dtype: npt.DTypeLike = np.float32,
+        random_state: int | None = 0,
+        history: bool = False,
+        target: str = "auto",
+    ) -> None:
+        self.factors = factors
+        self.regularization = regularization
+        self.alpha = alpha
+        self.iterations = iterations
+        self.implicit = implicit
+        self.weighted_regularization = weighted_regularization
+        self.tolerance = tolerance
+        self.solver = solver
+        self.dtype = dtype
+        self.random_state = random_state
+        self.history = history
+        self.target = target
+
+    def _objective(self) -> dict[str, Any]:
+        weighted = self.weighted_regularization
+        return {
+            "regularization": self.regularization,
+            "alpha": self.alpha,
+            "implicit": self.implicit,
+            "weighted_regularization": not self.implicit
+            if weighted is None
+            else weighted,
+        }
+
+    def fit(self, user_items: Any) -> AlternatingLeastSquares:
+        """Find the factors of a sparse matrix of shape (U, I); returns itself.
+
+        Raises
+        ------
+        GraphInputError, FeatGraphError
+            As `featgraph.algorithms.als.als`.
+        """
+        self.result_: ALSResult = als(
+            user_items,
+            factors=self.factors,
+            iterations=self.iterations,
+            tolerance=self.tolerance,
+            solver=self.solver,
+            dtype=self.dtype,
+            random_state=self.random_state,
+            history=self.history,
+            target=self.target,
+            **self._objective(),
+        )
+        self.user_factors: Array = self.result_.user_factors
+        self.item_factors: Array = self.result_.item_factors
+        return self
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the error of each half; needs ``history=True``."""
+        self._check_fitted()
+        return self.result_.plot(ax)
+
+    def predict(self, userids: npt.ArrayLike, itemids: npt.ArrayLike) -> Array:
+        """Return the predicted ratings of pairs of users and items."""
+        self._check_fitted()
+        x = self.user_factors[_checked_ids(userids, len(self.user_factors), "user")]
+        y = self.item_factors[_checked_ids(itemids, len(self.item_factors), "item")]
+        found: Array = np.einsum("...k,...k->...", x, y)
+        return found
+
+    def recommend(
+        self,
+        userid: Any,
+        user_items: Any = None,
+        N: int = 10,
+        filter_already_liked_items: bool = True,
+        items: npt.ArrayLike | None = None,
+        recalculate_user: bool = False,
+    ) -> tuple[Array, Array]:
+        """Return the best items of one user or several, best first.
+
+        Parameters
+        ----------
+        userid : int or array_like of int, shape (M,)
+            Whom to recommend to.
+        user_items : csr_matrix of shape (M, I), optional
+            What these users have, a row for each. Needed to filter or recalculate.
+        N : int, optional
+            How many items.
+        filter_already_liked_items : bool, optional
+            Whether to leave out what `user_items` has.
+        items : array_like of int, optional
+            Choose from these only.
+        recalculate_user : bool, optional
+            Find the factors of the users from `user_items` first; those of the model
+            are neither used nor changed.
+
+        Returns
+        -------
+        ids, scores : ndarray of shape (N,), or (M, N) for several users
+            Equal scores by id. Where fewer items are left: id -1, score -inf.
+
+        Raises
+        ------
+        GraphInputError
+            If ids are out of range, or `user_items` does not fit them.
+        """
+        self._check_fitted()
+        single = np.ndim(userid) == 0
+        users = np.atleast_1d(np.asarray(userid))
+        if not recalculate_user:
+            users = _checked_ids(users, len(self.user_factors), "user")
+        rows = self._checked_rows(
+            user_items, len(users), filter_already_liked_items or recalculate_user
+        )
+        if recalculate_user:
+            x = solve_side(
+                rows, self.item_factors, target=self.target, **self._objective()
+            )
+        else:
+            x = self.user_factors[users]
+        scores = x @ self.item_factors.T
+        if items is not None:
+            chosen = _checked_ids(items, len(self.item_factors), "item")
+            outside = np.ones(scores.shape[1], np.bool_)
+            outside[chosen] = False
+            scores[:, outside] = -np.inf
+        if filter_already_liked_items and rows is not None:
+            liked = rows.tocoo()
+            scores[liked.row, liked.col] = -np.inf
+        return _best(scores, N, single)
+
+    def similar_items(
+        self, itemid: Any, N: int = 10, items: npt.ArrayLike | None = None
+    ) -> tuple[Array, Array]:
+        """Return the items whose factors make the smallest angles with an item's.
+
+        The item itself is the first. Returns ids and cosines as `recommend` does.
+        """
+        self._check_fitted()
+        return _similar(self.item_factors, itemid, N, items, "item")
+
+    def similar_users(
+        self, userid: Any, N: int = 10, users: npt.ArrayLike | None = None
+    ) -> tuple[Array, Array]:
+        """Return the users whose factors make the smallest angles with a user's."""
+        self._check_fitted()
+        return _similar(self.user_factors, userid, N, users, "user")
+
+    def partial_fit_users(self, userids: npt.ArrayLike, user_items: Any) -> None:
+        """Set the factors of users, old or new, from their rows; items are held.
+
+        Parameters
+        ----------
+        userids : array_like of int, shape (M,)
+            Ids beyond the last user make room; users in between get zeros.
+        user_items : csr_matrix of shape (M, I)
+            Their rows.
+        """
+        self._check_fitted()
+        self.user_factors = self._refitted(
+            self.user_factors, self.item_factors, userids, user_items, "user"
+        )
+
+    def partial_fit_items(self, itemids: npt.ArrayLike, item_users: Any) -> None:
+        """Set the factors of items, old or new, from their rows; users are held."""
+        self._check_fitted()
+        self.item_factors = self._refitted(
+            self.item_factors, self.user_factors, itemids, item_users, "item"
+        )
+
+    def _refitted(
+        self, old: Array, others: Array, given: npt.ArrayLike, rows: Any, what: str
+    ) -> Array:
+        ids = _checked_ids(given, None, what)
+        if not hasattr(rows, "tocsr") or rows.shape != (len(ids), len(others)):
+            raise fg.GraphInputError(
+                f"the rows do not fit the {what}s",
+                got=getattr(rows, "shape", type(rows).__name__),
+                expected=f"a sparse matrix of shape {(len(ids), len(others))}",
+            )
+        found = solve_side(rows, others, target=self.target, **self._objective())
+        count = max(len(old), int(ids.max(initial=-1)) + 1)
+        new = np.zeros((count, old.shape[1]), old.dtype)
+        new[: len(old)] = old
+        new[ids] = found
+        return new
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write parameters and factors to one file, whole or not at all."""
+        self._check_fitted()
+        kept = {
+            name: getattr(self, name) for name in _PARAMETERS if name != "random_state"
+        }
+        kept |= {"dtype": np.dtype(self.dtype).name, "random_state": self.random_state}
+        header = json.dumps({"version": _VERSION, "parameters": kept})
+        target = Path(path)
+        with tempfile.NamedTemporaryFile(
+            dir=target.parent, prefix=f".{target.name}.", delete=False
+        ) as file:
+            try:
+                np.savez(
+                    file,
+                    header=np.array(header),
+                    user_factors=self.user_factors,
+                    item_factors=self.item_factors,
+                )
+                file.close()
+                os.replace(file.name, target)
+            except BaseException:
+                file.close()
+                Path(file.name).unlink(missing_ok=True)
+                raise
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> AlternatingLeastSquares:
+        """Read what `save` has written.
+
+        Raises
+        ------
+        FileFormatError
+            If the file is damaged, or of another kind or version.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                header = json.loads(str(file["header"]))
+                factors = file["user_factors"], file["item_factors"]
+            version, parameters = header["version"], header["parameters"]
+            model = cls(**parameters) if version == _VERSION else None
+        except FileNotFoundError:
+            raise
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            EOFError,
+            zipfile.BadZipFile,
+        ) as error:
+            raise fg.FileFormatError(
+                "not a saved model, or damaged", where=str(path), got=error
+            ) from error
+        if model is None:
+            raise fg.FileFormatError(
+                "a model of another version", where=str(path), got=version,
+                expected=_VERSION,
+            )  # fmt: skip
+        widths = {part.shape[1:] for part in factors}
+        if widths != {(model.factors,)} or any(p.dtype.kind != "f" for p in factors):
+            raise fg.FileFormatError(
+                "the factors do not fit the parameters", where=str(path), got=widths
+            )
+        model.user_factors, model.item_factors = factors
+        return model
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "user_factors"):
+            raise fg.FeatGraphError("the model is not fitted", fix="call fit first")
+
+    def _checked_rows(self, rows: Any, count: int, needed: bool) -> Any:
+        if rows is None and needed:
+            raise fg.GraphInputError(
+                "user_items is needed to filter or recalculate",
+                fix="give the rows of these users, or filter_already_liked_items=False",
+            )
+        expected = (count, len(self.item_factors))
+        if rows is not None and getattr(rows, "shape", None) != expected:
+            raise fg.GraphInputError(
+                "user_items has a row for each user asked for",
+                got=getattr(rows, "shape", type(rows).__name__),
+                expected=f"a sparse matrix of shape {expected}",
+                fix="user_items[userid]",
+            )
+        return rows
+
+
+_PARAMETERS = (
+    "factors", "regularization", "alpha", "iterations", "implicit",
+    "weighted_regularization", "tolerance", "solver", "random_state", "history",
+    "target",
+)  # fmt: skip
+
+
+def _checked_ids(given: npt.ArrayLike, count: int | None, what: str) -> Array:
+    ids = np.atleast_1d(np.asarray(given))
+    if ids.size and ids.dtype.kind not in "iu":
+        raise fg.GraphInputError(f"{what} ids are integers", got=ids.dtype)
+    bad = (ids < 0) | (ids >= count if count is not None else False)
+    if bad.any():
+        raise fg.GraphInputError(
+            f"no such {what}",
+            got=int(ids[np.argmax(bad)]),
+            expected=f"0 <= id < {count}" if count is not None else "0 or more",
+        )
+    return ids.astype(np.int64)
+
+
+def _best(scores: Array, count: int, single: bool) -> tuple[Array, Array]:
+    """Return the ids and scores of the largest entries of each row."""
+    wanted = min(count, scores.shape[1])
+    # Of all that are as large as the last one wanted, the smallest ids stay.
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :wanted]
+    best = np.take_along_axis(scores, order, axis=1)
+    ids = np.where(np.isneginf(best), -1, order)
+    if wanted < count:
+        padding = ((0, 0), (0, count - wanted))
+        ids = np.pad(ids, padding, constant_values=-1)
+        best = np.pad(best, padding, constant_values=-np.inf)
+    return (ids[0], best[0]) if single else (ids, best)
+
+
+def _similar(
+    factors: Array, given: Any, count: int, chosen: npt.ArrayLike | None, what: str
+) -> tuple[Array, Array]:
+    ids = _checked_ids(given, len(factors), what)
+    lengths = np.linalg.norm(factors, axis=1)
+    directions = factors / np.where(lengths > 0, lengths, 1)[:, None]
+    scores = directions[ids] @ directions.T
+    if chosen is not None:
+        outside = np.ones(len(factors), np.bool_)
+        outside[_checked_ids(chosen, len(factors), what)] = False
+        scores[:, outside] = -np.inf
+    return _best(scores, count, np.ndim(given) == 0)

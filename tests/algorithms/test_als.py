@@ -1,0 +1,310 @@
+"""Alternating least squares against NumPy in float64, and against the laws it obeys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+import featgraph as fg
+from featgraph.algorithms import AlternatingLeastSquares
+from featgraph.algorithms.als import als, solve_side, verify_als
+from featgraph.algorithms.ranking_metrics import (
+    ranking_metrics,
+    rmse,
+    train_test_split,
+)
+
+KS = (1, 4, 33)
+
+
+def some_ratings(
+    seed: int, users: int = 23, items: int = 17, share: float = 0.3
+) -> Any:
+    rng = np.random.default_rng(seed)
+    full = rng.integers(1, 6, (users, items)) * (rng.random((users, items)) < share)
+    full[3] = 0
+    full[:, 5] = 0
+    return sparse.csr_matrix(full.astype(np.float64))
+
+
+def objective(
+    ratings: Any, x: Any, y: Any, regularization: float, weighted: bool, implicit: bool
+) -> float:
+    """Evaluate the error pair by pair."""
+    full = ratings.toarray()
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    given_ = full != 0
+    predicted = x @ y.T
+    if implicit:
+        confidence = np.where(given_, np.abs(full), 1.0)
+        error = (confidence * ((full > 0) - predicted) ** 2).sum()
+    else:
+        error = ((full - predicted)[given_] ** 2).sum()
+    counts = [given_.sum(axis=axis) if weighted else 1.0 for axis in (1, 0)]
+    penalty = ((x**2).sum(1) * counts[0]).sum() + ((y**2).sum(1) * counts[1]).sum()
+    return float(error + regularization * penalty)
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 10**6),
+    k=st.sampled_from(KS),
+    implicit=st.booleans(),
+    weighted=st.booleans(),
+    solver=st.sampled_from(["cholesky", "cg"]),
+)
+def test_every_row_is_its_minimum_and_the_error_falls(
+    seed: int, k: int, implicit: bool, weighted: bool, solver: str
+) -> None:
+    ratings = some_ratings(seed)
+    result = als(
+        ratings,
+        factors=k,
+        regularization=0.3,
+        weighted_regularization=weighted,
+        implicit=implicit,
+        solver=solver,
+        iterations=4,
+        history=True,
+        dtype=np.float64,
+        target="cpu",
+    )
+    exact = solver == "cholesky"
+    verify_als(
+        ratings,
+        result.user_factors,
+        result.item_factors,
+        regularization=0.3,
+        weighted_regularization=weighted,
+        implicit=implicit,
+        errors=result.residuals,
+        margin=1e-9 if exact else 0.5,
+    )
+    error = objective(
+        ratings, result.user_factors, result.item_factors, 0.3, weighted, implicit
+    )
+    np.testing.assert_allclose(result.residuals[-1], error, rtol=1e-9)
+    if not implicit:
+        expected = rmse(ratings, result.user_factors, result.item_factors)
+        np.testing.assert_allclose(result.training_rmse[-1], expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+@pytest.mark.parametrize("k", KS)
+def test_single_precision_agrees_with_numpy(
+    target: str, k: int, implicit: bool
+) -> None:
+    ratings = some_ratings(1)
+    result = als(
+        ratings, factors=k, regularization=0.1, implicit=implicit, iterations=3,
+        history=True, solver="cholesky", target=target,
+    )  # fmt: skip
+    verify_als(
+        ratings, result.user_factors, result.item_factors, regularization=0.1,
+        implicit=implicit, errors=result.residuals, margin=2e-3,
+    )  # fmt: skip
+
+
+def test_conjugate_gradients_end_where_cholesky_does() -> None:
+    ratings = some_ratings(2)
+    ends = [
+        als(
+            ratings, factors=4, regularization=0.3, solver=solver, iterations=300,
+            dtype=np.float64, history=True, target="cpu",
+        ).residuals[-1]
+        for solver in ("cholesky", "cg")
+    ]  # fmt: skip
+    np.testing.assert_allclose(ends[1], ends[0], rtol=1e-4)
+
+
+def test_tolerance_ends_the_run() -> None:
+    ratings = some_ratings(3)
+    result = als(ratings, factors=4, iterations=500, tolerance=1e-4, target="cpu")
+    assert result.converged
+    assert 4 < result.supersteps < 1000
+    assert not als(ratings, factors=4, iterations=2, target="cpu").converged
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_more_factors_than_ratings_without_regularization(implicit: bool) -> None:
+    ratings = some_ratings(4)
+    result = als(
+        ratings, factors=33, regularization=0.0, implicit=implicit, iterations=3,
+        dtype=np.float64, target="cpu",
+    )  # fmt: skip
+    assert np.isfinite(result.user_factors).all()
+    if not implicit:  # enough freedom to meet every rating
+        assert rmse(ratings, result.user_factors, result.item_factors) < 1e-3
+
+
+def test_users_and_items_without_ratings_are_zeros() -> None:
+    result = als(some_ratings(5), factors=4, target="cpu")
+    assert not result.user_factors[3].any()
+    assert not result.item_factors[5].any()
+    assert result.user_factors[0].any()
+    nothing = als(sparse.csr_matrix((3, 2)), factors=4, target="cpu")
+    assert not nothing.user_factors.any()
+
+
+def test_stored_zeros_are_ratings() -> None:
+    rows, columns = [0, 0, 1, 1], [0, 1, 0, 1]
+    values = np.array([5.0, 0.0, 5.0, 5.0])
+    ratings = sparse.csr_matrix((values, (rows, columns)))
+    result = als(ratings, factors=2, regularization=1e-4, iterations=50, target="cpu")
+    predicted = result.user_factors @ result.item_factors.T
+    np.testing.assert_allclose(predicted, ratings.toarray(), atol=0.05)
+
+
+def test_runs_are_repeated_bit_by_bit() -> None:
+    ratings = some_ratings(6)
+    first, second = (
+        als(ratings, factors=33, implicit=True, target="cpu") for _ in range(2)
+    )
+    assert (first.user_factors == second.user_factors).all()
+    other = als(ratings, factors=33, implicit=True, random_state=1, target="cpu")
+    assert (first.user_factors != other.user_factors).any()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"factors": 0}, "factors out of range"),
+        ({"factors": 2.5}, "factors is a count"),
+        ({"regularization": -1.0}, "regularization out of range"),
+        ({"alpha": float("nan")}, "alpha out of range"),
+        ({"solver": "lu"}, "no such solver"),
+        ({"initial": (np.zeros((2, 2)), np.zeros((2, 2)))}, "another shape"),
+        ({"dtype": np.int32}, "not a type of factors"),
+    ],
+)
+def test_bad_options(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(fg.GraphInputError, match=message):
+        als(some_ratings(0), **{"target": "cpu", **change})
+
+
+def test_bad_ratings() -> None:
+    ratings = some_ratings(0)
+    ratings.data[0] = np.nan
+    with pytest.raises(fg.GraphInputError, match="not finite"):
+        als(ratings)
+    with pytest.raises(fg.GraphInputError, match="sparse matrix"):
+        als(np.ones((2, 2)))
+    with pytest.raises(fg.GraphInputError, match="without users or items"):
+        als(sparse.csr_matrix((0, 3)))
+    huge = some_ratings(0) * 1e30
+    with pytest.raises(fg.FeatGraphError, match="infinite or nan"):
+        als(huge, factors=2, target="cpu", iterations=20)
+
+
+@pytest.fixture(scope="module")
+def model() -> AlternatingLeastSquares:
+    return AlternatingLeastSquares(factors=4, target="cpu").fit(some_ratings(7))
+
+
+def test_recommend_against_brute_force(model: AlternatingLeastSquares) -> None:
+    ratings = some_ratings(7)
+    scores = model.user_factors @ model.item_factors.T
+    ids, best = model.recommend(np.array([0, 8]), ratings[[0, 8]], N=5)
+    assert ids.shape == best.shape == (2, 5)
+    for row, user in enumerate((0, 8)):
+        left = [i for i in range(17) if not ratings[user, i]]
+        expected = sorted(left, key=lambda i: -scores[user, i])[:5]
+        assert ids[row].tolist() == expected
+        np.testing.assert_allclose(best[row], scores[user, expected])
+    ids, _ = model.recommend(0, filter_already_liked_items=False, N=100)
+    assert sorted(ids[:17]) == list(range(17))
+    assert (ids[17:] == -1).all()
+    ids, best = model.recommend(0, ratings[0], items=[1, 2, 9], N=3)
+    assert set(ids) - {-1} <= {1, 2, 9}
+    assert np.isneginf(best[ids == -1]).all()
+
+
+def test_fold_in_equals_the_system(model: AlternatingLeastSquares) -> None:
+    ratings = some_ratings(8)
+    y = model.item_factors.astype(np.float64)
+    found = solve_side(
+        ratings, model.item_factors, weighted_regularization=False, implicit=True,
+        target="cpu",
+    )  # fmt: skip
+    full = ratings.toarray()
+    for user in (0, 9):
+        above = np.where(full[user] > 0, full[user] - 1, 0)
+        system = y.T @ y + (above[:, None] * y).T @ y + 0.05 * np.eye(4)
+        np.testing.assert_allclose(
+            found[user], np.linalg.solve(system, full[user] @ y), rtol=1e-3, atol=1e-5
+        )
+    ids, _ = model.recommend(99, ratings[0], recalculate_user=True, N=3)
+    scores = np.where(full[0] > 0, -np.inf, found[0] @ model.item_factors.T)
+    assert ids.tolist() == np.argsort(-scores, kind="stable")[:3].tolist()
+
+
+def test_partial_fits() -> None:
+    ratings = some_ratings(9)
+    model = AlternatingLeastSquares(factors=4, target="cpu").fit(ratings)
+    before = model.user_factors.copy()
+    model.partial_fit_users([1, 25], ratings[[2, 2]])
+    assert model.user_factors.shape == (26, 4)
+    np.testing.assert_allclose(model.user_factors[1], model.user_factors[25], rtol=1e-5)
+    assert not model.user_factors[23:25].any()
+    assert (model.user_factors[4:20] == before[4:20]).all()
+    model.partial_fit_items([0], sparse.csr_matrix((1, 26)))
+    assert not model.item_factors[0].any()
+    with pytest.raises(fg.GraphInputError, match="do not fit"):
+        model.partial_fit_users([1], ratings[[2, 2]])
+
+
+def test_similar_items(model: AlternatingLeastSquares) -> None:
+    ids, cosines = model.similar_items(2, N=4)
+    y = model.item_factors / np.maximum(
+        np.linalg.norm(model.item_factors, axis=1, keepdims=True), 1e-30
+    )
+    assert ids[0] == 2
+    np.testing.assert_allclose(cosines, (y @ y[2])[ids], rtol=1e-5)
+    assert (np.diff(cosines) <= 0).all()
+    assert model.similar_users([1, 2])[0].shape == (2, 10)
+
+
+def test_save_and_load(model: AlternatingLeastSquares, tmp_path: Any) -> None:
+    path = tmp_path / "model.npz"
+    model.save(path)
+    again = AlternatingLeastSquares.load(path)
+    assert (again.user_factors == model.user_factors).all()
+    assert again.factors == 4
+    assert [p.name for p in tmp_path.iterdir()] == ["model.npz"]
+    whole = path.read_bytes()
+    for damaged in (whole[:-40], whole[: len(whole) // 2], b"", b"nothing"):
+        path.write_bytes(damaged)
+        with pytest.raises(fg.FileFormatError):
+            AlternatingLeastSquares.load(path)
+    np.savez(path, other=np.zeros(3))
+    with pytest.raises(fg.FileFormatError):
+        AlternatingLeastSquares.load(path)
+
+
+def test_misuse_of_the_estimator(model: AlternatingLeastSquares) -> None:
+    with pytest.raises(fg.FeatGraphError, match="not fitted"):
+        AlternatingLeastSquares().recommend(0)
+    with pytest.raises(fg.GraphInputError, match="no such user"):
+        model.recommend(99, filter_already_liked_items=False)
+    with pytest.raises(fg.GraphInputError, match="needed to filter"):
+        model.recommend(0)
+    with pytest.raises(fg.GraphInputError, match="a row for each user"):
+        model.recommend(0, some_ratings(7))
+
+
+def test_metrics_are_those_of_implicit(model: AlternatingLeastSquares) -> None:
+    evaluation = pytest.importorskip("implicit.evaluation")
+    train, test = train_test_split(some_ratings(10, 60, 40), 0.7)
+    assert train.nnz + test.nnz == some_ratings(10, 60, 40).nnz
+    fitted = AlternatingLeastSquares(factors=4, target="cpu").fit(train)
+    found = ranking_metrics(fitted, train, test, N=5)
+    theirs = evaluation.ranking_metrics_at_k(
+        fitted, train, test, K=5, show_progress=False
+    )
+    for name in ("precision", "ndcg", "map", "auc"):
+        np.testing.assert_allclose(found[name], theirs[name], rtol=1e-6, err_msg=name)
