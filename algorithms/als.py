@@ -118,7 +118,9 @@ def advance(f, v, d):  # type: ignore[no-untyped-def]
     p = d.p[v, f]
     ap = d.ap[v, f] + fg.matvec(d.gram, p) + d.ridge[v] * p
     curvature = fg.dot(p, ap)
-    size = d.r_r[v] / curvature if curvature > 0 else 0.0
+    # A residual that is rounding has no direction: stay.
+    moves = d.r_r[v] > d.resolution * fg.dot(d.sc[v, f], d.sc[v, f])
+    size = d.r_r[v] / curvature if moves and curvature > 0 else 0.0
     r = d.r[v, f] - size * ap
     r_r = fg.dot(r, r)
     turn = r_r / d.r_r[v] if d.r_r[v] > 0 else 0.0
@@ -197,7 +199,7 @@ def als(
         K.
     regularization : float, optional
         lambda, 0 or more. With 0, what is not determined by the ratings is held back by
-        a ridge of the size of the rounding.
+        a ridge of eps^(2/3) times the trace.
     weighted_regularization : bool, optional
         Whether lambda counts once a rating (ALS-WR) and not once a vertex.
     implicit : bool, optional
@@ -293,11 +295,13 @@ def make_state(given: Ratings, x: npt.NDArray[Any], chosen: Options) -> fg.State
     ridge = np.full(graph.vertex_count, chosen.regularization)
     if chosen.weighted:
         ridge *= graph.in_degree
-    floor = 0.0 if chosen.regularization else float(np.finfo(real).eps) * x.shape[1]
+    # Far below what the ratings determine, far above the rounding.
+    floor = 0.0 if chosen.regularization else float(np.finfo(real).eps) ** (2 / 3)
     k = x.shape[1]
     work: dict[str, Any] = {}
     if chosen.uses_cg:
         work = {name: fg.vertex_property(np.zeros_like(x)) for name in ("r", "p")}
+        work["resolution"] = (8 * float(np.finfo(real).eps)) ** 2
         work["r_r"] = fg.vertex_property(np.zeros(len(x), real))
     return fg.State(
         graph,

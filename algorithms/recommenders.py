@@ -21,7 +21,137 @@ Array = npt.NDArray[Any]
 _VERSION = 1
 
 
-class AlternatingLeastSquares:
+class _Factors:
+    """What is asked of factors once there are some."""
+
+    regularization: float
+    alpha: float
+    implicit: bool
+    weighted_regularization: bool | None
+    target: str
+    user_factors: Array
+    item_factors: Array
+
+    def _objective(self) -> dict[str, Any]:
+        weighted = self.weighted_regularization
+        return {
+            "regularization": self.regularization,
+            "alpha": self.alpha,
+            "implicit": self.implicit,
+            "weighted_regularization": not self.implicit
+            if weighted is None
+            else weighted,
+        }
+
+    def predict(self, userids: npt.ArrayLike, itemids: npt.ArrayLike) -> Array:
+        """Return the predicted ratings of pairs of users and items."""
+        self._check_fitted()
+        x = self.user_factors[_checked_ids(userids, len(self.user_factors), "user")]
+        y = self.item_factors[_checked_ids(itemids, len(self.item_factors), "item")]
+        found: Array = np.einsum("...k,...k->...", x, y)
+        return found
+
+    def recommend(
+        self,
+        userid: Any,
+        user_items: Any = None,
+        N: int = 10,
+        filter_already_liked_items: bool = True,
+        items: npt.ArrayLike | None = None,
+        recalculate_user: bool = False,
+    ) -> tuple[Array, Array]:
+        """Return the best items of one user or several, best first.
+
+        Parameters
+        ----------
+        userid : int or array_like of int, shape (M,)
+            Whom to recommend to.
+        user_items : csr_matrix of shape (M, I), optional
+            What these users have, a row for each. Needed to filter or recalculate.
+        N : int, optional
+            How many items.
+        filter_already_liked_items : bool, optional
+            Whether to leave out what `user_items` has.
+        items : array_like of int, optional
+            Choose from these only.
+        recalculate_user : bool, optional
+            Find the factors of the users from `user_items` first; those of the model
+            are neither used nor changed.
+
+        Returns
+        -------
+        ids, scores : ndarray of int32 and float, shape (N,); (M, N) for several users
+            Equal scores by id. Where fewer items are left: id -1, score -inf.
+
+        Raises
+        ------
+        GraphInputError
+            If ids are out of range, or `user_items` does not fit them.
+        """
+        self._check_fitted()
+        single = np.ndim(userid) == 0
+        users = np.atleast_1d(np.asarray(userid))
+        if not recalculate_user:
+            users = _checked_ids(users, len(self.user_factors), "user")
+        rows = self._checked_rows(
+            user_items, len(users), filter_already_liked_items or recalculate_user
+        )
+        if recalculate_user:
+            x = solve_side(
+                rows, self.item_factors, target=self.target, **self._objective()
+            )
+        else:
+            x = self.user_factors[users]
+        scores = x @ self.item_factors.T
+        if items is not None:
+            chosen = _checked_ids(items, len(self.item_factors), "item")
+            outside = np.ones(scores.shape[1], np.bool_)
+            outside[chosen] = False
+            scores[:, outside] = -np.inf
+        if filter_already_liked_items and rows is not None:
+            liked = rows.tocoo()
+            scores[liked.row, liked.col] = -np.inf
+        return _best(scores, N, single)
+
+    def similar_items(
+        self, itemid: Any, N: int = 10, items: npt.ArrayLike | None = None
+    ) -> tuple[Array, Array]:
+        """Return the items whose factors make the smallest angles with an item's.
+
+        The item itself is the first. Returns ids and cosines as `recommend` does.
+        """
+        self._check_fitted()
+        return _similar(self.item_factors, itemid, N, items, "item")
+
+    def similar_users(
+        self, userid: Any, N: int = 10, users: npt.ArrayLike | None = None
+    ) -> tuple[Array, Array]:
+        """Return the users whose factors make the smallest angles with a user's."""
+        self._check_fitted()
+        return _similar(self.user_factors, userid, N, users, "user")
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "user_factors"):
+            raise fg.FeatGraphError("the model is not fitted", fix="call fit first")
+
+    def _checked_rows(self, rows: Any, count: int, needed: bool) -> Any:
+        if rows is None and needed:
+            raise fg.GraphInputError(
+                "user_items is needed to filter or recalculate",
+                fix="give the rows of these users, or filter_already_liked_items=False",
+            )
+        expected = (count, len(self.item_factors))
+        if rows is not None and getattr(rows, "shape", None) != expected:
+            raise fg.GraphInputError(
+                "user_items has a row for each user asked for",
+                got=getattr(rows, "shape", type(rows).__name__),
+                expected=f"a sparse matrix of shape {expected}",
+                fix="user_items[userid]",
+            )
+        return rows
+
+
+class AlternatingLeastSquares(_Factors):
     """Recommendations from factors found by alternating least squares.
 
     Parameters
@@ -84,17 +214,6 @@ class AlternatingLeastSquares:
         self.history = history
         self.target = target
 
-    def _objective(self) -> dict[str, Any]:
-        weighted = self.weighted_regularization
-        return {
-            "regularization": self.regularization,
-            "alpha": self.alpha,
-            "implicit": self.implicit,
-            "weighted_regularization": not self.implicit
-            if weighted is None
-            else weighted,
-        }
-
     def fit(self, user_items: Any) -> AlternatingLeastSquares:
         """Find the factors of a sparse matrix of shape (U, I); returns itself.
 
@@ -115,101 +234,14 @@ class AlternatingLeastSquares:
             target=self.target,
             **self._objective(),
         )
-        self.user_factors: Array = self.result_.user_factors
-        self.item_factors: Array = self.result_.item_factors
+        self.user_factors = self.result_.user_factors
+        self.item_factors = self.result_.item_factors
         return self
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the error of each half; needs ``history=True``."""
         self._check_fitted()
         return self.result_.plot(ax)
-
-    def predict(self, userids: npt.ArrayLike, itemids: npt.ArrayLike) -> Array:
-        """Return the predicted ratings of pairs of users and items."""
-        self._check_fitted()
-        x = self.user_factors[_checked_ids(userids, len(self.user_factors), "user")]
-        y = self.item_factors[_checked_ids(itemids, len(self.item_factors), "item")]
-        found: Array = np.einsum("...k,...k->...", x, y)
-        return found
-
-    def recommend(
-        self,
-        userid: Any,
-        user_items: Any = None,
-        N: int = 10,
-        filter_already_liked_items: bool = True,
-        items: npt.ArrayLike | None = None,
-        recalculate_user: bool = False,
-    ) -> tuple[Array, Array]:
-        """Return the best items of one user or several, best first.
-
-        Parameters
-        ----------
-        userid : int or array_like of int, shape (M,)
-            Whom to recommend to.
-        user_items : csr_matrix of shape (M, I), optional
-            What these users have, a row for each. Needed to filter or recalculate.
-        N : int, optional
-            How many items.
-        filter_already_liked_items : bool, optional
-            Whether to leave out what `user_items` has.
-        items : array_like of int, optional
-            Choose from these only.
-        recalculate_user : bool, optional
-            Find the factors of the users from `user_items` first; those of the model
-            are neither used nor changed.
-
-        Returns
-        -------
-        ids, scores : ndarray of shape (N,), or (M, N) for several users
-            Equal scores by id. Where fewer items are left: id -1, score -inf.
-
-        Raises
-        ------
-        GraphInputError
-            If ids are out of range, or `user_items` does not fit them.
-        """
-        self._check_fitted()
-        single = np.ndim(userid) == 0
-        users = np.atleast_1d(np.asarray(userid))
-        if not recalculate_user:
-            users = _checked_ids(users, len(self.user_factors), "user")
-        rows = self._checked_rows(
-            user_items, len(users), filter_already_liked_items or recalculate_user
-        )
-        if recalculate_user:
-            x = solve_side(
-                rows, self.item_factors, target=self.target, **self._objective()
-            )
-        else:
-            x = self.user_factors[users]
-        scores = x @ self.item_factors.T
-        if items is not None:
-            chosen = _checked_ids(items, len(self.item_factors), "item")
-            outside = np.ones(scores.shape[1], np.bool_)
-            outside[chosen] = False
-            scores[:, outside] = -np.inf
-        if filter_already_liked_items and rows is not None:
-            liked = rows.tocoo()
-            scores[liked.row, liked.col] = -np.inf
-        return _best(scores, N, single)
-
-    def similar_items(
-        self, itemid: Any, N: int = 10, items: npt.ArrayLike | None = None
-    ) -> tuple[Array, Array]:
-        """Return the items whose factors make the smallest angles with an item's.
-
-        The item itself is the first. Returns ids and cosines as `recommend` does.
-        """
-        self._check_fitted()
-        return _similar(self.item_factors, itemid, N, items, "item")
-
-    def similar_users(
-        self, userid: Any, N: int = 10, users: npt.ArrayLike | None = None
-    ) -> tuple[Array, Array]:
-        """Return the users whose factors make the smallest angles with a user's."""
-        self._check_fitted()
-        return _similar(self.user_factors, userid, N, users, "user")
 
     def partial_fit_users(self, userids: npt.ArrayLike, user_items: Any) -> None:
         """Set the factors of users, old or new, from their rows; items are held.
@@ -286,21 +318,14 @@ class AlternatingLeastSquares:
             If the file is damaged, or of another kind or version.
         """
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 header = json.loads(str(file["header"]))
                 factors = file["user_factors"], file["item_factors"]
             version, parameters = header["version"], header["parameters"]
             model = cls(**parameters) if version == _VERSION else None
         except FileNotFoundError:
             raise
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            EOFError,
-            zipfile.BadZipFile,
-        ) as error:
+        except _DAMAGE as error:
             raise fg.FileFormatError(
                 "not a saved model, or damaged", where=str(path), got=error
             ) from error
@@ -317,26 +342,9 @@ class AlternatingLeastSquares:
         model.user_factors, model.item_factors = factors
         return model
 
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "user_factors"):
-            raise fg.FeatGraphError("the model is not fitted", fix="call fit first")
 
-    def _checked_rows(self, rows: Any, count: int, needed: bool) -> Any:
-        if rows is None and needed:
-            raise fg.GraphInputError(
-                "user_items is needed to filter or recalculate",
-                fix="give the rows of these users, or filter_already_liked_items=False",
-            )
-        expected = (count, len(self.item_factors))
-        if rows is not None and getattr(rows, "shape", None) != expected:
-            raise fg.GraphInputError(
-                "user_items has a row for each user asked for",
-                got=getattr(rows, "shape", type(rows).__name__),
-                expected=f"a sparse matrix of shape {expected}",
-                fix="user_items[userid]",
-            )
-        return rows
-
+#: What NumPy, zip and JSON raise for a file that is not what it should be.
+_DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
 
 _PARAMETERS = (
     "factors", "regularization", "alpha", "iterations", "implicit",
@@ -365,7 +373,7 @@ def _best(scores: Array, count: int, single: bool) -> tuple[Array, Array]:
     # Of all that are as large as the last one wanted, the smallest ids stay.
     order = np.argsort(-scores, axis=1, kind="stable")[:, :wanted]
     best = np.take_along_axis(scores, order, axis=1)
-    ids = np.where(np.isneginf(best), -1, order)
+    ids = np.where(np.isneginf(best), -1, order).astype(np.int32)
     if wanted < count:
         padding = ((0, 0), (0, count - wanted))
         ids = np.pad(ids, padding, constant_values=-1)

@@ -206,8 +206,7 @@ class _Analyser:
             if analysed.kind == "gather":
                 self._add_temporary(analysed)
             elif analysed.kind == "reduce":
-                shape = _reduction_shape(analysed)
-                self.result.reductions[analysed.into or ""] = shape
+                self.result.reductions[str(analysed.into)] = _reduced(analysed)
                 self._custom_combine(analysed, analysed.returns)
         return self.result
 
@@ -441,7 +440,7 @@ class _Analyser:
         return type_
 
 
-def _reduction_shape(analysed: Analysed) -> tuple[int, ...]:
+def _reduced(analysed: Analysed) -> tuple[int, ...]:
     declared: Any = analysed.declared
     if declared.matrix and analysed.is_scalar:
         raise declared.source.error("a matrix reduce indexes nothing with f")

@@ -19,7 +19,7 @@ from featgraph.algorithms.ranking_metrics import (
     train_test_split,
 )
 
-KS = (1, 4, 33)
+KS = (1, 33)
 
 
 def some_ratings(
@@ -130,14 +130,17 @@ def test_tolerance_ends_the_run() -> None:
     assert not als(ratings, factors=4, iterations=2, target="cpu").converged
 
 
+@pytest.mark.parametrize("solver", ["cholesky", "cg"])
 @pytest.mark.parametrize("implicit", [False, True])
-def test_more_factors_than_ratings_without_regularization(implicit: bool) -> None:
+def test_more_factors_than_ratings_without_regularization(
+    implicit: bool, solver: str
+) -> None:
     ratings = some_ratings(4)
     result = als(
-        ratings, factors=33, regularization=0.0, implicit=implicit, iterations=3,
-        dtype=np.float64, target="cpu",
+        ratings, factors=33, regularization=0.0, implicit=implicit, iterations=20,
+        solver=solver, dtype=np.float64, target="cpu",
     )  # fmt: skip
-    assert np.isfinite(result.user_factors).all()
+    assert np.abs(result.user_factors).max() < 100
     if not implicit:  # enough freedom to meet every rating
         assert rmse(ratings, result.user_factors, result.item_factors) < 1e-3
 
