@@ -18,8 +18,8 @@ from featgraph.fold.functions import (
     Printed,
     print_featurewise,
     print_helper,
-    stores_rows,
     print_rank_one,
+    stores_rows,
 )
 from featgraph.fold.keep import seen_name
 from featgraph.fold.loops import print_loops
