@@ -52,13 +52,17 @@ class TiledBody(OwnerBody):
 
     def panels(self, accumulator: Accumulator) -> None:
         """Allocate the matrix and the rows that wait for it."""
-        real, name = self.context.real, accumulator.name
+        real, name, line = self.context.real, accumulator.name, self.writer.line
         k = padded(self.phase.width, real)
-        self.writer.line(f"like = np.empty(0, np.{real})")
-        self.writer.line(f"{name} = tiles.zeros({k}, {k}, like)")
-        self.writer.line(f"{name}_columns = tiles.zeros({_BATCH}, {k}, like)")
-        if not self._shared(accumulator.name):
-            self.writer.line(f"{name}_rows = tiles.zeros({_BATCH}, {k}, like)")
+        line(f"tile_like = np.empty(0, np.{real})")
+        line(f"{name} = tiles.zeros({k}, {k}, tile_like)")
+        line(f"{self._tile(name, 'columns')} = tiles.zeros({_BATCH}, {k}, tile_like)")
+        if not self._shared(name):
+            line(f"{self._tile(name, 'rows')} = tiles.zeros({_BATCH}, {k}, tile_like)")
+
+    def _tile(self, name: str, what: str) -> str:
+        """Return the name of what belongs to a matrix; no user can have given it."""
+        return f"tile_{what}_{self.phase.tiles.index(name)}"
 
     def _summing(self, name: str) -> Analysed:
         return next(f for f in self.functions if f.into == name)
@@ -72,7 +76,7 @@ class TiledBody(OwnerBody):
         """Set an accumulator to its identity."""
         super().start(accumulator)
         if accumulator.name in self.phase.tiles:
-            self.writer.line(f"{accumulator.name}_count = 0")
+            self.writer.line(f"{self._tile(accumulator.name, 'count')} = 0")
 
     def contribute(self, function: Analysed) -> None:
         """Combine what edge `e` (or vertex `v`, for a reduce) contributes."""
@@ -80,34 +84,35 @@ class TiledBody(OwnerBody):
         if name not in self.phase.tiles or parts is None:
             super().contribute(function)
             return
-        printed = self.printed[function.name]
+        printed, count = self.printed[function.name], self._tile(name, "count")
         others = [r for r in function.declared.roles if r not in {"i", "f"}]
         others += printed.temporaries
         scale = ""
         if parts.scale is not None:
-            line(f"{name}_scale = {printed.name}_scale({', '.join(others)})")
-            scale = f"{name}_scale * "
+            scale = self._tile(name, "scale")
+            line(f"{scale} = {printed.name}_scale({', '.join(others)})")
+            scale += " * "
         with self.writer.block(f"for f in range({self.phase.width}):"):
-            column = f"{name}_columns[{name}_count, f]"
+            column = f"{self._tile(name, 'columns')}[{count}, f]"
             line(f"{column} = {printed.name}_column({', '.join(['f', *others])})")
             if not self._shared(name):
                 row = f"{printed.name}_row({', '.join(['f', *others])})"
                 line(
-                    f"{name}_rows[{name}_count, f] = "
+                    f"{self._tile(name, 'rows')}[{count}, f] = "
                     f"{scale}{column if parts.symmetric else row}"
                 )
-        line(f"{name}_count += 1")
-        with self.writer.block(f"if {name}_count == {_BATCH}:"):
+        line(f"{count} += 1")
+        with self.writer.block(f"if {count} == {_BATCH}:"):
             self._add(function)
-            line(f"{name}_count = 0")
+            line(f"{count} = 0")
 
     def _add(self, function: Analysed) -> None:
         name, parts = str(function.into), function.rank_one
-        rows = f"{name}_columns" if self._shared(name) else f"{name}_rows"
+        columns, count = self._tile(name, "columns"), self._tile(name, "count")
+        rows = columns if self._shared(name) else self._tile(name, "rows")
         symmetric = parts is not None and parts.symmetric
         self.writer.line(
-            f"tiles.add_products({name}, {rows}, {name}_columns, {name}_count, "
-            f"{symmetric})"
+            f"tiles.add_products({name}, {rows}, {columns}, {count}, {symmetric})"
         )
 
     def finish(self, function: Analysed) -> None:

@@ -45,6 +45,7 @@ GENERATED = _words(
     "out_offsets out_targets part_stop partials passed patch pending position prange",
     "range reduced result retreated rounds",
     "row rows runs_edge scratch slot source sources stale start step stop stride sweep",
+    "cholesky element tile_columns tile_count tile_like tile_rows tile_scale tiles",
     "swept targets thread u uint32 uint64 uint8 v value vertex_count warp word work",
     "whole writer",
 )
