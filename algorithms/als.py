@@ -272,7 +272,6 @@ def als(
     record = _Record(given, chosen, len(steps), iterations, tolerance, wanted)
     if iterations == 0 or not given.count:
         steps = []
-    options.setdefault("change_driven", False)  # everything changes, every time
     run = fg.iterate(
         steps or [half.on([])], state, active=items, max_supersteps=1 << 40,
         callback=record, **options,
