@@ -59,6 +59,7 @@ class Step:
         self.change_driven = options.get("change_driven", "auto")
         self.changes = Changes()
         self.work = "-"
+        self._folded: tuple[Changes, Kernel | None] = (self.changes, None)
         self._keeping: Superstep | None = None
         self._kept: Kept | None = None
         self._patched_supersteps = 0
@@ -161,9 +162,13 @@ class Step:
         return self._kept_kernel().plan
 
     def _kept_kernel(self) -> Kernel:
-        return self.foldmap.kernel(
-            self.state, self.device.name, self.options, keep=self.changes
-        )
+        changes, kernel = self._folded
+        if kernel is None or changes is not self.changes:
+            kernel = self.foldmap.kernel(
+                self.state, self.device.name, self.options, keep=self.changes
+            )
+            self._folded = self.changes, kernel
+        return kernel
 
     def _prepare(self) -> tuple[Superstep, Kept]:
         if self._keeping is None or self._kept is None:
