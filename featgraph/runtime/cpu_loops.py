@@ -10,6 +10,7 @@ __all__ = [
     "collect_targets",
     "expand",
     "expand_alone",
+    "find_due",
     "refresh_edges",
     "refresh_vertices",
 ]
@@ -41,6 +42,23 @@ def _expand(active, due, out_offsets, out_targets):  # type: ignore[no-untyped-d
 #: Add the targets of the active vertices' out-edges to `due`: on all threads, on one.
 expand = njit(cache=True, parallel=True, error_model="numpy")(_expand)
 expand_alone = njit(cache=True, error_model="numpy")(_expand)
+
+
+@njit(cache=True, parallel=True, error_model="numpy")
+def find_due(active, due, in_offsets, in_sources):  # type: ignore[no-untyped-def]
+    """Add to `due` the vertices with an active source; each looks for one."""
+    count = in_offsets.size - 1
+    for word in prange(active.size):
+        found = due[word]
+        for v in range(word * 32, min(word * 32 + 32, count)):
+            bit = uint32(1) << uint32(v & 31)
+            if found & bit:
+                continue
+            for slot in range(in_offsets[v], in_offsets[v + 1]):
+                if cpu.test_bit(active, in_sources[slot]):
+                    found |= bit
+                    break
+        due[word] = found
 
 
 @njit(cache=True, error_model="numpy")

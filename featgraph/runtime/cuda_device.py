@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from featgraph._cuda import cuda
+from featgraph.fold.cuda_lanes import HUB_THREADS
 from featgraph.fold.emit import Entry
 from featgraph.fold.kernel import Kernel
 from featgraph.fold.plan import Phase
@@ -16,7 +17,7 @@ from featgraph.graph import Graph
 from featgraph.program.active import word_count
 from featgraph.runtime import cuda_loops
 from featgraph.runtime.cuda_arrays import BLOCK, CudaArrays, block_count
-from featgraph.runtime.device import host_graph_array
+from featgraph.runtime.device import HUB_DEGREE, host_graph_array, is_dense
 
 __all__ = ["CudaDevice", "cuda_device"]
 
@@ -42,16 +43,28 @@ class CudaDevice(CudaArrays):
 
     # -- edges and rows
 
-    def expand(self, active: Words, arrays: Mapping[str, Array]) -> Words:
+    def expand(
+        self, active: Words, arrays: Mapping[str, Array], count: int | None = None
+    ) -> Words:
         """Return `active` with the targets of its out-edges."""
         due = self._words(active.size)
         self.copy(due, active)
-        offsets, targets = arrays["out_offsets"], arrays["out_targets"]
-        count = offsets.size - 1
-        blocks = min(block_count(count * 32), 1 << 16)
-        self._launch(
-            cuda_loops.expand, blocks, BLOCK, (active, due, offsets, targets, count)
-        )
+        vertices = arrays["out_offsets"].size - 1
+        if is_dense(count, vertices):
+            along, ends, threads = "in", "in_sources", vertices
+            kernels = cuda_loops.find_due, cuda_loops.find_due_hubs
+        else:
+            along, ends, threads = "out", "out_targets", vertices * 32
+            kernels = cuda_loops.expand, cuda_loops.expand_hubs
+        edges = arrays[f"{along}_offsets"], arrays[ends]
+        hubs = arrays[f"{along}_hubs"]
+        most = vertices, HUB_DEGREE
+        blocks = min(block_count(threads), 1 << 16)
+        self._launch(kernels[0], blocks, BLOCK, (active, due, *edges, *most))
+        if hubs.size:
+            self._launch(
+                kernels[1], hubs.size, HUB_THREADS, (active, due, hubs, *edges)
+            )
         return due
 
     def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
@@ -107,8 +120,6 @@ class CudaDevice(CudaArrays):
     def graph_array(self, graph: Graph, name: str) -> Array:
         """Return an array of the graph by its name in generated code, on the device."""
         if name in {"in_hubs", "out_hubs"}:
-            from featgraph.runtime.launcher import HUB_DEGREE
-
             degree = graph.in_degree if name == "in_hubs" else graph.out_degree
             hubs = np.flatnonzero(degree >= HUB_DEGREE)
             longest_first = np.argsort(-degree[hubs], kind="stable")

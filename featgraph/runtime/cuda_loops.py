@@ -10,7 +10,10 @@ __all__ = [
     "count_bits",
     "count_in_one_block",
     "expand",
+    "expand_hubs",
     "fill",
+    "find_due",
+    "find_due_hubs",
     "refresh_edges",
     "refresh_vertices",
     "refresh_vertices_without",
@@ -96,8 +99,11 @@ def count_in_one_block(words, total):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
-def expand(active, due, out_offsets, out_targets, vertex_count):  # type: ignore[no-untyped-def]
-    """Add the targets of the active vertices' out-edges to `due`, a warp a vertex."""
+def expand(active, due, out_offsets, out_targets, vertex_count, hub_degree):  # type: ignore[no-untyped-def]
+    """Add the targets of the active vertices' out-edges to `due`, a warp a vertex.
+
+    Hubs are left to `expand_hubs`.
+    """
     lane = cuda.threadIdx.x % 32
     first = cuda.grid(1) // 32
     for u in range(first, vertex_count, cuda.gridsize(1) // 32):
@@ -105,10 +111,55 @@ def expand(active, due, out_offsets, out_targets, vertex_count):  # type: ignore
             continue
         start = out_offsets[uint32(u)]
         stop = out_offsets[uint32(u) + uint32(1)]
+        if stop - start >= hub_degree:
+            continue
         for slot in range(start + lane, stop, 32):
             v = out_targets[slot]
             if not warp.test_bit(due, v):
                 warp.set_bit(due, v)
+
+
+@kernel(cache=True)
+def expand_hubs(active, due, hubs, out_offsets, out_targets):  # type: ignore[no-untyped-def]
+    """Add the targets of the active hubs' out-edges to `due`, a block a hub."""
+    u = hubs[uint32(cuda.blockIdx.x)]
+    if warp.test_bit(active, u):
+        start = out_offsets[uint32(u)] + cuda.threadIdx.x
+        for slot in range(start, out_offsets[uint32(u) + uint32(1)], cuda.blockDim.x):
+            v = out_targets[slot]
+            if not warp.test_bit(due, v):
+                warp.set_bit(due, v)
+
+
+@kernel(cache=True)
+def find_due(active, due, in_offsets, in_sources, vertex_count, hub_degree):  # type: ignore[no-untyped-def]
+    """Add to `due` the vertices with an active source; a thread looks for one.
+
+    Hubs are left to `find_due_hubs`.
+    """
+    for v in range(cuda.grid(1), vertex_count, cuda.gridsize(1)):
+        start = in_offsets[uint32(v)]
+        stop = in_offsets[uint32(v) + uint32(1)]
+        if warp.test_bit(active, v) or stop - start >= hub_degree:
+            continue
+        for slot in range(start, stop):
+            if warp.test_bit(active, in_sources[slot]):
+                warp.set_bit(due, v)
+                break
+
+
+@kernel(cache=True)
+def find_due_hubs(active, due, hubs, in_offsets, in_sources):  # type: ignore[no-untyped-def]
+    """Add to `due` the hubs with an active source; a block looks for one."""
+    v = hubs[uint32(cuda.blockIdx.x)]
+    if not warp.test_bit(active, v):
+        start = in_offsets[uint32(v)] + cuda.threadIdx.x
+        for slot in range(start, in_offsets[uint32(v) + uint32(1)], cuda.blockDim.x):
+            if warp.test_bit(due, v):  # another thread has found one
+                break
+            if warp.test_bit(active, in_sources[slot]):
+                warp.set_bit(due, v)
+                break
 
 
 @kernel(cache=True)

@@ -17,7 +17,7 @@ from featgraph.fold.kernel import Kernel
 from featgraph.graph import Graph
 from featgraph.program.active import word_count
 
-__all__ = ["CpuDevice", "Device", "choose_device"]
+__all__ = ["HUB_DEGREE", "CpuDevice", "Device", "choose_device", "is_dense"]
 
 # Threads that wait by spinning hold up the ones that work wherever cores are shared.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -29,6 +29,18 @@ _CHUNKS_PER_THREAD = 16
 #: Edges and vertices below which a chunk is not worth a thread: a parallel region costs
 #: some microseconds, and far more on a busy machine.
 _SMALLEST_CHUNK = 20_000
+#: From one active vertex in so many on, due vertices look for an active source.
+_DENSE = 8
+#: A vertex of at least this degree is left to a block of its own on the GPU.
+HUB_DEGREE = 2048
+
+
+def is_dense(count: int | None, vertex_count: int) -> bool:
+    """Whether so many vertices are active that a vertex soon finds one of its sources.
+
+    Then looking for one ends sooner than going through the targets of all.
+    """
+    return count is not None and count * _DENSE >= vertex_count
 
 
 class Device(Protocol):
@@ -74,8 +86,13 @@ class Device(Protocol):
     def count(self, words: Words) -> int:
         """Return the size of a set."""
 
-    def expand(self, active: Words, arrays: Mapping[str, Array]) -> Words:
-        """Return `active` with the targets of its out-edges."""
+    def expand(
+        self, active: Words, arrays: Mapping[str, Array], count: int | None = None
+    ) -> Words:
+        """Return `active` with the targets of its out-edges.
+
+        `count` says about how many vertices are active, where that is known.
+        """
 
     def empty_words(self, count: int) -> Words:
         """Return the empty set of `count` vertices."""
@@ -162,14 +179,20 @@ class CpuDevice:
         """Return the size of a set."""
         return int(np.bitwise_count(words).sum())
 
-    def expand(self, active: Words, arrays: Mapping[str, Array]) -> Words:
+    def expand(
+        self, active: Words, arrays: Mapping[str, Array], count: int | None = None
+    ) -> Words:
         """Return `active` with the targets of its out-edges."""
-        from featgraph.runtime.cpu_loops import expand, expand_alone
+        from featgraph.runtime import cpu_loops
 
         due = active.copy()
         offsets, targets = arrays["out_offsets"], arrays["out_targets"]
-        is_small = offsets.size + targets.size < _SMALLEST_CHUNK
-        (expand_alone if is_small else expand)(active, due, offsets, targets)
+        if offsets.size + targets.size < _SMALLEST_CHUNK:
+            cpu_loops.expand_alone(active, due, offsets, targets)
+        elif is_dense(count, offsets.size - 1):
+            cpu_loops.find_due(active, due, arrays["in_offsets"], arrays["in_sources"])
+        else:
+            cpu_loops.expand(active, due, offsets, targets)
         return due
 
     def empty_words(self, count: int) -> Words:

@@ -15,13 +15,11 @@ from featgraph.fold.plan import Phase
 from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.state import State
 from featgraph.runtime.buffers import Buffers, buffers_of
-from featgraph.runtime.device import Device
+from featgraph.runtime.device import HUB_DEGREE, Device
 
-__all__ = ["HUB_DEGREE", "Launcher"]
+__all__ = ["Launcher"]
 
 Words = Any
-#: A vertex of at least this degree is left to a block of its own on the GPU.
-HUB_DEGREE = 2048
 #: Phase kind -> the cut of the vertices whose work its chunks share out evenly (CPU).
 _CHUNKS = {
     "vertex": "in_chunks",

@@ -106,10 +106,14 @@ class Step:
             if self._kept is not None:
                 self._kept.forget()
             self.work = "recomputed" if gathers else "-"
-            return self.plain.run(active, all_due=all_due, track=True)
+            return self.plain.run(
+                active, all_due=all_due, track=True, active_count=active_count
+            )
         keeping, kept = self._prepare()
         is_patched = kept.begin(buffers_of(self.state, self.device), changed)
-        outcome = keeping.run(active, all_due=all_due, track=True, kept=kept)
+        outcome = keeping.run(
+            active, all_due=all_due, track=True, kept=kept, active_count=active_count
+        )
         self.work = "patched" if is_patched else "kept"
         if is_patched:
             self._count_patches(kept)

@@ -19,9 +19,8 @@ from featgraph.graph import Graph
 from featgraph.program.active import word_count
 from featgraph.program.state import State
 from featgraph.runtime.buffers import ALL, buffers_of
-from featgraph.runtime.device import Device
+from featgraph.runtime.device import HUB_DEGREE, Device
 from featgraph.runtime.kept import Kept
-from featgraph.runtime.launcher import HUB_DEGREE
 from featgraph.runtime.stale import StaleEntries
 
 __all__ = ["Outcome", "Superstep", "full_words", "graph_traits"]
@@ -121,6 +120,7 @@ class Superstep(StaleEntries):
         track: bool = False,
         kept: Kept | None = None,
         due: Words | None = None,
+        active_count: int | None = None,
     ) -> Outcome:
         """Run one superstep.
 
@@ -136,12 +136,15 @@ class Superstep(StaleEntries):
             The aggregates that the kernel keeps, if it keeps any; `begin` was called.
         due : words or None
             The due vertices, where that is not for A to say.
+        active_count : int or None
+            About how many vertices A has, if that is known.
         """
         self.buffers = buffers_of(self.state, self.device)
         sets = SimpleNamespace(
             active=self.full if active is None else active,
             base=due, passed=None, stopped=None, targets=None, swept=None, due=None,
             all_due=all_due or active is None, track=track, kept=kept,
+            active_count=active_count,
         )  # fmt: skip
         self.forget_touched()
         try:
@@ -168,6 +171,10 @@ class Superstep(StaleEntries):
     def _empty_words(self) -> Words:
         return self.device.empty_words(word_count(self.graph.vertex_count))
 
+    def _expand(self, words: Words, sets: Any) -> Words:
+        count = sets.active_count if words is sets.active else None
+        return self.device.expand(words, self.buffers.graph, count)
+
     def _base(self, sets: Any) -> Words:
         """Return A, A and who gathers from it, or all: due but for targets, stops."""
         if sets.base is None:
@@ -177,7 +184,7 @@ class Superstep(StaleEntries):
                 anything = self.device.count(sets.active) > 0
                 sets.base = self.full if anything else sets.active
             elif self.plan.expands:
-                sets.base = self.device.expand(sets.active, self.buffers.graph)
+                sets.base = self._expand(sets.active, sets)
             else:
                 sets.base = sets.active
         return sets.base
@@ -269,7 +276,7 @@ class Superstep(StaleEntries):
         if sources is self.full:
             swept = self.full
         elif due is not self.full:
-            swept = device.expand(sources, self.buffers.graph)
+            swept = self._expand(sources, sets)
             if due is not sources:
                 swept = device.words_or(swept, due)
         allowed = self.full if self.on is None else self.on

@@ -16,6 +16,9 @@ from featgraph import _cuda
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
+from featgraph.program.active import ActiveSet
+from featgraph.runtime import cuda_device
+from featgraph.runtime.buffers import graph_arrays
 from tests.bank import BY_NAME
 from tests.simt.gpu import Gpu, emulated_gpu
 
@@ -59,7 +62,7 @@ RUNS = [
     ("label_propagation", {"feature_parallel": False, "folding": False}),
     ("label_propagation", {"change_driven": True}),
     ("extremes_int32", {"change_driven": True}),
-    ("label_propagation", {"change_driven": True}),
+    ("label_propagation", {"change_driven": False}),
     ("bfs", {}),
     ("pagerank", {}),
     ("belief_propagation", {}),
@@ -174,3 +177,26 @@ def test_sets(gpu: Gpu) -> None:
         np.testing.assert_array_equal(device.download(again), a)
     large = rng.random(40_000)  # more than fits the page-locked memory
     np.testing.assert_array_equal(device.download(device.upload(large)), large)
+
+
+@pytest.mark.parametrize("count", [None, 70], ids=["few", "many"])
+@pytest.mark.parametrize("share", [0.1, 0.6])
+def test_hubs_and_others_find_who_is_due(
+    count: int | None, share: float, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_device, "HUB_DEGREE", 9)
+    rng = np.random.default_rng(5)
+    sources, targets = rng.integers(0, 70, (2, 300))
+    sources[:60], targets[60:120] = 3, 11
+    graph = fg.Graph.from_edges(sources, targets, vertex_count=70)
+    assert graph.in_degree.max() > 40 < graph.out_degree.max()
+    active = rng.random(70) < share
+    active[3] = True
+    device = cuda_device.cuda_device()
+    words = device.upload(ActiveSet(70, active).words)
+    found = device.expand(words, graph_arrays(graph, device), count)
+    due = active.copy()
+    due[targets[active[sources]]] = True
+    np.testing.assert_array_equal(
+        ActiveSet.from_words(70, device.download(found)).mask, due
+    )

@@ -1,0 +1,40 @@
+"""Active vertices and who gathers from them, found from either end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph.program.active import ActiveSet
+from featgraph.runtime import device as devices
+from featgraph.runtime.buffers import graph_arrays
+from featgraph.runtime.device import choose_device
+
+
+def expected(graph: fg.Graph, active: Any) -> Any:
+    due = active.copy()
+    due[graph.targets[active[graph.sources]]] = True
+    return due
+
+
+@pytest.mark.parametrize("count", [None, 0, "all"], ids=["unknown", "few", "many"])
+@pytest.mark.parametrize("smallest", [0, 1 << 30], ids=["threads", "alone"])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 1.0])
+def test_both_ends_find_who_is_due(
+    count: Any, smallest: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "_SMALLEST_CHUNK", smallest)
+    rng = np.random.default_rng(3)
+    for vertices, edges in ((1, 0), (31, 40), (65, 400), (1000, 1500)):
+        ends = rng.integers(0, vertices, (2, edges))
+        graph = fg.Graph.from_edges(*ends, vertex_count=vertices)
+        active = rng.random(vertices) < share
+        cpu = choose_device("cpu")
+        words = ActiveSet(vertices, active).words
+        about = vertices if count == "all" else count
+        found = cpu.expand(words.copy(), graph_arrays(graph, cpu), about)
+        due = ActiveSet.from_words(vertices, found)
+        np.testing.assert_array_equal(due.mask, expected(graph, active))
