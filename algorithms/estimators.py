@@ -28,7 +28,7 @@ __all__ = ["LabelPropagation"]
 Array = npt.NDArray[Any]
 
 
-class LabelPropagation(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LabelPropagation(ClassifierMixin, BaseEstimator):
     """Label propagation with scikit-learn's conventions, on points or on a graph.
 
     Fitted on points, it propagates along their k-nearest-neighbor graph, made symmetric
