@@ -181,7 +181,7 @@ def check_accesses(
     Raises
     ------
     UserFunctionError
-        For a write in a gather or reduce, a write elsewhere than at v (at e), a write
+        For a reduce of a gather's result, a write in a gather or reduce, a write elsewhere than at v (at e), a write
         of an iterated property in place, and a read elsewhere of what the function
         itself writes in place.
     """
@@ -189,6 +189,14 @@ def check_accesses(
         _check_write(source, kind, target, kinds, iterated, shared)
     if kind in {"gather", "reduce"} and any(a.mode == "atomic" for a in accesses):
         raise source.error(f"a {kind} is pure: it has no atomic operations")
+    for record in accesses:
+        if kind == "reduce" and kinds.get(record.name) == "into":
+            raise source.error(
+                f"{record.name!r} is known at the due vertices only, and a reduce runs "
+                "over all",
+                got=f"d.{record.name}",
+                fix="keep it in a property, written by a vertex function",
+            )
     for record in accesses:
         if record.mode == "atomic" and record.name in iterated:
             raise source.error(

@@ -380,3 +380,22 @@ def test_twins_need_an_undirected_graph(
     assert "directed=False" in str(caught.value)
     assert f"{snippet.path}:" in str(caught.value)
     np.testing.assert_array_equal(state["msg"], before)
+
+
+@fg.gather(into="mean", combine="sum")
+def neighbors(f, u, v, e, d):
+    return d.x[u, f]
+
+
+@fg.reduce(into="all_of_it", combine="sum")
+def gathered(f, v, d):
+    return d.mean[v, f]
+
+
+def test_a_reduce_of_what_was_gathered(state: fg.State) -> None:
+    """Only due vertices have it, and a reduce runs over all."""
+    before = {name: np.array(state[name]) for name in state}
+    with pytest.raises(fg.UserFunctionError, match="known at the due vertices only"):
+        fg.foldmap(neighbors, gathered)(state, target="cpu")
+    for name, values in before.items():
+        np.testing.assert_array_equal(state[name], values)
