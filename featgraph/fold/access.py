@@ -181,9 +181,9 @@ def check_accesses(
     Raises
     ------
     UserFunctionError
-        For a reduce of a gather's result, a write in a gather or reduce, a write elsewhere than at v (at e), a write
-        of an iterated property in place, and a read elsewhere of what the function
-        itself writes in place.
+        For a reduce of a gather's result, a write in a gather or reduce, a write
+        elsewhere than at v (at e), a write of an iterated property in place, and a
+        read elsewhere of what the function itself writes in place.
     """
     for target in _targets(body):
         _check_write(source, kind, target, kinds, iterated, shared)
