@@ -9,6 +9,7 @@ numba-cuda; the dialect itself is imported when the first of its names is used:
 ``overload``            compile-time choice of a device function by argument types
 ``load_row``            several neighboring entries of a row by loads of 8 or 16 bytes
 ``store_row``           the same for stores
+``anew``                an index that the compiler takes for another each time
 ``device_function``     decorator: a function that kernels call; always inlined
 ``kernel``              decorator: a kernel, ``kernel(cache=True, ...)`` for options
 ======================  ============================================================
@@ -44,6 +45,7 @@ from featgraph.errors import DeviceError
 
 __all__ = [
     "Resources",
+    "anew",
     "compile_ptx",
     "cuda",
     "device_function",
@@ -61,6 +63,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    anew: Any
     cuda: Any
     load_row: Any
     overload: Any
@@ -73,13 +76,13 @@ _INSTALL = 'pip install "featgraph[cu13]", or choose target="cpu"'
 
 def __getattr__(name: str) -> Any:
     """Import the dialect when the first of its names is asked for."""
-    if name not in {"cuda", "load_row", "overload", "store_row"}:
+    if name not in {"anew", "cuda", "load_row", "overload", "store_row"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     require()
     extending: Any = importlib.import_module("numba.cuda.extending")
     globals()["cuda"] = importlib.import_module("numba.cuda")
     globals()["overload"] = extending.overload
-    for function in (_load_row, _store_row):
+    for function in (_anew, _load_row, _store_row):
         globals()[function.__name__[1:]] = extending.intrinsic(function)
     return globals()[name]
 
@@ -187,6 +190,19 @@ def _store_row(
         return context.get_dummy_value()
 
     return types.void(array, row, column, width, count, given), generate
+
+
+def _anew(typing: Any, index: Any) -> Any:
+    types: Any = importlib.import_module("numba.cuda.types")
+    ir: Any = importlib.import_module("llvmlite.ir")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.IntType(32)
+        value = context.cast(builder, args[0], signature.args[0], types.uint32)
+        form = ir.FunctionType(word, [word])
+        return builder.asm(form, "mov.b32 $0, $1;", "=r,r", [value], True, "anew")
+
+    return types.uint32(index), generate
 
 
 def is_installed() -> bool:

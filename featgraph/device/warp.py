@@ -49,6 +49,10 @@ lanes past the last whole group are padding and get garbage)
                                                         that is a multiple of it, of
                                                         rows that are `width` long; a
                                                         load of 8 or 16 bytes each
+``anew(index)``                                         `index`, which the compiler
+                                                        takes for another each time:
+                                                        what is loaded there is not
+                                                        kept in registers over a loop
 ``store_row(array, row, column, width, count,           the same for stores
 values)``
 ``sync()``                                              the warp's memory barrier
@@ -62,6 +66,7 @@ The functions of `featgraph.device.memory` (bits, atomics, checked mode) and of
 from numba import int32, int64, uint32
 
 from featgraph._cuda import (
+    anew,  # noqa: F401
     cuda,
     device_function,
     load_row,  # noqa: F401

@@ -115,7 +115,7 @@ class AccumulatorBody:
                 )
             args += ["rows"] if printed.arrays["real"] else []
             args += ["flags"] if printed.arrays["int64"] else []
-        args += [f"{printed.name}_work_{n}" for n in range(len(printed.areas))]
+        args += printed.areas_and_matrices
         return f"{printed.name}({', '.join(args)})"
 
     def _is_arg(self, function: Analysed) -> bool:

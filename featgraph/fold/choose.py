@@ -35,6 +35,9 @@ VERTEX_LANES = 8
 #: more have fewer edges than the mean. On a grid (degree 4) one edge at a time took
 #: 0.77 to 0.64 of the time of two, K = 4 to 64 (likewise).
 SLOTS_A_DEGREE = 1 / 4
+#: Up to so many features, a lane that multiplies a matrix by what it reads of an edge
+#: takes all of them: each feature needs all others, and shuffles bring one at a time.
+MOST_MULTIPLIED = 8
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,8 @@ def choose_mapping(
     narrow = matrices or kind == "reduce" or _reads_matrices(members, analysis)
     piece = 1 if narrow else _piece(width, size)
     lanes, copies = share_features(width, piece)
+    if width <= MOST_MULTIPLIED and not narrow and _multiplies(members):
+        lanes, copies = 1, width
     alone = matrices or kind == "reduce" or _combines_by_function(members)
     slots = 1 if alone else _edge_slots(kind, members, lanes, traits)
     hubs = traits.has_hubs and not matrices and _sweeps_edges(kind, members)
@@ -226,6 +231,13 @@ def _reads_matrices(members: Sequence[Analysed], analysis: Analysis) -> bool:
     )
 
 
+def _multiplies(members: Sequence[Analysed]) -> bool:
+    """Whether a matrix is multiplied by something along the edges."""
+    return any(
+        "matvec" in f.operations for f in members if f.kind in {"edge", "gather"}
+    )
+
+
 def _sweeps_edges(kind: str, members: Sequence[Analysed]) -> bool:
     return kind in {"edge", "push"} or any(f.kind == "gather" for f in members)
 
@@ -242,7 +254,10 @@ def _edge_slots(
     if not _sweeps_edges(kind, members):
         return 1
     slots = power_of_two(max(1, int(traits.mean_degree * SLOTS_A_DEGREE)))
-    return min(max(1, VERTEX_LANES // lanes), slots)
+    # Where shuffles keep a warp together, it waits for the vertex with most edges.
+    meets = any(f.collective and f.kind in {"edge", "gather"} for f in members)
+    together = WARP if meets and lanes > 1 else VERTEX_LANES
+    return min(max(1, together // lanes), slots)
 
 
 def _needs_matrices(members: Sequence[Analysed]) -> int:

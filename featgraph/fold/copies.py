@@ -77,7 +77,12 @@ class _Copies(CopyNames):
         self.writer.depth -= 1
         self._add_areas(place)
         return Printed(
-            self.function, self.function.name, True, self.temporaries, tuple(self.areas)
+            self.function,
+            self.function.name,
+            True,
+            self.temporaries,
+            tuple(self.areas),
+            matrices=self.matrices,
         )
 
     def _prologue(self) -> None:

@@ -21,6 +21,7 @@ from featgraph.fold.printer import (
     print_returned,
 )
 from featgraph.fold.rows import Row, find_rows, load_lines, store_line
+from featgraph.fold.staged import shared_matrices_of
 from featgraph.fold.variance import varies
 
 __all__ = ["CopyNames"]
@@ -42,6 +43,9 @@ class CopyNames:
         self.file = function.declared.source.file
         self.temporaries = temporaries_of(function, context.analysis)
         self.areas: list[int] = []
+        used = shared_matrices_of(function, context.analysis)
+        self.staged = {n: s for n, s in context.staged.items() if n in used}
+        self.matrices = tuple(n for s in self.staged.values() for n in s.names)
         self.returns_value = function.kind in {"gather", "reduce"}
         self.padded = self.predicated and self.lanes * self.count != self.width
         self.piece = 1 if function.is_scalar else context.mapping.piece
@@ -243,4 +247,5 @@ class CopyNames:
                 [self.copy_name(name, j) for j in range(self.count)] if wide else [name]
             )
         parameters += [f"work_{n}" for n in range(len(self.areas))]
+        parameters += self.matrices
         self.writer.lines[place] = f"def {self.function.name}({', '.join(parameters)}):"

@@ -10,6 +10,7 @@ from featgraph.fold.cuda_phase import CudaPhase
 from featgraph.fold.cuda_warp import WarpBody
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.plan import FoldPlan, Phase
+from featgraph.fold.staged import print_staged
 
 __all__ = ["HubPhase", "WarpPhase"]
 
@@ -52,6 +53,7 @@ class WarpPhase(CudaPhase):
                 )
             line(f"slot = {place}")
         self._features(body)
+        print_staged(self.writer, self.context.staged, self.context.real, self.threads)
         if self._has_matrices():
             self._print_matrices()
 

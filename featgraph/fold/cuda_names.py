@@ -89,7 +89,7 @@ class WarpNames(OwnerBody):
                 self.temporary(name, j)
                 for j in range(self.copies if self.is_wide(name) else 1)
             ]
-        args += [f"{printed.name}_work_{n}" for n in range(len(printed.areas))]
+        args += printed.areas_and_matrices
         return f"{printed.name}({', '.join(args)})"
 
     def owns_all(self, printed: Printed) -> bool:

@@ -13,6 +13,7 @@ from featgraph.fold.functions import Context, Printed
 from featgraph.fold.owner import OwnerBody
 from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.fold.pulled import WORDS as PULLED
+from featgraph.fold.staged import STRIDES
 
 if TYPE_CHECKING:
     from featgraph.fold.emit import Entry
@@ -155,6 +156,11 @@ class CudaPhase:
             resident = min(resident, 2)
         return (self.threads, resident) if resident else self.threads
 
+    def _strides(self) -> int:
+        """Return how many vertices a group of lanes takes in turn, at least."""
+        in_blocks = any(not s.in_registers for s in self.context.staged.values())
+        return STRIDES if in_blocks else 1
+
     def _entries(self) -> list[Entry]:
         from featgraph.fold.emit import Entry
 
@@ -166,6 +172,7 @@ class CudaPhase:
             dict(self.scratch),
             self.threads,
             self._bounds(),
+            self._strides(),
         )
         if self.phase.kind != "reduce":
             return [main]

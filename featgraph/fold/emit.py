@@ -25,6 +25,7 @@ from featgraph.fold.keep import seen_name
 from featgraph.fold.loops import print_loops
 from featgraph.fold.nodes import TWIN_OPERATIONS
 from featgraph.fold.plan import FoldPlan, Phase
+from featgraph.fold.staged import find_staged
 from featgraph.fold.writer import Writer
 
 __all__ = ["Entry", "Field", "KernelSource", "emit"]
@@ -80,6 +81,9 @@ class Entry:
     launch_bounds : int or (int, int)
         What the compiler is told of it: threads a block, and how many blocks must fit a
         multiprocessor (CUDA).
+    strides : int
+        Vertices that a group of lanes takes in turn, at least, so that what its block
+        does first pays (CUDA).
     """
 
     name: str
@@ -89,6 +93,7 @@ class Entry:
     scratch: dict[str, tuple[int, ...]] = field(default_factory=dict)
     block: int = 0
     launch_bounds: int | tuple[int, int] = 0
+    strides: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +178,9 @@ def emit(plan: FoldPlan) -> KernelSource:
             plan.target == "cuda",
             sites,
             seen,
+            find_staged(
+                plan.analysis, plan.functions_of(phase), phase.mapping, phase.width
+            ),
         )
         printed = {
             f.name: _print_function(context, phase, f)

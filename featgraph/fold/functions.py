@@ -15,6 +15,7 @@ from featgraph.fold.choose import Mapping
 from featgraph.fold.nodes import Access, Whole
 from featgraph.fold.printer import Guard, Style, identity_text, print_statements
 from featgraph.fold.rows import Row, can_store, find_rows
+from featgraph.fold.staged import Staged
 from featgraph.fold.writer import Writer
 from featgraph.program.combine import identity_value
 
@@ -39,6 +40,8 @@ class Context:
         Sites of guarded indices; None where the mode is off.
     seen : dict
         Property -> the field that holds what it was, for kept gathers.
+    staged : dict
+        Matrices of no vertex that the kernel keeps at hand, by name.
     """
 
     writer: Writer
@@ -48,6 +51,7 @@ class Context:
     cuda: bool
     checked: list[tuple[str, str, int, str, int]] | None = None
     seen: dict[str, str] = field(default_factory=dict)
+    staged: dict[str, Staged] = field(default_factory=dict)
 
     @property
     def real(self) -> str:
@@ -100,6 +104,8 @@ class Printed:
         Loops form: scratch rows it takes, by type.
     rows : tuple of Row
         Values of rows it takes behind the temporaries, loaded by who calls it.
+    matrices : tuple of str
+        Names of the matrices at hand that it takes last.
     """
 
     function: Analysed
@@ -109,6 +115,13 @@ class Printed:
     areas: tuple[int, ...] = ()
     arrays: dict[str, int] = field(default_factory=dict)
     rows: tuple[Row, ...] = ()
+    matrices: tuple[str, ...] = ()
+
+    @property
+    def areas_and_matrices(self) -> list[str]:
+        """The last of its arguments, as the kernel names them."""
+        areas = [f"{self.name}_work_{n}" for n in range(len(self.areas))]
+        return [*areas, *self.matrices]
 
 
 def temporaries_of(function: Analysed, analysis: Analysis) -> tuple[str, ...]:

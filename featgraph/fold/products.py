@@ -10,18 +10,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from featgraph.fold.nodes import Operate, Whole, is_matrix_sum, narrowed, symbol
-from featgraph.fold.operands import CopiesOperands, Origin
-from featgraph.fold.printer import Style, print_element, print_expression
+from featgraph.fold.columns import Column, MatrixColumns
+from featgraph.fold.nodes import Operate, narrowed
+from featgraph.fold.operands import Origin
+from featgraph.fold.printer import print_expression
 
 __all__ = ["MatrixProducts", "finite_text", "logarithm_text"]
 
 #: Up to so many terms of one thread stand in names of their own, which are registers.
 #: Above, they are computed twice, for the largest and for the sum.
 MOST_TERMS = 16
-
-#: Gives the text of A[f, i] of copy j, from j and the text of i.
-Element = Callable[[int, str], str]
 
 
 def largest_text(terms: list[str]) -> str:
@@ -51,36 +49,8 @@ def finite_text(top: str, real: str) -> str:
     return f"{top} if abs({top}) < {real}(math.inf) else {real}(0.0)"
 
 
-class MatrixProducts(CopiesOperands):
+class MatrixProducts(MatrixColumns):
     """Products of a k x k matrix and a vector with one entry a feature."""
-
-    def _element(self, matrix: ast.expr, row: str, column: str, style: Style) -> str:
-        """Return the text of ``matrix[row, column]``."""
-        real = self.owner.context.real
-        if is_matrix_sum(matrix):
-            sum_ = narrowed(matrix, ast.BinOp)
-            sides = [
-                self._element(m, row, column, style) for m in (sum_.left, sum_.right)
-            ]
-            return f"({f' {symbol(sum_)} '.join(sides)})"
-        if isinstance(matrix, Whole):
-            text = print_element(matrix, row, column, style)
-            if self._type(matrix) != "real":
-                text = f"{real}({text})"
-            guarded = self.owner.needs_guard(matrix)
-            return (
-                f"({text} if {self.owner.live} else {real}(0.0))" if guarded else text
-            )
-        row_, column_ = style.index(row), style.index(column)
-        if isinstance(matrix, ast.Name) and matrix.id in self.owner.function.matrices:
-            return (
-                f"{style.matrices[matrix.id]}[{row_}, {self.owner.width} + {column_}]"
-            )
-        raise self.owner.function.declared.source.error(
-            "not a matrix",
-            matrix,
-            expected="d.name[v] or d.name, k x k, outer(x, y), inverse(A)",
-        )
 
     def _matvec(
         self, target: str, node: Operate, predicate: str, origin: Origin
@@ -91,42 +61,16 @@ class MatrixProducts(CopiesOperands):
             self._outer_times(target, node, predicate, origin)
             return
         zero = f"{owner.context.real}(0.0)"
-        element = self._turned(node, origin)
+        column = self._column(node, origin)
         texts = self._operands(node.args[1], zero, predicate)
         names = self._names(target)
         semiring = node.constant("semiring")
         if semiring in {None, "plus_times"}:
-            self._sum_products(names, element, texts, origin)
+            self._sum_products(names, column, texts, origin)
         elif owner.width * owner.count <= MOST_TERMS:
-            self._few_terms(names, element, texts, semiring, origin)
+            self._few_terms(names, column, texts, semiring, origin)
         else:
-            self._many_terms(names, element, texts, semiring, origin)
-
-    def _turned(self, node: Operate, origin: Origin) -> Element:
-        """Return how A[f, i] is printed, or A[i, f] where it is transposed."""
-        owner, matrix = self.owner, node.args[0]
-        transpose = node.option("transpose")
-        if isinstance(transpose, ast.Constant) or transpose is None:
-            if transpose is not None and transpose.value:
-                return lambda j, i: self._element(
-                    matrix, i, owner.feature(j), owner.styles[j]
-                )
-            return lambda j, i: self._element(
-                matrix, owner.feature(j), i, owner.styles[j]
-            )
-        # Choose the indices, not the element: one load and no branch.
-        turned = owner._fresh("turned")
-        text = print_expression(transpose, owner.styles[0])
-        if owner.needs_guard(transpose):
-            text = f"{owner.live} and ({text})"
-        self._line(f"{turned} = {text}", origin)
-
-        def element(j: int, i: str) -> str:
-            f = owner.feature(j)
-            row, column = f"({i} if {turned} else {f})", f"({f} if {turned} else {i})"
-            return self._element(matrix, row, column, owner.styles[j])
-
-        return element
+            self._many_terms(names, column, texts, semiring, origin)
 
     def _hold(self, texts: list[str], origin: Origin) -> list[str]:
         """Give each copy's entry of the vector a name."""
@@ -136,45 +80,58 @@ class MatrixProducts(CopiesOperands):
         return held
 
     def _loop(
-        self, held: list[str], body: Callable[[str, str], None], origin: Origin
+        self,
+        held: list[str],
+        column: Column,
+        body: Callable[[list[str], str], None],
+        origin: Origin,
     ) -> None:
-        """Print a loop over the entries of the vector: ``body(i, x of i)``."""
+        """Print a loop over the entries of the vector: ``body(column i, x of i)``."""
         owner = self.owner
         if not owner.predicated:
+            if len(held) > 1:
+                for i, name in enumerate(held):
+                    body(column(str(i)), name)
+                return
             with owner.writer.block(f"for i in range({owner.width}):"):
-                body("i", f"{held[0]}[i]")
+                body(column("i"), f"{held[0]}[i]")
             return
-        x = owner._fresh("x")
-        for j, name in enumerate(held):
-            # Lanes whose copy j is a feature.
-            members = -(-(owner.width - j) // owner.count)
-            with owner.writer.block(f"for member in range({members}):"):
-                self._line(f"i = member * {owner.count} + {j}", origin)
-                text = f"warp.broadcast({name}, int32(member), {owner.lanes})"
-                self._line(f"{x} = {text}", origin)
-                body("i", x)
+        x, count = owner._fresh("x"), owner.count
+        # Lanes whose copy j is a feature.
+        members = [-(-(owner.width - j) // count) for j in range(count)]
+        together = [range(count)] if len(set(members)) == 1 else [
+            range(j, j + 1) for j in range(count)
+        ]  # fmt: skip
+        for copies in together:
+            with owner.writer.block(f"for member in range({members[copies[0]]}):"):
+                for j in copies:
+                    self._line(f"i = member * {count} + {j}", origin)
+                    text = f"warp.broadcast({held[j]}, int32(member), {owner.lanes})"
+                    self._line(f"{x} = {text}", origin)
+                    body(column("i"), x)
 
     def _looped(self, texts: list[str], origin: Origin) -> list[str]:
-        """Hold the vector so that a loop can index it."""
-        if self.owner.predicated:
+        """Hold the vector so that a loop can index it, or in names of its own."""
+        owner = self.owner
+        if owner.predicated or (owner.staged and owner.width > 1):
             return self._hold(texts, origin)
         return self._hold([f"({', '.join(texts)},)"], origin)
 
     def _sum_products(
-        self, names: list[str], element: Element, texts: list[str], origin: Origin
+        self, names: list[str], column: Column, texts: list[str], origin: Origin
     ) -> None:
-        def add(i: str, x: str) -> None:
-            for j, name in enumerate(names):
-                self._line(f"{name} += {element(j, i)} * {x}", origin)
+        def add(entries: list[str], x: str) -> None:
+            for name, entry in zip(names, entries, strict=True):
+                self._line(f"{name} += {entry} * {x}", origin)
 
         for name in names:
             self._line(f"{name} = {self.owner.context.real}(0.0)", origin)
-        self._loop(self._looped(texts, origin), add, origin)
+        self._loop(self._looped(texts, origin), column, add, origin)
 
     def _few_terms(
         self,
         names: list[str],
-        element: Element,
+        column: Column,
         texts: list[str],
         semiring: str,
         origin: Origin,
@@ -192,9 +149,10 @@ class MatrixProducts(CopiesOperands):
                 self._line(f"{entries[i]} = {text}", origin)
         terms = [owner._fresh("term") for _ in entries]
         top, shift = owner._fresh("top"), owner._fresh("shift")
+        columns = [column(str(i)) for i in range(owner.width)]
         for j, name in enumerate(names):
-            for i, (term, x) in enumerate(zip(terms, entries, strict=True)):
-                self._line(f"{term} = {element(j, str(i))} + {x}", origin)
+            for term, texts_, x in zip(terms, columns, entries, strict=True):
+                self._line(f"{term} = {texts_[j]} + {x}", origin)
             if semiring == "max_plus":
                 self._line(f"{name} = {largest_text(terms)}", origin)
                 continue
@@ -208,7 +166,7 @@ class MatrixProducts(CopiesOperands):
     def _many_terms(
         self,
         names: list[str],
-        element: Element,
+        column: Column,
         texts: list[str],
         semiring: str,
         origin: Origin,
@@ -219,26 +177,25 @@ class MatrixProducts(CopiesOperands):
         is_max = semiring == "max_plus"
         tops = names if is_max else [owner._fresh("top") for _ in names]
 
-        def raise_top(i: str, x: str) -> None:
-            for j, top in enumerate(tops):
-                self._line(f"{top} = max({top}, {element(j, i)} + {x})", origin)
+        def raise_top(entries: list[str], x: str) -> None:
+            for top, entry in zip(tops, entries, strict=True):
+                self._line(f"{top} = max({top}, {entry} + {x})", origin)
 
         for top in tops:
             self._line(f"{top} = {real}(-math.inf)", origin)
-        self._loop(held, raise_top, origin)
+        self._loop(held, column, raise_top, origin)
         if is_max:
             return
         shifts = [owner._fresh("shift") for _ in names]
 
-        def add(i: str, x: str) -> None:
-            for j, (name, shift) in enumerate(zip(names, shifts, strict=True)):
-                text = f"math.exp({element(j, i)} + {x} - {shift})"
-                self._line(f"{name} += {text}", origin)
+        def add(entries: list[str], x: str) -> None:
+            for name, entry, shift in zip(names, entries, shifts, strict=True):
+                self._line(f"{name} += math.exp({entry} + {x} - {shift})", origin)
 
         for name, top, shift in zip(names, tops, shifts, strict=True):
             self._line(f"{shift} = {finite_text(top, real)}", origin)
             self._line(f"{name} = {real}(0.0)", origin)
-        self._loop(held, add, origin)
+        self._loop(held, column, add, origin)
         for name, top in zip(names, tops, strict=True):
             self._line(f"{name} = {logarithm_text(top, name, real)}", origin)
 

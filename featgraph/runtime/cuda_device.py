@@ -27,6 +27,8 @@ Words = Any
 _SCRATCH_BYTES = 1 << 29
 #: Blocks of a reduce: fixed, so that its result does not depend on the device.
 _REDUCE_BLOCKS = 256
+#: Blocks that are launched, if there is work for them, before any goes round again.
+_LEAST_BLOCKS = 4096
 
 
 class CudaDevice(CudaArrays):
@@ -168,6 +170,8 @@ class CudaDevice(CudaArrays):
             return _REDUCE_BLOCKS
         span = 1 if phase.mapping.schedule == "thread" else phase.mapping.span
         blocks = block_count(graph.vertex_count * span, block)
+        if entry.strides > 1:
+            blocks = min(blocks, max(-(-blocks // entry.strides), _LEAST_BLOCKS))
         if entry.scratch:
             item = 8
             each = sum(int(np.prod(s)) for s in entry.scratch.values()) * item

@@ -160,3 +160,18 @@ def test_more_edges_on_the_way_and_fewer_registers() -> None:
     assert ptx.count("ld.global.v4.f32") >= 5
     assert resources.registers <= 65536 // (10 * 128)
     assert resources.spill_stores_bytes == 0
+
+
+@pytest.mark.parametrize(("k", "pieces"), [(8, 16), (32, 8)])
+def test_matrix_of_no_vertex_is_read_from_shared_memory(k: int, pieces: int) -> None:
+    case = BY_NAME["say_plainly"]
+    [(entry, ptx, resources)] = _compile(_kernel(case, k), (9, 0))
+    assert entry.strides > 1
+    assert resources.shared_bytes == 4 * k * k
+    # In the loop over edges, however often the compiler repeats it; not before it.
+    barrier = ptx.index("bar.sync")
+    assert ptx.count("ld.shared.v4.f32") >= pieces
+    assert "ld.shared" not in ptx[: ptx.index("ex2", barrier)]
+    assert "ld.global.f32" not in ptx[ptx.index("ex2", barrier) :]
+    assert resources.spill_stores_bytes == 0
+    assert resources.registers <= 112

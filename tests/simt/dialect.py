@@ -172,7 +172,7 @@ def _active_mask() -> int:
     return sum(1 << other.lane_id for other in mates if not other.dead)
 
 
-def _shared_array(shape: Any, dtype: Any) -> GuardedArray:
+def _shared_array(shape: Any, dtype: Any, alignment: int | None = None) -> GuardedArray:
     block = current_lane().block
     # The same memory in every iteration of a loop.
     site = tuple(step[:3] for step in call_path())
@@ -382,6 +382,7 @@ def _store_row(
 def cuda_module() -> dict[str, Any]:
     """Return the members of the twin of `featgraph._cuda`."""
     return {
+        "anew": int,
         "cuda": Dialect(),
         "device_function": _plain,
         "kernel": _plain,

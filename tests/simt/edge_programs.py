@@ -8,7 +8,7 @@ import numpy as np
 
 from featgraph.program import functions as fn
 from featgraph.program import operations as fg
-from tests.simt.case import edge, floats, scalar, signed, vertex
+from tests.simt.case import edge, floats, loose, scalar, signed, vertex
 
 
 @fn.edge
@@ -85,6 +85,35 @@ def message_state(graph, k, rng):
         "psi": edge(floats(rng, edges, k, k)),
         "epsilon": scalar(0.5),
     }
+
+
+# -- a matrix that belongs to no edge
+
+
+@fn.edge
+def say(f, u, v, e, d):
+    cavity = d.belief[u, f] - d.msg[fg.reverse(e), f]
+    x = math.exp(cavity - fg.feature_max(cavity))
+    m = math.log(fg.matvec(d.psi, x, transpose=fg.is_twin(e)))
+    likeliest = fg.matvec(d.bonus, cavity, semiring="max_plus")
+    m = log_normalize(m) + likeliest / (1 + abs(likeliest))
+    d.msg_next[e, f] = m + fg.matvec(d.psi, cavity, semiring="log_plus") / 64
+    return fg.any_feature(abs(m - d.msg[e, f]) > d.epsilon)
+
+
+@fn.edge
+def say_plainly(f, u, v, e, d):
+    cavity = d.belief[u, f] - d.msg[fg.reverse(e), f]
+    x = math.exp(cavity - fg.feature_max(cavity))
+    m = math.log(fg.matvec(d.psi, x))
+    m = m - fg.feature_max(m)
+    d.msg_next[e, f] = m
+    return fg.any_feature(abs(m - d.msg[e, f]) > d.epsilon)
+
+
+def say_state(graph, k, rng):
+    given = message_state(graph, k, rng)
+    return {**given, "psi": loose(floats(rng, k, k)), "bonus": loose(signed(rng, k, k))}
 
 
 # -- as given, or the twin

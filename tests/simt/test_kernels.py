@@ -121,6 +121,21 @@ def test_label_propagation_at_every_width(k: int) -> None:
     Run(BY_NAME["label_propagation"], k).check()
 
 
+@pytest.mark.parametrize(
+    ("k", "copy"),
+    [(2, "held_psi_1"), (4, "held_psi_3"), (7, "shared_psi"), (10, "shared_psi"),
+     (33, "shared_psi"), (64, "d.psi[")],
+)  # fmt: skip
+def test_matrix_of_no_vertex_stands_at_hand(k: int, copy: str) -> None:
+    # Both ways round, 64 x 64 entries of it are too many for a block.
+    run = Run(BY_NAME["say"], k, hubs=True, size=(8, 12))
+    product = run.kernels.text.split("def say")[1].split("def messages")[0]
+    assert copy in product
+    assert ("d.psi" in product) == (k == 64)
+    if k < 64:
+        run.check()
+
+
 @pytest.mark.parametrize("degree", [1, 4, 64])
 @pytest.mark.parametrize("name", ["combines", "bfs", "wander", "notes"])
 def test_any_number_of_slots(name: str, degree: int) -> None:

@@ -44,8 +44,8 @@ def test_every_feature_has_a_lane_and_pieces_are_whole(dtype: str, degree: int) 
 
 
 def test_lanes_of_a_vertex_follow_the_mean_degree() -> None:
-    assert [mapping_of(4, degree=d).slots for d in (1, 4, 16, 64)] == [1, 2, 8, 32]
-    assert [mapping_of(32, degree=d).slots for d in (1, 4, 16, 64)] == [1, 2, 4, 4]
+    assert [mapping_of(4, degree=d).slots for d in (1, 4, 16, 64)] == [1, 1, 4, 8]
+    assert [mapping_of(32, degree=d).slots for d in (1, 4, 16, 64)] == [1, 1, 1, 1]
 
 
 def test_explain_says_how_wide_loads_are() -> None:

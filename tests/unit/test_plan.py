@@ -383,7 +383,8 @@ def reserved_names_cover(kernel: Any) -> None:
     stems = {re.sub(r"_\d+$", "", name) for name in used}
     allowed = GENERATED | own | intos | {f"{i}_source" for i in intos}
     allowed |= {"total", "device_function"} | {f"new_{i}" for i in intos}
-    # Loaded pieces of rows; the folder keeps their names apart from all others.
+    # Loaded rows, matrices at hand; the folder keeps their names apart from all others.
+    allowed |= {f"{way}_{n}" for n in analysis.signature for way in ("held", "shared")}
     allowed |= {
         f"{name}{version}_{entity}"
         for name in analysis.signature
