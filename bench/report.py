@@ -141,6 +141,20 @@ TABLES: dict[str, Columns] = {
         "import compiler s": _stage("import_compiler_s"),
         "setup s": _stage("setup_s"),
     },
+    "als-accuracy": {
+        "graph": _graph,
+        **COMMON,
+        "lambda": _text("regularization"),
+        "RMSE": _number("rmse", 4),
+        "ndcg": _number("ndcg", 4),
+        **TIME,
+    },
+    "als-cpu": {
+        "graph": _graph,
+        **COMMON,
+        **TIME,
+        "squared error": _number("squared_error", 6),
+    },
     "bp-accuracy": {
         "model": _text("contender"),
         "K": _text("k"),

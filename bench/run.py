@@ -16,6 +16,8 @@ from bench.record import Recorder
 from bench.report import print_report
 
 BENCHES = {
+    "als-accuracy": "bench.algorithms.als_accuracy",
+    "als-cpu": "bench.algorithms.als_cpu",
     "bp-accuracy": "bench.algorithms.bp_accuracy",
     "superstep-cpu": "bench.algorithms.superstep_cpu",
     "growth-cpu": "bench.algorithms.growth_cpu",
