@@ -32,7 +32,7 @@ from bench.graphs import make_graph
 from bench.learning.problems import make_problem
 from bench.record import Recorder
 from bench.timing import Contender, interleave
-from featgraph.algorithms.label_propagation import label_propagation
+from featgraph.algorithms.label_propagation import labels_of_neighbors, relax
 from featgraph.algorithms.pagerank import pagerank
 from featgraph.runtime.device import choose_device
 
@@ -119,20 +119,40 @@ def keep_some(f, v, d):  # type: ignore[no-untyped-def]
     return fg.any_feature(abs(new - d.label[v, f]) > d.epsilon)
 
 
-_spreading = fg.foldmap(spread_labels, keep_some)
+@fg.reduce(into="change", combine="sum")
+def all_changes(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up what a superstep changes: scikit-learn stops by it."""
+    return abs(d.label_next[v, f] - d.label[v, f])
 
 
-def _spread(graph: fg.Graph, given: Any, weight: Any, epsilon: float) -> Any:
-    state = fg.State(
-        graph,
-        label=fg.vertex_property(given, iterated=True),
-        given=fg.vertex_property(given),
-        weight=fg.edge_property(weight),
-        alpha=SPREADING_ALPHA,
-        epsilon=epsilon,
+_spreading = fg.foldmap(spread_labels, keep_some, all_changes)
+_propagating = fg.foldmap(labels_of_neighbors, relax, all_changes)
+
+
+def _settle(step: fg.FoldMap, graph: fg.Graph, initial: Any, **state: Any) -> Any:
+    """Return the labels as soon as all changes of a superstep are below the limit."""
+    values = fg.State(
+        graph, label=fg.vertex_property(initial, iterated=True), epsilon=0.0, **state
     )
-    fg.iterate(_spreading, state, target="cpu")
-    label = state["label"]
+    fg.iterate(
+        step, values, target="cpu",
+        until=lambda state: float(np.sum(state["change"])) < TOLERANCE,
+    )  # fmt: skip
+    return values["label"]
+
+
+def _propagate(graph: fg.Graph, given: Any, weight: Any) -> Any:
+    return _settle(
+        _propagating, graph, given, clamped=fg.vertex_property(given.any(axis=1)),
+        weight=fg.edge_property(weight), alpha=1.0,
+    )  # fmt: skip
+
+
+def _spread(graph: fg.Graph, given: Any, weight: Any) -> Any:
+    label = _settle(
+        _spreading, graph, given, given=fg.vertex_property(given),
+        weight=fg.edge_property(weight), alpha=SPREADING_ALPHA,
+    )  # fmt: skip
     mass = label.sum(axis=1, keepdims=True)
     return label / np.where(mass == 0, 1, mass)
 
@@ -153,21 +173,14 @@ def _points(arguments: argparse.Namespace, recorder: Recorder, load: float) -> N
 
     neighbors = find_neighbors()
     held = _edges(neighbors)
-    # scikit-learn bounds the sum over all entries, featgraph each entry. Most entries
-    # are settled long before the last: this ends about where the sum does.
-    epsilon = TOLERANCE / arguments.points
     without, with_search = "given the kNN graph", "from points"
+    given = (labels[:, None] == np.arange(CLASSES)).astype(np.float64)
 
     def propagate(ends: Any) -> Any:
-        result = label_propagation(
-            ends[0], labels, alpha=1.0, epsilon=epsilon, class_count=CLASSES,
-            dtype=np.float64, target="cpu", max_supersteps=1000,
-        )  # fmt: skip
-        return result.distributions
+        return _propagate(ends[0], given, ends[1])
 
     def spread(ends: Any) -> Any:
-        given = (labels[:, None] == np.arange(CLASSES)).astype(np.float64)
-        return _spread(ends[0], given, ends[1], epsilon)
+        return _spread(ends[0], given, ends[1])
 
     for variant, ours in (("LabelPropagation", propagate), ("LabelSpreading", spread)):
         is_spreading = variant == "LabelSpreading"
