@@ -69,6 +69,7 @@ class _Copies(CopyNames):
         self.writer.depth += 1
         self._prologue()
         self._load_rows(head)
+        self._start_sent()
         self._block(head, "")
         if rest:
             self._call_rest(rest_name, live)
@@ -188,6 +189,9 @@ class _Copies(CopyNames):
                 node,
                 fix="set a local and break",
             )
+        if isinstance(node, ast.Assign) and self._is_sent(node):
+            self._send(node, origin)
+            return
         test = getattr(node, "test", None)
         loop = isinstance(node, ast.For | ast.While)
         uniform = not varies(node, self.varying) and not any(

@@ -21,13 +21,14 @@ from featgraph.fold.printer import (
     print_returned,
 )
 from featgraph.fold.rows import Row, find_rows, load_lines, store_line
+from featgraph.fold.sent import SentEntries
 from featgraph.fold.staged import shared_matrices_of
 from featgraph.fold.variance import varies
 
 __all__ = ["CopyNames"]
 
 
-class CopyNames:
+class CopyNames(SentEntries):
     """Which copy of a name belongs to which feature, and what the function returns."""
 
     def __init__(self, context: Context, function: Analysed) -> None:
@@ -50,6 +51,7 @@ class CopyNames:
         self.padded = self.predicated and self.lanes * self.count != self.width
         self.piece = 1 if function.is_scalar else context.mapping.piece
         self.rows: tuple[Row, ...] = ()
+        self._name_sent()
         self.has_left = self.predicated and any(
             isinstance(n, ast.Return) for s in function.body[:-1] for n in ast.walk(s)
         )
@@ -158,7 +160,7 @@ class CopyNames:
                 self.writer.line(f"return {', '.join(values)}", origin)
             else:
                 joined = " or ".join(dict.fromkeys(values)) if varying else values[0]
-                self.writer.line(f"return {joined}", origin)
+                self.writer.line(f"return {self._with_sent(joined)}", origin)
             return
         guarded = self.has_left or self.needs_guard(value)
         conditions = [p for p in (predicate, self.live if guarded else "") if p]
@@ -187,7 +189,7 @@ class CopyNames:
             results = ", ".join(self.copy_name("result", j) for j in range(self.count))
             self.writer.line(f"return {results}")
         else:
-            self.writer.line("return result")
+            self.writer.line(f"return {self._with_sent('result')}")
 
     def _call_rest(self, name: str, live: list[str]) -> None:
         calls = []

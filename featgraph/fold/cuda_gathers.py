@@ -99,12 +99,19 @@ class WarpGathers(WarpNames):
         wrote = {
             (a.name, a.version) for f in ran for a in f.accesses if a.mode != "read"
         }
+        wrote -= {(name, "next") for name in self.context.forwarded}
         if wrote & {(a.name, a.version) for f in stage for a in f.accesses}:
             self._sync()
+
+    def load_forwarded(self) -> None:
+        """Load the current entries of what edge functions forward to gathers."""
+        raise NotImplementedError
 
     def _pull_free(self) -> None:
         """Run the edge functions on edge `e`; no lane waits for another."""
         self.writer.line(f"runs_edge = {self.is_source()}")
+        if self.context.forwarded:
+            self.load_forwarded()
         with self.of_edges():
             self._pull_edge()
 
@@ -115,6 +122,8 @@ class WarpGathers(WarpNames):
         """
         self.writer.line(f"runs_edge = inside_edge and ({self.is_source()})")
         pulled = [f for f in self.functions if f.kind == "edge"]
+        if self.context.forwarded:
+            self.load_forwarded()
         any_runs = f"warp.group_any(runs_edge, {WARP})"
         with self.writer.block(f"if {any_runs}:"), self.of_edges():
             self._pull_edge()

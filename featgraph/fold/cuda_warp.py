@@ -13,13 +13,13 @@ from contextlib import contextmanager
 
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
-from featgraph.fold.cuda_kept import WarpKept
+from featgraph.fold.cuda_forward import WarpForward, all_lanes_agree
 from featgraph.fold.rows import is_piecewise
 
 __all__ = ["WarpBody"]
 
 
-class WarpBody(WarpKept):
+class WarpBody(WarpForward):
     """Prints the stages of one phase for a vertex or edge that lanes share."""
 
     def vertex(self) -> None:
@@ -80,7 +80,7 @@ class WarpBody(WarpKept):
         line(f"# {function.kind} function {function.declared.name}")
         if function.kind == "edge":
             self._moved(printed, "alive")
-            if self.is_predicated(printed) and _all_lanes_agree(function):
+            if self.is_predicated(printed) and all_lanes_agree(function):
                 line("alive = moved")
             else:
                 self._vote("moved", self.lanes)
@@ -244,16 +244,9 @@ class WarpBody(WarpKept):
 
     def _pull_edge(self) -> None:
         """Run the edge functions on edge `e` where ``runs_edge``."""
+        if self.context.forwarded:
+            self._forward_edge()
+            return
         self.edge("runs_edge")
         self.writer.line("edge_passed = edge_passed or alive")
         self.restore("e", "runs_edge")
-
-
-def _all_lanes_agree(function: Analysed) -> bool:
-    """Whether each lane finds the verdict of all features by itself.
-
-    What a lane reads back of its own writes it may see before others do.
-    """
-    reads = {(a.name, a.version) for a in function.accesses if a.mode == "read"}
-    changes = {(a.name, a.version) for a in function.accesses if a.mode != "read"}
-    return not (function.returns_varying or reads & changes)

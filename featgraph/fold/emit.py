@@ -13,6 +13,7 @@ from featgraph.fold.accumulators import (
 )
 from featgraph.fold.analyse import Analysed, Analysis
 from featgraph.fold.copies import print_copies
+from featgraph.fold.forward import find_forwarded
 from featgraph.fold.functions import (
     Context,
     Printed,
@@ -182,6 +183,8 @@ def emit(plan: FoldPlan) -> KernelSource:
                 plan.analysis, plan.functions_of(phase), phase.mapping, phase.width
             ),
         )
+        if plan.target == "cuda":
+            context.forwarded = find_forwarded(context, plan, phase)
         printed = {
             f.name: _print_function(context, phase, f)
             for f in [*plan.functions_of(phase), *plan.seen_of(phase)]

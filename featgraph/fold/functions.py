@@ -14,7 +14,7 @@ from featgraph.fold.analyse import Analysed, Analysis, HelperFunction
 from featgraph.fold.choose import Mapping
 from featgraph.fold.nodes import Access, Whole
 from featgraph.fold.printer import Guard, Style, identity_text, print_statements
-from featgraph.fold.rows import Row, can_store, find_rows
+from featgraph.fold.rows import Row, can_store, find_rows, with_forwarded
 from featgraph.fold.staged import Staged
 from featgraph.fold.writer import Writer
 from featgraph.program.combine import identity_value
@@ -42,6 +42,8 @@ class Context:
         Property -> the field that holds what it was, for kept gathers.
     staged : dict
         Matrices of no vertex that the kernel keeps at hand, by name.
+    forwarded : dict
+        Edge properties whose next entries go to gathers in registers -> their name.
     """
 
     writer: Writer
@@ -52,6 +54,7 @@ class Context:
     checked: list[tuple[str, str, int, str, int]] | None = None
     seen: dict[str, str] = field(default_factory=dict)
     staged: dict[str, Staged] = field(default_factory=dict)
+    forwarded: dict[str, str] = field(default_factory=dict)
 
     @property
     def real(self) -> str:
@@ -171,6 +174,8 @@ def print_featurewise(context: Context, function: Analysed) -> Printed:
     style = replace(style, temporaries={t: t for t in temporaries})
     body = list(function.body)
     rows = find_rows(context.analysis, function, context.mapping, style, body, False)
+    if function.kind == "gather" and context.forwarded:
+        rows = with_forwarded(rows, function, context.forwarded)
     parameters = [*function.declared.roles, *temporaries, *(r.name for r in rows)]
     if function.is_scalar:
         parameters.remove("f")

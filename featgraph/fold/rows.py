@@ -20,7 +20,15 @@ from featgraph.fold.nodes import Access, Atomic, Whole
 from featgraph.fold.printer import Style, print_expression, row_key
 from featgraph.program.names import GENERATED
 
-__all__ = ["Row", "can_store", "find_rows", "is_piecewise", "load_lines", "store_line"]
+__all__ = [
+    "Row",
+    "can_store",
+    "find_rows",
+    "is_piecewise",
+    "load_lines",
+    "store_line",
+    "with_forwarded",
+]
 
 
 @dataclass(frozen=True)
@@ -36,11 +44,14 @@ class Row:
         piece's first feature behind it.
     index : str
         Text of the first index.
+    held : str
+        Where the row is in registers anyway: what its copies are called.
     """
 
     key: tuple[str, str]
     name: str
     index: str
+    held: str = ""
 
     def piece_name(self, j: int, mapping: Mapping) -> str:
         """Return the name of the piece that holds a lane's feature j."""
@@ -49,6 +60,8 @@ class Row:
 
     def copy(self, j: int, mapping: Mapping) -> str:
         """Return the text of a lane's feature j."""
+        if self.held:
+            return f"{self.held}_{j}"
         return f"{self.piece_name(j, mapping)}[{j % mapping.piece}]"
 
 
@@ -176,7 +189,22 @@ def load_lines(
         f"{row.piece_name(first, mapping)} = warp.load_row({row.key[0]}, {row.index}, "
         f"{column}, {width}, {mapping.piece})"
         for row in rows
+        if not row.held
     ]
+
+
+def with_forwarded(
+    rows: tuple[Row, ...], function: Analysed, forwarded: dict[str, str]
+) -> tuple[Row, ...]:
+    """Return `rows` with what a gather reads of edges whose entries are forwarded."""
+    reads = {a.name for a in function.accesses if a.version == "next"}
+    held = [
+        Row((f"d.{name}_next", "e"), own, "e", own)
+        for name, own in forwarded.items()
+        if name in reads
+    ]
+    keys = {row.key for row in held}
+    return (*(row for row in rows if row.key not in keys), *held)
 
 
 def store_line(

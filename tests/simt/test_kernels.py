@@ -136,6 +136,28 @@ def test_matrix_of_no_vertex_stands_at_hand(k: int, copy: str) -> None:
         run.check()
 
 
+@pytest.mark.parametrize(
+    ("name", "k", "stays"),
+    [
+        ("say_plainly", 4, 1),
+        ("say_plainly", 7, 1),
+        ("messages", 10, 1),
+        ("notes", 4, 0),
+    ],
+)
+def test_next_entries_of_an_edge_stay_in_registers(
+    name: str, k: int, stays: int
+) -> None:
+    # Two edge functions behind each other, as of "notes", leave them in memory.
+    run = Run(BY_NAME[name], k, hubs=True)
+    kernel = run.kernels.text.split("def vertex_phase_0(")[1].split("\n\n\n")[0]
+    stored = "note" if name == "notes" else "msg"
+    assert kernel.count(f"next_{stored}_0 = result[") == stays
+    read = f"{stored}_next_e = warp.load_row(d.{stored}_next"
+    assert (read in kernel) == (not stays)
+    run.check()
+
+
 @pytest.mark.parametrize("degree", [1, 4, 64])
 @pytest.mark.parametrize("name", ["combines", "bfs", "wander", "notes"])
 def test_any_number_of_slots(name: str, degree: int) -> None:
