@@ -212,7 +212,7 @@ def test_an_index_out_of_range_is_recorded_in_checked_mode() -> None:
 # Name, program, K, options, text, what stands in its place, what catches it.
 FAULTS = [
     ("pad", "label_propagation", 3, {}, "if inside else float32(0.0)", "", None),
-    ("slots", "weighted_sum", 3, {}, "total = warp.slot_sum(total, 4, 32)", "", None),
+    ("slots", "weighted_sum", 3, {}, "total = warp.slot_sum(total, 4, 8)", "", None),
     ("atomics", "atomics", 3, {}, "if alive and inside:", "if alive:", None),
     (
         "copy",
@@ -239,7 +239,7 @@ FAULTS = [
         "rounds",
         "wander",
         3,
-        {"degree": 4},
+        {"degree": 8},
         "rounds = warp.group_max(int32((stop - start + 1) >> 1), 32)",
         "rounds = (stop - start + 1) >> 1",
         DivergenceError,
