@@ -43,6 +43,10 @@ class BankProgram:
         Factor on the tolerance, for systems of equations and long chains.
     iterable : bool
         Whether `fg.iterate` ends by itself from these states.
+    effort : int
+        How long it takes to compile and to interpret, next to the others. More than 1:
+        without the deep profile that many times fewer examples and edges, and each
+        width under one set of options only.
     """
 
     name: str
@@ -54,6 +58,7 @@ class BankProgram:
     thresholds: tuple[tuple[str, str], ...] = ()
     slack: float = 1.0
     iterable: bool = field(default=True)
+    effort: int = 1
 
     def __repr__(self) -> str:
         return self.name

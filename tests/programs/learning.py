@@ -247,6 +247,7 @@ PROGRAMS = (
         thresholds=(("factor", "epsilon"),),
         slack=256.0,
         iterable=False,
+        effort=2,
     ),
     BankProgram(
         "belief_propagation",
