@@ -24,9 +24,7 @@ SOLVERS = [
     ("cholesky", 1),
     ("cholesky", 8),
     ("cholesky", 33),
-    ("cg", 2),
     ("cg", 8),
-    ("cg", 33),
     ("cg", 64),
 ]
 
@@ -42,7 +40,14 @@ def some_ratings(
 
 
 def objective(
-    ratings: Any, x: Any, y: Any, regularization: float, weighted: bool, implicit: bool
+    ratings: Any,
+    x: Any,
+    y: Any,
+    *,
+    regularization: float,
+    weighted_regularization: bool,
+    implicit: bool,
+    alpha: float,
 ) -> float:
     """Evaluate the error pair by pair."""
     full = ratings.toarray()
@@ -50,10 +55,11 @@ def objective(
     given_ = full != 0
     predicted = x @ y.T
     if implicit:
-        confidence = np.where(given_, np.abs(full), 1.0)
+        confidence = np.where(given_, np.abs(alpha * full), 1.0)
         error = (confidence * ((full > 0) - predicted) ** 2).sum()
     else:
         error = ((full - predicted)[given_] ** 2).sum()
+    weighted = weighted_regularization
     counts = [given_.sum(axis=axis) if weighted else 1.0 for axis in (1, 0)]
     penalty = ((x**2).sum(1) * counts[0]).sum() + ((y**2).sum(1) * counts[1]).sum()
     return float(error + regularization * penalty)
@@ -61,40 +67,37 @@ def objective(
 
 @pytest.mark.parametrize(("solver", "k"), SOLVERS)
 @settings(max_examples=6)
-@given(seed=st.integers(0, 10**6), implicit=st.booleans(), weighted=st.booleans())
+@given(
+    seed=st.integers(0, 10**6),
+    implicit=st.booleans(),
+    weighted=st.booleans(),
+    alpha=st.sampled_from([0.5, 1.0, 3.0]),
+)
 def test_every_row_is_its_minimum_and_the_error_falls(
-    solver: str, k: int, seed: int, implicit: bool, weighted: bool
+    solver: str, k: int, seed: int, implicit: bool, weighted: bool, alpha: float
 ) -> None:
     ratings = some_ratings(seed)
+    if implicit:
+        ratings.data[::7] *= -1  # dislikes of that confidence
+    model: dict[str, Any] = {
+        "regularization": 0.3,
+        "weighted_regularization": weighted,
+        "implicit": implicit,
+        "alpha": alpha,
+    }
     result = als(
-        ratings,
-        factors=k,
-        regularization=0.3,
-        weighted_regularization=weighted,
-        implicit=implicit,
-        solver=solver,
-        iterations=4,
-        history=True,
-        dtype=np.float64,
-        target="cpu",
-    )
-    exact = solver == "cholesky"
+        ratings, factors=k, solver=solver, iterations=4, history=True,
+        dtype=np.float64, target="cpu", **model,
+    )  # fmt: skip
+    users, items = result.user_factors, result.item_factors
     verify_als(
-        ratings,
-        result.user_factors,
-        result.item_factors,
-        regularization=0.3,
-        weighted_regularization=weighted,
-        implicit=implicit,
-        errors=result.residuals,
-        margin=1e-9 if exact else 0.5,
-    )
-    error = objective(
-        ratings, result.user_factors, result.item_factors, 0.3, weighted, implicit
-    )
+        ratings, users, items, errors=result.residuals,
+        margin=1e-9 if solver == "cholesky" else 0.5, **model,
+    )  # fmt: skip
+    error = objective(ratings, users, items, **model)
     np.testing.assert_allclose(result.residuals[-1], error, rtol=1e-9)
     if not implicit:
-        expected = rmse(ratings, result.user_factors, result.item_factors)
+        expected = rmse(ratings, users, items)
         np.testing.assert_allclose(result.training_rmse[-1], expected, rtol=1e-7)
 
 
@@ -134,14 +137,14 @@ def test_tolerance_ends_the_run() -> None:
     assert not als(ratings, factors=4, iterations=2, target="cpu").converged
 
 
-@pytest.mark.parametrize("solver", ["cholesky", "cg"])
+@pytest.mark.parametrize(("solver", "k"), [("cholesky", 33), ("cg", 64)])
 @pytest.mark.parametrize("implicit", [False, True])
 def test_more_factors_than_ratings_without_regularization(
-    implicit: bool, solver: str
+    implicit: bool, solver: str, k: int
 ) -> None:
     ratings = some_ratings(4)
     result = als(
-        ratings, factors=33, regularization=0.0, implicit=implicit, iterations=20,
+        ratings, factors=k, regularization=0.0, implicit=implicit, iterations=20,
         solver=solver, dtype=np.float64, target="cpu",
     )  # fmt: skip
     assert np.abs(result.user_factors).max() < 100
@@ -169,7 +172,7 @@ def test_stored_zeros_are_ratings() -> None:
 
 def test_runs_are_repeated_bit_by_bit() -> None:
     ratings = some_ratings(6)
-    options = {"factors": 33, "implicit": True, "dtype": np.float64, "target": "cpu"}
+    options = {"factors": 64, "implicit": True, "dtype": np.float64, "target": "cpu"}
     first, second = (als(ratings, **options) for _ in range(2))
     assert (first.user_factors == second.user_factors).all()
     other = als(ratings, random_state=1, **options)
