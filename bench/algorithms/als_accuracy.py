@@ -95,6 +95,24 @@ def _fit(model: Any, train: Any) -> None:
             model.fit(train.astype(np.float32), show_progress=False)
 
 
+#: Printed beside the table of errors.
+PUBLISHED = """\
+Published errors of other methods on the same ratings, from the benchmark in the README
+of [Surprise](https://github.com/NicolasHug/Surprise) (N. Hug, "Surprise: A Python
+library for recommender systems", JOSS 5(52), 2174, 2020):
+
+| ratings | baseline | NMF | SVD | SVD++ |
+| --- | --- | --- | --- | --- |
+| ml-100k | 0.944 | 0.963 | 0.934 | 0.919 |
+| ml-1m | 0.909 | 0.916 | 0.873 | 0.862 |
+
+These are other models: "baseline" is a bias for each user and item, SVD and SVD++ add
+factors to it and are trained by gradient descent, NMF has no biases here. They are
+means over five folds with default parameters. Each fold trains on four fifths, as here,
+but here it is one split, and the best lambda is picked by the held-out ratings
+themselves."""
+
+
 def write_page(path: Path, recorder: Recorder) -> None:
     """Write both tables."""
     lines = [
@@ -115,6 +133,8 @@ def write_page(path: Path, recorder: Recorder) -> None:
         cells = (line["graph"]["name"], line["k"], line["regularization"])
         lines.append(f"| {' | '.join(map(str, cells))} | {line['rmse']:.4f} |")
     lines += [
+        "",
+        *PUBLISHED.splitlines(),
         "",
         "Implicit feedback: ratings as confidences, lambda 0.01, 15 iterations; the",
         "same split; lists of ten items. The contender is the same model of the",
