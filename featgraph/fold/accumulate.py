@@ -9,6 +9,7 @@ from featgraph.fold.accumulators import Accumulator, accumulator_of, source_name
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.plan import FoldPlan, Phase
+from featgraph.fold.rows import load_lines
 
 __all__ = ["AccumulatorBody"]
 
@@ -82,7 +83,15 @@ class AccumulatorBody:
         return f
 
     def call_featurewise(self, printed: Printed, f: str) -> str:
-        """Return the call of a feature-wise function for `f`, a number or ``"f"``."""
+        """Return the call of a feature-wise function for `f`, a number or ``"f"``.
+
+        The rows that this feature and those behind it need are loaded first.
+        """
+        mapping = self.phase.mapping
+        if printed.rows and int(f) % mapping.piece == 0:
+            first, width = self.feature(f), self.phase.width
+            for line in load_lines(printed.rows, int(f), first, width, mapping):
+                self.writer.line(line)
         args = [] if printed.function.is_scalar else [self.feature_argument(f)]
         args += [r for r in printed.function.declared.roles if r not in {"f", "i"}]
         if "i" in printed.function.declared.roles:
@@ -94,7 +103,7 @@ class AccumulatorBody:
                 args.append(f"{self.temporary(name, 0)}[f]")
             else:
                 args.append(self.temporary(name, int(f)))
-        args += [row.copy(int(f), self.phase.mapping) for row in printed.rows]
+        args += [row.copy(int(f), mapping) for row in printed.rows]
         return f"{printed.name}({', '.join(args)})"
 
     def call_collective(self, printed: Printed, left_in: str = "contribution") -> str:

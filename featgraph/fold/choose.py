@@ -117,11 +117,11 @@ class Mapping:
         if self.schedule == "cpu":
             form = "a loop over" if self.loops else "a copy of"
             return f"one thread a vertex, {form} each of {width} features"
+        loads = f" in loads of {self.piece}" if self.piece > 1 else ""
         if self.schedule == "thread":
             form = "loops over" if self.loops else "named copies of"
-            return f"one thread a vertex (NFA), {form} {width} features"
+            return f"one thread a vertex (NFA), {form} {width} features{loads}"
         hubs = ", a block for each hub" if self.hubs else ""
-        loads = f" in loads of {self.piece}" if self.piece > 1 else ""
         more = f" x {self.unroll}" if self.unroll > 1 else ""
         return (
             f"{self.span} lanes a vertex: {self.slots}{more} edges at a time, "
@@ -153,10 +153,11 @@ def choose_mapping(
         loops = width > MOST_COPIES
         return Mapping(1, 1 if loops else width, 1, loops, "cpu")
     matrices = _needs_matrices(members)
-    if not options.feature_parallel:
-        loops = width > MOST_COPIES
-        return Mapping(1, 1 if loops else width, 1, loops, "thread")
     size = 4 if analysis.real == "float32" else 8
+    if not options.feature_parallel:
+        if width > MOST_COPIES:
+            return Mapping(1, 1, 1, True, "thread")
+        return Mapping(1, width, 1, False, "thread", piece=_piece(width, size))
     narrow = matrices or kind == "reduce" or _reads_matrices(members, analysis)
     piece = 1 if narrow else _piece(width, size)
     lanes, copies = share_features(width, piece)

@@ -10,7 +10,6 @@ from featgraph.fold.analyse import Analysed
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.owner import OwnerBody
 from featgraph.fold.plan import FoldPlan, Phase
-from featgraph.fold.rows import load_lines
 
 __all__ = ["WarpNames"]
 
@@ -98,16 +97,9 @@ class WarpNames(OwnerBody):
         return whole and self.lanes == 1 and self.copies > 1
 
     def call_copy(self, printed: Printed, j: int) -> str:
-        """Return the call of a function without shuffles for copy j.
-
-        The rows that this copy and those behind it need are loaded first.
-        """
+        """Return the call of a function without shuffles for copy j."""
         if printed.is_collective:  # of one feature
             return self.call_collective(printed)
-        mapping, width = self.phase.mapping, self.phase.width
-        if printed.rows and j % mapping.piece == 0:
-            f = self.feature(str(j))
-            self._lines(load_lines(printed.rows, j, f, width, mapping))
         return self.call_featurewise(printed, str(j))
 
     def narrow(self, text: str) -> str:

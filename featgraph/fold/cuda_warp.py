@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.cuda_forward import WarpForward, all_lanes_agree
-from featgraph.fold.rows import is_piecewise
+from featgraph.fold.rows import copy_line, is_piecewise
 
 __all__ = ["WarpBody"]
 
@@ -157,10 +157,7 @@ class WarpBody(WarpForward):
         first = f"lane * {piece}" if self.lanes > 1 else "0"
         place = f"{self.index(entity)}, {self.index('j')}, {width}, {piece}"
         with self._strided(first, width, self.lanes * piece):
-            self.writer.line(
-                f"warp.store_row(d.{name}_next, {place}, "
-                f"warp.load_row(d.{name}, {place}))"
-            )
+            self.writer.line(copy_line(name, place))
 
     @contextmanager
     def _strided(self, first: str, stop: int, step: int) -> Iterator[None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.owner_kept import KeptGathers
+from featgraph.fold.rows import copy_line, is_piecewise
 from featgraph.program.signature import PropertyKind
 
 __all__ = ["OwnerBody"]
@@ -157,7 +158,12 @@ class OwnerBody(KeptGathers):
     def _copy_each(self, names: tuple[str, ...], entity: str) -> None:
         for name in names:
             shape = self.plan.analysis.signature[name].item_shape
-            depth = self.writer.depth
+            depth, piece = self.writer.depth, self.phase.mapping.piece
+            if shape and is_piecewise(self.plan.analysis, name, shape[0], piece):
+                for first in range(0, shape[0], piece):
+                    place = f"{self.index(entity)}, {first}, {shape[0]}, {piece}"
+                    self.writer.line(copy_line(name, place))
+                continue
             for letter, size in zip(
                 "if" if len(shape) == 2 else "f", shape, strict=False
             ):

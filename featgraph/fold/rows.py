@@ -23,6 +23,7 @@ from featgraph.program.names import GENERATED
 __all__ = [
     "Row",
     "can_store",
+    "copy_line",
     "find_rows",
     "is_piecewise",
     "load_lines",
@@ -91,7 +92,8 @@ def find_rows(
         do. Rows of the function's own vertex or edge are read behind one anyway: the
         function runs once for them, and most often to its end.
     """
-    if mapping.piece == 1 or style.guard is not None or function.is_scalar:
+    matrix = getattr(function.declared, "matrix", False)  # called element by element
+    if mapping.piece == 1 or style.guard is not None or function.is_scalar or matrix:
         return ()
     written = _written(function.body)
     own = "e" if function.kind == "edge" else "v"
@@ -218,6 +220,11 @@ def store_line(
         f"warp.store_row({array}, {index}, {column}, {style.width}, {piece}, "
         f"({', '.join(values)}))"
     )
+
+
+def copy_line(name: str, place: str) -> str:
+    """Return the statement that copies a piece of a row to the next buffer."""
+    return f"warp.store_row(d.{name}_next, {place}, warp.load_row(d.{name}, {place}))"
 
 
 def can_store(analysis: Analysis, node: ast.stmt, style: Style, piece: int) -> bool:
