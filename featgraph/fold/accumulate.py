@@ -82,7 +82,7 @@ class AccumulatorBody:
         """Return what stands for feature `f` in a call."""
         return f
 
-    def call_featurewise(self, printed: Printed, f: str) -> str:
+    def call_featurewise(self, printed: Printed, f: str, row: str = "i") -> str:
         """Return the call of a feature-wise function for `f`, a number or ``"f"``.
 
         The rows that this feature and those behind it need are loaded first.
@@ -95,7 +95,7 @@ class AccumulatorBody:
         args = [] if printed.function.is_scalar else [self.feature_argument(f)]
         args += [r for r in printed.function.declared.roles if r not in {"f", "i"}]
         if "i" in printed.function.declared.roles:
-            args.insert(0, "i")
+            args.insert(0, row)
         for name in printed.temporaries:
             if not self.is_wide(name):
                 args.append(self.temporary(name, 0))
@@ -106,16 +106,16 @@ class AccumulatorBody:
         args += [row.copy(int(f), mapping) for row in printed.rows]
         return f"{printed.name}({', '.join(args)})"
 
+    def arguments(self, name: str) -> list[str]:
+        """Return what stands for a temporary in the call of a collective function."""
+        wide = self.is_wide(name) and not self.loops
+        return [self.temporary(name, j) for j in range(self.copies if wide else 1)]
+
     def call_collective(self, printed: Printed, left_in: str = "contribution") -> str:
         """Return the call of a collective function; loops leave a row in `left_in`."""
         args = [r for r in printed.function.declared.roles if r not in {"f", "i"}]
         for name in printed.temporaries:
-            wide = self.is_wide(name) and not self.loops
-            args += (
-                [self.temporary(name, j) for j in range(self.copies)]
-                if wide
-                else [self.temporary(name, 0)]
-            )
+            args += self.arguments(name)
         if printed.arrays:
             if printed.function.kind in {"gather", "reduce"}:
                 args.append(left_in)

@@ -17,6 +17,9 @@ WARP = 32
 #: over small arrays. Measured on the CPU target: copies win up to 16 and compile too
 #: slowly from 32 on.
 MOST_COPIES = 16
+#: Up to here one thread holds the elements of a matrix that it sums in registers, and
+#: solves a system there.
+MOST_HELD = 6
 #: Shared memory that one block may use for matrices before they move to a scratch area
 #: in global memory.
 SHARED_BYTES = 40_000

@@ -198,7 +198,11 @@ class CopyNames(SentEntries):
                 style.names["f"] if r == "f" else r
                 for r in self.function.declared.roles
             ]
-            args += [style.temporaries[t] for t in self.temporaries]
+            args += [
+                style.temporaries[t]
+                for t in self.temporaries
+                if t not in self.context.solved
+            ]
             args += [style.names.get(x, x) for x in live]
             calls.append(f"{name}({', '.join(args)})")
         if self.returns_value:
@@ -245,6 +249,10 @@ class CopyNames(SentEntries):
         parameters = [*roles, *(["lane", "writer"] if self.predicated else [])]
         for name in self.temporaries:
             wide = self.is_wide(name)
+            if name in self.context.solved:
+                k = range(self.width)
+                parameters += [f"{name}_{i}_{f}" for i in k for f in k]
+                continue
             parameters += (
                 [self.copy_name(name, j) for j in range(self.count)] if wide else [name]
             )

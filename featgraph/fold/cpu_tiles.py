@@ -6,12 +6,10 @@ tile of the matrix after the other, each held in registers meanwhile.
 
 from __future__ import annotations
 
-import ast
-
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
-from featgraph.fold.nodes import Access, Operate, Whole
 from featgraph.fold.owner import OwnerBody
+from featgraph.fold.small_solve import is_only_solved
 
 __all__ = ["TiledBody", "padded", "work_shape"]
 
@@ -130,14 +128,5 @@ class TiledBody(OwnerBody):
         That reads the upper triangle. Copying it down goes across the cache lines: for
         64 features and more it costs as much as the solution.
         """
-        nodes = [n for f in self.functions for s in f.body for n in ast.walk(s)]
-        solved = {
-            id(inner)
-            for n in nodes
-            if isinstance(n, Operate) and n.name == "solve" and n.constant("spd")
-            for inner in ast.walk(n.args[0])
-        }
-        reads = [n for n in nodes if isinstance(n, Access | Whole) and n.name == name]
-        if not reads or name in self.phase.stores:
-            return False
-        return all(id(n) in solved for n in reads)
+        statements = [s for f in self.functions for s in f.body]
+        return name not in self.phase.stores and is_only_solved(name, statements, True)

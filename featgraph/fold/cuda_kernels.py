@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from featgraph.fold.choose import MOST_HELD
 from featgraph.fold.cuda_lanes import HubPhase, WarpPhase
 from featgraph.fold.cuda_matrix import MatrixReduce
 from featgraph.fold.cuda_thread import ThreadPhase
@@ -44,9 +45,16 @@ def imports(plan: FoldPlan) -> list[str]:
     ]
     if any(p.mapping.lanes > 1 for p in solving):
         lines.append("from featgraph.device import linalg_cuda as linalg")
-    if any(p.mapping.lanes == 1 for p in solving):
+    if any(p.mapping.lanes == 1 and not _in_registers(plan, p) for p in solving):
         lines.append("from featgraph.device import linalg_thread")
     return lines
+
+
+def _in_registers(plan: FoldPlan, phase: Phase) -> bool:
+    """Whether a thread needs nobody's help with the systems of a phase."""
+    inverts = any("inverse" in f.operations for f in plan.functions_of(phase))
+    small = phase.mapping.schedule == "thread" and phase.width <= MOST_HELD
+    return small and not inverts
 
 
 def constants(plan: FoldPlan) -> list[str]:

@@ -234,7 +234,7 @@ class CudaPhase:
         areas = [
             (accumulator.name, k)
             for accumulator in self._held()
-            if accumulator.is_matrix and accumulator.name not in self.phase.loads
+            if self._needs_area(accumulator)
         ]
         for printed in self.printed.values():
             areas += [
@@ -252,9 +252,11 @@ class CudaPhase:
 
     def _has_matrices(self) -> bool:
         work = any(p.areas for p in self.printed.values())
-        return work or any(
-            a.is_matrix and a.name not in self.phase.loads for a in self._held()
-        )
+        return work or any(self._needs_area(a) for a in self._held())
+
+    def _needs_area(self, accumulator: Accumulator) -> bool:
+        elsewhere = {*self.phase.loads, *self.phase.solved}
+        return accumulator.is_matrix and accumulator.name not in elsewhere
 
     def _held(self) -> list[Accumulator]:
         """Return the accumulators that this phase keeps for a vertex."""

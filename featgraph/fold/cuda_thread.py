@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from featgraph.fold.accumulators import Accumulator
+from featgraph.fold.cuda_held import HeldBody
 from featgraph.fold.cuda_phase import CudaPhase
-from featgraph.fold.owner import OwnerBody
 
 __all__ = ["ThreadPhase"]
 
@@ -15,8 +15,8 @@ __all__ = ["ThreadPhase"]
 class ThreadPhase(CudaPhase):
     """One thread owns a vertex with all its features (NFA)."""
 
-    def _body(self) -> OwnerBody:
-        return OwnerBody(
+    def _body(self) -> HeldBody:
+        return HeldBody(
             self.context, self.plan, self.phase, self.printed, "warp", self.edge_id
         )
 

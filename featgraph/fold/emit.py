@@ -182,6 +182,7 @@ def emit(plan: FoldPlan) -> KernelSource:
             find_staged(
                 plan.analysis, plan.functions_of(phase), phase.mapping, phase.width
             ),
+            phase.solved,
         )
         if plan.target == "cuda":
             context.forwarded = find_forwarded(context, plan, phase)
@@ -199,7 +200,8 @@ def emit(plan: FoldPlan) -> KernelSource:
 
 
 def _print_function(context: Context, phase: Phase, function: Analysed) -> Printed:
-    if function.into in phase.tiles:
+    summed = function.rank_one is not None and function.into in phase.held
+    if summed or function.into in phase.tiles:
         return print_rank_one(context, function)
     if not function.collective and not stores_rows(context, function):
         return print_featurewise(context, function)

@@ -44,6 +44,8 @@ class Context:
         Matrices of no vertex that the kernel keeps at hand, by name.
     forwarded : dict
         Edge properties whose next entries go to gathers in registers -> their name.
+    solved : tuple of str
+        Matrices whose elements have names.
     """
 
     writer: Writer
@@ -55,6 +57,7 @@ class Context:
     seen: dict[str, str] = field(default_factory=dict)
     staged: dict[str, Staged] = field(default_factory=dict)
     forwarded: dict[str, str] = field(default_factory=dict)
+    solved: tuple[str, ...] = ()
 
     @property
     def real(self) -> str:
@@ -86,6 +89,7 @@ class Context:
             guard=guard,
             key=key_type(function, self.analysis),
             seen=self.seen,
+            held=frozenset(self.solved),
         )
 
 
@@ -173,7 +177,11 @@ def print_featurewise(context: Context, function: Analysed) -> Printed:
     style = context.style(function)
     style = replace(style, temporaries={t: t for t in temporaries})
     body = list(function.body)
-    rows = find_rows(context.analysis, function, context.mapping, style, body, False)
+    rows: tuple[Row, ...] = ()
+    if not getattr(function.declared, "matrix", False):  # called for each element
+        rows = find_rows(
+            context.analysis, function, context.mapping, style, body, False
+        )
     if function.kind == "gather" and context.forwarded:
         rows = with_forwarded(rows, function, context.forwarded)
     parameters = [*function.declared.roles, *temporaries, *(r.name for r in rows)]
@@ -212,13 +220,20 @@ def print_rank_one(context: Context, function: Analysed) -> Printed:
         ("row", ["i"], None if parts.symmetric else parts.row),
         ("scale", [], parts.scale),
     ]
+    columns: tuple[Row, ...] = ()
     for part, first, value in printed:
         if value is not None:
             body: list[ast.stmt] = [ast.copy_location(ast.Return(value), value)]
-            parameters = [*first, *others, *temporaries]
+            parameters, own = [*first, *others, *temporaries], style
+            if part == "column":
+                columns = find_rows(
+                    context.analysis, function, context.mapping, style, body, False
+                )
+                parameters += [row.name for row in columns]
+                own = replace(style, rows={row.key: row.name for row in columns})
             _open(context, function, f"{function.name}_{part}", parameters, body)
-            _print_body(context, function, body, style)
-    return Printed(function, function.name, False, temporaries)
+            _print_body(context, function, body, own)
+    return Printed(function, function.name, False, temporaries, rows=columns)
 
 
 def _open(
@@ -258,7 +273,9 @@ def print_rest(
 
     Features leave it at different places.
     """
-    temporaries = temporaries_of(function, context.analysis)
+    temporaries = [
+        t for t in temporaries_of(function, context.analysis) if t not in context.solved
+    ]
     roles = list(function.declared.roles)
     _open(context, function, name, [*roles, *temporaries, *live], body)
     plain = Style(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from featgraph.fold.choose import MOST_HELD
 from featgraph.fold.nodes import Operate
 from featgraph.fold.operands import Origin
 from featgraph.fold.printer import Style, print_expression
 from featgraph.fold.products import MatrixProducts
+from featgraph.fold.small_solve import solve_lines
 
 __all__ = ["MatrixOperations"]
 
@@ -20,6 +22,9 @@ class MatrixOperations(MatrixProducts):
     ) -> None:
         owner = self.owner
         k = owner.width
+        if owner.mapping.schedule == "thread" and k <= MOST_HELD:
+            self._solve_held(target, node, origin)
+            return
         work = self._fill(node, k + 1, predicate, origin)
         rhs = self._operands(node.args[1], f"{owner.context.real}(0.0)", "")
         self._per_feature(lambda j, f: f"{work}[{f}, {k}] = {rhs[j]}", origin)
@@ -28,6 +33,30 @@ class MatrixOperations(MatrixProducts):
         )
         for j, name in enumerate(self._names(target)):
             self._line(f"{name} = {work}[{self._index(owner.feature(j))}, {k}]", origin)
+
+    def _solve_held(self, target: str, node: Operate, origin: Origin) -> None:
+        """Solve a small system in registers."""
+        owner = self.owner
+        k, spd = owner.width, bool(node.constant("spd"))
+        work, diagonal = owner._fresh("work"), owner._fresh("diagonal")
+        self._line(f"{diagonal} = {self._diagonal(node)}", origin)
+        for i in range(k):
+            for f in range(i + 1 if spd else k):
+                element = self._element(node.args[0], str(i), str(f), owner.styles[0])
+                shift = f" + {diagonal}" if i == f else ""
+                self._line(f"{work}_{i}_{f} = {element}{shift}", origin)
+        for i, text in enumerate(self._operands(node.args[1], "", "")):
+            self._line(f"{work}_{i}_{k} = {text}", origin)
+        for line in solve_lines(work, owner._fresh("factor"), k, spd):
+            self._line(line, origin)
+        for i, name in enumerate(self._names(target)):
+            self._line(f"{name} = {work}_{i}_{k}", origin)
+
+    def _diagonal(self, node: Operate) -> str:
+        given = node.option("diagonal")
+        if given is None:
+            return f"{self.owner.context.real}(0.0)"
+        return print_expression(given, self.owner.styles[0])
 
     def _inverse(
         self, target: str, node: Operate, predicate: str, origin: Origin
@@ -81,12 +110,7 @@ class MatrixOperations(MatrixProducts):
 
     def _call(self, name: str, work: str, node: Operate, origin: Origin) -> None:
         owner = self.owner
-        given = node.option("diagonal")
-        diagonal = (
-            f"{owner.context.real}(0.0)"
-            if given is None
-            else print_expression(given, owner.styles[0])
-        )
+        diagonal = self._diagonal(node)
         lane, lanes = ("lane", owner.lanes) if owner.predicated else (0, 1)
         library = (
             "linalg" if owner.predicated or not owner.context.cuda else "linalg_thread"

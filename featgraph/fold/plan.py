@@ -13,10 +13,11 @@ from typing import Any
 
 from featgraph.errors import PlanError
 from featgraph.fold.analyse import Analysed, Analysis, analyse
-from featgraph.fold.choose import GraphTraits, Mapping, choose_mapping
+from featgraph.fold.choose import MOST_HELD, GraphTraits, Mapping, choose_mapping
 from featgraph.fold.keep import Keeping, changes_of, find_kept, join_changes
 from featgraph.fold.options import Options
 from featgraph.fold.pulled import Group, conflict, pull_edges
+from featgraph.fold.small_solve import is_only_solved
 from featgraph.program.program import Program
 from featgraph.program.signature import Signature
 
@@ -57,6 +58,10 @@ class Phase:
         Temporaries that stay in memory between supersteps and are patched there.
     tiles : tuple of str
         Matrices that are sums of outer products, added up in registers tile by tile.
+    held : tuple of str
+        Matrices that a thread sums in registers.
+    solved : tuple of str
+        Those of them that go nowhere but into `fg.solve`, and never into memory.
     """
 
     kind: str
@@ -72,6 +77,8 @@ class Phase:
     pulls_edges: bool = False
     keeps: tuple[str, ...] = ()
     tiles: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    solved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +161,15 @@ class FoldPlan:
                     "    edge functions run along in-edges whose source is active"
                 )
             lines.append(f"    mapping: {phase.mapping.describe(phase.width)}")
-            for label in ("loads", "stores", "keeps", "copies", "restores", "tiles"):
+            for label in (
+                "loads",
+                "stores",
+                "keeps",
+                "copies",
+                "restores",
+                "tiles",
+                "held",
+            ):
                 names = ", ".join(getattr(phase, label))
                 if names:
                     lines.append(f"    {label}: {names}")
@@ -305,12 +320,14 @@ def _finish(
                 n for f in members if f.kind == side for n in f.writes("next")
             }
         width = max((f.width for f in members if not f.is_scalar), default=1)
+        mapping = choose_mapping(kind, members, analysis, width, options, traits)
+        held = _held(kind, members, mapping, width, analysis)
         phases.append(
             Phase(
                 kind=kind,
                 functions=tuple(places),
                 width=width,
-                mapping=choose_mapping(kind, members, analysis, width, options, traits),
+                mapping=mapping,
                 reason=reason,
                 loads=tuple(sorted(loads)),
                 stores=tuple(sorted(s for s in stores if s)),
@@ -320,6 +337,13 @@ def _finish(
                 pulls_edges=number == pulled,
                 keeps=tuple(str(f.into) for f in members if f.into in kept),
                 tiles=_tiles(kind, members, options),
+                held=held,
+                solved=tuple(
+                    n
+                    for n in held
+                    if n not in stores
+                    and is_only_solved(n, [s for f in members for s in f.body])
+                ),
             )
         )
     return phases
@@ -329,6 +353,21 @@ def _tiles(kind: str, members: list[Analysed], options: Options) -> tuple[str, .
     if kind == "push" or options.target != "cpu":
         return ()
     return tuple(sorted(str(f.into) for f in members if f.rank_one is not None))
+
+
+def _held(
+    kind: str,
+    members: list[Analysed],
+    mapping: Mapping,
+    width: int,
+    analysis: Analysis,
+) -> tuple[str, ...]:
+    """Return the matrices that a thread sums in registers."""
+    if kind != "vertex" or mapping.schedule != "thread" or width > MOST_HELD:
+        return ()
+    into = sorted(str(f.into) for f in members if f.kind == "gather")
+    temporaries = [(n, analysis.temporaries[n]) for n in into]
+    return tuple(n for n, t in temporaries if len(t.item_shape) == 2 and not t.is_arg)
 
 
 def _temporaries_read(function: Analysed, analysis: Analysis) -> set[str]:

@@ -95,6 +95,8 @@ class Style:
         feature f, where it has been loaded before.
     seen : mapping
         Property -> the field that holds what it was, for a kept gather.
+    held : frozenset of str
+        Matrices whose elements have names: ``a_0_1``.
     """
 
     cuda: bool
@@ -110,6 +112,7 @@ class Style:
     key: str = ""
     rows: Mapping[tuple[str, str], str] = field(default_factory=dict)
     seen: Mapping[str, str] = field(default_factory=dict)
+    held: frozenset[str] = frozenset()
 
     def with_names(self, **names: str) -> Style:
         """Return a style with further names."""
@@ -146,6 +149,8 @@ def print_returned(node: ast.expr, style: Style) -> str:
 
 def print_element(matrix: Whole, row: str, column: str, style: Style) -> str:
     """Return the text of an element of a matrix given as a whole."""
+    if matrix.name in style.held:
+        return f"{matrix.name}_{row}_{column}"
     indices = f"{style.index(row)}, {style.index(column)}"
     if matrix.name in style.temporaries:
         return f"{style.temporaries[matrix.name]}[{indices}]"

@@ -92,8 +92,7 @@ def find_rows(
         do. Rows of the function's own vertex or edge are read behind one anyway: the
         function runs once for them, and most often to its end.
     """
-    matrix = getattr(function.declared, "matrix", False)  # called element by element
-    if mapping.piece == 1 or style.guard is not None or function.is_scalar or matrix:
+    if mapping.piece == 1 or style.guard is not None or function.is_scalar:
         return ()
     written = _written(function.body)
     own = "e" if function.kind == "edge" else "v"
