@@ -87,9 +87,8 @@ class AccumulatorBody:
 
         The rows that this feature and those behind it need are loaded first.
         """
-        mapping = self.phase.mapping
+        mapping, width, first = self.phase.mapping, self.phase.width, self.feature(f)
         if printed.rows and int(f) % mapping.piece == 0:
-            first, width = self.feature(f), self.phase.width
             for line in load_lines(printed.rows, int(f), first, width, mapping):
                 self.writer.line(line)
         args = [] if printed.function.is_scalar else [self.feature_argument(f)]
@@ -120,15 +119,14 @@ class AccumulatorBody:
             if printed.function.kind in {"gather", "reduce"}:
                 args.append(left_in)
                 args += (
-                    ["contribution_source"] if self._is_arg(printed.function) else []
+                    ["contribution_source"]
+                    if self.accumulators[printed.function.into].is_arg
+                    else []
                 )
-            args += ["rows"] if printed.arrays["real"] else []
-            args += ["flags"] if printed.arrays["int64"] else []
+            kinds = {"rows": "real", "flags": "int64"}
+            args += [name for name, kind in kinds.items() if printed.arrays[kind]]
         args += printed.areas_and_matrices
         return f"{printed.name}({', '.join(args)})"
-
-    def _is_arg(self, function: Analysed) -> bool:
-        return self.accumulators[function.into].is_arg
 
     @contextmanager
     def _elements(self) -> Iterator[None]:
@@ -226,7 +224,7 @@ class AccumulatorBody:
             self.writer.line(accumulator.update(name, value))
 
     def _load(self, accumulator: Accumulator) -> None:
-        packed = self._was_packed(accumulator)
+        packed = was_packed(accumulator, self.plan)
         if accumulator.is_matrix:
             self.writer.line(
                 f"{accumulator.name} = d.{accumulator.name}[{self.index('v')}]"
@@ -249,12 +247,6 @@ class AccumulatorBody:
                 ):
                     self.writer.line(line)
 
-    def _was_packed(self, accumulator: Accumulator) -> bool:
-        return accumulator.is_arg and any(
-            p.kind == "push" and self.plan.functions_of(p)[0].into == accumulator.name
-            for p in self.plan.phases
-        )
-
     def _store(self, accumulator: Accumulator) -> None:
         if accumulator.is_matrix:
             with self._elements():
@@ -273,3 +265,11 @@ class AccumulatorBody:
                 )
                 for line in accumulator.store(self.held(accumulator, j), index):
                     self.writer.line(line)
+
+
+def was_packed(accumulator: Accumulator, plan: FoldPlan) -> bool:
+    """Return whether a push has left key and source in one word."""
+    return accumulator.is_arg and any(
+        p.kind == "push" and plan.functions_of(p)[0].into == accumulator.name
+        for p in plan.phases
+    )

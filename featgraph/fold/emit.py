@@ -182,7 +182,7 @@ def emit(plan: FoldPlan) -> KernelSource:
             find_staged(
                 plan.analysis, plan.functions_of(phase), phase.mapping, phase.width
             ),
-            phase.solved,
+            solved=phase.solved,
         )
         if plan.target == "cuda":
             context.forwarded = find_forwarded(context, plan, phase)

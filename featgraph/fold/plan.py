@@ -367,7 +367,12 @@ def _held(
         return ()
     into = sorted(str(f.into) for f in members if f.kind == "gather")
     temporaries = [(n, analysis.temporaries[n]) for n in into]
-    return tuple(n for n, t in temporaries if len(t.item_shape) == 2 and not t.is_arg)
+    return tuple(
+        n
+        for n, t in temporaries
+        if len(t.item_shape) == 2 and not t.is_arg
+        if not any(other.startswith(f"{n}_") for other in into)  # as elements are named
+    )
 
 
 def _temporaries_read(function: Analysed, analysis: Analysis) -> set[str]:

@@ -146,6 +146,32 @@ def test_pieces_are_as_wide_as_the_row_allows(k: int, dtype: str, load: str) -> 
     assert resources.spill_stores_bytes == 0
 
 
+@pytest.mark.parametrize("k", [4, 8, 16])
+def test_a_thread_loads_and_stores_rows_in_pieces(k: int) -> None:
+    case = BY_NAME["label_propagation"]
+    kernel = _kernel(case, k, feature_parallel=False)
+    [(_, ptx, resources)] = _compile(kernel, (9, 0))
+    # An edge's weight alone is loaded by itself.
+    edges, pieces = ptx.count("ld.global.f32"), k // 4
+    assert edges >= 1
+    assert ptx.count("ld.global.v4.f32") == (edges + 2) * pieces
+    assert ptx.count("st.global.v4.f32") == 2 * pieces
+    assert "st.global.f32" not in ptx
+    assert resources.registers <= (64 if k == 4 else 128)
+
+
+@pytest.mark.parametrize("k", [4, 6])
+def test_small_matrices_stay_in_registers(k: int) -> None:
+    kernel = _kernel(BY_NAME["least_squares"], k, feature_parallel=False)
+    [(entry, ptx, resources)] = _compile(kernel, (9, 0))
+    assert not entry.scratch
+    # An edge's rating, and the degree and scalars of the vertex function.
+    assert "st.global.f32" not in ptx
+    assert ".local" not in ptx
+    assert resources.registers <= 80
+    assert resources.spill_stores_bytes == resources.stack_bytes == 0
+
+
 def test_odd_rows_and_checked_mode_are_read_one_by_one() -> None:
     for k, checked in ((5, False), (8, True)):
         kernel = _kernel(BY_NAME["label_propagation"], k, checked=checked)

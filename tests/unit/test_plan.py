@@ -380,7 +380,7 @@ def reserved_names_cover(kernel: Any) -> None:
                 continue
             used |= {a.arg for a in node.args.args}
             used |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-    stems = {re.sub(r"^(held|next|shared)_.*|_\d+$", "", name) for name in used}
+    stems = {re.sub(r"^(held|next|shared)_.*|(_\d+)+$", "", name) for name in used}
     allowed = GENERATED | own | intos | {f"{i}_source" for i in intos}
     allowed |= {"", "total", "device_function"} | {f"new_{i}" for i in intos}
     # Loaded rows, matrices at hand; the folder keeps their names apart from all others.

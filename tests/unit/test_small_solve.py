@@ -23,7 +23,8 @@ def solved(matrix: np.ndarray, right: np.ndarray, spd: bool) -> np.ndarray:
         for f in range(i + 1 if spd else k)
     }
     names |= {f"a_{i}_{k}": np.float64(right[i]) for i in range(k)}
-    exec("\n".join(solve_lines("a", "factor", k, spd)), {"abs": abs}, names)
+    text = "\n".join(solve_lines("a", "factor", k, spd))
+    exec(text, {"abs": abs}, names)  # noqa: S102
     return np.array([names[f"a_{i}_{k}"] for i in range(k)])
 
 
