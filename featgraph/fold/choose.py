@@ -20,12 +20,18 @@ MOST_COPIES = 16
 #: Up to here one thread holds the elements of a matrix that it sums in registers, and
 #: solves a system there.
 MOST_HELD = 6
+#: Up to so many features, lanes sum the columns of a matrix in registers: each lane has
+#: as many for a column of its own.
+MOST_ROWS = 16
 #: Shared memory that one block may use for matrices before they move to a scratch area
 #: in global memory.
 SHARED_BYTES = 40_000
 #: Threads of a block; 128 was fastest of 64, 128 and 256 on kron21, K = 4, 8, 32
 #: (NVIDIA H200).
 BLOCK_THREADS = 128
+#: Threads of the block that takes one vertex of high degree. Of 1024 threads only one
+#: block fits a multiprocessor: the superstep took 1.2 times as long (kron21, H200).
+HUB_THREADS = 512
 #: Bytes that a lane loads at a time: the widest load there is. A weighted sum over
 #: neighbors on kron21 took 1.09 against 1.95 ms (K = 4), 1.50 against 4.08 (8), 2.55
 #: against 7.28 (16) with 16 bytes a lane instead of 4 (NVIDIA H200, prototypes).
@@ -93,6 +99,9 @@ class Mapping:
         Edges that a lane has on the way at a time.
     resident : int
         Blocks that must fit a multiprocessor, which bounds the registers; 0 for any.
+    column_piece : int
+        Where lanes sum the columns of matrices in registers: the features of a row that
+        a lane loads at once for them. 0 where sums stand in memory.
     """
 
     lanes: int
@@ -105,6 +114,7 @@ class Mapping:
     piece: int = 1
     unroll: int = 1
     resident: int = 0
+    column_piece: int = 0
 
     @property
     def slots(self) -> int:
@@ -114,6 +124,10 @@ class Mapping:
     def is_padded(self, width: int) -> bool:
         """Whether some lanes have no feature."""
         return self.lanes > 1 and self.lanes * self.copies != width
+
+    def of_column(self, width: int) -> Mapping:
+        """Return how a lane goes through the rows of a column of a matrix."""
+        return replace(self, copies=width, piece=self.column_piece or 1)
 
     def describe(self, width: int) -> str:
         """Return the mapping in words."""
@@ -125,10 +139,11 @@ class Mapping:
             form = "loops over" if self.loops else "named copies of"
             return f"one thread a vertex (NFA), {form} {width} features{loads}"
         hubs = ", a block for each hub" if self.hubs else ""
+        columns = ", columns in registers" if self.column_piece else ""
         more = f" x {self.unroll}" if self.unroll > 1 else ""
         return (
             f"{self.span} lanes a vertex: {self.slots}{more} edges at a time, "
-            f"{self.lanes} lanes x {self.copies} features{loads}{hubs} (FA)"
+            f"{self.lanes} lanes x {self.copies} features{loads}{columns}{hubs} (FA)"
         )
 
 
@@ -166,24 +181,33 @@ def choose_mapping(
     lanes, copies = share_features(width, piece)
     if width <= MOST_MULTIPLIED and not narrow and _multiplies(members):
         lanes, copies = 1, width
-    alone = matrices or kind == "reduce" or _combines_by_function(members)
+    shared = _fits_shared(matrices, width, lanes, size)
+    columns = kind == "vertex" and shared and width <= MOST_ROWS
+    in_memory = matrices and not columns
+    alone = in_memory or kind == "reduce" or _combines_by_function(members)
     slots = 1 if alone else _edge_slots(kind, members, lanes, traits)
-    hubs = traits.has_hubs and not matrices and _sweeps_edges(kind, members)
+    hubs = traits.has_hubs and not in_memory and _sweeps_edges(kind, members)
     if options.schedule == "block":
-        if matrices or not _sweeps_edges(kind, members):
-            if matrices:
+        if in_memory or not _sweeps_edges(kind, members):
+            if in_memory:
                 raise PlanError(
-                    "the block schedule cannot hold matrices", where="schedule='block'"
+                    "the block schedule cannot hold matrices in memory",
+                    where="schedule='block'",
                 )
         else:
             hubs = True
     span = lanes * slots
-    groups = BLOCK_THREADS // span
-    shared = bool(
-        matrices and groups * matrices * width * (2 * width + 1) * size <= SHARED_BYTES
-    )
     mapping = Mapping(lanes, copies, span, False, "virtual_warp", hubs, shared, piece)
+    if columns and any(f.kind == "gather" and _is_matrix(f) for f in members):
+        mapping = replace(mapping, column_piece=_piece(width, size))
     return _forced(mapping, width, options)
+
+
+def _fits_shared(matrices: int, width: int, lanes: int, size: int) -> bool:
+    """Whether matrices of all groups of lanes of a block fit shared memory."""
+    groups = BLOCK_THREADS // lanes
+    needed = groups * matrices * width * (2 * width + 1) * size
+    return 0 < needed <= SHARED_BYTES
 
 
 def _piece(width: int, size: int) -> int:
@@ -266,7 +290,11 @@ def _edge_slots(
 
 def _needs_matrices(members: Sequence[Analysed]) -> int:
     """Return how many k x k areas the functions of a phase need."""
-    count = sum(bool(getattr(f.declared, "matrix", False)) for f in members)
+    count = sum(_is_matrix(f) for f in members)
     for function in members:
         count += len(function.operations & {"solve", "inverse"})
     return count
+
+
+def _is_matrix(function: Analysed) -> bool:
+    return bool(getattr(function.declared, "matrix", False))

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
+from featgraph.fold.cuda_columns import WarpColumns
 from featgraph.fold.cuda_combine import (
     WARP,
     combines_four,
@@ -17,12 +18,11 @@ from featgraph.fold.cuda_combine import (
     print_four_combine,
     print_span_combine,
 )
-from featgraph.fold.cuda_names import WarpNames
 
 __all__ = ["WarpGathers"]
 
 
-class WarpGathers(WarpNames):
+class WarpGathers(WarpColumns):
     """Accumulators in registers; every slot takes edges of its own."""
 
     @contextmanager
@@ -64,14 +64,20 @@ class WarpGathers(WarpNames):
         writer = self.writer
         if pulled:
             writer.line("edge_passed = False")
-        has_matrix = any(self.accumulators[f.into].is_matrix for f in stage)
-        if has_matrix:
+        filled = [self.accumulators[f.into] for f in stage]
+        matrices = [a for a in filled if a.is_matrix]
+        held = self.phase.mapping.column_piece > 0
+        if matrices and not held:
             writer.line("warp.sync()")
         for function in stage:
             self.announce(function)
             self.start(self.accumulators[function.into])
         self.gather_edges(stage, pulled=pulled)
-        if has_matrix:
+        if matrices and held:
+            writer.line("warp.sync()")
+            for accumulator in matrices:
+                self.leave_columns(accumulator)
+        if matrices:
             writer.line("warp.sync()")
 
     def gather_edges(
@@ -157,6 +163,10 @@ class WarpGathers(WarpNames):
             super().start(accumulator)
             return
         name = accumulator.name
+        if self.phase.mapping.column_piece:
+            for element in self.elements(accumulator):
+                self.writer.line(f"{element} = {accumulator.identity}")
+            return
         self._columns(
             lambda f: self.writer.line(
                 f"{name}[uint32(i), {f}] = {accumulator.identity}"
@@ -169,6 +179,10 @@ class WarpGathers(WarpNames):
             self.accumulators[function.into],
             self.printed[function.name],
         )
+        if accumulator.is_matrix and self.phase.mapping.column_piece:
+            for j in range(self.copies):
+                self.contribute_column(accumulator, printed, j)
+            return
         if accumulator.is_matrix:
             with self.writer.block(f"for i in range({self.phase.width}):"):
                 for j in range(self.copies):
@@ -190,15 +204,16 @@ class WarpGathers(WarpNames):
 
     def combine_slots(self, accumulator: Accumulator) -> None:
         """Combine what the edge slots of a vertex have; every lane gets the result."""
-        if accumulator.is_matrix or self.slots == 1:
+        in_memory = accumulator.is_matrix and not self.phase.mapping.column_piece
+        if in_memory or self.slots == 1:
             return
-        count = self._count(accumulator)
-        if not self.threads and combines_four(accumulator, count, self.slots):
-            names = [self.held(accumulator, j) for j in range(count)]
+        names = [self.held(accumulator, j) for j in range(self._count(accumulator))]
+        if accumulator.is_matrix:
+            names = self.elements(accumulator)
+        if not self.threads and combines_four(accumulator, len(names), self.slots):
             print_four_combine(self.writer, accumulator, names, self.lanes, self.span)
             return
-        for j in range(count):
-            name = self.held(accumulator, j)
+        for name in names:
             if self.threads:
                 print_block_combine(
                     self.writer,

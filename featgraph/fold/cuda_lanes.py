@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from featgraph.fold.choose import BLOCK_THREADS, HUB_THREADS, SHARED_BYTES
 from featgraph.fold.cuda_combine import WARP
 from featgraph.fold.cuda_phase import CudaPhase
 from featgraph.fold.cuda_warp import WarpBody
@@ -13,10 +14,6 @@ from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.fold.staged import print_staged
 
 __all__ = ["HubPhase", "WarpPhase"]
-
-#: Threads of the block that takes one vertex of high degree. Of 1024 threads only one
-#: block fits a multiprocessor: the superstep took 1.2 times as long (kron21, H200).
-HUB_THREADS = 512
 
 
 class WarpPhase(CudaPhase):
@@ -70,7 +67,8 @@ class WarpPhase(CudaPhase):
             line(f"{body.feature(str(j))} = {own}")
 
     def _print_matrices(self) -> None:
-        shift = self.phase.mapping.span.bit_length() - 1
+        # Of each slot: all of them run what works in it.
+        shift = self.phase.mapping.lanes.bit_length() - 1
         if self.phase.mapping.shared_matrices:
             self._matrices(self.threads >> shift, f"cuda.threadIdx.x >> {shift}")
         else:
@@ -242,7 +240,16 @@ class HubPhase(WarpPhase):
     ) -> None:
         super().__init__(context, plan, number, phase, printed)
         self.name += "_hubs"
-        self.threads = self.block_threads = HUB_THREADS
+        threads, lanes = HUB_THREADS, phase.mapping.lanes
+        areas = self._area_bytes()
+        while threads > BLOCK_THREADS and threads // lanes * areas > SHARED_BYTES:
+            threads //= 2
+        self.threads = self.block_threads = threads
+
+    def _area_bytes(self) -> int:
+        """Return what the areas of a group or thread take."""
+        size = 4 if self.context.real == "float32" else 8
+        return size * self.phase.width * sum(columns for _, columns in self._areas())
 
     def _prologue(self) -> None:
         super()._prologue()

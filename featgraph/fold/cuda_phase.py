@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from featgraph.fold.accumulators import Accumulator
-from featgraph.fold.choose import BLOCK_THREADS
+from featgraph.fold.choose import BLOCK_THREADS, HUB_THREADS
 from featgraph.fold.cuda_combine import box_dtypes, print_block_combine
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.owner import OwnerBody
@@ -153,7 +153,8 @@ class CudaPhase:
         """Return threads a block, and the blocks that must fit a multiprocessor."""
         resident = self.phase.mapping.resident * BLOCK_THREADS // self.threads
         if self.role == "hubs":  # what combines over the block takes registers, too
-            resident = min(resident, 2)
+            columns = self.phase.mapping.column_piece > 0
+            resident = 2 * HUB_THREADS // self.threads if columns else min(resident, 2)
         return (self.threads, resident) if resident else self.threads
 
     def _strides(self) -> int:
@@ -231,17 +232,7 @@ class CudaPhase:
         In shared memory for `shared` groups, else in scratch memory.
         """
         real, k, line = self.context.real, self.phase.width, self.writer.line
-        areas = [
-            (accumulator.name, k)
-            for accumulator in self._held()
-            if self._needs_area(accumulator)
-        ]
-        for printed in self.printed.values():
-            areas += [
-                (f"{printed.name}_work_{n}", columns)
-                for n, columns in enumerate(printed.areas)
-            ]
-        for name, columns in areas:
+        for name, columns in self._areas():
             if shared:
                 shape = f"({shared}, {k}, {columns})"
                 line(f"{name} = cuda.shared.array({shape}, {real})[uint32({owner})]")
@@ -250,13 +241,20 @@ class CudaPhase:
             self.scratch[argument] = (k, columns)
             line(f"{name} = {argument}[uint32({owner})]")
 
-    def _has_matrices(self) -> bool:
-        work = any(p.areas for p in self.printed.values())
-        return work or any(self._needs_area(a) for a in self._held())
-
-    def _needs_area(self, accumulator: Accumulator) -> bool:
+    def _areas(self) -> list[tuple[str, int]]:
+        """Return the names and columns of the areas of a group or thread."""
         elsewhere = {*self.phase.loads, *self.phase.solved}
-        return accumulator.is_matrix and accumulator.name not in elsewhere
+        matrices = {a.name for a in self._held() if a.is_matrix} - elsewhere
+        areas = [(name, self.phase.width) for name in sorted(matrices)]
+        for printed in self.printed.values():
+            areas += [
+                (f"{printed.name}_work_{n}", columns)
+                for n, columns in enumerate(printed.areas)
+            ]
+        return areas
+
+    def _has_matrices(self) -> bool:
+        return bool(self._areas())
 
     def _held(self) -> list[Accumulator]:
         """Return the accumulators that this phase keeps for a vertex."""

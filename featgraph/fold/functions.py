@@ -176,12 +176,11 @@ def print_featurewise(context: Context, function: Analysed) -> Printed:
     temporaries = temporaries_of(function, context.analysis)
     style = context.style(function)
     style = replace(style, temporaries={t: t for t in temporaries})
-    body = list(function.body)
-    rows: tuple[Row, ...] = ()
-    if not getattr(function.declared, "matrix", False):  # called for each element
-        rows = find_rows(
-            context.analysis, function, context.mapping, style, body, False
-        )
+    body, mapping = list(function.body), context.mapping
+    if getattr(function.declared, "matrix", False):  # called for each element
+        mapping = mapping.of_column(context.width)
+        style = replace(style, row_feature="i")
+    rows = find_rows(context.analysis, function, mapping, style, body, False)
     if function.kind == "gather" and context.forwarded:
         rows = with_forwarded(rows, function, context.forwarded)
     parameters = [*function.declared.roles, *temporaries, *(r.name for r in rows)]

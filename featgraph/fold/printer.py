@@ -93,6 +93,8 @@ class Style:
     rows : mapping
         (array, vertex or edge) -> name of the value that stands for the access of
         feature f, where it has been loaded before.
+    row_feature : str
+        The index whose features rows are loaded for: "f"; "i" of a matrix gather.
     seen : mapping
         Property -> the field that holds what it was, for a kept gather.
     held : frozenset of str
@@ -110,6 +112,7 @@ class Style:
     wrap_return: Callable[[str], list[str]] | None = None
     write_mask: str = ""
     key: str = ""
+    row_feature: str = "f"
     rows: Mapping[tuple[str, str], str] = field(default_factory=dict)
     seen: Mapping[str, str] = field(default_factory=dict)
     held: frozenset[str] = frozenset()
@@ -267,7 +270,7 @@ def row_key(node: Access, style: Style) -> tuple[str, str] | None:
     if len(node.indices) != 2:
         return None
     entity, feature = node.indices
-    if not (isinstance(feature, ast.Name) and feature.id == "f"):
+    if not (isinstance(feature, ast.Name) and feature.id == style.row_feature):
         return None
     if is_reversed(entity):
         return array_text(node, style), "twin"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from featgraph._cuda import cuda
-from featgraph.fold.cuda_lanes import HUB_THREADS
+from featgraph.fold.choose import HUB_THREADS
 from featgraph.fold.emit import Entry
 from featgraph.fold.kernel import Kernel
 from featgraph.fold.plan import Phase

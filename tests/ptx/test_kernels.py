@@ -113,6 +113,16 @@ def test_float64_wide_offsets_and_checked_mode_compile(name: str) -> None:
         assert resources.spill_stores_bytes == 0
 
 
+@pytest.mark.parametrize(("k", "dtype"), [(4, "float32"), (8, "float64")])
+def test_columns_of_matrices_take_one_row_an_edge(k: int, dtype: str) -> None:
+    kernel = _kernel(BY_NAME["least_squares"], k, hubs=True, dtype=dtype)
+    load = "v4.f32" if dtype == "float32" else "v2.f64"
+    for entry, ptx, resources in _compile(kernel, (9, 0)):
+        assert re.search(rf"ld\.global\S*{load}", ptx), entry.name
+        assert resources.spill_stores_bytes == resources.spill_loads_bytes == 0
+        assert resources.stack_bytes == 0
+
+
 @pytest.mark.parametrize("options", VARIANTS, ids=["fa", "nfa", "push"])
 def test_indices_are_unsigned(options: dict[str, Any]) -> None:
     # A signed index is compared with zero and may be moved by the array's length.

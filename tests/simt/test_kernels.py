@@ -190,6 +190,24 @@ def test_matrices_stand_in_shared_memory_or_in_scratch(
     run.check()
 
 
+@pytest.mark.parametrize("k", [1, 3, 5, 8, 16])
+@pytest.mark.parametrize("name", ["least_squares", "inverse"])
+def test_columns_of_matrices_stand_in_registers(name: str, k: int) -> None:
+    run = Run(BY_NAME[name], k, hubs=True, degree=64, size=(12, 50))
+    main = run.kernels.text.split("def vertex_phase_0(")[1]
+    summed = "A" if name == "least_squares" else "B"
+    assert f"{summed}_{k - 1} += " in main
+    assert ("position + 2)" in main) == (k == 3)
+    run.check()
+
+
+def test_hubs_of_float64_matrices_fit_shared_memory() -> None:
+    run = Run(BY_NAME["least_squares"], 8, hubs=True, dtype="float64", size=(12, 50))
+    [hubs, _] = run.kernels.entries
+    assert hubs.block == 256
+    run.check()
+
+
 def test_a_reduction_is_the_same_each_time() -> None:
     run = Run(BY_NAME["pagerank"], 3)
     results = []
@@ -213,6 +231,16 @@ def test_an_index_out_of_range_is_recorded_in_checked_mode() -> None:
 FAULTS = [
     ("pad", "label_propagation", 3, {}, "if inside else float32(0.0)", "", None),
     ("slots", "weighted_sum", 3, {}, "total = warp.slot_sum(total, 4, 8)", "", None),
+    ("column", "least_squares", 3, {}, "A_1 = warp.slot_sum(A_1, 4, 8)", "", None),
+    (
+        "areas",
+        "least_squares",
+        4,
+        {},
+        "threadIdx.x >> 2",
+        "threadIdx.x >> 3",
+        RaceError,
+    ),
     ("atomics", "atomics", 3, {}, "if alive and inside:", "if alive:", None),
     (
         "copy",
