@@ -295,6 +295,23 @@ def test_save_and_load(model: AlternatingLeastSquares, tmp_path: Any) -> None:
         AlternatingLeastSquares.load(path)
 
 
+def test_every_parameter_is_saved(tmp_path: Any) -> None:
+    chosen: dict[str, Any] = {
+        "factors": 8, "regularization": 0.3, "alpha": 2.0, "iterations": 2,
+        "implicit": False, "weighted_regularization": False, "tolerance": 1e-3,
+        "solver": "cholesky", "dtype": "float64", "random_state": 5, "history": True,
+        "target": "cpu",
+    }  # fmt: skip
+    plain = vars(AlternatingLeastSquares())
+    assert chosen.keys() == plain.keys()
+    assert all(chosen[name] != plain[name] for name in plain), "none at its default"
+    model = AlternatingLeastSquares(**chosen).fit(some_ratings(11))
+    model.save(tmp_path / "model.npz")
+    again = AlternatingLeastSquares.load(tmp_path / "model.npz")
+    assert {name: getattr(again, name) for name in chosen} == chosen
+    assert again.user_factors.dtype == again.item_factors.dtype == np.float64
+
+
 def test_misuse_of_the_estimator(model: AlternatingLeastSquares) -> None:
     with pytest.raises(fg.FeatGraphError, match="not fitted"):
         AlternatingLeastSquares().recommend(0)
