@@ -23,8 +23,7 @@ from featgraph.algorithms.ranking_metrics import (
 SOLVERS = [
     ("cholesky", 1),
     ("cholesky", 8),
-    ("cholesky", 33),
-    ("cg", 8),
+    ("cholesky", 64),
     ("cg", 64),
 ]
 
@@ -102,7 +101,7 @@ def test_every_row_is_its_minimum_and_the_error_falls(
 
 
 @pytest.mark.parametrize("implicit", [False, True])
-@pytest.mark.parametrize("k", [2, 64])
+@pytest.mark.parametrize("k", [2, 33])
 def test_single_precision_agrees_with_numpy(
     target: str, k: int, implicit: bool
 ) -> None:
@@ -121,7 +120,7 @@ def test_conjugate_gradients_end_where_cholesky_does() -> None:
     ratings = some_ratings(2)
     ends = [
         als(
-            ratings, factors=8, regularization=0.3, solver=solver, iterations=300,
+            ratings, factors=64, regularization=0.3, solver=solver, iterations=300,
             dtype=np.float64, history=True, target="cpu",
         ).residuals[-1]
         for solver in ("cholesky", "cg")
@@ -137,14 +136,14 @@ def test_tolerance_ends_the_run() -> None:
     assert not als(ratings, factors=4, iterations=2, target="cpu").converged
 
 
-@pytest.mark.parametrize(("solver", "k"), [("cholesky", 33), ("cg", 64)])
+@pytest.mark.parametrize("solver", ["cholesky", "cg"])
 @pytest.mark.parametrize("implicit", [False, True])
 def test_more_factors_than_ratings_without_regularization(
-    implicit: bool, solver: str, k: int
+    implicit: bool, solver: str
 ) -> None:
     ratings = some_ratings(4)
     result = als(
-        ratings, factors=k, regularization=0.0, implicit=implicit, iterations=20,
+        ratings, factors=64, regularization=0.0, implicit=implicit, iterations=20,
         solver=solver, dtype=np.float64, target="cpu",
     )  # fmt: skip
     assert np.abs(result.user_factors).max() < 100
