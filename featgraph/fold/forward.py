@@ -16,6 +16,7 @@ from featgraph.fold.liveness import needs_guard
 from featgraph.fold.nodes import Access, Whole
 from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.fold.printer import row_key
+from featgraph.fold.variance import varies
 from featgraph.program.names import GENERATED
 from featgraph.program.signature import PropertyKind
 
@@ -60,7 +61,7 @@ def _written(context: Context, phase: Phase, function: Analysed) -> set[str]:
         function.collective or stores_rows(context, function)
     ):
         return set()
-    if not all(map(_goes_straight, function.body[:-1])):
+    if not all(_goes_straight(s, function.varying) for s in function.body[:-1]):
         return set()
     if not isinstance(function.body[-1], ast.Return):
         return set()
@@ -80,12 +81,13 @@ def _written(context: Context, phase: Phase, function: Analysed) -> set[str]:
     return {n for n in found if _touched(function, n) == 1}
 
 
-def _goes_straight(node: ast.stmt) -> bool:
-    """Whether a statement assigns, or only leaves with False."""
+def _goes_straight(node: ast.stmt, varying: frozenset[str]) -> bool:
+    """Whether a statement assigns, or only leaves with False for all features."""
     if isinstance(node, ast.If) and not node.orelse and len(node.body) == 1:
         [only] = node.body
         value = only.value if isinstance(only, ast.Return) else None
-        return isinstance(value, ast.Constant) and value.value is False
+        is_false = isinstance(value, ast.Constant) and value.value is False
+        return is_false and not varies(node.test, varying)
     return isinstance(node, ast.Assign)
 
 

@@ -211,3 +211,10 @@ def test_matrix_of_no_vertex_is_read_from_shared_memory(k: int, pieces: int) -> 
     assert "ld.global.f32" not in ptx[ptx.index("ex2", barrier) :]
     assert resources.spill_stores_bytes == 0
     assert resources.registers <= 112
+
+
+@pytest.mark.parametrize("k", [1, 4, 8, 10])
+def test_an_edge_function_that_leaves_early_compiles(k: int) -> None:
+    for _, ptx, resources in _compile(_kernel(BY_NAME["say_to_others"], k), (9, 0)):
+        assert ".f64" not in ptx
+        assert resources.spill_stores_bytes == 0

@@ -111,6 +111,17 @@ def say_plainly(f, u, v, e, d):
     return fg.any_feature(abs(m - d.msg[e, f]) > d.epsilon)
 
 
+@fn.edge
+def say_to_others(f, u, v, e, d):
+    if u == v:
+        return False
+    cavity = d.belief[u, f] - d.msg[fg.reverse(e), f]
+    m = fg.matvec(d.psi, cavity, semiring="log_plus")
+    m = m - fg.feature_max(m)
+    d.msg_next[e, f] = m
+    return fg.any_feature(abs(m - d.msg[e, f]) > d.epsilon)
+
+
 def say_state(graph, k, rng):
     given = message_state(graph, k, rng)
     return {**given, "psi": loose(floats(rng, k, k)), "bonus": loose(signed(rng, k, k))}

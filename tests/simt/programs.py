@@ -26,6 +26,7 @@ from tests.simt.edge_programs import (
     reply,
     say,
     say_plainly,
+    say_to_others,
     say_state,
     sides,
     speak,
@@ -454,6 +455,13 @@ CASES = (
     Case(
         "say_plainly",
         (say_plainly, messages, believe),
+        say_state,
+        undirected=True,
+        widest=33,
+    ),
+    Case(
+        "say_to_others",
+        (say_to_others, messages, believe),
         say_state,
         undirected=True,
         widest=33,

@@ -141,6 +141,9 @@ def test_matrix_of_no_vertex_stands_at_hand(k: int, copy: str) -> None:
     [
         ("say_plainly", 4, 1),
         ("say_plainly", 7, 1),
+        ("say_to_others", 2, 1),
+        ("say_to_others", 4, 1),
+        ("say_to_others", 10, 1),
         ("messages", 10, 1),
         ("notes", 4, 0),
     ],
