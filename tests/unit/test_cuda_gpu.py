@@ -84,7 +84,9 @@ def test_the_driver_s_errors_are_named() -> None:
     words = device.upload(np.ones(4, np.uint32))
     assert device.count(words) == 4
     arguments = (words, device._total)
-    device._launch(cuda_loops.count_bits, 1, 256, arguments)  # the dialect's, to compile
+    device._launch(
+        cuda_loops.count_bits, 1, 256, arguments
+    )  # the dialect's, to compile
     with pytest.raises(DeviceError, match="CUDA_ERROR_INVALID_VALUE"):
         device._launch(cuda_loops.count_bits, 0, 256, arguments)  # no blocks
     assert device.count(words) == 4
