@@ -92,11 +92,13 @@ def parse(
             if len(records) == len(cases):
                 break
             k, mapping = cases[len(records)]
-            counts = dict.fromkeys(metrics, 0)
+            counts = dict.fromkeys((m for m in metrics if m in row), 0)
+            if not counts:
+                raise RuntimeError(f"ncu has none of {', '.join(metrics)}")
             records.append({"k": k, "mapping": mapping, "kernels": 0, "counts": counts})
         elif records:
             records[-1]["kernels"] += 1
-            for metric in metrics:
+            for metric in records[-1]["counts"]:  # a chip may lack some
                 value = row[metric].replace(",", "")
                 records[-1]["counts"][metric] += int(float(value))
     if len(records) != len(cases):
