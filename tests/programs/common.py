@@ -45,8 +45,7 @@ class BankProgram:
         Whether `fg.iterate` ends by itself from these states.
     effort : int
         How long it takes to compile and to interpret, next to the others. More than 1:
-        without the deep profile that many times fewer examples and edges, and each
-        width under one set of options only.
+        without the deep profile that many times fewer examples and edges.
     """
 
     name: str

@@ -55,14 +55,16 @@ def _widths(program: BankProgram) -> tuple[int, ...]:
 def _options(program: BankProgram, k: int) -> list[dict[str, Any]]:
     """Return the option sets of one width; over the widths, every set is met.
 
-    Of programs that take long to compile, each width meets one only.
+    That is for programs at every width and the deep profile. Else a width meets one set,
+    and over the programs every set is met at every width.
     """
     widths = _widths(program)
     place = widths.index(k)
-    if program.effort > 1 and not _is_deep():
-        return [OPTION_SETS[place % len(OPTION_SETS)]]
-    own = list(OPTION_SETS[place % len(OPTION_SETS) :: len(widths)])
-    return own or [OPTION_SETS[place % len(OPTION_SETS)]]
+    count = len(OPTION_SETS)
+    if program.name not in EVERY_WIDTH and not _is_deep():
+        return [OPTION_SETS[(3 * place + zlib.crc32(program.name.encode())) % count]]
+    own = list(OPTION_SETS[place % count :: len(widths)])
+    return own or [OPTION_SETS[place % count]]
 
 
 def _size(program: BankProgram, k: int) -> tuple[int, int]:
