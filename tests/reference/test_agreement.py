@@ -55,7 +55,7 @@ def _widths(program: BankProgram) -> tuple[int, ...]:
 def _options(program: BankProgram, k: int) -> list[dict[str, Any]]:
     """Return the option sets of one width; over the widths, every set is met.
 
-    That is for programs at every width and the deep profile. Else a width meets one set,
+    That is for programs at every width and the deep profile. Else a width meets one,
     and over the programs every set is met at every width.
     """
     widths = _widths(program)
