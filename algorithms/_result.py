@@ -109,20 +109,20 @@ def iterate_recorded(
     steps: fg.FoldMap | Sequence[fg.FoldMap],
     state: fg.State,
     *,
-    residual: str | None = "residual",
+    history: bool = True,
     callback: Callable[[fg.Run, fg.State], Any] | None = None,
     growth: str | None = None,
     **options: Any,
 ) -> tuple[fg.Run, npt.NDArray[np.float64]]:
-    """Run `featgraph.iterate` and record a reduced value after every superstep.
+    """Run `featgraph.iterate` and record the residual after every superstep.
 
     Parameters
     ----------
     steps, state, callback, **options
         As for `featgraph.iterate`.
-    residual : str, optional
-        What a reduce of the foldmaps fills; the largest over its features is recorded.
-        None records nothing.
+    history : bool, optional
+        Record the largest over the features of ``residual``, which a reduce of the
+        foldmaps fills. False records nothing.
     growth : str, optional
         How to keep the recurrence from diverging. If given, a residual that is not
         finite ends the run.
@@ -139,12 +139,12 @@ def iterate_recorded(
     DivergenceError
         If a residual is not finite and `growth` is given.
     """
-    if residual is None:
+    if not history:
         return fg.iterate(steps, state, callback=callback, **options), np.empty(0)
     residuals: list[float] = []
 
     def record(run: fg.Run, state: fg.State) -> Any:
-        residuals.append(float(np.max(state[residual])))
+        residuals.append(float(np.max(state["residual"])))
         if growth is not None:
             require_finite(residuals[-1], run, growth)
         return callback is not None and callback(run, state)

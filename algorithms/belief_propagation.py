@@ -79,52 +79,32 @@ def settle(new, old, damping):  # type: ignore[no-untyped-def]
     return damping * old + (1 - damping) * level if is_finite else level
 
 
-@fg.edge
-def send_sum(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Say about state f of v what u knows without what v told it."""
-    if u == v:
-        return False
-    c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
-    new = fg.matvec(d.psi[e], c, transpose=not fg.is_twin(e), semiring="log_plus")
-    m = settle(new, d.msg[e, f], d.damping)
-    d.msg_next[e, f] = m
-    return fg.any_feature(distance(m, d.msg[e, f]) > d.epsilon)
+def sender(semiring: str, is_shared: bool) -> Any:
+    """Return what sends messages: sums or maxima, by a potential an edge or for all."""
 
+    @fg.edge
+    def send(f, u, v, e, d):  # type: ignore[no-untyped-def]
+        """Say about state f of v what u knows without what v told it."""
+        if u == v:
+            return False
+        c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
+        new = fg.matvec(d.psi[e], c, transpose=not fg.is_twin(e), semiring=semiring)
+        m = settle(new, d.msg[e, f], d.damping)
+        d.msg_next[e, f] = m
+        return fg.any_feature(distance(m, d.msg[e, f]) > d.epsilon)
 
-@fg.edge
-def send_max(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Do as `send_sum`, for the likeliest states of u only."""
-    if u == v:
-        return False
-    c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
-    new = fg.matvec(d.psi[e], c, transpose=not fg.is_twin(e), semiring="max_plus")
-    m = settle(new, d.msg[e, f], d.damping)
-    d.msg_next[e, f] = m
-    return fg.any_feature(distance(m, d.msg[e, f]) > d.epsilon)
+    @fg.edge
+    def send_by_shared(f, u, v, e, d):  # type: ignore[no-untyped-def]
+        """Do as `send`, with one potential for all edges."""
+        if u == v:
+            return False
+        c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
+        new = fg.matvec(d.psi, c, transpose=not fg.is_twin(e), semiring=semiring)
+        m = settle(new, d.msg[e, f], d.damping)
+        d.msg_next[e, f] = m
+        return fg.any_feature(distance(m, d.msg[e, f]) > d.epsilon)
 
-
-@fg.edge
-def send_sum_shared(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Do as `send_sum`, with one potential for all edges."""
-    if u == v:
-        return False
-    c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
-    new = fg.matvec(d.psi, c, transpose=not fg.is_twin(e), semiring="log_plus")
-    m = settle(new, d.msg[e, f], d.damping)
-    d.msg_next[e, f] = m
-    return fg.any_feature(distance(m, d.msg[e, f]) > d.epsilon)
-
-
-@fg.edge
-def send_max_shared(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Do as `send_max`, with one potential for all edges."""
-    if u == v:
-        return False
-    c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
-    new = fg.matvec(d.psi, c, transpose=not fg.is_twin(e), semiring="max_plus")
-    m = settle(new, d.msg[e, f], d.damping)
-    d.msg_next[e, f] = m
-    return fg.any_feature(distance(m, d.msg[e, f]) > d.epsilon)
+    return send_by_shared if is_shared else send
 
 
 @fg.gather(into="total", combine="sum")
@@ -176,15 +156,13 @@ def make_step(send: Any, *, damped: bool, recorded: bool) -> fg.FoldMap:
     )
 
 
+SEMIRINGS = {"sum-product": "log_plus", "max-product": "max_plus"}
 #: By mode, whether psi is shared, whether messages are damped, and recorded.
 steps = {
     (mode, shared, damped, recorded): make_step(send, damped=damped, recorded=recorded)
-    for (mode, shared), send in {
-        ("sum-product", False): send_sum,
-        ("max-product", False): send_max,
-        ("sum-product", True): send_sum_shared,
-        ("max-product", True): send_max_shared,
-    }.items()
+    for mode, semiring in SEMIRINGS.items()
+    for shared in (False, True)
+    for send in [sender(semiring, shared)]
     for damped in (False, True)
     for recorded in (False, True)
 }
@@ -316,7 +294,7 @@ def belief_propagation(
     run, residuals = iterate_recorded(
         step,
         state,
-        residual="residual" if history else None,
+        history=history,
         max_supersteps=max_supersteps,
         **options,
     )

@@ -236,7 +236,7 @@ def _on_factors(
     run, residuals = iterate_recorded(
         step,
         state,
-        residual="residual" if history else None,
+        history=history,
         max_supersteps=max_supersteps,
         **options,
     )

@@ -174,7 +174,7 @@ def label_propagation(
     run, residuals = iterate_recorded(
         step_with_residual if history else step,
         state,
-        residual="residual" if history else None,
+        history=history,
         max_supersteps=max_supersteps,
         **options,
     )

@@ -183,7 +183,7 @@ def label_set_propagation(
     run, residuals = iterate_recorded(
         step_for(classes, w.ndim == 2, history),
         state,
-        residual="residual" if history else None,
+        history=history,
         max_supersteps=max_supersteps,
         **options,
     )

@@ -238,7 +238,7 @@ def multi_manifold_ranking(
     run, residuals = iterate_recorded(
         STEPS[normalization, history],
         state,
-        residual="residual" if history else None,
+        history=history,
         growth=fix,
         max_supersteps=max_supersteps,
         **options,

@@ -186,7 +186,7 @@ def multimodal_learning(
     run, residuals = iterate_recorded(
         step_with_residual if history else step,
         state,
-        residual="residual" if history else None,
+        history=history,
         growth=fix,
         max_supersteps=max_supersteps,
         **options,

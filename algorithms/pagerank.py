@@ -244,7 +244,7 @@ def pagerank(
     run, residuals = iterate_recorded(
         STEPS[given_weights is not None, has_dangling, limit is not None],
         state,
-        residual=None if limit is None else "residual",
+        history=limit is not None,
         until=None if limit is None else lambda s: np.max(s["residual"]) < limit,
         max_supersteps=max_supersteps,
         **options,

@@ -77,7 +77,7 @@ def test_recording_changes_nothing(target: str, rng: np.random.Generator) -> Non
         state.graph, x=fg.vertex_property(state["x"], iterated=True), epsilon=1e-3
     )
     run, residuals = iterate_recorded(recording, state, target=target)
-    same, none = iterate_recorded(plain, other, residual=None, target=target)
+    same, none = iterate_recorded(plain, other, history=False, target=target)
     assert np.array_equal(state["x"], other["x"])
     assert run.active_counts == same.active_counts
     assert (residuals.size, none.size) == (run.supersteps, 0)
