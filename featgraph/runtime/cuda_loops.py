@@ -2,7 +2,7 @@
 
 from numba import int64, uint32
 
-from featgraph._cuda import cuda, kernel
+from featgraph._cuda import cuda, device_function, kernel
 from featgraph.device import warp
 
 __all__ = [
@@ -22,6 +22,9 @@ __all__ = [
     "words_or",
     "words_without",
 ]
+
+#: Edges of one vertex that one lane takes alone.
+ALONE = 8
 
 
 @kernel(cache=True)
@@ -100,23 +103,38 @@ def count_in_one_block(words, total):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def expand(active, due, out_offsets, out_targets, vertex_count, hub_degree):  # type: ignore[no-untyped-def]
-    """Add the targets of the active vertices' out-edges to `due`, a warp a vertex.
+    """Add the targets of the active vertices' out-edges to `due`, a warp a word.
 
-    Hubs are left to `expand_hubs`.
+    A lane has a vertex, and takes few edges alone; all lanes share those of a vertex
+    that has more. Hubs are left to `expand_hubs`.
     """
-    lane = cuda.threadIdx.x % 32
+    lane = uint32(cuda.threadIdx.x % 32)
     first = cuda.grid(1) // 32
-    for u in range(first, vertex_count, cuda.gridsize(1) // 32):
-        if not warp.test_bit(active, u):
+    for word in range(first, active.size, cuda.gridsize(1) // 32):
+        bits = active[uint32(word)]
+        if bits == 0:
             continue
-        start = out_offsets[uint32(u)]
-        stop = out_offsets[uint32(u) + uint32(1)]
+        u = uint32(word) * uint32(32) + lane
+        start, stop = int64(0), int64(0)
+        if (bits >> lane) & uint32(1) and u < vertex_count:
+            start = int64(out_offsets[u])
+            stop = int64(out_offsets[u + uint32(1)])
         if stop - start >= hub_degree:
-            continue
-        for slot in range(start + lane, stop, 32):
+            stop = start
+        few = stop if stop - start <= ALONE else start
+        for slot in range(start, few):
             v = out_targets[slot]
             if not warp.test_bit(due, v):
                 warp.set_bit(due, v)
+        shared = warp.group_bits(stop > few, 32)
+        while shared != 0:
+            owner = warp.trailing_zeros(shared)
+            shared &= shared - uint32(1)
+            begin = warp.broadcast(start, owner, 32) + int64(lane)
+            for slot in range(begin, warp.broadcast(stop, owner, 32), 32):
+                v = out_targets[slot]
+                if not warp.test_bit(due, v):
+                    warp.set_bit(due, v)
 
 
 @kernel(cache=True)
@@ -172,39 +190,72 @@ def collect_targets(edge_state, in_offsets, words, vertex_count):  # type: ignor
                 break
 
 
+@device_function
+def copy_rows(bits, word, next_, current):
+    """Copy the rows of 32 vertices whose bits are set; a whole warp calls this."""
+    width = uint32(current.shape[1])
+    first = uint32(word) * uint32(32)
+    rows = min(32, current.shape[0] - word * 32)
+    for place in range(cuda.threadIdx.x % 32, rows * current.shape[1], 32):
+        row = uint32(place) // width
+        if (bits >> row) & uint32(1):
+            f = uint32(place) - row * width
+            next_[first + row, f] = current[first + row, f]
+
+
 @kernel(cache=True)
 def refresh_vertices(words, next_, current):  # type: ignore[no-untyped-def]
-    """Copy the rows of the vertices in `words`, both of shape (V, N)."""
-    width = current.shape[1]
-    total = int64(current.shape[0]) * int64(width)
-    for place in range(cuda.grid(1), total, cuda.gridsize(1)):
-        v = place // width
-        if warp.test_bit(words, v):
-            next_[v, place % width] = current[v, place % width]
+    """Copy the rows of the vertices in `words`, both of shape (V, N), a warp a word."""
+    first = cuda.grid(1) // 32
+    for word in range(first, words.size, cuda.gridsize(1) // 32):
+        bits = words[uint32(word)]
+        if bits != 0:
+            copy_rows(bits, word, next_, current)
 
 
 @kernel(cache=True)
 def refresh_vertices_without(words, without, next_, current):  # type: ignore[no-untyped-def]
     """Copy the rows of the vertices in `words` but not in `without`, shape (V, N)."""
-    width = current.shape[1]
-    total = int64(current.shape[0]) * int64(width)
-    for place in range(cuda.grid(1), total, cuda.gridsize(1)):
-        v = place // width
-        if warp.test_bit(words, v) and not warp.test_bit(without, v):
-            next_[v, place % width] = current[v, place % width]
+    first = cuda.grid(1) // 32
+    for word in range(first, words.size, cuda.gridsize(1) // 32):
+        bits = words[uint32(word)] & ~without[uint32(word)]
+        if bits != 0:
+            copy_rows(bits, word, next_, current)
+
+
+@device_function
+def copy_out_edges(start, stop, step, next_, current, out_edges):
+    """Copy the rows of every `step`-th edge between two positions."""
+    for slot in range(start, stop, step):
+        e = out_edges[slot]
+        for f in range(current.shape[1]):
+            next_[e, f] = current[e, f]
 
 
 @kernel(cache=True)
 def refresh_edges(words, next_, current, out_offsets, out_edges, vertex_count):  # type: ignore[no-untyped-def]
-    """Copy the rows of the out-edges of the vertices in `words`, a warp a vertex."""
-    lane = cuda.threadIdx.x % 32
+    """Copy the rows of the out-edges of the vertices in `words`, a warp a word.
+
+    A lane has a vertex, and takes few edges alone; all lanes share those of a vertex
+    that has more.
+    """
+    lane = uint32(cuda.threadIdx.x % 32)
     first = cuda.grid(1) // 32
-    for u in range(first, vertex_count, cuda.gridsize(1) // 32):
-        if not warp.test_bit(words, u):
+    for word in range(first, words.size, cuda.gridsize(1) // 32):
+        bits = words[uint32(word)]
+        if bits == 0:
             continue
-        start = out_offsets[uint32(u)]
-        stop = out_offsets[uint32(u) + uint32(1)]
-        for slot in range(start + lane, stop, 32):
-            e = out_edges[slot]
-            for f in range(current.shape[1]):
-                next_[e, f] = current[e, f]
+        u = uint32(word) * uint32(32) + lane
+        start, stop = int64(0), int64(0)
+        if (bits >> lane) & uint32(1) and u < vertex_count:
+            start = int64(out_offsets[u])
+            stop = int64(out_offsets[u + uint32(1)])
+        few = stop if stop - start <= ALONE else start
+        copy_out_edges(start, few, 1, next_, current, out_edges)
+        shared = warp.group_bits(stop > few, 32)
+        while shared != 0:
+            owner = warp.trailing_zeros(shared)
+            shared &= shared - uint32(1)
+            begin = warp.broadcast(start, owner, 32) + int64(lane)
+            end = warp.broadcast(stop, owner, 32)
+            copy_out_edges(begin, end, 32, next_, current, out_edges)

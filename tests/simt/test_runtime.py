@@ -17,7 +17,7 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.program.active import ActiveSet
-from featgraph.runtime import cuda_device
+from featgraph.runtime import cuda_device, cuda_loops
 from featgraph.runtime.buffers import graph_arrays
 from tests.bank import BY_NAME
 from tests.simt.gpu import Gpu, emulated_gpu
@@ -179,24 +179,48 @@ def test_sets(gpu: Gpu) -> None:
     np.testing.assert_array_equal(device.download(device.upload(large)), large)
 
 
-@pytest.mark.parametrize("count", [None, 70], ids=["few", "many"])
-@pytest.mark.parametrize("share", [0.1, 0.6])
+@pytest.mark.parametrize("count", [None, 300], ids=["few", "many"])
+@pytest.mark.parametrize("share", [0.02, 0.6])
 def test_hubs_and_others_find_who_is_due(
     count: int | None, share: float, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_device, "HUB_DEGREE", 9)
+    monkeypatch.setattr(cuda_device, "HUB_DEGREE", 30)
     rng = np.random.default_rng(5)
-    sources, targets = rng.integers(0, 70, (2, 300))
+    sources, targets = rng.integers(0, 300, (2, 3000))
     sources[:60], targets[60:120] = 3, 11
-    graph = fg.Graph.from_edges(sources, targets, vertex_count=70)
+    graph = fg.Graph.from_edges(sources, targets, vertex_count=300)
     assert graph.in_degree.max() > 40 < graph.out_degree.max()
-    active = rng.random(70) < share
+    active = rng.random(300) < share
     active[3] = True
+    degree = graph.out_degree[active]
+    assert ((degree > cuda_loops.ALONE) & (degree < 30)).any()  # a warp for all
     device = cuda_device.cuda_device()
-    words = device.upload(ActiveSet(70, active).words)
+    words = device.upload(ActiveSet(300, active).words)
     found = device.expand(words, graph_arrays(graph, device), count)
     due = active.copy()
     due[targets[active[sources]]] = True
     np.testing.assert_array_equal(
-        ActiveSet.from_words(70, device.download(found)).mask, due
+        ActiveSet.from_words(300, device.download(found)).mask, due
     )
+
+
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_rows_are_refreshed(share: float, gpu: Gpu) -> None:
+    rng = np.random.default_rng(7)
+    graph = fg.Graph.from_edges(*rng.integers(0, 70, (2, 600)), vertex_count=70)
+    device = cuda_device.cuda_device()
+    arrays = graph_arrays(graph, device)
+    marked, without = rng.random(70) < share, rng.random(70) < 0.5
+    words, others = (device.upload(ActiveSet(70, m).words) for m in (marked, without))
+    rows, edges = np.arange(70 * 3.0).reshape(70, 3), np.arange(600 * 2.0)
+    for given, changes in (((words,), marked), ((words, others), marked & ~without)):
+        next_, current = device.upload(-rows), device.upload(rows)
+        device.refresh_vertices(given[0], next_, current, *given[1:])
+        wanted = np.where(changes[:, None], rows, -rows)
+        np.testing.assert_array_equal(device.download(next_), wanted)
+    edges = edges.reshape(600, 2)
+    next_, current = device.upload(-edges), device.upload(edges)
+    device.refresh_edges(words, next_, current, arrays)
+    ins = graph.in_edges.column_indices  # edge properties stand in this order
+    wanted = np.where(marked[ins][:, None], edges, -edges)
+    np.testing.assert_array_equal(device.download(next_), wanted)
