@@ -1,0 +1,172 @@
+"""What searches share: their sources, columns of them, and trees of predecessors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms._verify import Edges, require
+
+__all__ = [
+    "NOBODY",
+    "Sources",
+    "checked_lengths",
+    "checked_reals",
+    "require_tree",
+    "require_weights",
+]
+
+Array = npt.NDArray[Any]
+
+#: The predecessor of a vertex that was not reached.
+NOBODY = -1
+
+
+class Sources:
+    """Where searches begin.
+
+    Parameters
+    ----------
+    graph : Graph
+    given : int or array_like of shape (k,)
+        A vertex, or several.
+    together : bool
+        All of them begin one search, rather than one each.
+
+    Attributes
+    ----------
+    vertices : ndarray of int64
+        The sources.
+    columns : ndarray of int64
+        The search of each.
+    width : int
+        How many searches there are.
+    is_one : bool
+        Whether results are of shape (V,) rather than (V, k).
+    """
+
+    def __init__(self, graph: fg.Graph, given: npt.ArrayLike, together: bool) -> None:
+        vertices = np.asarray(given)
+        count = graph.vertex_count
+        if vertices.ndim > 1 or not vertices.size or vertices.dtype.kind not in "iu":
+            raise fg.GraphInputError(
+                "sources are vertices",
+                where="sources=",
+                got=f"{vertices.dtype} of shape {vertices.shape}",
+                expected="a vertex, or k of them in one axis",
+            )
+        bad = np.ravel((vertices < 0) | (vertices >= count))
+        if bad.any():
+            raise fg.GraphInputError(
+                "a source is no vertex of the graph",
+                where=f"sources[{int(np.argmax(bad))}]",
+                got=int(vertices.ravel()[np.argmax(bad)]),
+                expected=f"0 <= vertex < {count}",
+            )
+        self.count = count
+        self.vertices = vertices.ravel().astype(np.int64)
+        self.is_one = together or vertices.ndim == 0
+        self.columns = np.arange(self.vertices.size) * (not together)
+        self.width = 1 if together else self.vertices.size
+
+    def start(self, value: Any, elsewhere: Any, dtype: npt.DTypeLike) -> Array:
+        """Return (V, k): `value` at the source of each search."""
+        made = np.full((self.count, self.width), elsewhere, dtype)
+        made[self.vertices, self.columns] = value
+        return made
+
+    def result(self, values: Array) -> Array:
+        """Return (V, k), or (V,) where that was asked for."""
+        return np.asarray(values[:, 0] if self.is_one else values)
+
+    def of_column(self, column: int) -> Array:
+        """Return the sources of one search."""
+        return np.asarray(self.vertices[self.columns == column])
+
+
+def checked_reals(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """Return a dtype of reals that kernels compute in."""
+    found = np.dtype(dtype)
+    if found.name not in {"float32", "float64"}:
+        raise fg.GraphInputError(
+            "not a type of real numbers",
+            where="dtype=",
+            got=found.name,
+            expected="float32 or float64",
+        )
+    return found
+
+
+def checked_lengths(
+    graph: fg.Graph, weights: npt.ArrayLike | None, dtype: np.dtype[Any]
+) -> Array:
+    """Return (E,): the weights of the edges as given, one by default; none is nan."""
+    given = graph.weights if weights is None else np.asarray(weights)
+    if given is None:
+        return np.ones(graph.given_edge_count, dtype)
+    if given.shape != (graph.given_edge_count,):
+        raise fg.GraphInputError(
+            "one weight per given edge is needed",
+            got=f"shape {given.shape}",
+            expected=f"({graph.given_edge_count},)",
+        )
+    lengths = np.asarray(given, dtype)
+    require_weights(graph, ~np.isnan(lengths), lengths, "a weight is a number", None)
+    return lengths
+
+
+def require_weights(
+    graph: fg.Graph, holds: Array, lengths: Array, what: str, fix: str | None
+) -> None:
+    """Raise GraphInputError with the first edge whose weight is not as it must be."""
+    if holds.all():
+        return
+    edge = int(np.argmin(holds))
+    ends = f"{int(graph.sources[edge])} -> {int(graph.targets[edge])}"
+    raise fg.GraphInputError(
+        what, where=f"edge {edge}, {ends}", got=lengths[edge], fix=fix
+    )
+
+
+def require_tree(
+    edges: Edges, sources: Array, parents: Array, reached: Array, fits: Array
+) -> None:
+    """Check the predecessors of one search.
+
+    * A source is its own, and nobody is that of a vertex that was not reached.
+    * That of any other vertex is the source of an edge into it that fits.
+    * Going from predecessor to predecessor ends at a source.
+
+    Parameters
+    ----------
+    edges : Edges
+        All edges.
+    sources : ndarray
+        Vertices at which the search began.
+    parents : ndarray of shape (V,)
+        Its predecessors.
+    reached : ndarray of bool, shape (V,)
+        Where it came.
+    fits : ndarray of bool, shape (E,)
+        Which edges may lead from a predecessor.
+
+    Raises
+    ------
+    AssertionError
+        With the vertex at which it fails.
+    """
+    vertices = np.arange(parents.size)
+    begins = np.zeros(parents.size, np.bool_)
+    begins[sources] = True
+    require(~begins | (parents == vertices), "a source is not its own predecessor")
+    require(reached | (parents == NOBODY), "has a predecessor, but was not reached")
+    led = begins | ~reached
+    led[edges.targets[fits & (parents[edges.targets] == edges.sources)]] = True
+    require(led, "no edge leads here from its predecessor")
+    ancestors = np.where(reached, parents, vertices)
+    for _ in range(max(int(parents.size).bit_length(), 1)):
+        ancestors = ancestors[ancestors]
+    require(~reached | begins[ancestors], "its predecessors go round in a circle")

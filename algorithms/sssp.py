@@ -1,0 +1,219 @@
+"""Shortest paths: the least sum of weights from a source to every vertex.
+
+A superstep looks whether a last edge makes a path shorter::
+
+    way(v)       = min over edges u -> v of distance(u) + w(u, v)
+    distance'(v) = way(v), where that is less than distance(v)
+
+and the u of that edge becomes the predecessor of v. Vertices none of whose sources has
+moved are skipped; when nothing is due, no edge makes a path shorter (Bellman and Ford's
+algorithm, on what has changed). All k columns, one for each source, are computed at
+once.
+
+Weights must not be negative. Then predecessors make a tree, also along edges of weight
+zero: whoever takes u for its predecessor has become strictly nearer, and is as far as u
+was at least. In a circle all would be equally far, and the one that came last would not
+have become nearer.
+
+A superstep reads E * k distances and E weights where everything is due. There are as
+many as the longest shortest path has edges, and one more, if weights are equal.
+
+R. Bellman, "On a Routing Problem", Quarterly of Applied Mathematics 16, 1958;
+properties of a right answer: S. Beamer, K. Asanović, D. Patterson, "The GAP Benchmark
+Suite", 2015.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms._paths import (
+    NOBODY,
+    Sources,
+    checked_lengths,
+    checked_reals,
+    require_tree,
+    require_weights,
+)
+from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._verify import edges_of, require
+
+__all__ = ["SsspResult", "sssp", "verify_sssp"]
+
+Array = npt.NDArray[Any]
+
+
+@fg.gather(into="way", combine="argmin")
+def ways(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Go to the source, and along the edge."""
+    return d.distance[u, f] + d.weight[e]
+
+
+@fg.vertex
+def shorten(f, v, d):  # type: ignore[no-untyped-def]
+    """Take the shortest way, if it is shorter than what was known."""
+    if d.way[v, f] >= d.distance[v, f]:
+        return False
+    d.distance_next[v, f] = d.way[v, f]
+    d.predecessor_next[v, f] = d.way_source[v, f]
+    return True
+
+
+step = fg.foldmap(ways, shorten)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SsspResult(Result):
+    """What `sssp` returns.
+
+    Attributes
+    ----------
+    distances : ndarray of shape (V,) or (V, k)
+        Least sum of weights from the source; inf where no path leads.
+    predecessors : ndarray of int32, shape (V,) or (V, k)
+        The vertex before on such a path; a source is its own, -1 where none leads.
+    """
+
+    distances: Array
+    predecessors: npt.NDArray[np.int32]
+
+
+def sssp(
+    graph: fg.Graph,
+    sources: npt.ArrayLike,
+    *,
+    weights: npt.ArrayLike | None = None,
+    together: bool = False,
+    dtype: npt.DTypeLike = np.float32,
+    **options: Any,
+) -> SsspResult:
+    """Find shortest paths from one vertex or several to all others.
+
+    Parameters
+    ----------
+    graph : Graph
+        Paths go along ``u -> v``; both ways where the graph is undirected.
+    sources : int, or array_like of int, shape (k,)
+        Where paths begin. Of several vertices, each has a column of the result.
+    weights : array_like of shape (E,), optional
+        Not negative, in the order in which the edges were given; inf closes an edge.
+        Default: the weights of the graph, or one.
+    together : bool, optional
+        Paths begin at whichever source is nearest: one column for all.
+    dtype : dtype, optional
+        float32 or float64, of weights and distances. Sums of integers are exact up to
+        2**24 in float32.
+    **options
+        ``target``, ``direction``, ``progress``, ... as for `featgraph.iterate`.
+
+    Returns
+    -------
+    SsspResult
+        Distances, predecessors, and the record of the run, without residuals.
+
+    Raises
+    ------
+    GraphInputError
+        If a source is no vertex, or the weights do not fit the graph, or one of them
+        is negative or nan; it names the edge.
+
+    Notes
+    -----
+    Distances and predecessors are the same, bit for bit, on every target and with all
+    options: of several sources that are as near, the smallest is taken.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> from featgraph.algorithms.sssp import sssp
+    >>> roads = fg.Graph.from_edges([0, 0, 1], [1, 2, 2], weights=[1.0, 4.0, 2.0])
+    >>> found = sssp(roads, 0)
+    >>> found.distances.tolist(), found.predecessors.tolist()
+    ([0.0, 1.0, 3.0], [0, 0, 1])
+    """
+    begin, dtype = Sources(graph, sources, together), checked_reals(dtype)
+    lengths = _lengths(graph, weights, dtype)
+    state = fg.State(
+        graph,
+        distance=fg.vertex_property(begin.start(0, np.inf, dtype), iterated=True),
+        predecessor=fg.vertex_property(
+            begin.start(begin.vertices, NOBODY, np.int32), iterated=True
+        ),
+        weight=fg.edge_property(lengths),
+    )
+    options.setdefault("max_supersteps", graph.vertex_count + 1)
+    run, residuals = iterate_recorded(
+        step, state, history=False, active=begin.vertices, **options
+    )
+    return SsspResult(
+        run=run,
+        residuals=residuals,
+        distances=begin.result(state["distance"]),
+        predecessors=begin.result(state["predecessor"]),
+    )
+
+
+def verify_sssp(
+    graph: fg.Graph,
+    sources: npt.ArrayLike,
+    distances: npt.ArrayLike,
+    predecessors: npt.ArrayLike,
+    *,
+    weights: npt.ArrayLike | None = None,
+    together: bool = False,
+) -> None:
+    """Check the answer of a converged run, in the dtype of its distances.
+
+    * Sources are at distance zero.
+    * No edge makes a path shorter.
+    * The distance of a vertex is that of its predecessor and an edge from it; a source
+      is its own, and a vertex that was not reached has none.
+    * Going from predecessor to predecessor ends at a source.
+
+    Parameters
+    ----------
+    graph, sources, weights, together
+        As given to `sssp`.
+    distances, predecessors : array_like of shape (V,) or (V, k)
+        Its answer.
+
+    Raises
+    ------
+    AssertionError
+        With the vertex at which a property fails first.
+    """
+    begin, edges = Sources(graph, sources, together), edges_of(graph)
+    shape = (graph.vertex_count, begin.width)
+    known = np.asarray(distances).reshape(shape)
+    lengths = _lengths(graph, weights, checked_reals(known.dtype))[edges.given]
+    before = np.asarray(predecessors).reshape(shape)
+    for column in range(begin.width):
+        distance, starts = known[:, column], begin.of_column(column)
+        require(~np.isnan(distance), "nan")
+        begins = np.zeros(graph.vertex_count, np.bool_)
+        begins[starts] = True
+        require(~begins | (distance == 0), "a source that is not at distance zero")
+        way = distance[edges.sources] + lengths
+        least = np.full(graph.vertex_count, np.inf, distance.dtype)
+        np.minimum.at(least, edges.targets, way)
+        require(distance <= least, "an edge makes the path shorter")
+        fits = way == distance[edges.targets]
+        reached = np.isfinite(distance)
+        require_tree(edges, starts, before[:, column], reached, fits)
+
+
+def _lengths(graph: fg.Graph, weights: Any, dtype: np.dtype[Any]) -> Array:
+    lengths = checked_lengths(graph, weights, dtype)
+    require_weights(
+        graph,
+        lengths >= 0,
+        lengths,
+        "weights of shortest paths must not be negative",
+        "shift or scale the weights; paths may go round a negative circle forever",
+    )
+    return lengths

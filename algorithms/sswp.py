@@ -1,0 +1,194 @@
+"""Widest paths: how wide the narrowest edge is on the best path to every vertex.
+
+A superstep looks whether a last edge makes a wider path::
+
+    way(v)    = max over edges u -> v of min(width(u), w(u, v))
+    width'(v) = way(v), where that is more than width(v)
+
+and the u of that edge becomes the predecessor of v. It is the recurrence of shortest
+paths with max for min and min for plus; skipping, columns, cost, and why predecessors
+make a tree are as there (`sssp`). Weights may be negative: a path does not become wider
+by going on.
+
+M. Pollack, "The Maximum Capacity Through a Network", Operations Research 8, 1960.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms._paths import (
+    NOBODY,
+    Sources,
+    checked_lengths,
+    checked_reals,
+    require_tree,
+)
+from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._verify import edges_of, require
+
+__all__ = ["SswpResult", "sswp", "verify_sswp"]
+
+Array = npt.NDArray[Any]
+
+
+@fg.gather(into="way", combine="argmax")
+def ways(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Go to the source, and along the edge: the narrower one counts."""
+    return min(d.width[u, f], d.weight[e])
+
+
+@fg.vertex
+def widen(f, v, d):  # type: ignore[no-untyped-def]
+    """Take the widest way, if it is wider than what was known."""
+    if d.way[v, f] <= d.width[v, f]:
+        return False
+    d.width_next[v, f] = d.way[v, f]
+    d.predecessor_next[v, f] = d.way_source[v, f]
+    return True
+
+
+step = fg.foldmap(ways, widen)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SswpResult(Result):
+    """What `sswp` returns.
+
+    Attributes
+    ----------
+    widths : ndarray of shape (V,) or (V, k)
+        Least weight on the best path from the source; inf at the source, -inf where no
+        path leads.
+    predecessors : ndarray of int32, shape (V,) or (V, k)
+        The vertex before on such a path; a source is its own, -1 where none leads.
+    """
+
+    widths: Array
+    predecessors: npt.NDArray[np.int32]
+
+
+def sswp(
+    graph: fg.Graph,
+    sources: npt.ArrayLike,
+    *,
+    weights: npt.ArrayLike | None = None,
+    together: bool = False,
+    dtype: npt.DTypeLike = np.float32,
+    **options: Any,
+) -> SswpResult:
+    """Find the widest paths from one vertex or several to all others.
+
+    Parameters
+    ----------
+    graph : Graph
+        Paths go along ``u -> v``; both ways where the graph is undirected.
+    sources : int, or array_like of int, shape (k,)
+        Where paths begin. Of several vertices, each has a column of the result.
+    weights : array_like of shape (E,), optional
+        How wide each edge is, in the order in which the edges were given; -inf closes
+        an edge. Default: the weights of the graph, or one.
+    together : bool, optional
+        Paths begin at whichever source is best: one column for all.
+    dtype : dtype, optional
+        float32 or float64, of weights and widths.
+    **options
+        ``target``, ``direction``, ``progress``, ... as for `featgraph.iterate`.
+
+    Returns
+    -------
+    SswpResult
+        Widths, predecessors, and the record of the run, without residuals.
+
+    Raises
+    ------
+    GraphInputError
+        If a source is no vertex, or the weights do not fit the graph, or one of them
+        is nan; it names the edge.
+
+    Notes
+    -----
+    Widths and predecessors are the same, bit for bit, on every target and with all
+    options: of several sources that are as wide, the smallest is taken.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> from featgraph.algorithms.sswp import sswp
+    >>> pipes = fg.Graph.from_edges([0, 0, 1], [1, 2, 2], weights=[3.0, 1.0, 2.0])
+    >>> found = sswp(pipes, 0)
+    >>> found.widths.tolist(), found.predecessors.tolist()
+    ([inf, 3.0, 2.0], [0, 0, 1])
+    """
+    begin, dtype = Sources(graph, sources, together), checked_reals(dtype)
+    state = fg.State(
+        graph,
+        width=fg.vertex_property(begin.start(np.inf, -np.inf, dtype), iterated=True),
+        predecessor=fg.vertex_property(
+            begin.start(begin.vertices, NOBODY, np.int32), iterated=True
+        ),
+        weight=fg.edge_property(checked_lengths(graph, weights, dtype)),
+    )
+    options.setdefault("max_supersteps", graph.vertex_count + 1)
+    run, residuals = iterate_recorded(
+        step, state, history=False, active=begin.vertices, **options
+    )
+    return SswpResult(
+        run=run,
+        residuals=residuals,
+        widths=begin.result(state["width"]),
+        predecessors=begin.result(state["predecessor"]),
+    )
+
+
+def verify_sswp(
+    graph: fg.Graph,
+    sources: npt.ArrayLike,
+    widths: npt.ArrayLike,
+    predecessors: npt.ArrayLike,
+    *,
+    weights: npt.ArrayLike | None = None,
+    together: bool = False,
+) -> None:
+    """Check the answer of a converged run, in the dtype of its widths.
+
+    * Sources are infinitely wide.
+    * No edge makes a path wider.
+    * The width of a vertex is that of its predecessor, or of an edge from it, whichever
+      is less; a source is its own, and a vertex that was not reached has none.
+    * Going from predecessor to predecessor ends at a source.
+
+    Parameters
+    ----------
+    graph, sources, weights, together
+        As given to `sswp`.
+    widths, predecessors : array_like of shape (V,) or (V, k)
+        Its answer.
+
+    Raises
+    ------
+    AssertionError
+        With the vertex at which a property fails first.
+    """
+    begin, edges = Sources(graph, sources, together), edges_of(graph)
+    shape = (graph.vertex_count, begin.width)
+    known = np.asarray(widths).reshape(shape)
+    lengths = checked_lengths(graph, weights, checked_reals(known.dtype))[edges.given]
+    before = np.asarray(predecessors).reshape(shape)
+    for column in range(begin.width):
+        width, starts = known[:, column], begin.of_column(column)
+        require(~np.isnan(width), "nan")
+        begins = np.zeros(graph.vertex_count, np.bool_)
+        begins[starts] = True
+        require(~begins | (width == np.inf), "a source that is not infinitely wide")
+        way = np.minimum(width[edges.sources], lengths)
+        best = np.full(graph.vertex_count, -np.inf, width.dtype)
+        np.maximum.at(best, edges.targets, way)
+        require(width >= best, "an edge makes the path wider")
+        fits = way == width[edges.targets]
+        require_tree(edges, starts, before[:, column], width > -np.inf, fits)
