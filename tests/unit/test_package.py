@@ -34,6 +34,7 @@ LAYERS = {
     "testing": DECLARED | {"_cuda", "device", "fold", "reference", "runtime"},
     "__init__": DECLARED | {"_cuda", "fold", "runtime", "testing"},
     "cli": BASE | {"__init__", "algorithms"},
+    "networkx": BASE | {"__init__", "algorithms"},
 }
 
 TOP_LEVEL = {
@@ -43,6 +44,7 @@ TOP_LEVEL = {
     "CONTRIBUTING.md",
     "LICENSE",
     "README.md",
+    "_featgraph_networkx",
     "algorithms",
     "bench",
     "docs",
@@ -195,7 +197,8 @@ def test_wheel_and_editable_install_have_every_package() -> None:
         settings = tomllib.load(stream)["tool"]["setuptools"]
     folders = {path.parent for path in sources("featgraph") if path.stem == "__init__"}
     expected = {".".join(folder.relative_to(ROOT).parts) for folder in folders}
-    assert set(settings["packages"]) == expected | {"featgraph.algorithms"}
+    beside = {"_featgraph_networkx", "featgraph.algorithms"}
+    assert set(settings["packages"]) == expected | beside
     with_modules = {path.parent for path in sources("featgraph")}
     assert folders == with_modules, "a folder of modules without __init__.py"
     assert settings["package-dir"]["featgraph.algorithms"] == "algorithms"

@@ -1,0 +1,31 @@
+"""What NetworkX reads of featgraph when it is imported, and nothing more.
+
+``import networkx`` calls `get_info` of every installed backend. It stands in a package
+of its own because ``import featgraph`` takes as long as networkx itself: nobody should
+pay for a backend that is not used. The functions are in `featgraph.networkx`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["FUNCTIONS", "get_info"]
+
+#: NetworkX function -> what stands in its docstring. `featgraph.networkx.backend`
+#: serves these and no others; a test holds the two lists against each other.
+FUNCTIONS = {
+    "pagerank": "Float64; `alpha` in [0, 1], weights not negative.",
+}
+
+
+def get_info() -> dict[str, Any]:
+    """Return what NetworkX wants to know of a backend before it is loaded."""
+    return {
+        "backend_name": "featgraph",
+        "project": "featgraph",
+        "package": "featgraph",
+        "short_summary": "Kernels generated for the CPU or an NVIDIA GPU.",
+        "functions": {
+            name: {"additional_docs": text} for name, text in FUNCTIONS.items()
+        },
+    }

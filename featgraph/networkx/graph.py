@@ -1,0 +1,191 @@
+"""The graph that NetworkX hands to the functions of this backend."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+
+__all__ = ["NetworkXGraph", "Weights"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """One attribute of all edges.
+
+    Attributes
+    ----------
+    values : ndarray of shape (E_given,)
+        int64 where all are integers, else float64.
+    is_mixed : bool
+        Whether it is float64, and not all values were Python floats: then the type of
+        a sum in NetworkX depends on what is added up.
+    """
+
+    values: Array
+    is_mixed: bool = False
+
+
+class NetworkXGraph:
+    """Nodes in NetworkX's order, edges as arrays, and what attributes were asked for.
+
+    It is what `featgraph.networkx.convert_from_nx` makes, and what NetworkX keeps in
+    ``G.__networkx_cache__`` until G is changed. `from_graph` makes one of a featgraph
+    graph: NetworkX's functions take it without a conversion.
+
+    Parameters
+    ----------
+    nodes : list
+        Vertex v is ``nodes[v]``.
+    sources, targets : ndarray of int32, shape (E_given,)
+        An undirected edge stands once.
+    directed, multigraph : bool
+        As of the NetworkX graph.
+
+    Attributes
+    ----------
+    nodes : list
+    sources, targets : ndarray of int32
+    weights : dict of str to Weights
+        By attribute; a missing one weighs 1 everywhere.
+    graph : dict
+        Attributes of the graph.
+    node_data, edge_data : list of dict, or None
+        All attributes, where they were asked for; for `convert_to_nx`.
+    edge_keys : list or None
+        Keys of a multigraph's edges, likewise.
+    """
+
+    __networkx_backend__ = "featgraph"
+
+    def __init__(
+        self,
+        nodes: list[Hashable],
+        sources: Array,
+        targets: Array,
+        *,
+        directed: bool,
+        multigraph: bool = False,
+    ) -> None:
+        self.__networkx_cache__: dict[str, Any] = {}
+        self.nodes = nodes
+        self.sources, self.targets = sources, targets
+        self.weights: dict[str, Weights] = {}
+        self.graph: dict[Any, Any] = {}
+        self.node_data: list[dict[Any, Any]] | None = None
+        self.edge_data: list[dict[Any, Any]] | None = None
+        self.edge_keys: list[Hashable] | None = None
+        self._directed, self._multigraph = directed, multigraph
+        self._index: dict[Hashable, int] | None = None
+        self._topology: fg.Graph | None = None
+
+    @classmethod
+    def from_graph(cls, graph: fg.Graph, *, weight: str = "weight") -> NetworkXGraph:
+        """Wrap a featgraph graph; nodes are its vertex names, or 0..V-1.
+
+        Parameters
+        ----------
+        graph : Graph
+        weight : str, optional
+            The attribute that its weights are, if it has any.
+        """
+        names = graph.vertex_names
+        nodes = list(range(graph.vertex_count) if names is None else names)
+        if isinstance(names, np.ndarray):
+            nodes = names.tolist()
+        sources, targets = np.asarray(graph.sources), np.asarray(graph.targets)
+        directed = graph.directed
+        low, high = sources, targets
+        if not directed:
+            low, high = np.minimum(low, high), np.maximum(low, high)
+        pairs = low.astype(np.int64) << 32 | high
+        repeats = bool(np.unique(pairs).size < pairs.size)
+        made = cls(nodes, sources, targets, directed=directed, multigraph=repeats)
+        if graph.weights is not None:
+            is_integer = graph.weights.dtype.kind in "iu"
+            values = graph.weights.astype(np.int64 if is_integer else np.float64)
+            made.weights[weight] = Weights(values)
+        return made
+
+    def __repr__(self) -> str:
+        kind = "directed" if self._directed else "undirected"
+        return f"<NetworkXGraph: {len(self)} nodes, {self.sources.size} edges, {kind}>"
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self.nodes)
+
+    def __contains__(self, node: object) -> bool:
+        try:
+            return node in self.index
+        except TypeError:  # not hashable
+            return False
+
+    def is_directed(self) -> bool:
+        """Return whether edges have a direction."""
+        return self._directed
+
+    def is_multigraph(self) -> bool:
+        """Return whether edges may repeat."""
+        return self._multigraph
+
+    def number_of_nodes(self) -> int:
+        """Return V."""
+        return len(self.nodes)
+
+    def number_of_edges(self) -> int:
+        """Return how many edges were given; undirected ones count once."""
+        return int(self.sources.size)
+
+    @property
+    def index(self) -> dict[Hashable, int]:
+        """From node to vertex; built when first asked for."""
+        if self._index is None:
+            self._index = dict(zip(self.nodes, range(len(self.nodes)), strict=True))
+        return self._index
+
+    @property
+    def topology(self) -> fg.Graph:
+        """The featgraph graph without weights; built when first asked for, V > 0."""
+        if self._topology is None:
+            self._topology = fg.Graph.from_edges(
+                self.sources,
+                self.targets,
+                vertex_count=len(self.nodes),
+                directed=self._directed,
+            )
+        return self._topology
+
+    def weights_of(self, attribute: str | None) -> Weights | None:
+        """Return an edge attribute, or None where all edges weigh one."""
+        return None if attribute is None else self.weights.get(attribute)
+
+    def vertices(self, nodes: Iterable[Hashable]) -> Array:
+        """Return the vertices of nodes; those not in the graph are left out."""
+        known = [v for node in nodes if (v := self.index.get(node)) is not None]
+        return np.array(known, np.int64)
+
+    def vertex(self, node: Hashable, message: str) -> int:
+        """Return the vertex of a node, or raise NodeNotFound with NetworkX's text."""
+        if node not in self:
+            raise nx.NodeNotFound(message)
+        return self.index[node]
+
+    def column(self, values: Mapping[Hashable, Any]) -> Array:
+        """Return (V,) in float64: the value given for each node, or zero."""
+        given = values.get
+        return np.array([given(node, 0) for node in self.nodes], np.float64)
+
+    def by_node(self, values: Array) -> dict[Hashable, Any]:
+        """Return {node: value} in the order of the nodes, of Python numbers."""
+        return dict(zip(self.nodes, values.tolist(), strict=True))

@@ -1,0 +1,110 @@
+"""Every served function against NetworkX: values, types, order of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from featgraph.networkx.backend import CLAIMS
+from tests.strategies import seeds
+
+#: Function -> arguments to call it with, beside the graph.
+CALLS: dict[str, list[dict[str, Any]]] = {
+    "pagerank": [
+        {},
+        {"alpha": 0.5, "weight": None},
+        {"weight": "length", "tol": 1e-10},
+        {"personalization": {"v1": 2, "v0": 1, "unknown": 3}},
+        {"dangling": {"v0": 1.5}, "nstart": {"v0": 1, "v2": 2}},
+    ],
+}
+#: The kinds of graphs that NetworkX's function takes; all, if not named here.
+KINDS: dict[str, list[Any]] = {}
+ALL_KINDS = [nx.Graph, nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph]
+
+
+def random_graph(kind: Any, seed: int) -> Any:
+    """Return a graph with loops, dangling and isolated nodes, and two attributes."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(3, 30))
+    edges = rng.integers(0, count, (int(rng.integers(0, 4 * count)), 2))
+    graph = kind()
+    graph.add_nodes_from(f"v{i}" for i in rng.permutation(count))
+    for u, v in edges.tolist():
+        graph.add_edge(f"v{u}", f"v{v}", length=float(rng.integers(1, 9)) / 4)
+        if rng.random() < 0.5:
+            graph.add_edge(f"v{u}", f"v{v}", weight=int(rng.integers(1, 5)))
+    return graph
+
+
+def require_same(ours: Any, theirs: Any, tol: float) -> None:
+    """Hold two answers against each other: types, order, integers, and floats."""
+    assert type(ours) is type(theirs)
+    if isinstance(theirs, Mapping):
+        assert list(ours) == list(theirs)
+        require_same(list(ours.values()), list(theirs.values()), tol)
+    elif isinstance(theirs, Sequence) and not isinstance(theirs, str):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            require_same(one, other, tol)
+    elif isinstance(theirs, Iterator):
+        require_same(list(ours), list(theirs), tol)
+    elif isinstance(theirs, float):
+        assert ours == pytest.approx(theirs, rel=tol, abs=tol)
+    else:
+        assert isinstance(theirs, Set | int | str)
+        assert ours == theirs
+
+
+def answer(name: str, graph: Any, arguments: dict[str, Any], backend: str) -> Any:
+    """Return the answer of a backend, or the exception that it raises."""
+    function = nx.utils.backends._registered_algorithms[name]
+    try:
+        result = function(graph, **arguments, backend=backend)
+        return list(result) if isinstance(result, Iterator) else result
+    except (nx.NetworkXException, ZeroDivisionError) as error:
+        return error
+
+
+def test_every_claim_is_called() -> None:
+    assert set(CALLS) == set(CLAIMS)
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+@settings(max_examples=8)
+@given(seed=seeds, data=st.data())
+def test_answers_are_those_of_networkx(name: str, seed: int, data: Any) -> None:
+    kind = data.draw(st.sampled_from(KINDS.get(name, ALL_KINDS)))
+    graph = random_graph(kind, seed)
+    for arguments in CALLS[name]:
+        ours = answer(name, graph, arguments, "featgraph")
+        theirs = answer(name, graph, arguments, "networkx")
+        if isinstance(theirs, Exception):
+            assert type(ours) is type(theirs)
+            assert str(ours) == str(theirs)
+        else:
+            # Rounding; and where a superstep more or less was made, the tolerance.
+            require_same(ours, theirs, 1e-9)
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_a_graph_without_nodes(name: str, kind: Any) -> None:
+    ours = answer(name, kind(), {}, "featgraph")
+    theirs = answer(name, kind(), {}, "networkx")
+    assert type(ours) is type(theirs)
+    assert str(ours) == str(theirs)
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_on_the_target(name: str, run_on: str) -> None:
+    graph = random_graph(KINDS.get(name, ALL_KINDS)[0], 7)
+    arguments = CALLS[name][0]
+    ours = answer(name, graph, arguments, "featgraph")
+    require_same(ours, answer(name, graph, arguments, "networkx"), 1e-9)

@@ -1,0 +1,238 @@
+"""How NetworkX finds featgraph, asks it, keeps converted graphs, and falls back."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import networkx as nx
+import pytest
+
+import featgraph as fg
+from _featgraph_networkx import FUNCTIONS, get_info
+from featgraph.networkx import NetworkXGraph, backend
+from featgraph.networkx.backend import CLAIMS
+
+
+def run_python(code: str, **environment: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def converted(graph: Any) -> dict[Any, Any]:
+    """Return the graphs of ours that NetworkX keeps for a graph."""
+    return dict(graph.__networkx_cache__.get("backends", {}).get("featgraph", {}))
+
+
+def ring(count: int = 6) -> Any:
+    return nx.cycle_graph(count, create_using=nx.DiGraph)
+
+
+def test_importing_networkx_loads_nothing_of_featgraph() -> None:
+    code = (
+        "import json, sys, networkx as nx\n"
+        "heavy = {'numpy', 'numba', 'featgraph'} & set(sys.modules)\n"
+        "info = nx.utils.backends.backend_info['featgraph']\n"
+        "print(json.dumps([sorted(heavy), sorted(info['functions'])]))"
+    )
+    heavy, functions = run_python(code)
+    assert heavy == []
+    assert functions == sorted(FUNCTIONS)
+
+
+def test_what_is_announced_is_what_is_served() -> None:
+    assert set(get_info()["functions"]) == set(CLAIMS)
+    assert list(FUNCTIONS) == sorted(FUNCTIONS)
+    for name, claimed in CLAIMS.items():
+        assert getattr(backend, name) is claimed.function
+        theirs = nx.utils.backends._registered_algorithms[name].orig_func
+        wanted, ours = inspect.signature(theirs), claimed.signature
+        for both in zip(*(s.parameters.values() for s in (wanted, ours)), strict=True):
+            one, other = ((p.name, p.default, p.kind) for p in both)
+            assert one == other, name
+
+
+def test_docstrings_of_networkx_name_it() -> None:
+    assert "featgraph : Kernels" in nx.pagerank.__doc__
+
+
+def test_by_keyword_by_setting_and_by_graph(log: pytest.LogCaptureFixture) -> None:
+    graph = ring()
+    wanted = dict.fromkeys(range(6), pytest.approx(1 / 6))
+    assert nx.pagerank(graph, backend="featgraph") == wanted
+    ours = next(iter(converted(graph).values()))
+    assert isinstance(ours, NetworkXGraph)
+    assert nx.pagerank(ours) == wanted
+    with nx.config(backend_priority=["featgraph"]):
+        assert nx.pagerank(graph) == wanted
+    with nx.config(backend_priority={"algos": [], "pagerank": ["featgraph"]}):
+        assert nx.pagerank(graph) == wanted
+    assert log.text.count("Using backend 'featgraph' for call to 'pagerank'") == 4
+
+
+def test_by_environment_without_a_change_of_code() -> None:
+    code = (
+        "import json, logging, sys, networkx as nx\n"
+        "lines = []\n"
+        "handler = logging.Handler()\n"
+        "handler.emit = lambda record: lines.append(record.getMessage())\n"
+        "logger = logging.getLogger('networkx.utils.backends')\n"
+        "logger.addHandler(handler); logger.setLevel('DEBUG')\n"
+        f"graph = nx.cycle_graph({CLAIMS['pagerank'].pays_from})\n"
+        "nx.pagerank(graph)\n"
+        "print(json.dumps([line[:60] for line in lines]))"
+    )
+    used = "Using backend 'featgraph' for call to 'pagerank'"
+    lines = run_python(code, NETWORKX_BACKEND_PRIORITY="featgraph")
+    assert any(line.startswith(used) for line in lines), lines
+    lines = run_python(code, NETWORKX_BACKEND_PRIORITY="")
+    assert not any(line.startswith(used) for line in lines)
+
+
+def test_a_graph_is_converted_once_until_it_changes() -> None:
+    graph = ring()
+    before = nx.pagerank(graph, backend="featgraph")
+    (ours,) = converted(graph).values()
+    topology = ours.topology
+    nx.pagerank(graph, alpha=0.5, backend="featgraph")
+    (again,) = converted(graph).values()
+    assert again is ours
+    assert again.topology is topology
+    graph.add_edge(0, 3)
+    assert not converted(graph)
+    after = nx.pagerank(graph, backend="featgraph")
+    assert after != before
+    assert after == pytest.approx(nx.pagerank(graph, backend="networkx"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda graph: graph.remove_edge(0, 1),
+        lambda graph: graph.add_node("new"),
+        lambda graph: graph.remove_nodes_from([2]),
+        lambda graph: graph.add_weighted_edges_from([(0, 1, 5.0), (0, 4, 1.0)]),
+        lambda graph: nx.set_edge_attributes(graph, {(0, 1): {"weight": 7}}),
+        lambda graph: graph.update(edges=[(0, 2)]),
+        lambda graph: graph.clear_edges(),
+    ],
+)
+def test_what_changes_a_graph_is_seen(change: Any) -> None:
+    graph = ring()
+    graph.add_edge(0, 3)
+    nx.pagerank(graph, backend="featgraph")
+    change(graph)
+    ours = nx.pagerank(graph, backend="featgraph")
+    assert ours == pytest.approx(nx.pagerank(graph, backend="networkx"))
+
+
+def test_a_view_sees_what_its_graph_has_become() -> None:
+    graph = ring(8)
+    view = graph.subgraph(range(6))
+    nx.pagerank(view, backend="featgraph")
+    graph.add_edge(0, 4)
+    ours = nx.pagerank(view, backend="featgraph")
+    assert ours == pytest.approx(nx.pagerank(view, backend="networkx"))
+
+
+def test_an_attribute_is_read_when_it_is_first_asked_for() -> None:
+    graph = ring()
+    graph.add_edge(0, 3, weight=2, length=9)
+    for weight in (None, "weight", "length", None):
+        ours = nx.pagerank(graph, weight=weight, backend="featgraph")
+        wanted = nx.pagerank(graph, weight=weight, backend="networkx")
+        assert ours == pytest.approx(wanted), weight
+
+
+def test_no_cache_where_networkx_is_told_not_to() -> None:
+    graph = ring()
+    with nx.config(cache_converted_graphs=False):
+        nx.pagerank(graph, backend="featgraph")
+    assert not converted(graph)
+
+
+def test_small_graphs_stay_with_networkx(log: pytest.LogCaptureFixture) -> None:
+    limit = CLAIMS["pagerank"].pays_from
+    small, large = ring(limit // 2 - 1), ring(limit // 2)
+    assert "faster below" in str(backend.should_run("pagerank", (small,), {}))
+    assert backend.should_run("pagerank", (large,), {}) is True
+    assert backend.should_run("pagerank", (), {"G": nx.empty_graph(limit)}) is True
+    with nx.config(backend_priority=["featgraph"]):
+        nx.pagerank(small)
+        assert "Using backend" not in log.text
+        assert "NetworkX is faster below" in log.text
+
+
+def test_what_is_converted_already_is_served() -> None:
+    graph = ring()
+    assert backend.should_run("pagerank", (graph,), {}) is not True
+    nx.pagerank(graph, backend="featgraph")
+    assert backend.should_run("pagerank", (graph,), {}) is True
+    graph.add_edge(0, 3)
+    assert backend.should_run("pagerank", (graph,), {}) is not True
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "reason"),
+    [
+        ("pagerank", {"alpha": 1.5}, "alpha=1.5"),
+        ("pagerank", {"max_iter": 0}, "max_iter"),
+        ("pagerank", {"surprise": 1}, "surprise"),
+        ("dispersion", {}, "does not serve dispersion"),
+    ],
+)
+def test_can_run_says_why_not(
+    name: str, arguments: dict[str, Any], reason: str
+) -> None:
+    answer = backend.can_run(name, (ring(),), arguments)
+    assert isinstance(answer, str)
+    assert reason in answer
+
+
+def test_what_is_declined_is_answered_by_networkx(
+    log: pytest.LogCaptureFixture,
+) -> None:
+    graph = ring(CLAIMS["pagerank"].pays_from)
+    graph.add_edge(0, 3, weight="2.5")
+    wanted = nx.pagerank(graph)
+    with nx.config(backend_priority=["featgraph"]):
+        assert nx.pagerank(graph) == wanted
+    assert "values of 'weight' of type str: only numbers" in log.text
+    with pytest.raises(NotImplementedError):
+        nx.pagerank(graph, backend="featgraph")
+    graph.remove_edge(0, 3)
+    nx.pagerank(graph, backend="featgraph")
+    small = ring()
+    small.add_edge(0, 3, weight="2.5")
+    with pytest.raises(NotImplementedError):
+        nx.pagerank(small, backend="featgraph")
+    assert backend.should_run("pagerank", (small,), {}) is not True
+
+
+def test_errors_are_those_of_networkx() -> None:
+    graph = ring()
+    graph.add_edge(0, 3)
+    with pytest.raises(nx.PowerIterationFailedConvergence, match="within 2 iterations"):
+        nx.pagerank(graph, max_iter=2, tol=1e-12, backend="featgraph")
+    with pytest.raises(ZeroDivisionError):
+        nx.pagerank(graph, personalization={0: 0}, backend="featgraph")
+    with pytest.raises(NotImplementedError, match="'dispersion'"):
+        nx.dispersion(nx.path_graph(3), backend="featgraph")
+    assert nx.pagerank(nx.Graph(), backend="featgraph") == {}
+
+
+def test_errors_of_featgraph_are_none_of_networkx() -> None:
+    """A fault of this backend is seen, and not hidden by falling back."""
+    assert not issubclass(fg.FeatGraphError, NotImplementedError)
