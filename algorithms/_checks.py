@@ -1,0 +1,75 @@
+"""Single numbers as callers give them, and weights of any sign."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms._labels import checked_weights
+from featgraph.algorithms._verify import edges_of
+
+__all__ = [
+    "given_or_own_weights",
+    "in_weights",
+    "out_weights",
+    "require_number",
+    "signed_weights",
+]
+
+Array = npt.NDArray[Any]
+
+
+def require_number(name: str, value: float, is_right: bool, expected: str) -> None:
+    """Raise GraphInputError unless a number is in its range."""
+    if not (np.isfinite(value) and is_right):
+        raise fg.GraphInputError(f"{name} out of range", got=value, expected=expected)
+
+
+def given_or_own_weights(
+    graph: fg.Graph, weights: npt.ArrayLike | None
+) -> Array | None:
+    """Return (E,) in float64, not negative; None where every edge counts one."""
+    if weights is None and graph.weights is None:
+        return None
+    return checked_weights(graph, weights).astype(np.float64)
+
+
+def signed_weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> Array:
+    """Return (E,) in float64, finite, of any sign; one where none are given."""
+    given = graph.weights if weights is None else np.asarray(weights, np.float64)
+    if given is None:
+        return np.ones(graph.given_edge_count)
+    if given.shape != (graph.given_edge_count,):
+        raise fg.GraphInputError(
+            "one weight per given edge is needed",
+            got=f"shape {given.shape}",
+            expected=f"({graph.given_edge_count},)",
+        )
+    is_finite = np.isfinite(given)
+    if not is_finite.all():
+        edge = int(np.argmin(is_finite))
+        raise fg.GraphInputError(
+            "weights must be finite", where=f"edge {edge}", got=given[edge]
+        )
+    return np.asarray(given, np.float64)
+
+
+def in_weights(graph: fg.Graph, weights: Array | None) -> Array:
+    """Return (V,): the weights of the edges into each vertex, added up."""
+    return _weights_at(graph, weights, "targets", graph.in_edges)
+
+
+def out_weights(graph: fg.Graph, weights: Array | None) -> Array:
+    """Return (V,): the weights of the edges out of each vertex, added up."""
+    return _weights_at(graph, weights, "sources", graph.out_edges)
+
+
+def _weights_at(graph: fg.Graph, weights: Array | None, end: str, rows: Any) -> Array:
+    if weights is None:
+        return np.asarray(np.diff(rows.row_offsets), np.float64)
+    edges = edges_of(graph)
+    count = graph.vertex_count
+    return np.bincount(getattr(edges, end), weights[edges.given], minlength=count)

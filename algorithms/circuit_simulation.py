@@ -1,0 +1,301 @@
+"""Circuit simulation: the voltages of a network of resistors between given ones.
+
+At every vertex that is not held at a voltage, what flows in over its edges and what is
+fed into it add up to zero. With ``g(u, v)`` the conductance of an edge and ``I(v)`` the
+current fed in, this is solved for V(v), superstep by superstep (Jacobi)::
+
+    V'(v) = (sum over edges u - v of g(u, v) V(u) + I(v)) / sum over edges of g(u, v)
+
+The fixpoint is the solution of Kirchhoff's equations. The voltages come nearer in every
+superstep if a path of resistors leads from each free vertex to a held one, which is
+checked. Large grids need many supersteps: about the square of their side.
+
+State: ``voltage`` and ``fed`` (V, k), a column for each set of sources; ``held`` (V,);
+``total`` (V,), the conductances of a vertex added up; ``conductance``, one a given
+edge. A superstep reads E * k values and moves V * k of them; vertices none of whose
+neighbors has moved by more than epsilon are skipped.
+
+The benchmark CS of F. Khorasani, K. Vora, R. Gupta, L. N. Bhuyan, "CuSha:
+Vertex-Centric Graph Processing on GPUs", HPDC, 2014, and of F. Khorasani, R. Gupta,
+L. N. Bhuyan, "Scalable SIMD-Efficient Graph Processing on GPUs", PACT, 2015. There it
+is a load for the machine: it runs over the in-edges of directed graphs, with weights
+that are made up. Here the graph is undirected, since a resistor conducts both ways;
+sums of g are made once; and held voltages and currents fed in make it a circuit with a
+solution that can be checked.
+Y. Saad, "Iterative Methods for Sparse Linear Systems", SIAM, 2003, chapter 4, for
+Jacobi's method.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms._checks import in_weights, require_number
+from featgraph.algorithms._columns import columns, same_width
+from featgraph.algorithms._held import component_of, held_values
+from featgraph.algorithms._labels import checked_weights
+from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+
+__all__ = ["CircuitResult", "circuit_simulation", "verify_circuit_simulation"]
+
+Array = npt.NDArray[Any]
+
+
+@fg.gather(into="inflow", combine="sum")
+def conducted(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take what the voltage of the neighbor drives through the resistor."""
+    return d.conductance[e] * d.voltage[u, f]
+
+
+@fg.vertex
+def balance(f, v, d):  # type: ignore[no-untyped-def]
+    """Choose the voltage at which the currents of the vertex cancel."""
+    if d.held[v]:
+        return False
+    new = (d.inflow[v, f] + d.fed[v, f]) / d.total[v]
+    d.voltage_next[v, f] = new
+    return fg.any_feature(abs(new - d.voltage[v, f]) > d.epsilon)
+
+
+@fg.reduce(into="residual", combine="max")
+def largest_change(f, v, d):  # type: ignore[no-untyped-def]
+    """Find how far the voltages moved."""
+    return abs(d.voltage_next[v, f] - d.voltage[v, f])
+
+
+step = fg.foldmap(conducted, balance)
+step_with_residual = fg.foldmap(conducted, balance, largest_change)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CircuitResult(Result):
+    """What `circuit_simulation` returns.
+
+    Attributes
+    ----------
+    voltages : ndarray of shape (V,) or (V, k)
+        Those given where vertices are held.
+    currents : ndarray of shape (E,) or (E, k)
+        What flows through each given edge, from its source to its target.
+    supplied : ndarray of shape (V,) or (V, k)
+        What a vertex sends out over its edges: at held vertices, what their sources
+        supply; at free ones, what is fed in, as far as the run has come.
+    """
+
+    voltages: Array
+    currents: Array
+    supplied: Array
+
+    residual_name: ClassVar[str] = "largest change of a voltage"
+
+
+def circuit_simulation(
+    graph: fg.Graph,
+    voltages: npt.ArrayLike,
+    *,
+    conductances: npt.ArrayLike | None = None,
+    currents: npt.ArrayLike = 0.0,
+    epsilon: float = 1e-6,
+    max_supersteps: int = 10_000,
+    history: bool = False,
+    dtype: npt.DTypeLike = np.float64,
+    **options: Any,
+) -> CircuitResult:
+    """Find the voltages of a network of resistors.
+
+    Parameters
+    ----------
+    graph : Graph
+        Undirected; an edge is a resistor.
+    voltages : array_like of shape (V,) or (V, k)
+        What vertices are held at, such as sources and ground; nan where they are free,
+        in all columns of a row.
+    conductances : array_like of shape (E,), optional
+        Non-negative, in the order in which the edges were given: one over resistances.
+        Default: the weights of the graph, or one.
+    currents : float, or array_like of shape (V,) or (V, k), optional
+        What is fed into free vertices from outside.
+    epsilon : float, optional
+        A change of a voltage by no more than this is dropped and not announced.
+    max_supersteps : int, optional
+        The limit; ``result.converged`` is False where it ended the run.
+    history : bool, optional
+        Record the largest change of each superstep, in a pass over the vertices.
+    dtype : dtype, optional
+        float64, or float32, which takes no `epsilon` below 1e-6 times the voltages.
+    **options
+        ``target``, ``direction``, ``progress``, ... as for `featgraph.iterate`.
+
+    Returns
+    -------
+    CircuitResult
+        Voltages, currents, and the record of the run.
+
+    Raises
+    ------
+    GraphInputError
+        If the graph is directed, voltages, currents or conductances do not fit it or
+        are not finite, a conductance is negative, or no held vertex can be reached from
+        a free one.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the limit is reached.
+
+    Notes
+    -----
+    On convergence the currents of a free vertex cancel up to epsilon times the sum of
+    its conductances. The voltages may be farther off than epsilon, by a factor that
+    grows as convergence slows down. Bitwise repeatable in pull direction; no atomics
+    there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import featgraph as fg
+    >>> from featgraph.algorithms.circuit_simulation import circuit_simulation
+    >>> divider = fg.Graph.from_edges([0, 1], [1, 2], directed=False)
+    >>> result = circuit_simulation(divider, [10, np.nan, 0], conductances=[1, 4])
+    >>> result.voltages.round(3).tolist(), result.currents.round(3).tolist()
+    ([10.0, 2.0, 0.0], [8.0, 8.0])
+    """
+    require_number("epsilon", epsilon, epsilon >= 0, "0 or more")
+    if graph.directed:
+        raise fg.GraphInputError(
+            "a resistor conducts both ways",
+            got="a directed graph",
+            fix="build the graph with directed=False",
+        )
+    dtype = np.dtype(dtype)
+    conductance = checked_weights(graph, conductances).astype(np.float64)
+    known, held = held_values(graph, "voltages", voltages)
+    fed = _fed(graph, currents)
+    _require_paths(graph, held, conductance)
+    start = np.where(held[:, None], known, known[held].mean(axis=0, keepdims=True))
+    total = in_weights(graph, conductance)
+    voltage, fed = same_width(dtype, voltages=start, currents=fed)
+    state = fg.State(
+        graph,
+        voltage=fg.vertex_property(voltage, iterated=True),
+        fed=fg.vertex_property(fed),
+        held=fg.vertex_property(held),
+        total=fg.vertex_property(np.where(total > 0, total, 1).astype(dtype)),
+        conductance=fg.edge_property(conductance.astype(dtype)),
+        epsilon=float(epsilon),
+    )
+    run, residuals = iterate_recorded(
+        step_with_residual if history else step,
+        state,
+        history=history,
+        max_supersteps=max_supersteps,
+        **options,
+    )
+    result = state["voltage"]
+    through, supplied = _flows(graph, conductance.astype(dtype), result)
+    one = np.ndim(voltages) < 2 and np.ndim(currents) < 2
+    pick: Any = (..., 0) if one else ...
+    return CircuitResult(
+        run=run,
+        residuals=residuals,
+        voltages=result[pick],
+        currents=through[pick],
+        supplied=supplied[pick],
+    )
+
+
+def _fed(graph: fg.Graph, currents: npt.ArrayLike) -> Array:
+    if np.ndim(currents) == 0:
+        currents = np.full(graph.vertex_count, currents, np.float64)
+    return columns(graph, "currents", currents)
+
+
+def _flows(graph: fg.Graph, conductance: Array, voltage: Array) -> tuple[Array, Array]:
+    """Return (E, k): flows along given edges; and (V, k): what leaves vertices."""
+    u, v = graph.sources, graph.targets
+    through = conductance[:, None] * (voltage[u] - voltage[v])
+    leaves = np.zeros_like(voltage)
+    np.add.at(leaves, u, through)
+    np.subtract.at(leaves, v, through)
+    return through, leaves
+
+
+def _require_paths(graph: fg.Graph, held: Array, conductance: Array) -> None:
+    """Refuse free vertices whose voltage nothing determines."""
+    component = component_of(graph, conductance > 0)
+    has_held = np.zeros(graph.vertex_count, np.bool_)
+    has_held[component[held]] = True
+    floating = ~has_held[component]
+    if floating.any():
+        raise fg.GraphInputError(
+            "no path of resistors leads to a held vertex, so any voltage would do",
+            where=f"vertex {int(np.argmax(floating))}",
+            got=f"{int(floating.sum())} such vertices",
+            fix="hold one vertex of each component, such as at 0",
+        )
+
+
+def verify_circuit_simulation(
+    graph: fg.Graph,
+    result: npt.ArrayLike,
+    voltages: npt.ArrayLike,
+    *,
+    conductances: npt.ArrayLike | None = None,
+    currents: npt.ArrayLike = 0.0,
+    epsilon: float = 1e-6,
+) -> None:
+    """Check the voltages of a converged run, in float64.
+
+    * Held vertices have the voltage that was given.
+    * Where nothing is fed in, no voltage is outside the held ones of its component.
+    * At free vertices, the currents cancel up to epsilon times the sum of the
+      conductances, rounding apart.
+
+    Parameters
+    ----------
+    graph, voltages, conductances, currents, epsilon
+        As given to `circuit_simulation`.
+    result : array_like of shape (V,) or (V, k)
+        The voltages that it returned.
+
+    Raises
+    ------
+    AssertionError
+        With the vertex at which a property fails first.
+    """
+    answer = np.asarray(result)
+    eps = np.finfo(answer.dtype).eps
+    x = answer.astype(np.float64).reshape(graph.vertex_count, -1)
+    known, held = held_values(graph, "voltages", voltages)
+    fed = _fed(graph, currents)
+    wanted = known.astype(answer.dtype)
+    require(~held | (x == wanted).all(axis=1), "a held voltage was changed")
+
+    g = checked_weights(graph, conductances).astype(np.float64)
+    edges = edges_of(graph)
+    of_edges = g[edges.given][:, None]
+    total = in_weights(graph, g)[:, None]
+    degree = np.bincount(edges.targets, minlength=len(x))[:, None]
+    if not fed.any():
+        component = component_of(graph, g > 0)
+        for column in range(x.shape[1]):
+            values = known[:, min(column, known.shape[1] - 1)]
+            low, high = np.full(len(x), np.inf), np.full(len(x), -np.inf)
+            np.minimum.at(low, component[held], values[held])
+            np.maximum.at(high, component[held], values[held])
+            size = 4 * eps * (degree[:, 0] + 4) * np.abs(values).max(initial=0)
+            low, high = low[component] - size, high[component] + size
+            inside = (low <= x[:, column]) & (x[:, column] <= high)
+            require(inside, "a voltage outside of all held ones")
+    inflow = sums_over_in_edges(edges, of_edges * x[edges.sources], len(x))
+    size = sums_over_in_edges(edges, of_edges * np.abs(x[edges.sources]), len(x))
+    rounding = 4 * eps * (degree + 4) * (size + np.abs(fed) + total * np.abs(x))
+    left = np.abs(inflow - total * x + fed)
+    balanced = left <= epsilon * total + rounding
+    require(held | balanced.all(axis=1), "the currents do not cancel")

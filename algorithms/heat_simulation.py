@@ -1,0 +1,304 @@
+"""Heat simulation: heat flows along edges from warm vertices to cold ones.
+
+With ``Q(v)`` the temperature of a vertex and ``c(u, v)`` how well an edge conducts, one
+superstep is one step of length dt in time (explicit Euler)::
+
+    Q'(v) = Q(v) + dt * sum over edges u -> v of c(u, v) (Q(u) - Q(v))
+
+It is stable if ``dt * C(v) <= 1`` for all v, with ``C(v)`` the sum of ``c(u, v)`` over
+the edges into v. Then Q'(v) is a mean of temperatures, and none leaves the range of
+those at the start. That is checked before the run. On an undirected graph without held
+vertices the sum of all temperatures stays as it is.
+
+State: ``heat`` (V, k), one column for each start; ``held`` (V,), vertices that keep
+their temperature; ``leak`` (V,), which is ``dt C(v)``; ``conductivity``, one a given
+edge, times dt. A superstep reads E * k values and moves V * k of them; on the way to a
+steady state, vertices none of whose sources has moved by more than epsilon are skipped.
+
+The benchmark HS of F. Khorasani, K. Vora, R. Gupta, L. N. Bhuyan, "CuSha:
+Vertex-Centric Graph Processing on GPUs", HPDC, 2014, and of F. Khorasani, R. Gupta,
+L. N. Bhuyan, "Scalable SIMD-Efficient Graph Processing on GPUs", PACT, 2015. There it
+is a load for the machine, with coefficients that are made up and have dt in them. Here
+dt is a parameter and checked, a run may end at a time, and vertices may be held.
+J. Crank, "The Mathematics of
+Diffusion", Oxford, 1975, chapter 8, for the method and its stability.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms._checks import in_weights, require_number
+from featgraph.algorithms._columns import columns
+from featgraph.algorithms._labels import checked_weights
+from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+
+__all__ = ["HeatResult", "heat_simulation", "verify_heat_simulation"]
+
+Array = npt.NDArray[Any]
+
+
+@fg.gather(into="inflow", combine="sum")
+def conducted(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take the temperature of the source, as far as the edge conducts in a step."""
+    return d.conductivity[e] * d.heat[u, f]
+
+
+@fg.vertex
+def exchange(f, v, d):  # type: ignore[no-untyped-def]
+    """Take in what comes and give the same share of one's own away."""
+    if d.held[v]:
+        return False
+    change = d.inflow[v, f] - d.leak[v] * d.heat[v, f]
+    d.heat_next[v, f] = d.heat[v, f] + change
+    return fg.any_feature(abs(change) > d.epsilon)
+
+
+@fg.reduce(into="residual", combine="max")
+def largest_change(f, v, d):  # type: ignore[no-untyped-def]
+    """Find how far the temperatures moved."""
+    return abs(d.heat_next[v, f] - d.heat[v, f])
+
+
+step = fg.foldmap(conducted, exchange)
+step_with_residual = fg.foldmap(conducted, exchange, largest_change)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HeatResult(Result):
+    """What `heat_simulation` returns.
+
+    Attributes
+    ----------
+    temperatures : ndarray of shape (V,) or (V, k)
+        At the end.
+    dt : float
+        The length of a step that was taken.
+    time : float
+        How much time has passed: dt times the supersteps.
+    """
+
+    temperatures: Array
+    dt: float
+    time: float
+
+    residual_name: ClassVar[str] = "largest change of a temperature"
+
+
+def heat_simulation(
+    graph: fg.Graph,
+    temperatures: npt.ArrayLike,
+    *,
+    conductivities: npt.ArrayLike | None = None,
+    held: npt.ArrayLike | None = None,
+    dt: float | None = None,
+    duration: float | None = None,
+    epsilon: float = 1e-6,
+    max_supersteps: int = 10_000,
+    history: bool = False,
+    dtype: npt.DTypeLike = np.float64,
+    **options: Any,
+) -> HeatResult:
+    """Let heat flow along the edges, for some time or until it is steady.
+
+    Parameters
+    ----------
+    graph : Graph
+        A vertex takes heat from the sources of its edges; both ways where the graph is
+        undirected. In a directed graph nothing is taken from the source.
+    temperatures : array_like of shape (V,) or (V, k)
+        At the start.
+    conductivities : array_like of shape (E,), optional
+        Non-negative, in the order in which the edges were given. Default: the weights
+        of the graph, or one.
+    held : array_like of bool, shape (V,), optional
+        Vertices that keep their temperature. Default: none.
+    dt : float, optional
+        The length of a step. Default: ``1 / (2 C)`` with C the largest C(v) of a vertex
+        that is not held, so that nothing swings.
+    duration : float, optional
+        How much time is to pass. dt is made a little smaller so that a whole number of
+        steps fits. Default: until no temperature moves by more than `epsilon`.
+    epsilon : float, optional
+        A smaller change is dropped and not announced. Not used with `duration`.
+    max_supersteps : int, optional
+        The limit; ``result.converged`` is False where it ended the run.
+    history : bool, optional
+        Record the largest change of each superstep, in a pass over the vertices.
+    dtype : dtype, optional
+        float64 or float32.
+    **options
+        ``target``, ``direction``, ``progress``, ... as for `featgraph.iterate`.
+
+    Returns
+    -------
+    HeatResult
+        Temperatures, dt, the time, and the record of the run.
+
+    Raises
+    ------
+    GraphInputError
+        If temperatures, conductivities or the mask do not fit the graph or are not
+        finite, a conductivity is negative, a number is out of range, or a step is too
+        long to be stable; the error names the vertex.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the limit is reached.
+
+    Notes
+    -----
+    The error of a step is of order dt squared. Bitwise repeatable in pull direction; no
+    atomics there.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> from featgraph.algorithms.heat_simulation import heat_simulation
+    >>> rod = fg.Graph.from_edges([0, 1, 2], [1, 2, 3], directed=False)
+    >>> heat_simulation(rod, [100, 0, 0, 0], dt=0.25, duration=0.5).temperatures
+    array([62.5 , 31.25,  6.25,  0.  ])
+    >>> heat_simulation(rod, [100, 0, 0, 0]).temperatures.round(2)
+    array([25., 25., 25., 25.])
+    """
+    require_number("epsilon", epsilon, epsilon >= 0, "0 or more")
+    dtype, count = np.dtype(dtype), graph.vertex_count
+    start = columns(graph, "temperatures", temperatures)
+    mask = _mask(count, held)
+    conductivity = checked_weights(graph, conductivities).astype(np.float64)
+    total = in_weights(graph, conductivity)
+    length, steps = _step_length(total, mask, dt, duration)
+    state = fg.State(
+        graph,
+        heat=fg.vertex_property(start.astype(dtype), iterated=True),
+        held=fg.vertex_property(mask),
+        leak=fg.vertex_property((length * total).astype(dtype)),
+        conductivity=fg.edge_property((length * conductivity).astype(dtype)),
+        epsilon=float(epsilon) if steps is None else -1.0,
+    )
+    limit = max_supersteps if steps is None else min(max_supersteps, steps)
+    run, residuals = iterate_recorded(
+        step_with_residual if history else step,
+        state,
+        history=history,
+        max_supersteps=limit,
+        until=None if steps is None else lambda s: bool(s.superstep >= steps),
+        **options,
+    )
+    heat = state["heat"]
+    return HeatResult(
+        run=run,
+        residuals=residuals,
+        temperatures=heat if np.ndim(temperatures) == 2 else heat[:, 0],
+        dt=length,
+        time=length * run.supersteps,
+    )
+
+
+def _mask(count: int, held: npt.ArrayLike | None) -> npt.NDArray[np.bool_]:
+    mask = np.zeros(count, np.bool_) if held is None else np.asarray(held)
+    if mask.dtype != np.bool_ or mask.shape != (count,):
+        raise fg.GraphInputError(
+            "held says for each vertex whether it keeps its temperature",
+            got=f"{mask.dtype} of shape {mask.shape}",
+            expected=f"bool of shape ({count},)",
+        )
+    return mask
+
+
+def _step_length(
+    total: Array, held: Array, dt: float | None, duration: float | None
+) -> tuple[float, int | None]:
+    """Return dt, checked, and the number of steps, if a duration is given."""
+    free = np.where(held, 0.0, total)
+    largest = float(free.max(initial=0.0))
+    if dt is None:
+        dt = 1 / (2 * largest) if largest > 0 else 1.0
+    require_number("dt", dt, dt > 0, "more than 0")
+    if dt * largest > 1:
+        vertex = int(np.argmax(free))
+        raise fg.GraphInputError(
+            "the step is too long to be stable",
+            where=f"vertex {vertex}",
+            got=f"dt = {dt:g} times the sum {largest:g} of its conductivities",
+            expected="a product of 1 or less",
+            fix=f"choose dt of {1 / largest:.6g} or less",
+        )
+    if duration is None:
+        return float(dt), None
+    require_number("duration", duration, duration >= 0, "0 or more")
+    # A quotient that is whole but for its rounding is whole.
+    steps = math.ceil(duration / dt * (1 - 1e-12))
+    return (duration / steps if steps else float(dt)), steps
+
+
+def verify_heat_simulation(
+    graph: fg.Graph,
+    result: HeatResult,
+    temperatures: npt.ArrayLike,
+    *,
+    conductivities: npt.ArrayLike | None = None,
+    held: npt.ArrayLike | None = None,
+    epsilon: float | None = 1e-6,
+) -> None:
+    """Check the answer of a run, in float64.
+
+    * Held vertices have the temperature that was given.
+    * No temperature is outside the range of those at the start.
+    * On an undirected graph without held vertices, the temperatures of each column add
+      up to what they did at the start, but for what was dropped: epsilon a vertex and
+      superstep.
+    * With `epsilon`, one more superstep moves no free vertex by more than that.
+
+    All of it rounding apart.
+
+    Parameters
+    ----------
+    graph, temperatures, conductivities, held
+        As given to `heat_simulation`.
+    result : HeatResult
+        Its answer.
+    epsilon : float, optional
+        As given to `heat_simulation`; None for a run with a duration.
+
+    Raises
+    ------
+    AssertionError
+        With the vertex or the column at which a property fails first.
+    """
+    count = graph.vertex_count
+    eps = np.finfo(result.temperatures.dtype).eps
+    x = result.temperatures.astype(np.float64).reshape(count, -1)
+    start = columns(graph, "temperatures", temperatures)
+    mask = _mask(count, held)
+    kept = start.astype(result.temperatures.dtype)
+    require(~mask | (x == kept).all(axis=1), "a held temperature was changed")
+    edges = edges_of(graph)
+    degree = np.bincount(edges.targets, minlength=count)
+    # A superstep rounds a mean of degree + 1 temperatures.
+    size = np.abs(start).max(axis=0, initial=0.0)
+    rounding = 4 * eps * (degree.max(initial=0) + 4) * (result.supersteps + 1) * size
+    low, high = start.min(axis=0) - rounding, start.max(axis=0) + rounding
+    require(((low <= x) & (x <= high)).all(axis=1), "outside of the range at the start")
+    if not graph.directed and not mask.any():
+        dropped = 0.0 if epsilon is None else epsilon * count * result.supersteps
+        off = np.abs(x.sum(axis=0) - start.sum(axis=0))
+        if not (off <= count * rounding + dropped).all():
+            column = int(np.argmax(off))
+            raise AssertionError(f"column {column}: heat was made or lost")
+    if epsilon is not None:
+        c = checked_weights(graph, conductivities).astype(np.float64)
+        of_edges = result.dt * c[edges.given][:, None]
+        inflow = sums_over_in_edges(edges, of_edges * x[edges.sources], count)
+        leak = result.dt * in_weights(graph, c)[:, None]
+        change = np.abs(inflow - leak * x)
+        settled = change <= epsilon + rounding
+        require(mask | settled.all(axis=1), "one more superstep moves it")
