@@ -82,7 +82,7 @@ class HeatResult(Result):
     dt : float
         The length of a step that was taken.
     time : float
-        How much time has passed: dt times the supersteps.
+        How much time has passed: dt times the supersteps, or all of the duration.
     """
 
     temperatures: Array
@@ -174,6 +174,7 @@ def heat_simulation(
     start = columns(graph, "temperatures", temperatures)
     mask = _mask(count, held)
     conductivity = checked_weights(graph, conductivities).astype(np.float64)
+    conductivity[graph.sources == graph.targets] = 0  # a loop leads nowhere
     total = in_weights(graph, conductivity)
     length, steps = _step_length(total, mask, dt, duration)
     state = fg.State(
@@ -194,12 +195,14 @@ def heat_simulation(
         **options,
     )
     heat = state["heat"]
+    # Where nothing is left that could change, the rest of the time brings no more.
+    passed = run.supersteps if steps is None or not run.converged else steps
     return HeatResult(
         run=run,
         residuals=residuals,
         temperatures=heat if np.ndim(temperatures) == 2 else heat[:, 0],
         dt=length,
-        time=length * run.supersteps,
+        time=length * passed,
     )
 
 
@@ -234,10 +237,10 @@ def _step_length(
         )
     if duration is None:
         return float(dt), None
-    require_number("duration", duration, duration >= 0, "0 or more")
+    require_number("duration", duration, duration > 0, "more than 0")
     # A quotient that is whole but for its rounding is whole.
-    steps = math.ceil(duration / dt * (1 - 1e-12))
-    return (duration / steps if steps else float(dt)), steps
+    steps = max(math.ceil(duration / dt * (1 - 1e-12)), 1)
+    return duration / steps, steps
 
 
 def verify_heat_simulation(

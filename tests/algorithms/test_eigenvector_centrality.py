@@ -21,7 +21,6 @@ from tests.strategies import graphs, seeds
 #: Whether there are weights, and options; each is a kernel.
 CASES: list[tuple[bool, dict[str, Any]]] = [
     (False, {}),
-    (True, {"folding": False}),
     (True, {"direction": "push"}),
 ]
 

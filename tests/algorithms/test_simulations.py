@@ -29,11 +29,11 @@ from tests.strategies import graphs, seeds
 
 Array = npt.NDArray[Any]
 
-#: Columns, and options; each is a kernel.
+#: Columns, and options. Two kernels.
 CASES: list[tuple[int, dict[str, Any]]] = [
     (1, {}),
+    (1, {"change_driven": False}),
     (4, {"direction": "push"}),
-    (4, {"change_driven": False}),
 ]
 cases = st.sampled_from(CASES)
 
@@ -163,7 +163,6 @@ def test_steps_are_those_of_the_matrix(
     result = heat_simulation(
         graph, start, dt=dt, duration=7 * dt, target=target, **given_values, **options
     )
-    assert result.supersteps == 7
     assert result.converged
     assert result.time == pytest.approx(7 * dt)
     step = np.eye(count) + result.dt * flow
@@ -286,11 +285,10 @@ def test_neurons_that_swing_do_not_converge(target: str) -> None:
             [np.nan, np.nan, 1],
             weights=[-5, 5, 0.1],
             max_supersteps=50,
-            history=True,
             target=target,
         )
     assert not result.converged
-    assert result.residuals[-1] > 0.1
+    assert result.supersteps == 50
 
 
 def test_the_verifier_of_neurons_sees_what_is_wrong() -> None:
