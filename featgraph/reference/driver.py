@@ -65,6 +65,7 @@ def iterate(
     active: Any = None,
     max_supersteps: int = 1000,
     start: int = 0,
+    asynchronous: bool = False,
 ) -> Run:
     """Run a program, or several in turn, until nothing is due for any of them.
 
@@ -80,6 +81,8 @@ def iterate(
         Stop after so many.
     start : int, optional
         ``d.superstep`` of the first.
+    asynchronous : bool, optional
+        As for `superstep`.
     """
     steps = _steps(programs)
     count = graph.vertex_count
@@ -99,7 +102,12 @@ def iterate(
             continue
         idle = 0
         outcome = _run_one(
-            program, own, on, (graph, values, signature), start + len(outcomes)
+            program,
+            own,
+            on,
+            (graph, values, signature),
+            superstep=start + len(outcomes),
+            asynchronous=asynchronous,
         )
         values, signature = outcome.values, outcome.signature
         own.active = np.zeros(count, np.bool_)
@@ -149,11 +157,11 @@ def _run_one(
     own: _Waiting,
     on: Any,
     start: tuple[Graph, dict[str, Any], Signature],
-    number: int,
+    **options: Any,
 ) -> Outcome:
     """Run one superstep; if a scalar or reduction has changed, everywhere (S7)."""
     _, values, signature = start
-    options: dict[str, Any] = {"on": on, "superstep": number}
+    options |= {"on": on}
     outcome = superstep(
         program, *start, active=own.active, also_due=own.left_due, **options
     )

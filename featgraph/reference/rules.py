@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph.errors import UserFunctionError
 from featgraph.graph import Graph
 from featgraph.program.active import ActiveSet
 from featgraph.program.functions import (
@@ -87,6 +88,7 @@ def superstep(
     on: Any = None,
     also_due: Any = (),
     superstep: int = 0,
+    asynchronous: bool = False,
 ) -> Outcome:
     """Run one superstep of `program`.
 
@@ -111,6 +113,9 @@ def superstep(
         Vertices that an earlier superstep left due.
     superstep : int, optional
         ``d.superstep``.
+    asynchronous : bool, optional
+        Run vertex by vertex, each commit at once: one of the orders that S8 allows.
+        For programs of gathers and vertex functions.
 
     Raises
     ------
@@ -145,7 +150,8 @@ def superstep(
         for given, empty in ((active, True), (on, True), (also_due, False))
     ]
     with np.errstate(all="ignore"):  # inf and nan come and go, as in a kernel
-        return _Superstep(program, facts, topology, memory, *masks).run()
+        kind = _OneByOne if asynchronous else _Superstep
+        return kind(program, facts, topology, memory, *masks).run()
 
 
 def _mask(given: Any, vertex_count: int, default: bool) -> Mask:
@@ -377,6 +383,46 @@ class _Superstep:
             magnitude=self.magnitude,
             degree=buffers["in_degree"],
         )
+
+
+class _OneByOne(_Superstep):
+    """All functions on one vertex, which commits before the next one begins (S8)."""
+
+    def run(self) -> Outcome:
+        """Run the due vertices in order."""
+        waiting = super().due()
+        functions = [
+            (function, width, freeze(self.program, function.function))
+            for function, width in zip(
+                self.program.functions, self.facts.widths, strict=True
+            )
+        ]
+        self.running: list[int] = []
+        for function, width, plain in functions:
+            if isinstance(function, ReduceFunction):
+                self.run_reduce(function, width, plain)
+        for v in waiting:
+            self.running = [v]
+            for function, width, plain in functions:
+                if isinstance(function, GatherFunction):
+                    self.run_gather(function, width, plain)
+                elif isinstance(function, VertexFunction):
+                    self.run_vertex(function, width, plain)
+                elif not isinstance(function, ReduceFunction):
+                    raise UserFunctionError("edge functions do not run one by one")
+            self._keep(v)
+        return self.commit()
+
+    def due(self) -> list[int]:
+        """Return the vertex at hand until it has stopped."""
+        return [v for v in self.running if not self.stopped[v]]
+
+    def _keep(self, v: int) -> None:
+        if self.passed[v]:
+            buffers = self.memory.buffers
+            for name, type_ in self.signature.items():
+                if type_.iterated and type_.kind is PropertyKind.VERTEX:
+                    buffers[name][v] = buffers[f"{name}_next"][v]
 
 
 def _with_f(plain: Callable[..., Any], f: Any, arguments: Any, d: Any) -> Any:
