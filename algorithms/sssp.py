@@ -125,7 +125,10 @@ def sssp(
     Notes
     -----
     Distances and predecessors are the same, bit for bit, on every target and with all
-    options: of several sources that are as near, the smallest is taken.
+    options: of several sources that are as near, the smallest is taken. With
+    ``asynchronous=True`` or ``near_far=fg.NearFar("distance")`` there are fewer
+    supersteps, or fewer edges are read, the distances are the same, and another
+    predecessor that is as near may be found.
 
     Examples
     --------

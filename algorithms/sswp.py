@@ -114,7 +114,10 @@ def sswp(
     Notes
     -----
     Widths and predecessors are the same, bit for bit, on every target and with all
-    options: of several sources that are as wide, the smallest is taken.
+    options: of several sources that are as wide, the smallest is taken. With
+    ``asynchronous=True`` or ``near_far=fg.NearFar("width")`` there are fewer
+    supersteps, or fewer edges are read, the widths are the same, and another
+    predecessor that is as wide may be found.
 
     Examples
     --------

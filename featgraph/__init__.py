@@ -60,6 +60,7 @@ from featgraph.program.operations import (
 from featgraph.program.state import State, edge_property, vertex_property
 from featgraph.runtime.driver import Run, iterate
 from featgraph.runtime.foldmap import FoldMap, edgemap, foldmap, vertexmap
+from featgraph.runtime.near_far import NearFar
 
 try:
     __version__ = _metadata.version("featgraph")
@@ -80,6 +81,7 @@ __all__ = [
     "Graph",
     "GraphInputError",
     "KernelFaultError",
+    "NearFar",
     "PlanError",
     "Run",
     "State",

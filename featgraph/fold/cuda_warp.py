@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.cuda_forward import WarpForward, all_lanes_agree
-from featgraph.fold.rows import copy_line, is_piecewise
+from featgraph.fold.rows import copied, copy_line, is_piecewise
 
 __all__ = ["WarpBody"]
 
@@ -46,6 +46,7 @@ class WarpBody(WarpForward):
             ran += stage
         if self.phase.stores:
             self._under([f"alive{self._and_slot()}"], lambda: self._store_all())
+        self.commit()
 
     def _find_due(self) -> None:
         """Behind pulled edges: who is due, and whom nobody knew to be before."""
@@ -101,6 +102,16 @@ class WarpBody(WarpForward):
             with self.writer.block(f"if {condition} and not alive{slot}:"):
                 self._copy_each(names, entity)
 
+    def commit(self) -> None:
+        """Commit `v` in the kernel; the lanes have met behind its verdict."""
+        names = self.phase.commits
+        if names:
+            self._sync()
+            self._under(
+                [f"alive{self._and_slot()}"],
+                lambda: self._copy_each(names, "v", commits=True),
+            )
+
     # -- memory
 
     def _store(self, accumulator: Accumulator) -> None:
@@ -125,7 +136,9 @@ class WarpBody(WarpForward):
             )
             self._under([test], lambda lines=lines: self._lines(lines))
 
-    def _copy_each(self, names: tuple[str, ...], entity: str) -> None:
+    def _copy_each(
+        self, names: tuple[str, ...], entity: str, *, commits: bool = False
+    ) -> None:
         """Copy entries with the lanes side by side, whatever their width is."""
         writer = self.writer
         for name in names:
@@ -135,7 +148,7 @@ class WarpBody(WarpForward):
             depth = writer.depth
             piece = self.phase.mapping.piece
             if shape and is_piecewise(self.plan.analysis, name, shape[0], piece):
-                self._copy_pieces(name, entity, shape[0], piece)
+                self._copy_pieces(name, entity, shape[0], commits)
                 continue
             if not shape and self.lanes > 1:
                 writer.line("if lane == 0:")
@@ -145,7 +158,8 @@ class WarpBody(WarpForward):
                     break
                 writer.line(f"for {letter} in range({size}):")
                 writer.depth += 1
-            text = f"d.{name}_next[{index}] = d.{name}[{index}]"
+            to, from_ = copied(name, commits)
+            text = f"{to}[{index}] = {from_}[{index}]"
             if shape and self.lanes > 1:
                 with self._strided("lane", shape[-1], self.lanes):
                     writer.line(text)
@@ -153,11 +167,12 @@ class WarpBody(WarpForward):
                 writer.line(text)
             writer.depth = depth
 
-    def _copy_pieces(self, name: str, entity: str, width: int, piece: int) -> None:
+    def _copy_pieces(self, name: str, entity: str, width: int, commits: bool) -> None:
+        piece = self.phase.mapping.piece
         first = f"lane * {piece}" if self.lanes > 1 else "0"
         place = f"{self.index(entity)}, {self.index('j')}, {width}, {piece}"
         with self._strided(first, width, self.lanes * piece):
-            self.writer.line(copy_line(name, place))
+            self.writer.line(copy_line(name, place, commits))
 
     @contextmanager
     def _strided(self, first: str, stop: int, step: int) -> Iterator[None]:

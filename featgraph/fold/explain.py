@@ -22,6 +22,12 @@ def explain_plan(plan: FoldPlan) -> str:
             "  everywhere while anything is active, because a function reads at "
             "foreign vertices"
         )
+    if plan.options.asynchronous:
+        names = sorted({n for p in plan.phases for n in p.commits})
+        lines.append(
+            f"asynchronous: {', '.join(names) or 'nothing'} committed in the kernel, "
+            "where others see it in the same superstep; only the fixpoint is promised"
+        )
     lines += _explain_keeping(plan)
     in_memory = {n for p in plan.phases for n in (*p.loads, *p.stores)}
     kept = {n for p in plan.phases for n in p.keeps}

@@ -18,7 +18,7 @@ CHANGE_DRIVEN = (True, False, "auto")
 
 @dataclass(frozen=True)
 class Options:
-    """What the caller asked for; no option changes a result (S8).
+    """What the caller asked for; none but `asynchronous` changes a result (S8).
 
     Attributes
     ----------
@@ -38,6 +38,8 @@ class Options:
         "thread", "virtual_warp", "block" or "auto".
     checked : bool
         Guard every index.
+    asynchronous : bool
+        Commit inside of the kernel, where others see it in the same superstep.
     mapping : tuple of (str, int)
         For benches, given as the dict ``_mapping``: fields of `Mapping` to use instead
         of the chosen ones, in every phase in which lanes share a vertex. Not public.
@@ -53,6 +55,7 @@ class Options:
     deterministic: bool = False
     schedule: str = "auto"
     checked: bool = False
+    asynchronous: bool = False
     mapping: tuple[tuple[str, int], ...] = ()
     keep: Changes | None = None
 
@@ -72,6 +75,7 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
         "deterministic": (True, False),
         "schedule": SCHEDULES,
         "change_driven": CHANGE_DRIVEN,
+        "asynchronous": (True, False),
     }
     if target not in TARGETS:
         raise PlanError(

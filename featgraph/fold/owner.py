@@ -8,7 +8,7 @@ from __future__ import annotations
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.owner_kept import KeptGathers
-from featgraph.fold.rows import copy_line, is_piecewise
+from featgraph.fold.rows import copied, copy_line, is_piecewise
 from featgraph.program.signature import PropertyKind
 
 __all__ = ["OwnerBody"]
@@ -52,6 +52,13 @@ class OwnerBody(KeptGathers):
         for name in self.phase.stores:
             self._store(self.accumulators[name])
         writer.depth = depth
+        self.commit()
+
+    def commit(self) -> None:
+        """Print the commit of `v` in the kernel, from the next buffer to the other."""
+        if self.phase.commits:
+            with self.writer.block("if alive:"):
+                self._copy_each(self.phase.commits, "v", commits=True)
 
     def _stages(self) -> list[list[Analysed]]:
         """Group gathers that share one pass over the edges.
@@ -155,14 +162,16 @@ class OwnerBody(KeptGathers):
         else:
             self._copy_each(names, entity)
 
-    def _copy_each(self, names: tuple[str, ...], entity: str) -> None:
+    def _copy_each(
+        self, names: tuple[str, ...], entity: str, *, commits: bool = False
+    ) -> None:
         for name in names:
             shape = self.plan.analysis.signature[name].item_shape
             depth, piece = self.writer.depth, self.phase.mapping.piece
             if shape and is_piecewise(self.plan.analysis, name, shape[0], piece):
                 for first in range(0, shape[0], piece):
                     place = f"{self.index(entity)}, {first}, {shape[0]}, {piece}"
-                    self.writer.line(copy_line(name, place))
+                    self.writer.line(copy_line(name, place, commits))
                 continue
             for letter, size in zip(
                 "if" if len(shape) == 2 else "f", shape, strict=False
@@ -172,7 +181,8 @@ class OwnerBody(KeptGathers):
             index = self.index(
                 entity, *("if" if len(shape) == 2 else "f"[: len(shape)])
             )
-            self.writer.line(f"d.{name}_next[{index}] = d.{name}[{index}]")
+            to, from_ = copied(name, commits)
+            self.writer.line(f"{to}[{index}] = {from_}[{index}]")
             self.writer.depth = depth
 
     # -- pushed gathers and edges

@@ -18,6 +18,7 @@ from featgraph.fold.keep import Keeping, changes_of, find_kept, join_changes
 from featgraph.fold.options import Options
 from featgraph.fold.pulled import Group, conflict, pull_edges
 from featgraph.fold.small_solve import is_only_solved
+from featgraph.fold.unordered import IN_PLACE, check_in_place, check_unordered
 from featgraph.program.program import Program
 from featgraph.program.signature import Signature
 
@@ -52,6 +53,9 @@ class Phase:
     restores : tuple of str
         Iterated properties whose ``_next`` entries are put back where a function
         returns False.
+    commits : tuple of str
+        Iterated properties whose ``_next`` entries are committed in the kernel, where
+        the last function returned True.
     writes_next : tuple of str
         Iterated properties that it writes.
     keeps : tuple of str
@@ -73,6 +77,7 @@ class Phase:
     stores: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
     restores: tuple[str, ...] = ()
+    commits: tuple[str, ...] = ()
     writes_next: tuple[str, ...] = ()
     pulls_edges: bool = False
     keeps: tuple[str, ...] = ()
@@ -167,6 +172,7 @@ class FoldPlan:
                 "keeps",
                 "copies",
                 "restores",
+                "commits",
                 "tiles",
                 "held",
             ):
@@ -196,6 +202,9 @@ def make_plan(
     kept = frozenset(keeping.gathers) if options.keep is not None else frozenset()
     groups, pulled = pull_edges(_group(functions, options, kept), analysis, options)
     phases = _finish(analysis, groups, pulled, options, traits, kept)
+    if options.asynchronous:
+        check_unordered(analysis, [], IN_PLACE)
+        check_in_place(analysis, phases, options)
     gathers = [i for i, f in enumerate(functions) if f.kind == "gather"]
     edges = [i for i, f in enumerate(functions) if f.kind == "edge"]
     expands = any(not edges or g < edges[0] for g in gathers)
@@ -333,6 +342,7 @@ def _finish(
                 stores=tuple(sorted(s for s in stores if s)),
                 copies=tuple(copies),
                 restores=tuple(restores),
+                commits=tuple(restores) if options.asynchronous else (),
                 writes_next=tuple(sorted(writes)),
                 pulls_edges=number == pulled,
                 keeps=tuple(str(f.into) for f in members if f.into in kept),

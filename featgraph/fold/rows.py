@@ -23,6 +23,7 @@ from featgraph.program.names import GENERATED
 __all__ = [
     "Row",
     "can_store",
+    "copied",
     "copy_line",
     "find_rows",
     "is_piecewise",
@@ -221,9 +222,20 @@ def store_line(
     )
 
 
-def copy_line(name: str, place: str) -> str:
-    """Return the statement that copies a piece of a row to the next buffer."""
-    return f"warp.store_row(d.{name}_next, {place}, warp.load_row(d.{name}, {place}))"
+def copied(name: str, commits: bool) -> tuple[str, str]:
+    """Return the arrays that entries are copied to and from.
+
+    They are copied to the next buffer where a function returns False; a commit goes
+    the other way.
+    """
+    current, next_ = f"d.{name}", f"d.{name}_next"
+    return (current, next_) if commits else (next_, current)
+
+
+def copy_line(name: str, place: str, commits: bool = False) -> str:
+    """Return the statement that copies a piece of a row; see `copied`."""
+    to, from_ = copied(name, commits)
+    return f"warp.store_row({to}, {place}, warp.load_row({from_}, {place}))"
 
 
 def can_store(analysis: Analysis, node: ast.stmt, style: Style, piece: int) -> bool:

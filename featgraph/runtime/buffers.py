@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -151,6 +151,11 @@ class Buffers:
         # No calls from here on: Python handles an interrupt before or after them all.
         self.current, self.next, self.stale = current, next_, changed
         state.superstep = number
+
+    def end_in_place(self, names: Iterable[str]) -> None:
+        """End a superstep whose kernel has committed: both buffers are equal."""
+        self.stale = {**self.stale, **dict.fromkeys(names)}
+        self.state.superstep += 1
 
     def data(
         self, source: KernelSource, data_class: Any, builtins: Mapping[str, Any]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from numba import njit, prange, uint32
+import numpy as np
+from numba import float64, njit, prange, uint32
 
 from featgraph.device import cpu
 
@@ -11,6 +12,8 @@ __all__ = [
     "expand",
     "expand_alone",
     "find_due",
+    "first_key",
+    "near",
     "refresh_edges",
     "refresh_vertices",
 ]
@@ -59,6 +62,41 @@ def find_due(active, due, in_offsets, in_sources):  # type: ignore[no-untyped-de
                     found |= bit
                     break
         due[word] = found
+
+
+@njit(cache=True, error_model="numpy")
+def near(words, keys, sign, limit, out):  # type: ignore[no-untyped-def]
+    """Set `out` to the vertices of `words` with a feature that is not beyond `limit`.
+
+    `keys` is of shape (V, N).
+    """
+    for word in range(words.size):
+        pending = words[word]
+        found = uint32(0)
+        while pending != 0:
+            bit = cpu.trailing_zeros(pending)
+            pending = uint32(pending & (pending - uint32(1)))
+            for f in range(keys.shape[1]):
+                if not sign * float64(keys[word * 32 + bit, f]) > limit:
+                    found |= uint32(1) << uint32(bit)
+                    break
+        out[word] = found
+
+
+@njit(cache=True, error_model="numpy")
+def first_key(words, keys, sign):  # type: ignore[no-untyped-def]
+    """Return the smallest ``sign * key`` of the vertices in `words`."""
+    first = np.inf
+    for word in range(words.size):
+        pending = words[word]
+        while pending != 0:
+            bit = cpu.trailing_zeros(pending)
+            pending = uint32(pending & (pending - uint32(1)))
+            for f in range(keys.shape[1]):
+                key = sign * float64(keys[word * 32 + bit, f])
+                if key < first:
+                    first = key
+    return first
 
 
 @njit(cache=True, error_model="numpy")

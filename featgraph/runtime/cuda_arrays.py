@@ -193,6 +193,23 @@ class CudaArrays:
             self._driver.read(self._landing_address, self._total_address, 8)
             return int(self._landed_total[0])
 
+    def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
+        """Return the vertices of a set with a feature of ``sign * key <= limit``."""
+        out = self._words(words.size)
+        blocks = min(block_count(words.size * 32), 1 << 16)
+        numbers = np.float64(sign), np.float64(limit)
+        arguments = (words, self._rows(keys), *numbers, out)
+        self._launch(cuda_loops.near, blocks, BLOCK, arguments)
+        return out
+
+    def first_key(self, words: Words, keys: Array, sign: float) -> float:
+        """Return the smallest ``sign * key`` in a set; waits for the device."""
+        out = self.upload(np.full(1, np.inf))
+        blocks = min(block_count(keys.shape[0]), 1 << 12)
+        arguments = (words, self._rows(keys), np.float64(sign), out)
+        self._launch(cuda_loops.first_key, blocks, BLOCK, arguments)
+        return float(self.download(out)[0])
+
     def _rows(self, array: Array) -> Array:
         """Return an array as one of shape (V, N), the same object each time."""
         if array.ndim == 2:

@@ -1,6 +1,8 @@
 """Small kernels over bitvectors that the CUDA runtime launches between folded ones."""
 
-from numba import int64, uint32
+import math
+
+from numba import float64, int64, uint32
 
 from featgraph._cuda import cuda, device_function, kernel
 from featgraph.device import warp
@@ -14,6 +16,8 @@ __all__ = [
     "fill",
     "find_due",
     "find_due_hubs",
+    "first_key",
+    "near",
     "refresh_edges",
     "refresh_vertices",
     "refresh_vertices_without",
@@ -66,6 +70,41 @@ def settle(due, stale, patched):  # type: ignore[no-untyped-def]
         recomputed = due[word] & stale[word]
         patched[word] = (patched[word] | due[word]) & ~recomputed
         stale[word] = stale[word] & ~due[word]
+
+
+@kernel(cache=True)
+def near(words, keys, sign, limit, out):  # type: ignore[no-untyped-def]
+    """Set `out` to the vertices of `words` with a feature that is not beyond `limit`.
+
+    `keys` is of shape (V, N); a warp takes a word.
+    """
+    lane = cuda.threadIdx.x % 32
+    first = cuda.grid(1) // 32
+    for word in range(first, words.size, cuda.gridsize(1) // 32):
+        v = uint32(word * 32 + lane)
+        is_near = False
+        if warp.test_bit(words, v):
+            for f in range(keys.shape[1]):
+                if not sign * float64(keys[v, uint32(f)]) > limit:
+                    is_near = True
+        found = warp.group_bits(is_near, 32)
+        if lane == 0:
+            out[uint32(word)] = found
+
+
+@kernel(cache=True)
+def first_key(words, keys, sign, out):  # type: ignore[no-untyped-def]
+    """Lower ``out[0]`` to the smallest ``sign * key`` of the vertices in `words`."""
+    here = float64(math.inf)
+    for v in range(cuda.grid(1), keys.shape[0], cuda.gridsize(1)):
+        if warp.test_bit(words, v):
+            for f in range(keys.shape[1]):
+                key = sign * float64(keys[uint32(v), uint32(f)])
+                if key < here:
+                    here = key
+    here = warp.group_min(here, 32)
+    if cuda.threadIdx.x % 32 == 0 and here < math.inf:
+        cuda.atomic.min(out, 0, here)
 
 
 @kernel(cache=True)

@@ -86,6 +86,15 @@ class Device(Protocol):
     def count(self, words: Words) -> int:
         """Return the size of a set."""
 
+    def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
+        """Return the vertices of a set with a feature of ``sign * key <= limit``.
+
+        NaN is near.
+        """
+
+    def first_key(self, words: Words, keys: Array, sign: float) -> float:
+        """Return the smallest ``sign * key`` in a set; inf for the empty one."""
+
     def expand(
         self, active: Words, arrays: Mapping[str, Array], count: int | None = None
     ) -> Words:
@@ -178,6 +187,22 @@ class CpuDevice:
     def count(self, words: Words) -> int:
         """Return the size of a set."""
         return int(np.bitwise_count(words).sum())
+
+    def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
+        """Return the vertices of a set with a feature of ``sign * key <= limit``."""
+        from featgraph.runtime import cpu_loops
+
+        near = np.empty_like(words)
+        rows = keys.reshape(len(keys), -1)
+        cpu_loops.near(words, rows, np.float64(sign), np.float64(limit), near)
+        return near
+
+    def first_key(self, words: Words, keys: Array, sign: float) -> float:
+        """Return the smallest ``sign * key`` in a set; inf for the empty one."""
+        from featgraph.runtime import cpu_loops
+
+        rows = keys.reshape(len(keys), -1)
+        return float(cpu_loops.first_key(words, rows, np.float64(sign)))
 
     def expand(
         self, active: Words, arrays: Mapping[str, Array], count: int | None = None

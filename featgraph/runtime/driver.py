@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 
 from featgraph.errors import ConvergenceWarning, StateError
+from featgraph.fold.unordered import IN_PLACE
 from featgraph.program.active import ActiveSet
 from featgraph.program.state import State
 from featgraph.runtime.device import Device, choose_device
 from featgraph.runtime.foldmap import FoldMap, as_active
+from featgraph.runtime.near_far import NEAR_FAR, NearFar, Waiting
 from featgraph.runtime.scalars import ScalarsRead
-from featgraph.runtime.step import Step, check_dense, make_steps
-from featgraph.runtime.superstep import Outcome
+from featgraph.runtime.step import Step, check_any_order, check_dense, make_steps
+from featgraph.runtime.superstep import Outcome, full_words
 
 __all__ = ["Run", "iterate"]
 
@@ -49,6 +51,10 @@ class Run:
         The kernels used, one for each foldmap.
     active_sets : list of ActiveSet or None
         What each superstep committed, if asked for.
+    asynchronous : bool
+        Whether updates could be seen within their superstep.
+    thresholds : list of float
+        With `near_far`, the threshold of each superstep.
     """
 
     target: str
@@ -60,6 +66,8 @@ class Run:
     aggregates: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     active_sets: list[ActiveSet] | None = None
+    asynchronous: bool = False
+    thresholds: list[float] = field(default_factory=list)
 
     def __repr__(self) -> str:
         end = "converged" if self.converged else "not converged"
@@ -101,6 +109,8 @@ def iterate(
     record_active: bool = False,
     target: str = "auto",
     recompute_every: int | None = 64,
+    asynchronous: bool = False,
+    near_far: NearFar | None = None,
     **options: Any,
 ) -> Run:
     """Run supersteps until nothing is active.
@@ -132,6 +142,16 @@ def iterate(
     recompute_every : int or None, optional
         After so many supersteps in which sums or products of reals were patched, they
         are recomputed, since roundings add up; None for never.
+    asynchronous : bool, optional
+        Let updates become visible within the superstep: fewer of them are run. Only the
+        fixpoint is promised. By asking you promise that the functions are monotone:
+        there is an order of the values such that a vertex commits nothing but what is
+        better for it, commits it whenever what it gathers allows that, and gathers
+        better from better sources. Which of several sources with equal keys is kept may
+        differ. What shows that the promise does not hold is refused.
+    near_far : NearFar, optional
+        Vertices whose key is beyond a moving threshold wait, and stay due: fewer edges
+        are evaluated. Only the fixpoint is promised, for functions as above.
     **options
         As for calling a foldmap, and ``change_driven``: True keeps aggregates and
         patches them with what has changed, "auto" (the default) does where that is
@@ -146,7 +166,8 @@ def iterate(
     ------
     UserFunctionError, StateError, PlanError
         If functions, state and options do not fit; nothing has been changed then.
-        PlanError, too, for ``change_driven=False`` where that could change the result.
+        PlanError, too, for ``change_driven=False``, ``asynchronous=True`` and
+        ``near_far=`` where they could change the result.
 
     Warns
     -----
@@ -177,11 +198,13 @@ def iterate(
             expected="an integer, 1 or more, or None",
         )
     device = choose_device(target)
-    loop = _Loop(foldmaps, state, device, options, active, recompute_every)
+    options |= {"asynchronous": asynchronous}
+    loop = _Loop(foldmaps, state, device, options, active, recompute_every, near_far)
     run = Run(
         device.name,
         [s.kernel for s in loop.steps],
         active_sets=[] if record_active else None,
+        asynchronous=loop.commits_in_place,
     )
     bar = _progress_bar(progress, max_supersteps)
     try:
@@ -221,6 +244,7 @@ class _Loop:
         options: dict[str, Any],
         active: Any,
         recompute_every: int | None,
+        near_far: NearFar | None,
     ) -> None:
         self.foldmaps = foldmaps
         self.state = state
@@ -230,6 +254,16 @@ class _Loop:
         self.is_dense = options.get("change_driven") is False
         if self.is_dense:
             check_dense(self.steps, active)
+        self.commits_in_place = bool(options.get("asynchronous", False))
+        self.waiting: Waiting | None = None
+        if self.commits_in_place:
+            check_any_order(self.steps, IN_PLACE)
+        if near_far is not None:
+            check_any_order(self.steps, NEAR_FAR)
+            plans = [step.plan for step in self.steps]
+            self.waiting = Waiting(near_far, plans, state, device)
+        for step in self.steps:
+            step.may_keep = self.waiting is None and not self.commits_in_place
         self.version = state.version
         self.superstep = state.superstep
         self.turn = 0
@@ -276,6 +310,8 @@ class _Loop:
             self.version, self.superstep = self.state.version, self.state.superstep
             for pending in self.pending:
                 pending.words = None
+            if self.waiting is not None:
+                self.waiting.forget()
 
     def _is_due(self, place: int) -> bool:
         pending, step = self.pending[place], self.steps[place]
@@ -339,7 +375,7 @@ class _Loop:
         try:
             yield
         except BaseException:
-            if self.state.superstep != number:
+            if self.commits_in_place or self.state.superstep != number:
                 for waiting in self.pending:
                     waiting.words = None
             raise
@@ -350,16 +386,34 @@ class _Loop:
         changed = pending.words is not None and _differ(pending.scalars, scalars)
         begun = time.perf_counter()
         due = None if self.is_dense else pending.words
+        count = None if pending.words is None else pending.count
+        far = None
+        if self.waiting is not None and not changed:
+            due, far, count = self._nearest(due, self.waiting)
+        if self.waiting is not None:
+            run.thresholds.append(self.waiting.threshold)
+        announced = due if far is not None else pending.words
         if due is not None and pending.left is not None:
             due = self.device.words_or(due, pending.left)
         with self._announcing():
-            count = None if pending.words is None else pending.count
-            outcome = step.run(due, pending.words, all_due=changed, active_count=count)
+            outcome = step.run(due, announced, all_due=changed, active_count=count)
             self._note(place, run, outcome, begun)
+        if far is not None and pending.words is not None:
+            pending.words = self.device.words_or(pending.words, far)
+            pending.count = None
         pending.scalars = scalars
         pending.left = None
         if step.on is not None and outcome.due is not None:
             pending.left = self.device.words_without(outcome.due, step.on)
+
+    def _nearest(self, words: Any, waiting: Waiting) -> tuple[Any, Any, int]:
+        """Return the near ones of what is announced, the others, how many are near."""
+        full = full_words(self.device, self.state.graph.vertex_count)
+        announced = full if words is None else words
+        near, count = waiting.split(announced)
+        far = self.device.words_without(announced, near)
+        everything = count == self.state.graph.vertex_count
+        return (None if everything else near), far, count
 
     def _note(self, place: int, run: Run, outcome: Outcome, begun: float) -> None:
         """Announce what was committed, and record the superstep."""

@@ -106,8 +106,11 @@ class StaleEntries(Launcher):
         """Swap the buffers of what was written.
 
         Committed entries are stale in the other one: those of `passed`, and all that
-        edge functions have run on.
+        edge functions have run on. What was committed in the kernel is equal in both.
         """
+        if self.plan.options.asynchronous:
+            self.buffers.end_in_place(self._committed)
+            return
         stale: dict[str, Words] = {}
         for name in self._committed:
             is_vertex = self._is_vertex_property(name)

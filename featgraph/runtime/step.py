@@ -8,6 +8,7 @@ from featgraph.errors import PlanError
 from featgraph.fold.keep import Changes, changes_of, join_changes
 from featgraph.fold.kernel import Kernel
 from featgraph.fold.plan import FoldPlan
+from featgraph.fold.unordered import IN_PLACE, check_unordered
 from featgraph.program.state import State
 from featgraph.runtime.buffers import buffers_of
 from featgraph.runtime.device import Device
@@ -15,7 +16,7 @@ from featgraph.runtime.foldmap import FoldMap
 from featgraph.runtime.kept import Kept
 from featgraph.runtime.superstep import Outcome, Superstep
 
-__all__ = ["Step", "check_dense", "make_steps"]
+__all__ = ["Step", "check_any_order", "check_dense", "make_steps"]
 
 Words = Any
 #: "auto" patches while no more than this share of the vertices is active. With more, a
@@ -57,6 +58,8 @@ class Step:
         self.recompute_every = recompute_every
         self.plain = foldmap.prepare(state, device, options)
         self.change_driven = options.get("change_driven", "auto")
+        #: Whether the run allows for kept aggregates.
+        self.may_keep = True
         self.changes = Changes()
         self.work = "-"
         self._folded: tuple[Changes, Kernel | None] = (self.changes, None)
@@ -144,7 +147,7 @@ class Step:
             self._kept.forget()
 
     def _keeps(self, active_count: int | None) -> bool:
-        if self.change_driven is False or not self._can_keep():
+        if self.change_driven is False or not self.may_keep or not self._can_keep():
             return False
         if self.change_driven is True:
             return True
@@ -204,6 +207,28 @@ def make_steps(
     for step in steps:
         step.changes = changes
     return steps
+
+
+def check_any_order(steps: list[Step], where: str) -> None:
+    """See that a run may evaluate vertices in any order, and keep nothing.
+
+    Raises
+    ------
+    PlanError
+        Where a function or an option is against it.
+    """
+    change_driven = steps[0].change_driven
+    if change_driven is True or (change_driven is False and where != IN_PLACE):
+        raise PlanError(
+            "kept aggregates account for what sources were when a superstep began"
+            if change_driven
+            else "every vertex is active in every superstep, and none can wait",
+            where=where,
+            got=f"change_driven={change_driven}",
+            fix="use change_driven='auto', which keeps nothing here",
+        )
+    for step in steps:
+        check_unordered(step.plan.analysis, [step.changes], where)
 
 
 def check_dense(steps: list[Step], active: Any) -> None:

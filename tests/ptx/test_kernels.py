@@ -25,6 +25,7 @@ from featgraph.graph import Graph
 from tests.simt.case import Case
 from tests.simt.kept import KEPT_CASES
 from tests.simt.programs import BY_NAME, CASES
+from tests.simt.test_asynchronous import CASES as MONOTONE
 
 WIDTHS = (1, 3, 8, 10, 33, 64)
 VARIANTS: tuple[dict[str, Any], ...] = (
@@ -105,6 +106,19 @@ def test_kernels_that_patch_neither_spill_nor_use_float64(
     for entry, ptx, resources in _compile(kernel, (9, 0)):
         assert resources.spill_stores_bytes == resources.spill_loads_bytes == 0
         assert ".f64" not in ptx, entry.name
+
+
+@pytest.mark.parametrize("options", VARIANTS[:2], ids=["fa", "nfa"])
+@pytest.mark.parametrize(("key", "k"), [("distance", 8), ("comp", 1)])
+def test_kernels_that_commit_see_the_commits_of_others(
+    key: str, k: int, options: dict[str, Any]
+) -> None:
+    kernel = _kernel(MONOTONE[key], k, asynchronous=True, **options)
+    for entry, ptx, resources in _compile(kernel, (9, 0)):
+        assert resources.spill_stores_bytes == resources.spill_loads_bytes == 0
+        assert ".f64" not in ptx, entry.name
+        # Such loads take memory for constant while the kernel runs.
+        assert "ld.global.nc" not in ptx, entry.name
 
 
 @pytest.mark.parametrize("name", ["label_propagation", "least_squares"])

@@ -1,0 +1,172 @@
+"""Asynchronous CUDA kernels, lane by lane, until nothing is active any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from featgraph import reference
+from featgraph.fold.choose import GraphTraits
+from featgraph.fold.emit import KernelSource, emit
+from featgraph.fold.options import Options
+from featgraph.fold.plan import make_plan
+from featgraph.graph import Graph
+from featgraph.program.program import Program
+from tests.programs import monotone
+from tests.simt.case import Case, edge, vertex
+from tests.simt.superstep import Superstep
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "fa": {},
+    "nfa": {"feature_parallel": False},
+    "hubs": {"hubs": True},
+    "checked": {"checked": True, "hubs": True},
+}
+
+
+def paths_state(graph: Any, k: int, rng: Any) -> Any:
+    count = graph.vertex_count
+    distance = np.full((count, k), np.inf)
+    distance[count - 1 - rng.integers(0, 3, k), np.arange(k)] = 0
+    return {
+        "distance": vertex(distance, True),
+        "previous": vertex(np.full((count, k), -1, np.int32), True),
+        "length": edge(rng.integers(1, 64, graph.given_edge_count) / 8),
+    }
+
+
+def labels_state(graph: Any, k: int, rng: Any) -> Any:
+    label = rng.permutation(graph.vertex_count * k).reshape(-1, k)
+    is_open = rng.random(graph.given_edge_count) < 0.9
+    return {"label": vertex(label.astype(np.int32), True), "open": edge(is_open)}
+
+
+def components_state(graph: Any, k: int, rng: Any) -> Any:
+    return {"comp": vertex(np.arange(graph.vertex_count, dtype=np.int32), True)}
+
+
+CASES = {
+    "distance": Case("paths", (monotone.by_road, monotone.arrive), paths_state),
+    "label": Case("labels", (monotone.lowest, monotone.adopt), labels_state),
+    "comp": Case("components", (monotone.neighboring, monotone.join), components_state),
+}
+
+
+def tiny_graph(rng: Any) -> Graph:
+    """A hub, a few edges more, and a path against the order of the vertices."""
+    count = 20
+    source, target = rng.integers(0, count, (2, 24))
+    target[:12] = 7
+    source = np.concatenate([source, np.arange(count - 5, count)])
+    target = np.concatenate([target, np.arange(count - 6, count - 1)])
+    return Graph.from_edges(source, target, vertex_count=count)
+
+
+class Run:
+    """A run to the end: what the interpreter gives, and the kernels."""
+
+    def __init__(self, key: str, k: int, **options: Any) -> None:
+        rng = np.random.default_rng(k)
+        self.key = key
+        self.graph = tiny_graph(rng)
+        self.values, signature = CASES[key].values(self.graph, k, rng)
+        program: Program = CASES[key].program()
+        self.expected = reference.iterate(program, self.graph, self.values, signature)
+        traits = GraphTraits(16, options.pop("hubs", False), False, False)
+        chosen = Options(target="cuda", asynchronous=True, **options)
+        plan = make_plan(program, signature, chosen, traits)
+        self.kernels: KernelSource = emit(plan)
+
+    def finish(self, text: str | None = None) -> tuple[Any, int]:
+        """Return the values at the end, and after how many supersteps that was."""
+        step = Superstep(self.kernels, self.graph, self.values, text=text)
+        active = np.ones(self.graph.vertex_count, bool)
+        count = 0
+        while active.any() and count < 50:
+            result = step.run(active)
+            assert not step.arrays["fault"].any()
+            for name in self.kernels.plan.phases[0].commits:  # both buffers are equal
+                np.testing.assert_array_equal(
+                    step.arrays[name], step.arrays[f"{name}_next"], err_msg=name
+                )
+            active, count = result.active_out, count + 1
+        return result.values, count
+
+    def check(self, text: str | None = None) -> None:
+        """Run to the end; compare with the interpreter's."""
+        values, count = self.finish(text)
+        np.testing.assert_array_equal(values[self.key], self.expected.values[self.key])
+        assert count <= self.expected.supersteps
+        if self.key == "distance":
+            self._check_parents(values)
+
+    def _check_parents(self, values: Any) -> None:
+        """Each key is its source's with the edge between."""
+        count = self.graph.vertex_count
+        source = self.graph.in_edges.column_indices
+        target = np.repeat(np.arange(count), self.graph.in_degree)
+        length = values["length"][self.graph.given_index]
+        over = values["distance"][source] + length[:, None]
+        fits = (values["previous"][target] == source[:, None]) & (
+            over == values["distance"][target]
+        )
+        found = np.zeros_like(values["previous"], bool)
+        np.logical_or.at(found, target, fits)
+        np.testing.assert_array_equal(found, values["previous"] >= 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "k", "variant"),
+    [
+        ("distance", 3, "fa"),
+        ("distance", 8, "fa"),
+        ("distance", 33, "nfa"),
+        ("distance", 3, "hubs"),
+        ("label", 1, "fa"),
+        ("label", 4, "nfa"),
+        ("label", 33, "fa"),
+        ("label", 10, "checked"),
+        ("comp", 1, "fa"),
+        ("comp", 1, "nfa"),
+        ("comp", 1, "hubs"),
+    ],
+)
+def test_runs_to_the_fixpoint(key: str, k: int, variant: str) -> None:
+    Run(key, k, **VARIANTS[variant]).check()
+
+
+def test_updates_are_seen_within_a_superstep() -> None:
+    """The blocks of the emulator run one after the other, and so do their rounds."""
+    run = Run("comp", 1, feature_parallel=False)
+    run.graph = Graph.from_edges(np.arange(511), np.arange(1, 512))
+    run.values = {"comp": np.arange(512, dtype=np.int32)}
+    step = Superstep(run.kernels, run.graph, run.values)
+    result = step.run(np.ones(512, bool))
+    synchronous = np.maximum(np.arange(512) - 1, 0)
+    assert (result.values["comp"] < synchronous).any()
+
+
+#: Fault -> (how a line begins, what else it holds, what it becomes).
+FAULTS = {
+    "announced and not committed": ("d.distance[", "d.distance_next[", "pass"),
+    "committed and not announced": ("warp.set_bit", "(passed, ", "pass"),
+    "neither committed nor dropped": ("d.distance_next[", "= d.distance[", "pass"),
+}
+
+
+@pytest.mark.parametrize("variant", ["fa", "nfa", "hubs"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_found(variant: str, fault: str) -> None:
+    run = Run("distance", 3, **VARIANTS[variant])
+    begins, holds, becomes = FAULTS[fault]
+    lines = []
+    for line in run.kernels.text.splitlines():
+        bare = line.lstrip()
+        if bare.startswith(begins) and holds in bare:
+            line = line.removesuffix(bare) + becomes
+        lines.append(line)
+    assert lines != run.kernels.text.splitlines()
+    with pytest.raises(AssertionError):
+        run.check("\n".join(lines))
