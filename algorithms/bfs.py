@@ -6,11 +6,12 @@ A superstep reaches the vertices one edge further on::
     parent'(v) = u             for one of them
 
 Only vertices without a level gather, and they are due only where a source was reached
-in the superstep before. So all sources that have a level have the same one there. All k
-columns, one for each search, are computed at once.
+in the superstep before. So all sources that have a level have the same one there, and
+any one of them will do (``first=True``): a vertex looks no further than the first.
+All k columns, one for each search, are computed at once.
 
-Of a vertex that is due, a superstep reads the edges; one that has its level costs a
-test. It moves 8 k bytes for each vertex reached.
+Of a vertex that is due, a superstep reads edges until each search has found a source;
+one that has its level costs a test. It moves 8 k bytes for each vertex reached.
 
 S. Beamer, K. Asanović, D. Patterson, "Direction-Optimizing Breadth-First Search", SC
 2012; properties of a right answer: S. Beamer, K. Asanović, D. Patterson, "The GAP
@@ -44,7 +45,7 @@ def unseen(f, v, d):  # type: ignore[no-untyped-def]
     return d.level[v, f] < 0
 
 
-@fg.gather(into="near", combine="argmin")
+@fg.gather(into="near", combine="argmin", first=True)
 def seen_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Take the level of a source that has one."""
     if d.level[u, f] < 0:
@@ -117,8 +118,9 @@ def bfs(
 
     Notes
     -----
-    Levels and parents are the same on every target and with all options: of several
-    vertices that could be the parent, the smallest is.
+    Levels are the same on every target and with all options. It is not defined which of
+    several vertices that could be the parent is taken; with ``deterministic=True`` the
+    smallest is, and all edges are looked at for it.
 
     Examples
     --------

@@ -26,7 +26,7 @@ class WarpGathers(WarpColumns):
     """Accumulators in registers; every slot takes edges of its own."""
 
     @contextmanager
-    def edges(self, stop: str = "stop") -> Iterator[None]:
+    def edges(self, stop: str = "stop", may_stop: bool = False) -> Iterator[None]:
         """Print a loop over the edges of a vertex; every lane goes its own way.
 
         A weighted sum over K = 8 took 48 registers with ``range``, 36 with a while loop
@@ -37,6 +37,8 @@ class WarpGathers(WarpColumns):
             f"position = {self.narrow('start + slot') if self.slots > 1 else 'start'}"
         )
         unroll = self.phase.mapping.unroll if self.phase.kind == "vertex" else 1
+        if may_stop:  # out of one loop, not into the next
+            unroll = 1
         with writer.block(f"while position < {stop}:"):
             first = len(writer.lines)
             yield
@@ -87,12 +89,15 @@ class WarpGathers(WarpColumns):
         if self._meets(stage) or (pulled and self.lanes > 1):
             self.rounds(lambda: self._contribute_masked(stage, pulled), stop)
         else:
-            with self.edges(stop):
+            may_stop = self.may_stop(stage)
+            with self.edges(stop, may_stop):
                 self.in_edge()
                 if pulled:
                     self._pull_free()
                 for function in stage:
                     self.contribute(function)
+                if may_stop:
+                    self.stop(stage)
         for function in stage:
             self.combine_slots(self.accumulators[function.into])
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
-from featgraph.fold.owner_kept import KeptGathers
+from featgraph.fold.owner_first import StoppingGathers
 from featgraph.fold.rows import copied, copy_line, is_piecewise
 from featgraph.program.signature import PropertyKind
 
 __all__ = ["OwnerBody"]
 
 
-class OwnerBody(KeptGathers):
+class OwnerBody(StoppingGathers):
     """Prints the stages of one phase for one vertex `v` (or edge `e`).
 
     Parameters
@@ -130,6 +130,8 @@ class OwnerBody(KeptGathers):
                 self._pull_edge()
             for function in stage:
                 self.contribute(function)
+            if self.may_stop(stage):
+                self.stop(stage)
         for function in stage:
             self.finish(function)
 

@@ -14,6 +14,7 @@ from typing import Any
 from featgraph.errors import PlanError
 from featgraph.fold.analyse import Analysed, Analysis, analyse
 from featgraph.fold.choose import MOST_HELD, GraphTraits, Mapping, choose_mapping
+from featgraph.fold.first import find_stops
 from featgraph.fold.keep import Keeping, changes_of, find_kept, join_changes
 from featgraph.fold.options import Options
 from featgraph.fold.pulled import Group, conflict, pull_edges
@@ -66,6 +67,8 @@ class Phase:
         Matrices that a thread sums in registers.
     solved : tuple of str
         Those of them that go nowhere but into `fg.solve`, and never into memory.
+    stops : tuple of str
+        Temporaries whose gathers need not look at all edges.
     """
 
     kind: str
@@ -84,6 +87,7 @@ class Phase:
     tiles: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     solved: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +179,7 @@ class FoldPlan:
                 "commits",
                 "tiles",
                 "held",
+                "stops",
             ):
                 names = ", ".join(getattr(phase, label))
                 if names:
@@ -348,6 +353,11 @@ def _finish(
                 keeps=tuple(str(f.into) for f in members if f.into in kept),
                 tiles=_tiles(kind, members, options),
                 held=held,
+                stops=(
+                    find_stops(members, mapping, options, kept)
+                    if kind == "vertex" and number != pulled
+                    else ()
+                ),
                 solved=tuple(
                     n
                     for n in held

@@ -23,6 +23,10 @@ __all__ = [
 ]
 
 
+#: Combines whose result is one of the contributions.
+SELECTIVE = ("min", "max", "any", "argmin", "argmax")
+
+
 class UserFunction:
     """A declared function; stays callable, and `function` is what was decorated.
 
@@ -102,8 +106,10 @@ class GatherFunction(UserFunction):
         combine: Combine,
         along: str,
         matrix: bool,
+        first: bool = False,
     ) -> None:
         self.matrix = matrix
+        self.first = first
         if matrix:
             self.roles = ("i", *GatherFunction.roles)
         super().__init__(declared)
@@ -175,6 +181,7 @@ def gather(
     combine: str | Combine = "sum",
     along: str = "in",
     matrix: bool = False,
+    first: bool = False,
 ) -> Callable[[Callable[..., Any]], GatherFunction]:
     """Declare a gather ``(f, u, v, e, d) -> value``: what edge `e` contributes to `v`.
 
@@ -191,6 +198,9 @@ def gather(
         Which edges of `v`; `u` is their source.
     matrix : bool, optional
         Parameters ``(i, f, u, v, e, d)``, and ``d.into[v, i, f]`` is k x k.
+    first : bool, optional
+        Any one contribution will do: min, max, any, argmin or argmax may take the first
+        that it finds and look no further. With ``deterministic=True`` it looks at all.
 
     Raises
     ------
@@ -222,7 +232,15 @@ def gather(
                 where=where,
                 got=operator.name,
             )
-        return GatherFunction(function, into, operator, along, matrix)
+        if first and (matrix or operator.name not in SELECTIVE or operator.is_custom):
+            raise UserFunctionError(
+                "first=True takes one contribution for all of them",
+                where=where,
+                got="a matrix" if matrix else f"combine={operator.name!r}",
+                expected=f"one of {', '.join(SELECTIVE)}",
+                fix="drop first=True",
+            )
+        return GatherFunction(function, into, operator, along, matrix, first)
 
     return declare
 

@@ -112,6 +112,44 @@ def _any_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     }
 
 
+# Any one contribution will do: all of them are the same
+
+
+@fg.gather(into="least", combine="min", first=True)
+def offer(f, u, v, e, d):
+    return d.level[v, f] + 1 if d.mark[u, f] and d.open[e] else fg.nothing
+
+
+@fg.gather(into="most", combine="argmax", first=True)
+def offer_from(f, u, v, e, d):
+    return d.bonus[v] if d.mark[u, f] and d.open[e] else fg.nothing
+
+
+@fg.vertex
+def unmarked(f, v, d):
+    return not d.mark[v, f]
+
+
+@fg.vertex
+def take_offer(f, v, d):
+    if d.mark[v, f] or d.most_source[v, f] < 0:
+        return False
+    d.mark_next[v, f] = True
+    d.level_next[v, f] = d.least[v, f]
+    d.won_next[v, f] = d.most[v, f]
+    return True
+
+
+def _first_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
+    v = graph.vertex_count
+    return {
+        **_any_state(graph, k, rng),
+        "level": fg.vertex_property(signed(rng, v, k), iterated=True),
+        "bonus": fg.vertex_property(floats(rng, v)),
+        "won": fg.vertex_property(np.zeros((v, k), np.float32), iterated=True),
+    }
+
+
 # Product and a combine of one's own
 
 
@@ -255,6 +293,12 @@ PROGRAMS = (
         iterable=False,
     ),
     BankProgram("reachability", (fg.foldmap(marked, spread),), _any_state, exact=True),
+    BankProgram(
+        "first",
+        (fg.foldmap(unmarked, offer, offer_from, take_offer),),
+        _first_state,
+        exact=True,
+    ),
     BankProgram(
         "product_and_custom",
         (fg.foldmap(factors, peaks, keep_product),),

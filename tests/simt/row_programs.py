@@ -7,6 +7,7 @@ import numpy as np
 from featgraph.program import functions as fn
 from featgraph.program import operations as fg
 from tests.simt.case import Case, edge, floats, loose, signed, vertex
+from tests.simt.first_programs import FIRST_CASES
 
 
 @fn.gather(into="pulled", combine="sum")
@@ -73,6 +74,7 @@ def message_row_state(graph, k, rng):
 
 
 ROW_CASES = (
+    *FIRST_CASES,
     Case(
         "loose",
         (compatible, keep_compatible),

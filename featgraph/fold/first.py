@@ -1,0 +1,50 @@
+"""Gathers that need not look at all edges of a vertex.
+
+A combine with ``any`` is done at the first True. So is one with ``first=True`` at its
+first contribution: any one will do. ``deterministic=True`` looks at all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from featgraph.fold.accumulators import Accumulator, source_name
+from featgraph.fold.analyse import Analysed
+from featgraph.fold.choose import Mapping
+from featgraph.fold.options import Options
+
+__all__ = ["find_stops", "found"]
+
+
+def find_stops(
+    members: Sequence[Analysed],
+    mapping: Mapping,
+    options: Options,
+    kept: Collection[str],
+) -> tuple[str, ...]:
+    """Return what the gathers of a vertex phase fill that may stop early.
+
+    Where features are loops over arrays, asking all of them at every edge is dear: only
+    what says ``first=True`` does.
+    """
+    stops = []
+    for function in members:
+        declared: Any = function.declared
+        if function.kind != "gather" or function.into in kept:
+            continue
+        combine = declared.combine
+        is_any = combine.name == "any" and not combine.is_custom and not mapping.loops
+        if is_any or (declared.first and not options.deterministic):
+            stops.append(str(function.into))
+    return tuple(stops)
+
+
+def found(accumulator: Accumulator, name: str) -> str:
+    """Return the test that nothing that may still come changes an accumulator."""
+    if accumulator.is_arg:
+        stem, bracket, index = name.partition("[")
+        return f"{source_name(stem)}{bracket}{index} >= 0"
+    if accumulator.combine == "any":
+        return name
+    return f"{name} != {accumulator.identity}"

@@ -1,0 +1,41 @@
+"""Gathers that leave their edges early, where one thread owns a vertex."""
+
+from __future__ import annotations
+
+from featgraph.fold.analyse import Analysed
+from featgraph.fold.first import found
+from featgraph.fold.owner_kept import KeptGathers
+
+__all__ = ["StoppingGathers"]
+
+
+class StoppingGathers(KeptGathers):
+    """Knows when no edge that follows can change what a gather fills."""
+
+    def may_stop(self, stage: list[Analysed]) -> bool:
+        """Whether gathers that go over the edges together need not see all of them."""
+        return all(f.into in self.phase.stops for f in stage)
+
+    def all_found(self, stage: list[Analysed]) -> str:
+        """Return the test that no edge that follows changes what a stage fills."""
+        filled = [self.accumulators[f.into] for f in stage]
+        return " and ".join(
+            found(a, self.held(a, j))
+            for a in filled
+            for j in range(self.copies if a.is_wide else 1)
+        )
+
+    def stop(self, stage: list[Analysed]) -> None:
+        """Leave the loop over the edges where that is so."""
+        writer = self.writer
+        wide = [a for f in stage if (a := self.accumulators[f.into]).is_wide]
+        if not self.loops or not wide:
+            writer.line(f"all_found = {self.all_found(stage)}")
+        else:
+            writer.line("all_found = True")
+            with writer.block(f"for f in range({self.phase.width}):"):
+                for accumulator in wide:
+                    test = found(accumulator, f"{accumulator.name}[f]")
+                    writer.line(f"all_found &= {test}")
+        with writer.block("if all_found:"):
+            writer.line("break")

@@ -1,0 +1,58 @@
+"""Gathers that may stop at the first contribution, for the tests of CUDA kernels."""
+
+from __future__ import annotations
+
+from featgraph.program import functions as fn
+from featgraph.program import operations as fg
+from tests.simt.case import Case, edge, signed, vertex
+
+
+@fn.vertex
+def unmarked(f, v, d):
+    return not d.mark[v, f]
+
+
+@fn.gather(into="least", combine="min", first=True)
+def offer(f, u, v, e, d):
+    return d.level[v, f] + 1 if d.mark[u, f] and d.open[e] else fg.nothing
+
+
+@fn.gather(into="most", combine="argmax", first=True)
+def offer_from(f, u, v, e, d):
+    return d.level[v, f] + d.bonus[v] if d.mark[u, f] and d.open[e] else fg.nothing
+
+
+@fn.vertex
+def take_offer(f, v, d):
+    if d.mark[v, f] or d.most_source[v, f] < 0:
+        return False
+    d.mark_next[v, f] = True
+    d.level_next[v, f] = d.least[v, f] + d.most[v, f]
+    return True
+
+
+@fn.gather(into="touched", combine="any")
+def touched(f, u, v, e, d):
+    return d.mark[u, f] and d.open[e]
+
+
+@fn.vertex
+def spread(f, v, d):
+    d.mark_next[v, f] = d.mark[v, f] or d.touched[v, f]
+    return not d.mark[v, f] and d.touched[v, f]
+
+
+def first_state(graph, k, rng):
+    count = graph.vertex_count
+    return {
+        "mark": vertex(rng.random((count, k)) < 0.2, True),
+        "open": edge(rng.random(graph.given_edge_count) < 0.8),
+        "level": vertex(signed(rng, count, k), True),
+        "bonus": vertex(signed(rng, count)),
+    }
+
+
+FIRST_CASES = (
+    Case("first", (unmarked, offer, offer_from, take_offer), first_state),
+    Case("touched", (touched, spread), first_state, widest=33),
+)

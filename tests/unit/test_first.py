@@ -1,0 +1,130 @@
+"""Gathers that stop at the first contribution: what is printed, and what is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from tests.unit.snippets import Snippet
+
+PROGRAM = """
+@fg.vertex
+def wanted(f, v, d):
+    return d.want[v] > 0
+
+@fg.gather(into="best", combine="argmin", first=True)
+def one(f, u, v, e, d):
+    return d.key[d.where[e]]
+
+@fg.gather(into="touched", combine="any")
+def some(f, u, v, e, d):
+    return d.key[d.where[e]] == 7
+
+@fg.vertex
+def keep(f, v, d):
+    d.y[v] = d.best_source[v]
+    return True
+
+@fg.vertex
+def keep_hit(f, v, d):
+    d.y[v] = d.touched[v]
+    return True
+
+first = fg.foldmap(wanted, one, keep)
+anybody = fg.foldmap(some, keep_hit)
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return Snippet(tmp_path_factory.mktemp("first"), PROGRAM, name="firsts").load()
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fg.config, "checked", True)
+
+
+def make_state(where: Any, *, want: int = 1) -> fg.State:
+    """Make three edges into vertex 0; edge i looks for its key at ``where[i]``."""
+    graph = fg.Graph.from_edges([3, 2, 1], [0, 0, 0])
+    return fg.State(
+        graph,
+        key=fg.vertex_property(np.array([7, 9, 9, 9])),
+        where=fg.edge_property(np.array(where)),
+        want=fg.vertex_property(np.array([want, 0, 0, 0])),
+        y=fg.vertex_property(-5, shape=()),
+    )
+
+
+#: An index that checked mode reports, if it is ever looked at.
+WILD = 1000
+
+
+def test_edges_behind_the_first_are_not_looked_at(
+    program: Any, target: str, checked: None
+) -> None:
+    state = make_state([0, WILD, WILD])
+    # One thread a vertex: lanes that share one look at several edges at a time.
+    program.first(state, target=target, feature_parallel=False)
+    assert state["y"][0] == 3
+    with pytest.raises(fg.KernelFaultError, match=str(WILD)):
+        program.first(state, target=target, deterministic=True)
+
+
+def test_the_smallest_source_is_deterministic(program: Any, target: str) -> None:
+    state = make_state([0, 0, 0])
+    program.first(state, target=target, feature_parallel=False)
+    assert state["y"][0] == 3
+    program.first(state, target=target, deterministic=True)
+    assert state["y"][0] == 1
+
+
+def test_any_is_done_at_the_first_true(
+    program: Any, target: str, checked: None
+) -> None:
+    state = make_state([1, 0, WILD])
+    program.anybody(state, target=target, feature_parallel=False)
+    assert state["y"].tolist() == [1, 0, 0, 0]
+    with pytest.raises(fg.KernelFaultError):
+        program.anybody(make_state([1, 1, WILD]), target=target)
+
+
+def test_finished_vertices_look_at_no_edge(
+    program: Any, target: str, checked: None
+) -> None:
+    state = make_state([WILD, WILD, WILD], want=0)
+    program.first(state, target=target)
+    assert (state["y"] == -5).all()
+    assert len(program.first.fold(state, target=target).plan.phases) == 1
+
+
+def test_explain_says_what_stops(program: Any) -> None:
+    assert "stops: best" in program.first.explain(target="cpu")
+    assert "stops: touched" in program.anybody.explain(target="cpu")
+    told = program.first.explain(target="cpu", deterministic=True)
+    assert "stops" not in told
+
+
+@pytest.mark.parametrize(
+    "given", ['combine="sum"', 'combine="min", matrix=True', "combine=own"]
+)
+def test_first_takes_combines_that_select(tmp_path: Path, given: str) -> None:
+    matrix = "i, " * ("matrix" in given)
+    text = f"""
+def larger(a, b):
+    return max(a, b)
+
+own = fg.combine(larger, identity=0.0)
+
+@fg.gather(into="x", {given}, first=True)
+def bad({matrix}f, u, v, e, d):
+    return d.key[u]
+"""
+    with pytest.raises(fg.UserFunctionError, match="first=True takes one") as caught:
+        Snippet(tmp_path, text).load()
+    assert "argmin" in str(caught.value)
