@@ -63,9 +63,7 @@ class CopiesOperations(MatrixOperations):
         if name == "feature_sum":
             return " + ".join(texts)
         if name in {"any_feature", "all_features"}:
-            return (" or " if name == "any_feature" else " and ").join(
-                f"({t})" for t in texts
-            )
+            return (" or " if name == "any_feature" else " and ").join(texts)
         function = "max" if name == "feature_max" else "min"
         text = texts[0]
         for other in texts[1:]:

@@ -17,6 +17,7 @@ from featgraph.fold.nodes import (
 )
 from featgraph.fold.printer import (
     Style,
+    as_part,
     print_expression,
     print_returned,
 )
@@ -159,7 +160,8 @@ class CopyNames(SentEntries):
             if self.returns_value:
                 self.writer.line(f"return {', '.join(values)}", origin)
             else:
-                joined = " or ".join(dict.fromkeys(values)) if varying else values[0]
+                terms = [as_part(v, "or") for v in dict.fromkeys(values)]
+                joined = " or ".join(terms) if varying else values[0]
                 self.writer.line(f"return {self._with_sent(joined)}", origin)
             return
         guarded = self.has_left or self.needs_guard(value)

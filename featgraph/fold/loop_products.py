@@ -8,7 +8,7 @@ from collections.abc import Callable
 from featgraph.fold.loop_names import LoopNames, Origin
 from featgraph.fold.nodes import Operate, Whole, is_matrix_sum, narrowed, symbol
 from featgraph.fold.operand import operand_type
-from featgraph.fold.printer import print_element
+from featgraph.fold.printer import as_part, print_element
 from featgraph.fold.products import finite_text, logarithm_text
 
 __all__ = ["LoopProducts"]
@@ -110,6 +110,8 @@ class LoopProducts(LoopNames):
         dot = self._fresh("dot")
         self._line(f"{dot} = {self.context.real}(0.0)")
         with self.writer.block(f"for f in range({self.width}):"):
-            self._line(f"{dot} += {self._text(b)} * {self._text(x)}", origin)
+            factors = (as_part(self._text(n), "*") for n in (b, x))
+            self._line(f"{dot} += {' * '.join(factors)}", origin)
         with self.writer.block(f"for f in range({self.width}):"):
-            self._line(f"{self.arrays[target]} = {self._text(a)} * {dot}", origin)
+            text = as_part(self._text(a), "*")
+            self._line(f"{self.arrays[target]} = {text} * {dot}", origin)

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from featgraph.fold.operand import operand_type
-from featgraph.fold.printer import print_expression
+from featgraph.fold.printer import as_part, print_expression
 
 if TYPE_CHECKING:
     from featgraph.fold.copy_names import CopyNames
@@ -37,9 +37,12 @@ class CopiesOperands:
             tests += [self.owner.live] if self.owner.needs_guard(node) else []
             if self.owner.padded:
                 tests.append(self.owner.copy_name("inside", j))
-            texts.append(
-                f"({text} if {' and '.join(tests)} else {identity})" if tests else text
-            )
+            if tests:
+                text = as_part(text, "or")
+                text = f"({text} if {' and '.join(tests)} else {identity})"
+            elif self.owner.count > 1:
+                text = as_part(text, "+")
+            texts.append(text)
         return texts
 
     def _identity(self, name: str, operand: ast.expr) -> str:

@@ -34,6 +34,7 @@ __all__ = [
     "Guard",
     "Style",
     "array_text",
+    "as_part",
     "identity_text",
     "print_element",
     "print_expression",
@@ -132,6 +133,32 @@ def print_expression(node: ast.expr, style: Style) -> str:
     """Return `node` as Python text."""
     plain = _Plain(style).visit(copy.deepcopy(node))
     return ast.unparse(ast.fix_missing_locations(plain))
+
+
+#: What holds together beside any operator, and beside plus.
+_ATOMS = (ast.Name, ast.Call, ast.Subscript, ast.Attribute, ast.Constant)
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
+
+
+def as_part(text: str, operator: str) -> str:
+    """Put an expression in parentheses if it would fall apart beside an operator.
+
+    Parameters
+    ----------
+    text : str
+        Printed, for one copy or feature.
+    operator : {"or", "+", "*"}
+        What it is to stand beside. What holds beside "or" holds in a condition, too.
+    """
+    node = ast.parse(text, mode="eval").body
+    holds = isinstance(node, _ATOMS)
+    if operator == "or":
+        holds = not isinstance(node, ast.IfExp)
+    elif operator == "+" and isinstance(node, ast.BinOp):
+        holds = isinstance(node.op, _ARITHMETIC)
+    elif operator == "+" and isinstance(node, ast.UnaryOp):
+        holds = not isinstance(node.op, ast.Not)
+    return text if holds else f"({text})"
 
 
 def print_returned(node: ast.expr, style: Style) -> str:

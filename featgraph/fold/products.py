@@ -13,7 +13,7 @@ from collections.abc import Callable
 from featgraph.fold.columns import Column, MatrixColumns
 from featgraph.fold.nodes import Operate, narrowed
 from featgraph.fold.operands import Origin
-from featgraph.fold.printer import print_expression
+from featgraph.fold.printer import as_part, print_expression
 
 __all__ = ["MatrixProducts", "finite_text", "logarithm_text"]
 
@@ -216,9 +216,11 @@ class MatrixProducts(MatrixColumns):
         left = self._operands(b, zero, predicate)
         right = self._operands(node.args[1], zero, predicate)
         dot = owner._fresh("dot")
-        text = " + ".join(f"{p} * {q}" for p, q in zip(left, right, strict=True))
+        pairs = zip(left, right, strict=True)
+        text = " + ".join(f"{as_part(p, '*')} * {as_part(q, '*')}" for p, q in pairs)
         if owner.predicated:
             text = f"warp.group_sum({text}, {owner.lanes})"
         self._line(f"{dot} = {text}", origin)
         for name, style in zip(self._names(target), owner.styles, strict=True):
-            self._line(f"{name} = {print_expression(a, style)} * {dot}", origin)
+            text = as_part(print_expression(a, style), "*")
+            self._line(f"{name} = {text} * {dot}", origin)

@@ -175,7 +175,41 @@ def _matrix_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     }
 
 
+# Operands and returned values that an operator beside them would tear apart
+
+
+@fg.vertex
+def choices(f, v, d):
+    x = d.x[v, f]
+    big = x > d.bound
+    d.sum[v] = fg.feature_sum(x if big else 1.0)
+    d.least[v] = fg.feature_min(x if big else 2.0)
+    d.best[v] = fg.argmax(x - 1.0 if big else 0.5)
+    d.all[v] = fg.all_features(big or x < 0.25)
+    d.any[v] = fg.any_feature(big if x < 1.5 else x > 1.75)
+    d.turned[v, f] = fg.matvec(fg.outer(x + 1.0, x - 0.5), 1.0 - x)
+    return big if d.likes_big[v] else x < 0.125
+
+
+def _choices_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
+    v = graph.vertex_count
+    return {
+        "x": fg.vertex_property(eighths(rng, v, k, high=16)),
+        "likes_big": fg.vertex_property(rng.random(v) < 0.5),
+        "sum": fg.vertex_property(np.zeros(v, np.float32)),
+        "least": fg.vertex_property(np.zeros(v, np.float32)),
+        "best": fg.vertex_property(np.zeros(v, np.int32)),
+        "all": fg.vertex_property(np.zeros(v, np.bool_)),
+        "any": fg.vertex_property(np.zeros(v, np.bool_)),
+        "turned": fg.vertex_property(np.zeros((v, k), np.float32)),
+        "bound": 1.0,
+    }
+
+
 PROGRAMS = (
+    BankProgram(
+        "choices", (fg.foldmap(choices),), _choices_state, slack=16.0, iterable=False
+    ),
     BankProgram(
         "collaborate", (fg.foldmap(collaborate),), _collaborate_state, iterable=False
     ),
