@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -49,6 +50,16 @@ def pytest_configure(config: pytest.Config) -> None:
     kernels.parent.mkdir(exist_ok=True)
     # Read when OpenMP is loaded: threads of several workers on few cores must not spin.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lanes_share_small_matrices() -> Iterator[None]:
+    """Have lanes share matrices on small graphs, too: one thread would be chosen."""
+    from featgraph.fold import choose
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choose, "FEW_EDGES", 0)
+        yield
 
 
 def pytest_report_header(config: pytest.Config) -> str:

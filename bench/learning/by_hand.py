@@ -83,6 +83,11 @@ class _ByHand:
                 return number, True
         return max_supersteps, False
 
+    def values(self) -> dict[str, Any]:
+        """Return the iterated properties, in kernel order."""
+        names = self.problem.initial
+        return {name: np.array(self.device.get(self._held[name])) for name in names}
+
     def answer(self) -> Any:
         """Return the result as the variants are compared on it."""
         values = np.array(self.device.get(self._held[self.problem.result]))
@@ -98,6 +103,25 @@ class Sweep(_ByHand):
         super().__init__(problem, device)
         for number, side in enumerate(problem.sides):
             self._held[f"side {number}"] = device.put(side)
+
+    def movers(self, values: dict[str, Any], epsilon: float) -> int:
+        """Return how many vertices a superstep from `values` moves by over `epsilon`.
+
+        The iterated properties, in kernel order.
+        """
+        for name, array in values.items():
+            self._held[name] = self.device.put(array)
+        given, self.problem.epsilon = self.problem.epsilon, epsilon
+        try:
+            found = 0
+            for turn in range(max(len(self.problem.sides), 1)):
+                self.turn = turn
+                self.device.clear(self._held["committed"])
+                self._launch()
+                found += self.committed()
+        finally:
+            self.problem.epsilon = given
+        return found
 
     def _launch(self) -> None:
         name, epsilon, count = self.problem.name, self.problem.epsilon, self.n

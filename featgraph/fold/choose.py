@@ -40,10 +40,17 @@ PIECE_BYTES = 16
 #: were fastest on kron21 and rmat-21-16 for K = 4 to 32, by up to 1.7 times over 32
 #: (NVIDIA H200, bench/results/mapping-gpu.jsonl).
 VERTEX_LANES = 8
-#: Edges of a vertex at a time, as a share of the mean degree: half of the vertices or
-#: more have fewer edges than the mean. On a grid (degree 4) one edge at a time took
-#: 0.77 to 0.64 of the time of two, K = 4 to 64 (likewise).
-SLOTS_A_DEGREE = 1 / 4
+#: Lanes that share a vertex, as a share of the typical degree. One lane was fastest on
+#: a grid, a Delaunay and a road-like graph (typical degrees 4, 4 and 2), by up to 1.5
+#: times over two; four on a network of authors (16), eight on links of the web and on
+#: graphs with hubs (64): label propagation, K = 4, NVIDIA H200.
+LANES_A_DEGREE = 1 / 4
+#: The same where each edge takes a product by a matrix (belief propagation, likewise).
+MULTIPLYING_LANES_A_DEGREE = 1 / 2
+#: Up to this typical degree one thread sums and solves small matrices faster than lanes
+#: that share them: 54 against 277 us on a Delaunay graph, 42 against 85 us on a network
+#: of authors; with more it is the other way round, 692 against 303 us (K = 4, H200).
+FEW_EDGES = 16
 #: Up to so many features, a lane that multiplies a matrix by what it reads of an edge
 #: takes all of them: each feature needs all others, and shuffles bring one at a time.
 MOST_MULTIPLIED = 8
@@ -55,9 +62,10 @@ class GraphTraits:
 
     Attributes
     ----------
-    mean_degree : int
-        Edges a vertex, rounded up to a power of two, so that similar graphs share
-        kernels.
+    typical_degree : int
+        The power of two below the in-degree that three quarters of the edges' targets
+        do not exceed, at most 64, so that similar graphs share kernels. A warp waits
+        for the vertex with most edges: a mean over vertices would tell too little.
     has_hubs : bool
         Whether some vertex has so many edges that one warp would hold up the others.
     wide_offsets : bool
@@ -66,7 +74,7 @@ class GraphTraits:
         Whether edges have twins.
     """
 
-    mean_degree: int = 16
+    typical_degree: int = 32
     has_hubs: bool = False
     wide_offsets: bool = False
     undirected: bool = False
@@ -172,7 +180,9 @@ def choose_mapping(
         return Mapping(1, 1 if loops else width, 1, loops, "cpu")
     matrices = _needs_matrices(members)
     size = 4 if analysis.real == "float32" else 8
-    if not options.feature_parallel:
+    if not options.feature_parallel or _suits_a_thread(
+        matrices, width, traits, options
+    ):
         if width > MOST_COPIES:
             return Mapping(1, 1, 1, True, "thread")
         return Mapping(1, width, 1, False, "thread", piece=_piece(width, size))
@@ -281,11 +291,23 @@ def _edge_slots(
     """As many edges at a time as keep a typical vertex's lanes at work."""
     if not _sweeps_edges(kind, members):
         return 1
-    slots = power_of_two(max(1, int(traits.mean_degree * SLOTS_A_DEGREE)))
     # Where shuffles keep a warp together, it waits for the vertex with most edges.
     meets = any(f.collective and f.kind in {"edge", "gather"} for f in members)
-    together = WARP if meets and lanes > 1 else VERTEX_LANES
-    return min(max(1, together // lanes), slots)
+    if meets and lanes > 1:
+        slots = max(1, int(traits.typical_degree * LANES_A_DEGREE))
+        return min(WARP // lanes, slots)
+    share = MULTIPLYING_LANES_A_DEGREE if _multiplies(members) else LANES_A_DEGREE
+    together = min(VERTEX_LANES, max(1, int(traits.typical_degree * share)))
+    return max(1, together // lanes)
+
+
+def _suits_a_thread(
+    matrices: int, width: int, traits: GraphTraits, options: Options
+) -> bool:
+    """Whether vertices have so little to do that a lane should have one to itself."""
+    few = traits.typical_degree <= FEW_EDGES and not traits.has_hubs
+    free = options.schedule == "auto" and not options.mapping
+    return free and few and matrices > 0 and width <= MOST_HELD
 
 
 def _needs_matrices(members: Sequence[Analysed]) -> int:

@@ -130,8 +130,11 @@ class WarpPhase(CudaPhase):
                 *(["slot == 0"] if body.slots > 1 else []),
                 *(["lane == 0"] if body.lanes > 1 else []),
             ]
-            with self.writer.block(f"if {' and '.join(tests)}:"):
-                self.writer.line("warp.set_bit(passed, v)")
+            if self.phase.mapping.span == 1 and not self.block_threads:
+                self.writer.line("warp.set_bits(passed, base, alive)")
+            else:
+                with self.writer.block(f"if {' and '.join(tests)}:"):
+                    self.writer.line("warp.set_bit(passed, v)")
             body.restore("v", swept[1])
 
     def push(self) -> None:

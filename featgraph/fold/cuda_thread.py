@@ -49,16 +49,22 @@ class ThreadPhase(CudaPhase):
     def vertex(self) -> None:
         """Print the body of the kernel."""
         self._arrays()
-        body = self._body()
+        body, line = self._body(), self.writer.line
         pulls = self.phase.pulls_edges
-        with self._each("v", "swept" if pulls else "due"):
-            body.vertex()
+        line("first_vertex = int32((cuda.grid(1) >> 5) << 5)")
+        line("stride = int32(cuda.gridsize(1))")
+        with self.writer.block(
+            "for base in range(first_vertex, int32(vertex_count), stride):"
+        ):
+            line("v = int32(base + cuda.laneid)")
+            line("alive = edge_passed = False" if pulls else "alive = False")
+            words = "swept" if pulls else "due"
+            with self.writer.block(f"if warp.test_bit({words}, v):"):
+                body.vertex()
+                body.copy_entries(self.phase.restores, "v", "if not alive:")
             if pulls:
-                with self.writer.block("if edge_passed:"):
-                    self.writer.line("warp.set_bit(targets, v)")
-            with self.writer.block("if alive:"):
-                self.writer.line("warp.set_bit(passed, v)")
-            body.copy_entries(self.phase.restores, "v", "else:")
+                line("warp.set_bits(targets, base, edge_passed)")
+            line("warp.set_bits(passed, base, alive)")
 
     def push(self) -> None:
         """Print the body of the kernel."""

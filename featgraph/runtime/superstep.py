@@ -5,6 +5,7 @@ The protocol is that of docs/design/0001-architecture.md.
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -77,16 +78,31 @@ def needs_wide_positions(edge_count: int) -> bool:
     return edge_count >= 2**31 - _MOST_SLOTS
 
 
+_traits: weakref.WeakKeyDictionary[Graph, GraphTraits] = weakref.WeakKeyDictionary()
+
+
 def graph_traits(graph: Graph) -> GraphTraits:
     """Return what plans depend on of a graph."""
-    mean = max(1, graph.edge_count // graph.vertex_count)
+    known = _traits.get(graph)
+    if known is not None:
+        return known
     top = max(int(graph.in_degree.max(initial=0)), int(graph.out_degree.max(initial=0)))
-    return GraphTraits(
-        mean_degree=min(64, 1 << (mean - 1).bit_length()),
+    _traits[graph] = made = GraphTraits(
+        typical_degree=_typical_degree(graph),
         has_hubs=top >= HUB_DEGREE,
         wide_offsets=needs_wide_positions(graph.edge_count),
         undirected=not graph.directed,
     )
+    return made
+
+
+def _typical_degree(graph: Graph) -> int:
+    """Return the in-degree at three quarters of the edges, down to a power of two."""
+    ends = np.cumsum(
+        np.bincount(graph.in_degree) * np.arange(graph.in_degree.max() + 1)
+    )
+    quartile = int(np.searchsorted(ends, 0.75 * graph.edge_count))
+    return min(64, 1 << max(quartile.bit_length() - 1, 0))
 
 
 class Superstep(StaleEntries):

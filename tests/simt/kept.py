@@ -162,7 +162,7 @@ class KeptRun:
         self.graph = graph
         self.values, signature = case.values(graph, k, rng)
         program = case.program()
-        traits = GraphTraits(options.pop("degree", 16), hubs, False, case.undirected)
+        traits = GraphTraits(options.pop("degree", 32), hubs, False, case.undirected)
         chosen = Options(target="cuda", keep=Changes(), **options)
         self.plan = make_plan(program, signature, chosen, traits)
         self.kernels: KernelSource = emit(self.plan)

@@ -74,7 +74,7 @@ class Run:
         self.values, signature = CASES[key].values(self.graph, k, rng)
         program: Program = CASES[key].program()
         self.expected = reference.iterate(program, self.graph, self.values, signature)
-        traits = GraphTraits(16, options.pop("hubs", False), False, False)
+        traits = GraphTraits(32, options.pop("hubs", False), False, False)
         chosen = Options(target="cuda", asynchronous=True, **options)
         plan = make_plan(program, signature, chosen, traits)
         self.kernels: KernelSource = emit(plan)

@@ -51,7 +51,7 @@ class Run:
         hubs: bool = False,
         wide: bool = False,
         dtype: str = "float32",
-        degree: int = 16,
+        degree: int = 32,
         size: tuple[int, int] | None = None,
         **options: Any,
     ) -> None:

@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 from bench import run
+from bench.baselines import handwritten
 from bench.graphs import make_graph
-from bench.learning import atomics, session
+from bench.learning import atomics, session, variants_gpu
+from bench.learning.by_hand import Sweep
+from bench.learning.problems import LearningProblem, make_problem
 from bench.learning.tables import markdown
 
 SMALL = ("--target", "cpu", "--repeat", "1")
@@ -49,15 +52,14 @@ def test_variants_agree_and_resume(
 def test_a_wrong_variant_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bench.learning.variants_gpu import LearningProblem
-
-    answers = iter([0.0, 1.0])
+    answers, found = iter([0.0, 1.0]), iter([0, 5])
     comparable = LearningProblem.comparable
     monkeypatch.setattr(
         LearningProblem,
         "comparable",
         lambda self, values: comparable(self, values) + next(answers),
     )
+    monkeypatch.setattr(variants_gpu.Sweep, "movers", lambda *given: next(found))
     argv = ["variants-gpu", "--graph", "kron-5", "--programs", "MMR", *SMALL]
     argv += ["--output", str(tmp_path / "v.jsonl"), "--contenders", "NFA/NCD", "FA/NCD"]
     assert run.main(argv) == 1
@@ -65,6 +67,20 @@ def test_a_wrong_variant_is_found(
         True,
         False,
     ]
+
+
+@pytest.mark.parametrize("name", ["LP", "ALS", "BP", "MMR", "MML"])
+def test_a_superstep_by_hand_finds_what_has_not_settled(name: str) -> None:
+    if not handwritten.has_host_compiler():
+        pytest.skip("needs a C++ compiler")
+    problem = make_problem(name, make_graph("kron-6").graph, 4)
+    sweep = Sweep(problem, handwritten.Host())
+    assert sweep.iterate(500)[1]
+    values = sweep.values()
+    assert sweep.movers(values, 2 * problem.epsilon) == 0
+    moved = values[problem.result]
+    moved[np.flatnonzero(problem.graph.in_degree)[-1]] += 1
+    assert sweep.movers(values, 2 * problem.epsilon) > 0
 
 
 def test_no_cell_starts_out_of_time(

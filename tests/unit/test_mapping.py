@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import featgraph as fg
+from bench.learning.problems import make_problem
 from bench.programs import step
+from featgraph.fold import choose
 from featgraph.fold.choose import GraphTraits, Mapping
 from featgraph.fold.options import Options
 from featgraph.fold.plan import make_plan
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
+from featgraph.runtime.superstep import graph_traits
 
 
 def signature(k: int, dtype: str = "float32") -> Signature:
@@ -24,7 +29,7 @@ def signature(k: int, dtype: str = "float32") -> Signature:
 
 def mapping_of(k: int, dtype: str = "float32", degree: int = 16) -> Mapping:
     options = Options(target="cuda")
-    traits = GraphTraits(mean_degree=degree)
+    traits = GraphTraits(typical_degree=degree)
     plan = make_plan(step.program, signature(k, dtype), options, traits)
     return plan.phases[0].mapping
 
@@ -43,9 +48,37 @@ def test_every_feature_has_a_lane_and_pieces_are_whole(dtype: str, degree: int) 
         assert mapping.span in {1, 2, 4, 8, 16, 32}
 
 
-def test_lanes_of_a_vertex_follow_the_mean_degree() -> None:
+def test_lanes_of_a_vertex_follow_the_typical_degree() -> None:
     assert [mapping_of(4, degree=d).slots for d in (1, 4, 16, 64)] == [1, 1, 4, 8]
+    assert [mapping_of(8, degree=d).slots for d in (1, 4, 16, 64)] == [1, 1, 2, 4]
     assert [mapping_of(32, degree=d).slots for d in (1, 4, 16, 64)] == [1, 1, 1, 1]
+
+
+def test_small_matrices_of_few_edges_are_one_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choose, "FEW_EDGES", 16)
+    graph = fg.Graph.from_edges(range(8), range(1, 9), directed=False)
+
+    def schedule(k: int, degree: int, **options: Any) -> str:
+        traits = GraphTraits(typical_degree=degree, has_hubs=options.pop("hubs", False))
+        given = Options(target="cuda", **options)
+        declared = make_problem("ALS", graph, k)
+        signature = declared.state.signature
+        plan = make_plan(declared.steps[0].program, signature, given, traits)
+        return plan.phases[0].mapping.schedule
+
+    assert schedule(4, 16) == "thread"
+    assert schedule(4, 32) == schedule(8, 16) == "virtual_warp"
+    assert schedule(4, 16, hubs=True) == "virtual_warp"
+    assert schedule(4, 16, schedule="virtual_warp") == "virtual_warp"
+
+
+def test_typical_degree_is_that_of_most_edges() -> None:
+    star = fg.Graph.from_edges([0] * 40, range(1, 41), directed=False)
+    assert graph_traits(star).typical_degree == 32  # of the center, with half the edges
+    ring = fg.Graph.from_edges(range(9), [*range(1, 9), 0])
+    assert graph_traits(ring).typical_degree == 1
 
 
 def test_explain_says_how_wide_loads_are() -> None:
