@@ -230,7 +230,7 @@ def collect_targets(edge_state, in_offsets, words, vertex_count):  # type: ignor
 
 
 @device_function
-def copy_rows(bits, word, next_, current):
+def copy_rows(bits, word, next_, current):  # type: ignore[no-untyped-def]
     """Copy the rows of 32 vertices whose bits are set; a whole warp calls this."""
     width = uint32(current.shape[1])
     first = uint32(word) * uint32(32)
@@ -263,7 +263,7 @@ def refresh_vertices_without(words, without, next_, current):  # type: ignore[no
 
 
 @device_function
-def copy_out_edges(start, stop, step, next_, current, out_edges):
+def copy_out_edges(start, stop, step, next_, current, out_edges):  # type: ignore[no-untyped-def]
     """Copy the rows of every `step`-th edge between two positions."""
     for slot in range(start, stop, step):
         e = out_edges[slot]
