@@ -147,7 +147,10 @@ class _CpuPhase(CpuArrays):
         writer.line(f"pending = {words}[word]")
         with writer.block("while pending != 0:"):
             writer.line("bit = cpu.trailing_zeros(pending)")
-            writer.line("pending = uint32(pending & (pending - uint32(1)))")
+            if self.phase.spreads:
+                writer.line("seen |= uint32(1) << uint32(bit)")
+            else:
+                writer.line("pending = uint32(pending & (pending - uint32(1)))")
             writer.line(f"{vertex} = word * 32 + bit")
             yield
 
@@ -157,6 +160,8 @@ class _CpuPhase(CpuArrays):
         arguments += ["changed_sources", "stale"] if self.phase.keeps else []
         if any(f.kind == "gather" for f in self.plan.functions_of(self.phase)):
             arguments += ["in_offsets", "in_sources"]
+        if self.phase.spreads:
+            arguments += ["spreads", "allowed", "out_offsets", "out_targets"]
         writer = self.writer
         doc = (
             "Sweep vertices of a chunk, and run the edge functions on their in-edges "
@@ -168,6 +173,8 @@ class _CpuPhase(CpuArrays):
         )
         with self._kernel(arguments, doc), self._words():
             writer.line("done = uint32(0)")
+            if self.phase.spreads:
+                writer.line("seen = uint32(0)")
             if pulls:
                 writer.line("hit = uint32(0)")
             with self._each_set_bit("swept" if pulls else "due", "v"):
@@ -177,11 +184,28 @@ class _CpuPhase(CpuArrays):
                         writer.line("hit |= uint32(1) << uint32(bit)")
                 with writer.block("if alive:"):
                     writer.line("done |= uint32(1) << uint32(bit)")
+                    self._spread()
                 self.body.copy_entries(self.phase.restores, "v", "else:")
+                if self.phase.spreads:
+                    writer.line("pending = uint32(due[word] & ~seen)")
             writer.line("passed[word] = done")
             if pulls:
                 writer.line("targets[word] = hit")
         return [self._entry(self.name, "main", arguments)]
+
+    def _spread(self) -> None:
+        """Have run who gathers from `v`: later words, and the rest of this one."""
+        writer = self.writer
+        if not self.phase.spreads:
+            return
+        with (
+            writer.block("if spreads:"),
+            writer.block("for slot in range(out_offsets[v], out_offsets[v + 1]):"),
+        ):
+            writer.line("target = out_targets[slot]")
+            tests = "cpu.test_bit(allowed, target) and not cpu.test_bit(due, target)"
+            with writer.block(f"if {tests}:"):
+                writer.line("cpu.set_bit(due, target)")
 
     def _push(self) -> list[Entry]:
         arguments = ["d", "due", "chunks", "out_offsets", "out_targets", "out_edges"]

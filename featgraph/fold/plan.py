@@ -57,6 +57,9 @@ class Phase:
     commits : tuple of str
         Iterated properties whose ``_next`` entries are committed in the kernel, where
         the last function returned True.
+    spreads : bool
+        Whether a vertex that was committed has those that gather from it run in the
+        same superstep, as far as their turn is yet to come.
     writes_next : tuple of str
         Iterated properties that it writes.
     keeps : tuple of str
@@ -81,6 +84,7 @@ class Phase:
     copies: tuple[str, ...] = ()
     restores: tuple[str, ...] = ()
     commits: tuple[str, ...] = ()
+    spreads: bool = False
     writes_next: tuple[str, ...] = ()
     pulls_edges: bool = False
     keeps: tuple[str, ...] = ()
@@ -348,6 +352,9 @@ def _finish(
                 copies=tuple(copies),
                 restores=tuple(restores),
                 commits=tuple(restores) if options.asynchronous else (),
+                spreads=options.asynchronous
+                and options.target == "cpu"
+                and any(getattr(f.declared, "along", "") == "in" for f in members),
                 writes_next=tuple(sorted(writes)),
                 pulls_edges=number == pulled,
                 keeps=tuple(str(f.into) for f in members if f.into in kept),

@@ -105,6 +105,12 @@ def _problem(function: Analysed, read: Sequence[str]) -> tuple[str | None, str]:
             f"combines {read[0]}, which changes in the run, with "
             f"{operator.name!r}: what was counted early would stay in it"  # type: ignore[union-attr]
         ), f"combine with {', '.join(IDEMPOTENT)}, or {drop}"
+    any_will_do = getattr(function.declared, "first", False)
+    if any_will_do and read and operator.name != "any":  # type: ignore[union-attr]
+        return (
+            f"takes the first of what {read[0]} contributes, which changes in the run: "
+            "another one may be better"
+        ), f"drop first=True, or {drop}"
     return None, ""
 
 

@@ -34,7 +34,7 @@ def _words(*lines: str) -> frozenset[str]:
 #: Names that the functions of generated modules use, numbered copies apart. A test
 #: collects them. Temporaries and locals of users are local names there, too.
 GENERATED = _words(
-    "Data FAST INLINE K KERNEL SWEEP abs alive all_found all_sources allowed bit base",
+    "Data FAST INLINE K KERNEL SWEEP abs alive all_found all_sources allowed base bit",
     "bool bool_ boolean box_float32 changed_sources cholesky chunk chunks column",
     "combined contributed contribution contribution_seen count cpu cuda d data",
     "device_function done due e edge_is_twin edge_passed edge_state edge_twin element",
@@ -43,10 +43,10 @@ GENERATED = _words(
     "is_due is_patched is_source is_swept j kernel key lane last_word linalg",
     "linalg_thread live math max member min moved namedtuple njit np numba out_edges",
     "out_offsets out_targets part_stop partials passed patch pending position prange",
-    "range reduced result retreated rounds row rows runs_edge scratch slot source",
-    "sources stale start step stop stride sweep swept targets thread tile_columns",
-    "tile_count tile_like tile_rows tile_scale tiles u uint32 uint64 uint8 v value",
-    "vertex_count warp whole word work writer",
+    "range reduced result retreated rounds row rows runs_edge scratch seen slot",
+    "source sources spreads stale start step stop stride sweep swept target targets",
+    "thread tile_columns tile_count tile_like tile_rows tile_scale tiles u uint32",
+    "uint64 uint8 v value vertex_count warp whole word work writer",
 )
 
 

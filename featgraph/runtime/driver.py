@@ -264,6 +264,7 @@ class _Loop:
             self.waiting = Waiting(near_far, plans, state, device)
         for step in self.steps:
             step.may_keep = self.waiting is None and not self.commits_in_place
+            step.plain.spreads = self.waiting is None
         self.version = state.version
         self.superstep = state.superstep
         self.turn = 0

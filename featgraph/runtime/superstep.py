@@ -121,6 +121,8 @@ class Superstep(StaleEntries):
         super().__init__(kernel, state, device, full if on is None else on)
         self.on = on
         self.full = full
+        #: Whether kernels that can may add to the due vertices.
+        self.spreads = True
         self.reads_foreign = any(
             a.where == "foreign"
             for f in self.plan.analysis.functions
@@ -238,6 +240,10 @@ class Superstep(StaleEntries):
             arguments["changed_sources"] = sets.kept.changed
             arguments["stale"] = sets.kept.stale
             sets.kept.due = due
+        if phase.spreads:
+            arguments["allowed"] = self.full if self.on is None else self.on
+            # The set of all vertices is everybody's; any other was made here.
+            arguments["spreads"] = self.spreads and due is not self.full
         if phase.kind == "push":
             self.fill_pushed(phase)
             self.launch(number, arguments)

@@ -15,6 +15,7 @@ import pytest
 
 from featgraph.algorithms.label_propagation import step as label_propagation
 from tests.bank import BY_NAME
+from tests.programs.monotone import BY_NAME as MONOTONE
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -23,6 +24,7 @@ DIRECTIONS = {
     "pull": {"direction": "pull"},
     "push": {"direction": "push"},
     "patch": {"direction": "pull", "change_driven": True},
+    "asynchronous": {"asynchronous": True},
 }
 #: The CPU target has one mapping; on CUDA, lanes share a vertex (FA) or do not (NFA).
 MAPPINGS = {
@@ -45,11 +47,15 @@ CASES = [
     for k in (3, 8, 33)
     for mapping in MAPPINGS
     for direction in DIRECTIONS
-    if direction != "patch" or k != 8
+    if direction != "asynchronous" and (direction != "patch" or k != 8)
 ] + [
     (name, BY_NAME[name].foldmaps[0], k, mapping, "pull")
     for name, widths in PROGRAMS.items()
     for k in widths
+    for mapping in MAPPINGS
+]
+CASES += [
+    ("paths", MONOTONE["paths"].foldmaps[0], 3, mapping, "asynchronous")
     for mapping in MAPPINGS
 ]
 

@@ -18,6 +18,8 @@ from featgraph import reference
 from featgraph.algorithms.sssp import sssp, verify_sssp
 from featgraph.algorithms.sswp import sswp, verify_sswp
 from featgraph.graph import generators
+from featgraph.runtime.buffers import buffers_of
+from featgraph.runtime.device import choose_device
 from featgraph.runtime.superstep import Superstep
 from tests.programs.monotone import BY_NAME, MONOTONE, Monotone, check_parents
 from tests.reference.test_agreement import PHASES
@@ -133,6 +135,33 @@ def test_updates_are_seen_within_a_superstep(country: fg.Graph, target: str) -> 
     run = fg.iterate(program.foldmaps[0], other, target=target, asynchronous=True)
     np.testing.assert_array_equal(other["comp"], plain["comp"])
     assert run.supersteps < before.supersteps
+
+
+def test_a_commit_makes_others_due_at_once() -> None:
+    """With one active vertex a label goes on to whoever has its turn behind it.
+
+    So it is on the CPU; a GPU has begun with most vertices at once.
+    """
+    target = "cpu"
+    program = BY_NAME["components"]
+    graph = generators.path_graph(100)
+    state = program.state(graph, 0)
+    run = fg.iterate(
+        program.foldmaps[0], state, active=[0], target=target, asynchronous=True
+    )
+    assert not state["comp"].any()
+    assert run.active_counts == [99, 0]
+    # Not where `.on` forbids it, nor beyond what waits.
+    state = program.state(graph, 0)
+    some = program.foldmaps[0].on(np.arange(100) < 40)
+    fg.iterate(some, state, active=[0], target=target, asynchronous=True)
+    np.testing.assert_array_equal(
+        state["comp"], np.where(np.arange(100) < 40, 0, np.arange(100))
+    )
+    state = program.state(graph, 0)
+    options = {"near_far": fg.NearFar("comp", 1), "asynchronous": True}
+    run = fg.iterate(program.foldmaps[0], state, active=[0], target=target, **options)
+    assert run.active_counts[0] == 1
 
 
 def test_far_vertices_wait(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,9 +287,11 @@ def test_an_interrupted_superstep_leaves_everything_due(
     asynchronous: bool, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kernel that commits may have done so before it failed."""
-    program = BY_NAME["labels"]
-    graph = generators.path_graph(30)
+    program = BY_NAME["components"]
+    backward = np.arange(100)  # the labels go down, word by word of the active set
+    graph = fg.Graph.from_edges(backward[1:], backward[:-1])
     state = program.state(graph, 6)
+    state["comp"] = backward[::-1].astype(np.int32)
     launch = Superstep.launch
     calls = [0]
 
@@ -274,8 +305,25 @@ def test_an_interrupted_superstep_leaves_everything_due(
     with monkeypatch.context() as patch:
         patch.setattr(Superstep, "launch", fail)
         with pytest.raises(KeyboardInterrupt):
-            fg.iterate(program.foldmaps[0], state, **options)
+            fg.iterate(program.foldmaps[0], state, active=[99], **options)
     fg.iterate(program.foldmaps[0], state, **options)
-    plain = program.state(graph, 6)
-    fg.iterate(program.foldmaps[0], plain, target=target)
-    np.testing.assert_array_equal(state["label"], plain["label"])
+    assert not state["comp"].any()
+
+
+def test_both_buffers_are_equal_between_supersteps(target: str) -> None:
+    program = BY_NAME["labels"]
+    graph = generators.path_graph(70)
+    state, device = program.state(graph, 7), choose_device(target)
+
+    def compare(run: fg.Run, state: fg.State) -> None:
+        buffers = buffers_of(state, device)
+        assert buffers.stale["label"] is None
+        current, next_ = buffers.property("label"), buffers.next_of("label")
+        assert current is not next_
+        np.testing.assert_array_equal(
+            np.array(device.download(current)), np.array(device.download(next_))
+        )
+
+    fg.iterate(
+        program.foldmaps[0], state, target=target, callback=compare, asynchronous=True
+    )

@@ -85,6 +85,11 @@ def counting_atomically(f, v, d):
     return False
 
 
+@fg.gather(into="low", combine="min", first=True)
+def whichever(f, u, v, e, d):
+    return d.x[u]
+
+
 @fg.gather(into="pair", combine="min")
 def of_two(f, u, v, e, d):
     return d.x[u] + d.z[u]
@@ -136,6 +141,7 @@ def state(**more: Any) -> fg.State:
 EITHER: dict[str, tuple[tuple[Any, ...], str]] = {
     "sum": ((add_up, lowest, lower), "add_up combines x, .* with 'sum'"),
     "sum of a gather": ((lowest, add_found, lower), "add_found combines low, .*'sum'"),
+    "first": ((whichever, lower), "whichever takes the first of what x contributes"),
     "edge": ((lowest, lower, send), "send is an edge function"),
     "reduce": ((least_of_all, lowest, lower), "least_of_all reduces x"),
     "filter": ((below, lowest, lower), "below runs before a gather and reads x"),
