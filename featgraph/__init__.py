@@ -32,7 +32,7 @@ from featgraph.graph import (
 )
 from featgraph.program.active import ActiveSet
 from featgraph.program.combine import combine
-from featgraph.program.functions import edge, gather, reduce, vertex
+from featgraph.program.functions import edge, gather, reduce, triangle, vertex
 from featgraph.program.operations import (
     all_features,
     any_feature,
@@ -59,7 +59,7 @@ from featgraph.program.operations import (
 )
 from featgraph.program.state import State, edge_property, vertex_property
 from featgraph.runtime.driver import Run, iterate
-from featgraph.runtime.foldmap import FoldMap, edgemap, foldmap, vertexmap
+from featgraph.runtime.foldmap import FoldMap, edgemap, foldmap, trianglemap, vertexmap
 from featgraph.runtime.near_far import NearFar
 
 try:
@@ -127,6 +127,8 @@ __all__ = [
     "reverse",
     "softmax",
     "solve",
+    "triangle",
+    "trianglemap",
     "vertex",
     "vertex_property",
     "vertexmap",

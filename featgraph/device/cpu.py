@@ -15,11 +15,14 @@ dimensions and any layout; `index` is an integer or a tuple of integers, not neg
 ``test_bit(words, v)``                                  bool; False beyond the words
 ``count_bits(word)``, ``trailing_zeros(word)``          int32 of a uint32; 32 for zero
 ``count_set(words)``                                    int64: set bits of the words
+``lower_bound(row, first, stop, value)``                where the value stands in the
+                                                        sorted entries, or would
 ``checked(index, bound, site, vertex, edge, record)``   bool; see the function
 ======================================================  ================================
 
 ``wins_*``, ``pack_*``, ``unpack_*`` are those of `featgraph.device.ordering`,
-``sum_holds`` and ``is_normal`` those of `featgraph.device.patching`.
+``sum_holds`` and ``is_normal`` those of `featgraph.device.patching`, ``sort_triangle``
+that of `featgraph.device.searching`.
 
 Numba ships no CPU atomics. They are LLVM's ``atomicrmw`` and ``cmpxchg`` with relaxed
 ordering: the end of a parallel loop orders everything.
@@ -31,7 +34,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from featgraph.device import ordering, patching
+from featgraph.device import ordering, patching, searching
 
 PACKED_NONE_FLOAT32 = ordering.PACKED_NONE_FLOAT32
 PACKED_NONE_INT32 = ordering.PACKED_NONE_INT32
@@ -51,6 +54,7 @@ unpack_min_int32 = _njit(ordering.unpack_min_int32)
 unpack_max_int32 = _njit(ordering.unpack_max_int32)
 sum_holds = _njit(patching.sum_holds)
 is_normal = _njit(patching.is_normal)
+sort_triangle = _njit(searching.sort_triangle)
 
 _ORDERING = "monotonic"
 
@@ -257,6 +261,18 @@ def count_set(words):
     for word in words:
         total += int64(_population(word))
     return total
+
+
+@_njit
+def lower_bound(row, first, stop, value):
+    """Return the first place from which on ascending entries are no less than value."""
+    while first < stop:
+        middle = (first + stop) >> 1
+        if row[middle] < value:
+            first = middle + 1
+        else:
+            stop = middle
+    return first
 
 
 @_njit

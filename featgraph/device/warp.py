@@ -57,15 +57,18 @@ lanes past the last whole group are padding and get garbage)
                                                         kept in registers over a loop
 ``store_row(array, row, column, width, count,           the same for stores
 values)``
+``lower_bound(row, first, stop, value)``                where the value stands in the
+                                                        sorted entries, or would
 ``sync()``                                              the warp's memory barrier
 ======================================================  ================================
 
 The functions of `featgraph.device.memory` (bits, atomics, checked mode) and of
 `featgraph.device.ordering` (``wins_*``, ``pack_*``, ``unpack_*``) and
-`featgraph.device.patching` (``sum_holds``, ``is_normal``) are offered here too.
+`featgraph.device.patching` (``sum_holds``, ``is_normal``) and of
+`featgraph.device.searching` (``sort_triangle``) are offered here too.
 """
 
-from numba import int32, int64, uint32
+from numba import int32, int64, uint32, uint64
 
 from featgraph._cuda import (
     anew,  # noqa: F401
@@ -75,7 +78,7 @@ from featgraph._cuda import (
     overload,
     store_row,  # noqa: F401
 )
-from featgraph.device import ordering, patching
+from featgraph.device import ordering, patching, searching
 from featgraph.device.memory import (  # noqa: F401
     atomic_add,
     atomic_combine,
@@ -107,6 +110,7 @@ unpack_min_int32 = device_function(ordering.unpack_min_int32)
 unpack_max_int32 = device_function(ordering.unpack_max_int32)
 sum_holds = device_function(patching.sum_holds)
 is_normal = device_function(patching.is_normal)
+sort_triangle = device_function(searching.sort_triangle)
 
 
 def cast_like(value, like):
@@ -118,6 +122,18 @@ def cast_like(value, like):
 def _choose_cast(value, like):
     to_type = like
     return lambda value, like: to_type(value)
+
+
+@device_function
+def lower_bound(row, first, stop, value):
+    """Return the first place from which on ascending entries are no less than value."""
+    while first < stop:
+        middle = cast_like((first + stop) >> 1, first)
+        if row[uint64(middle)] < value:
+            first = cast_like(middle + 1, first)
+        else:
+            stop = cast_like(middle, stop)
+    return first
 
 
 @device_function

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from featgraph.fold.names import EDGES
 from featgraph.fold.nodes import Access, Atomic, Operate, Whole, is_reversed
 from featgraph.program.source import FunctionSource
 
@@ -135,11 +136,11 @@ def _class_of(
             )
         return AccessClass.GLOBAL
     if stored == "edge":
-        if kind not in {"gather", "edge"}:
+        if kind not in {"gather", "edge", "triangle"}:
             raise source.error(
                 f"a {kind} function has no edge to read {node.name!r} at", node
             )
-        if name == "e":
+        if name in (EDGES if kind == "triangle" else {"e"}):
             return AccessClass.OWN
         if first is not None and is_reversed(first):
             return AccessClass.TWIN
@@ -147,7 +148,9 @@ def _class_of(
             f"the edge property {node.name!r} is indexed by an edge",
             node,
             got=first.name if isinstance(first, Operate) else _shown(first),
-            expected="e or fg.reverse(e)",
+            expected="e_uv, e_uw, e_vw, or fg.reverse of one of them"
+            if kind == "triangle"
+            else "e or fg.reverse(e)",
         )
     if name == "e":
         raise source.error(
@@ -156,8 +159,9 @@ def _class_of(
             got="e",
             expected="u or v",
         )
-    if kind == "edge":
-        return AccessClass.NEIGHBOR if name in {"u", "v"} else AccessClass.FOREIGN
+    if kind in {"edge", "triangle"}:
+        ends = {"u", "v"} if kind == "edge" else {"u", "v", "w"}
+        return AccessClass.NEIGHBOR if name in ends else AccessClass.FOREIGN
     if name == "v":
         return AccessClass.OWN
     return AccessClass.NEIGHBOR if name == "u" else AccessClass.FOREIGN
@@ -187,6 +191,8 @@ def check_accesses(
     """
     for target in _targets(body):
         _check_write(source, kind, target, kinds, iterated, shared)
+    if kind == "triangle":
+        _check_triangle(source, accesses, kinds)
     if kind in {"gather", "reduce"} and any(a.mode == "atomic" for a in accesses):
         raise source.error(f"a {kind} is pure: it has no atomic operations")
     for record in accesses:
@@ -226,6 +232,27 @@ def check_accesses(
     _check_other_features(source, body)
 
 
+def _check_triangle(
+    source: FunctionSource,
+    accesses: tuple[AccessRecord, ...],
+    kinds: Mapping[str, str],
+) -> None:
+    updated = {a.name for a in accesses if a.mode == "atomic"}
+    for record in accesses:
+        if kinds.get(record.name) == "into":
+            raise source.error(
+                f"{record.name!r} is known at the due vertices only",
+                got=f"d.{record.name}",
+                fix="keep it in a property, written by a vertex function",
+            )
+        if record.mode == "read" and record.name in updated:
+            raise source.error(
+                f"{record.name!r} is updated atomically and read by the same function",
+                got=f"d.{record.name}",
+                fix="read it in a function behind this one",
+            )
+
+
 def _shared_text(name: str) -> str:
     return (
         f"{name!r} has one value for both directions of an edge and cannot be written"
@@ -244,6 +271,13 @@ def _check_write(
     shown = f"d.{name}{'_next' if target.version == 'next' else ''}"
     if kind in {"gather", "reduce"}:
         raise source.error(f"a {kind} is pure and writes nothing", target, got=shown)
+    if kind == "triangle":
+        raise source.error(
+            "a triangle function owns no entry: others write there, too",
+            target,
+            got=f"{shown} = ...",
+            fix="use fg.atomic",
+        )
     stored = kinds.get(name)
     entity = "e" if kind == "edge" else "v"
     if stored != kind:

@@ -14,17 +14,18 @@ from featgraph.fold.checks import (
     check_semirings,
     matrix_names,
     width_of,
+    with_filter,
 )
 from featgraph.fold.definite import next_written_on_every_path
 from featgraph.fold.lower import has_collective, normal_form
-from featgraph.fold.names import CANONICAL, Names, is_plain
+from featgraph.fold.names import CANONICAL, EDGES, Names, is_plain
 from featgraph.fold.nodes import TWIN_OPERATIONS, Access, Helper, Operate, Scalar
 from featgraph.fold.rank_one import RankOne, find_rank_one
 from featgraph.fold.resolve import Resolved, resolve_function
 from featgraph.fold.types import assign_types
 from featgraph.fold.variance import find_varying, varies
 from featgraph.program.functions import UserFunction
-from featgraph.program.names import GENERATED
+from featgraph.program.names import GENERATED, TRIANGLES
 from featgraph.program.operations import Collaborative
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Signature
@@ -32,7 +33,8 @@ from featgraph.program.source import FunctionSource
 
 __all__ = ["Analysed", "Analysis", "HelperFunction", "Temporary", "analyse"]
 
-_PARAMETER_TYPES = {"i": "int32", "f": "int32", "u": "int32", "v": "int32", "e": "edge"}
+_PARAMETER_TYPES = dict.fromkeys(("i", "f", "u", "v", "w"), "int32")
+_PARAMETER_TYPES |= dict.fromkeys(EDGES, "edge")
 _BUILTIN_DTYPES = {
     "superstep": "int64",
     "vertex_count": "int64",
@@ -74,7 +76,7 @@ class Analysed:
     name : str
         Its name in the generated module.
     kind : str
-        "vertex", "gather", "edge" or "reduce".
+        "vertex", "gather", "edge", "triangle" or "reduce".
     declared : UserFunction
         What the user declared.
     body : tuple of ast.stmt
@@ -196,6 +198,8 @@ class _Analyser:
         #: Names of temporaries, which are locals of generated functions.
         self.temporaries = intos | {f"{name}_source" for name in intos}
         self.taken: set[str] = {*GENERATED, *CANONICAL, *self.temporaries}
+        if any(f.kind == "triangle" for f in program.functions):
+            self.taken |= TRIANGLES
         self.specialised: dict[tuple[Any, tuple[str, ...]], HelperFunction | None] = {}
 
     def run(self) -> Analysis:
@@ -282,9 +286,10 @@ class _Analyser:
         source = function.source
         names = self._names(function)
         captured = self.program.captured[function.function]
-        decides = function.kind in {"vertex", "edge"}
+        decides = function.kind in {"vertex", "edge", "triangle"}
+        ends = {"nothing": not decides, "returns": function.kind != "triangle"}
         resolved = resolve_function(
-            source, function.roles, captured, names, nothing=not decides, data=True
+            source, function.roles, captured, names, data=True, **ends
         )
         body = normal_form(
             resolved, lambda called: self._resolve_called(called, names), names.taken
@@ -311,12 +316,8 @@ class _Analyser:
         check_matrices(source, body, matrices)
         check_semirings(source, body)
         collective = any(has_collective(s) for s in body)
-        if collective and getattr(function, "matrix", False):
-            raise source.error(
-                f"a matrix {function.kind} makes no collaborative calls but outer of "
-                "whole rows",
-                fix="return fg.outer(d.x[u], d.x[u])[i, f]",
-            )
+        _check_features(function, collective, is_scalar)
+        accesses = with_filter(function, accesses, self.result.signature)
         scalars = {n.name for n in nodes if isinstance(n, Scalar)}
         scalars |= {
             n.name for n in nodes if isinstance(n, Access) and n.name in _BUILTIN_DTYPES
@@ -438,6 +439,23 @@ class _Analyser:
         if helper is not None:
             self.result.combines[analysed.into or ""] = helper
         return type_
+
+
+def _check_features(function: UserFunction, collective: bool, is_scalar: bool) -> None:
+    """Refuse features where a function has none, or has two of them at a time."""
+    source = function.source
+    if function.kind == "triangle" and (collective or not is_scalar):
+        raise source.error(
+            "a triangle function runs once a triangle, not once a feature",
+            expected="d.x[v], or a constant feature: d.x[v, 0]",
+            fix="combine the features in a vertex function first",
+        )
+    if collective and getattr(function, "matrix", False):
+        raise source.error(
+            f"a matrix {function.kind} makes no collaborative calls but outer of "
+            "whole rows",
+            fix="return fg.outer(d.x[u], d.x[u])[i, f]",
+        )
 
 
 def _reduced(analysed: Analysed) -> tuple[int, ...]:

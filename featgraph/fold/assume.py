@@ -32,6 +32,9 @@ def assumed_signature(program: Program, k: int, dtype: str) -> Signature:
     filled |= {f"{name}_source" for name in filled}
     for function in program.functions:
         roles = dict(zip(function.source.parameters, function.roles, strict=True))
+        within = getattr(function, "within", None)
+        if within is not None:
+            _note(seen, iterated, within, (PropertyKind.EDGE, 0))
         indexed: set[int] = set()
         for node in ast.walk(function.source.tree):
             owner = getattr(node, "value", None)
@@ -108,7 +111,7 @@ def _shape(index: ast.expr, roles: dict[str, str]) -> tuple[PropertyKind, int]:
     role = roles.get(first.id) if isinstance(first, ast.Name) else None
     if role in {"f", "i"}:
         return PropertyKind.VECTOR, len(elements)
-    is_edge = role == "e" or (
+    is_edge = role in {"e", "e_uv", "e_uw", "e_vw"} or (
         isinstance(first, ast.Call) and "reverse" in ast.unparse(first.func)
     )
     return (PropertyKind.EDGE if is_edge else PropertyKind.VERTEX), len(elements) - 1

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 
+from featgraph.fold.access import AccessRecord
 from featgraph.fold.names import BUILTIN_ARRAYS
 from featgraph.fold.nodes import Access, Atomic, Operate, Whole, is_matrix_sum
+from featgraph.program.functions import UserFunction
+from featgraph.program.signature import PropertyKind, Signature
 from featgraph.program.source import FunctionSource
 
 __all__ = [
@@ -16,6 +19,7 @@ __all__ = [
     "feature_indices",
     "matrix_names",
     "width_of",
+    "with_filter",
 ]
 
 _TAKE_MATRICES = frozenset({"matvec", "solve", "inverse"})
@@ -88,6 +92,34 @@ def check_semirings(source: FunctionSource, body: list[ast.stmt]) -> None:
                 expected="semiring='plus_times'",
                 fix="keep the matrix in a property",
             )
+
+
+def with_filter(
+    function: UserFunction, accesses: tuple[AccessRecord, ...], signature: Signature
+) -> tuple[AccessRecord, ...]:
+    """Return the accesses with that of the property that `within` names.
+
+    Raises
+    ------
+    UserFunctionError
+        If it is no property of edges with one number each.
+    """
+    within: str | None = getattr(function, "within", None)
+    if within is None:
+        return accesses
+    type_ = signature.get(within)
+    if type_ is None or type_.kind is not PropertyKind.EDGE or type_.item_shape:
+        raise function.source.error(
+            "within= names no property of edges with one entry each",
+            got=repr(within) if type_ is None else f"{within}: {type_.describe()}",
+            fix=f"declare {within}=fg.edge_property(True)",
+        )
+    if any(a.name == within and a.mode == "atomic" for a in accesses):
+        raise function.source.error(
+            f"{within!r} says which triangles there are, and is updated by the function"
+        )
+    read = AccessRecord(within, "now", "read", "own")
+    return tuple(sorted({*accesses, read}))
 
 
 def check_groups(source: FunctionSource, body: list[ast.stmt], width: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from featgraph.errors import PlanError
 from featgraph.fold.analyse import Analysed, Analysis
-from featgraph.fold.options import Options
+from featgraph.fold.options import INTERSECTIONS, Options
 
 __all__ = ["GraphTraits", "Mapping", "choose_mapping"]
 
@@ -96,7 +96,8 @@ class Mapping:
     loops : bool
         One thread owns all features, in loops over small arrays.
     schedule : str
-        "cpu", "thread" or "virtual_warp".
+        "cpu", "thread" or "virtual_warp"; of a triangle phase "mark", "merge" or
+        "search".
     hubs : bool
         Whether vertices of high degree are left to a second kernel, a block each.
     shared_matrices : bool
@@ -139,6 +140,8 @@ class Mapping:
 
     def describe(self, width: int) -> str:
         """Return the mapping in words."""
+        if self.schedule in INTERSECTIONS:
+            return self._describe_intersection()
         if self.schedule == "cpu":
             form = "a loop over" if self.loops else "a copy of"
             return f"one thread a vertex, {form} each of {width} features"
@@ -153,6 +156,15 @@ class Mapping:
             f"{self.span} lanes a vertex: {self.slots}{more} edges at a time, "
             f"{self.lanes} lanes x {self.copies} features{loads}{columns}{hubs} (FA)"
         )
+
+    def _describe_intersection(self) -> str:
+        if self.schedule == "merge":
+            return "one thread a row, merged with the rows of its members"
+        if self.span == 1 and not self.hubs and self.schedule == "mark":
+            return "one thread a row, whose members are marked"
+        lanes = f"{self.span} lanes" if self.span > 1 else "one thread"
+        hubs = ", a block and a bitmap for each long row" if self.hubs else ""
+        return f"{lanes}, searching the shorter of two rows in the longer{hubs}"
 
 
 def power_of_two(count: int) -> int:
@@ -175,6 +187,8 @@ def choose_mapping(
     PlanError
         If the schedule asked for cannot run these functions.
     """
+    if kind == "triangle":
+        return _choose_intersection(options, traits)
     if options.target == "cpu":
         loops = width > MOST_COPIES
         return Mapping(1, 1 if loops else width, 1, loops, "cpu")
@@ -211,6 +225,32 @@ def choose_mapping(
     if columns and any(f.kind == "gather" and _is_matrix(f) for f in members):
         mapping = replace(mapping, column_piece=_piece(width, size))
     return _forced(mapping, width, options)
+
+
+def _choose_intersection(options: Options, traits: GraphTraits) -> Mapping:
+    """Choose how the rows of neighbors are intersected (0012)."""
+    asked = options.schedule if options.schedule in INTERSECTIONS else "auto"
+    possible = ("mark", "merge") if options.target == "cpu" else ("mark", "search")
+    if asked not in {*possible, "auto"}:
+        raise PlanError(
+            f"{options.target} does not intersect so",
+            where="schedule=",
+            got=repr(asked),
+            expected=", ".join(map(repr, possible)),
+        )
+    if options.target == "cpu":
+        return Mapping(1, 1, 1, False, "mark" if asked == "auto" else asked)
+    # Half of the edges of a vertex lead to higher ones; a lane takes two or more.
+    span = min(WARP, max(1, traits.mean_degree // 4))
+    long_rows = traits.has_hubs or traits.mean_degree >= WARP
+    hubs = long_rows if asked == "auto" else asked == "mark"
+    return Mapping(1, 1, span, False, "mark" if hubs else "search", hubs)
+
+
+def intersect_at_edges(options: Options) -> Mapping:
+    """Return how the neighbors of both ends of an edge are intersected."""
+    span = 1 if options.target == "cpu" else WARP
+    return Mapping(1, 1, span, False, "search")
 
 
 def _fits_shared(matrices: int, width: int, lanes: int, size: int) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from featgraph.fold.cpu_arrays import CpuArrays
 from featgraph.fold.cpu_tiles import TiledBody
+from featgraph.fold.cpu_triangles import print_triangles
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.fold.pulled import WORDS as PULLED
@@ -68,6 +69,8 @@ def print_phase(
     printed: dict[str, Printed],
 ) -> list[Entry]:
     """Print the kernel of a phase (two for a reduce)."""
+    if phase.kind == "triangle":
+        return print_triangles(context, plan, number, phase)
     body = _CpuBody(context, plan, phase, printed, LIBRARY, "{}")
     return _CpuPhase(context, plan, number, phase, printed, body).run()
 
@@ -228,7 +231,7 @@ class _CpuPhase(CpuArrays):
         return [self._entry(self.name, "main", arguments)]
 
     def _edge(self) -> list[Entry]:
-        several = sum(p.kind == "edge" for p in self.plan.phases) > 1
+        several = self.plan.keeps_edge_state
         arguments = [
             "d",
             "sources",

@@ -15,6 +15,7 @@ from featgraph.fold.choose import MOST_HELD
 from featgraph.fold.cuda_lanes import HubPhase, WarpPhase
 from featgraph.fold.cuda_matrix import MatrixReduce
 from featgraph.fold.cuda_thread import ThreadPhase
+from featgraph.fold.cuda_triangles import print_triangles
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.plan import FoldPlan, Phase
 
@@ -70,6 +71,8 @@ def print_phase(
     printed: dict[str, Printed],
 ) -> list[Entry]:
     """Print the kernels of a phase: two for a reduce, and for one that has hubs."""
+    if phase.kind == "triangle":
+        return print_triangles(context, plan, number, phase)
     reduced = plan.functions_of(phase)[0]
     if phase.kind == "reduce" and getattr(reduced.declared, "matrix", False):
         return MatrixReduce(context, plan, number, phase, printed).run()

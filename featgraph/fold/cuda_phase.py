@@ -60,7 +60,7 @@ class CudaPhase:
         self.name = f"{phase.kind}_phase_{number}"
         self.edge_id = "uint64({})" if plan.traits.wide_offsets else "uint32({})"
         self.gathers = any(f.kind == "gather" for f in self.functions)
-        self.several = sum(p.kind == "edge" for p in plan.phases) > 1
+        self.several = plan.keeps_edge_state
         self.scratch: dict[str, tuple[int, ...]] = {}
 
     def run(self) -> list[Entry]:

@@ -27,6 +27,7 @@ from featgraph.fold.loops import print_loops
 from featgraph.fold.nodes import TWIN_OPERATIONS
 from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.fold.staged import find_staged
+from featgraph.fold.triangles import print_triangle
 from featgraph.fold.writer import Writer
 
 __all__ = ["Entry", "Field", "KernelSource", "emit"]
@@ -200,6 +201,8 @@ def emit(plan: FoldPlan) -> KernelSource:
 
 
 def _print_function(context: Context, phase: Phase, function: Analysed) -> Printed:
+    if phase.kind == "triangle":
+        return print_triangle(context, function)
     summed = function.rank_one is not None and function.into in phase.held
     if summed or function.into in phase.tiles:
         return print_rank_one(context, function)

@@ -101,8 +101,10 @@ class Keeping:
 
 def changes_of(analysis: Analysis) -> Changes:
     """Return what one foldmap changes."""
+    functions = [f for f in analysis.functions if f.kind not in {"reduce", "triangle"}]
+    announcing = functions[-1:]
     functions = [f for f in analysis.functions if f.kind != "reduce"]
-    tells_targets = bool(functions) and functions[-1].kind == "edge"
+    tells_targets = any(f.kind == "edge" for f in announcing)
     announced, silent = set(), set()
     for function in functions:
         for record in function.accesses:

@@ -19,6 +19,7 @@ __all__ = [
     "BUILTIN_ARRAYS",
     "BUILTIN_SCALARS",
     "CANONICAL",
+    "EDGES",
     "Names",
     "argument_counts",
     "is_plain",
@@ -29,6 +30,8 @@ __all__ = [
 
 #: Parameter names of generated functions, by role.
 CANONICAL = ("i", "f", "u", "v", "e", "d")
+#: Parameters that are edges.
+EDGES = frozenset({"e", "e_uv", "e_uw", "e_vw"})
 BUILTIN_SCALARS = frozenset(
     {"superstep", "vertex_count", "edge_count", "feature_count"}
 )

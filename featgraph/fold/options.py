@@ -8,11 +8,13 @@ from typing import Any
 from featgraph.errors import PlanError
 from featgraph.fold.keep import Changes
 
-__all__ = ["Options", "parse_change_driven", "parse_options"]
+__all__ = ["INTERSECTIONS", "Options", "parse_change_driven", "parse_options"]
 
 TARGETS = ("auto", "cpu", "cuda")
 DIRECTIONS = ("auto", "push", "pull")
-SCHEDULES = ("auto", "thread", "virtual_warp", "block")
+#: How the neighbors of two vertices are intersected.
+INTERSECTIONS = ("mark", "merge", "search")
+SCHEDULES = ("auto", "thread", "virtual_warp", "block", *INTERSECTIONS)
 CHANGE_DRIVEN = (True, False, "auto")
 
 
@@ -35,7 +37,8 @@ class Options:
     deterministic : bool
         Refuse what is not bitwise repeatable.
     schedule : str
-        "thread", "virtual_warp", "block" or "auto".
+        "thread", "virtual_warp", "block" or "auto"; "mark", "merge" or "search" for
+        triangle functions.
     checked : bool
         Guard every index.
     asynchronous : bool

@@ -13,10 +13,16 @@ from typing import Any
 
 from featgraph.errors import PlanError
 from featgraph.fold.analyse import Analysed, Analysis, analyse
-from featgraph.fold.choose import MOST_HELD, GraphTraits, Mapping, choose_mapping
+from featgraph.fold.choose import (
+    MOST_HELD,
+    GraphTraits,
+    Mapping,
+    choose_mapping,
+    intersect_at_edges,
+)
 from featgraph.fold.first import find_stops
 from featgraph.fold.keep import Keeping, changes_of, find_kept, join_changes
-from featgraph.fold.options import Options
+from featgraph.fold.options import INTERSECTIONS, Options
 from featgraph.fold.pulled import Group, conflict, pull_edges
 from featgraph.fold.small_solve import is_only_solved
 from featgraph.fold.unordered import IN_PLACE, check_in_place, check_unordered
@@ -34,10 +40,12 @@ class Phase:
     ----------
     kind : str
         "vertex" (gathers pulled and vertex functions), "push" (one gather, atomics into
-        memory), "edge" or "reduce".
+        memory), "edge", "triangle" or "reduce".
     pulls_edges : bool
         Of a vertex phase: whether it begins with edge functions, which run along the
         in-edges whose source is active.
+    from_edges : bool
+        Of a triangle phase: whether it runs on the triangles of the edges that passed.
     functions : tuple of int
         Places of its functions in the foldmap.
     width : int
@@ -87,6 +95,7 @@ class Phase:
     spreads: bool = False
     writes_next: tuple[str, ...] = ()
     pulls_edges: bool = False
+    from_edges: bool = False
     keeps: tuple[str, ...] = ()
     tiles: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
@@ -123,6 +132,12 @@ class FoldPlan:
     def keeps(self) -> bool:
         """Whether it keeps the aggregates that can be kept."""
         return self.options.keep is not None
+
+    @property
+    def keeps_edge_state(self) -> bool:
+        """Whether a later phase must know which edges passed."""
+        edges = sum(p.kind == "edge" for p in self.phases)
+        return edges > 1 or any(p.from_edges for p in self.phases)
 
     @property
     def target(self) -> str:
@@ -173,6 +188,8 @@ class FoldPlan:
                 lines.append(
                     "    edge functions run along in-edges whose source is active"
                 )
+            if phase.from_edges:
+                lines.append("    on the triangles of edges that passed")
             lines.append(f"    mapping: {phase.mapping.describe(phase.width)}")
             for label in (
                 "loads",
@@ -206,6 +223,7 @@ def make_plan(
     analysis = analyse(program, signature)
     functions = analysis.functions
     _check_widths(functions)
+    _check_schedule(functions, options)
     changes = [changes_of(analysis), *([options.keep] if options.keep else [])]
     keeping = find_kept(analysis, join_changes(changes))
     kept = frozenset(keeping.gathers) if options.keep is not None else frozenset()
@@ -231,6 +249,17 @@ def _check_widths(functions: Sequence[Analysed]) -> None:
                 got=function.width,
                 expected="K <= 1024",
             )
+
+
+def _check_schedule(functions: Sequence[Analysed], options: Options) -> None:
+    has_triangles = any(f.kind == "triangle" for f in functions)
+    if options.schedule in INTERSECTIONS and not has_triangles:
+        raise PlanError(
+            "this schedule intersects rows of neighbors",
+            where="schedule=",
+            got=repr(options.schedule),
+            expected="a foldmap with a triangle function",
+        )
 
 
 def _group(
@@ -268,6 +297,10 @@ def _boundary(
     """Return why `function` cannot join the open phase, None if it can."""
     if open_kind is None:
         return "it is the first"
+    if kind == "triangle":
+        return f"{function.name} sweeps triangles"
+    if open_kind == "triangle":
+        return f"{previous[-1].name} sweeps triangles"
     if kind != open_kind:
         if "reduce" in (kind, open_kind):
             return "a reduce runs over all vertices before anything reads it"
@@ -339,6 +372,11 @@ def _finish(
             }
         width = max((f.width for f in members if not f.is_scalar), default=1)
         mapping = choose_mapping(kind, members, analysis, width, options, traits)
+        from_edges = kind == "triangle" and any(
+            k == "edge" for k, _, _ in groups[:number]
+        )
+        if from_edges:
+            mapping = intersect_at_edges(options)
         held = _held(kind, members, mapping, width, analysis)
         phases.append(
             Phase(
@@ -357,6 +395,7 @@ def _finish(
                 and any(getattr(f.declared, "along", "") == "in" for f in members),
                 writes_next=tuple(sorted(writes)),
                 pulls_edges=number == pulled,
+                from_edges=from_edges,
                 keeps=tuple(str(f.into) for f in members if f.into in kept),
                 tiles=_tiles(kind, members, options),
                 held=held,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from featgraph.fold.names import EDGES
 from featgraph.fold.nodes import (
     TWIN_OPERATIONS,
     Access,
@@ -427,4 +428,4 @@ class _Plain(ast.NodeTransformer):
 
 def _is_edge(node: ast.expr) -> bool:
     """Edge ids are unsigned from the start."""
-    return (isinstance(node, ast.Name) and node.id == "e") or is_reversed(node)
+    return (isinstance(node, ast.Name) and node.id in EDGES) or is_reversed(node)

@@ -75,6 +75,8 @@ def _obstacle(
         return "no gather sweeps the in-edges behind it"
     if sum(kind == "edge" for kind, _, _ in groups) > 1:
         return "several phases sweep edges"
+    if any(kind == "triangle" for kind, _, _ in groups):
+        return "a triangle function asks which edges passed"
     widths = {f.width for f in [*sending, *receiving] if not f.is_scalar}
     if len(widths) > 1:
         return f"widths differ ({', '.join(map(str, sorted(widths)))})"

@@ -76,6 +76,7 @@ def resolve_function(
     *,
     nothing: bool = False,
     data: bool = False,
+    returns: bool = True,
 ) -> Resolved:
     """Resolve the names of one function.
 
@@ -93,6 +94,8 @@ def resolve_function(
         Whether it may return ``fg.nothing``.
     data : bool, optional
         Whether the parameter ``d`` is the state.
+    returns : bool, optional
+        Whether it ends with a value; else it returns True in the result.
 
     Raises
     ------
@@ -101,6 +104,8 @@ def resolve_function(
     """
     tree = copy.deepcopy(source.tree)
     tree.decorator_list = []
+    if not returns:
+        _end_with_true(source, tree)
     _check_statements(source, tree.body)
     rename_locals(tree, roles, names.taken)
     tree.args = ast.arguments(
@@ -147,6 +152,23 @@ def _check_statements(source: FunctionSource, body: list[ast.stmt]) -> None:
                 node,
                 fix="set a flag in the loop and test it",
             )
+
+
+def _end_with_true(source: FunctionSource, tree: ast.FunctionDef) -> None:
+    """Give a function that decides nothing the value that every other one has."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Return):
+            continue
+        if node.value is not None:
+            raise source.error(
+                "this function decides nothing and returns nothing",
+                node,
+                got=ast.unparse(node),
+                fix="write `return` alone, or leave it out",
+            )
+        node.value = ast.copy_location(ast.Constant(True), node)
+    last = ast.copy_location(ast.Return(ast.Constant(True)), tree.body[-1])
+    tree.body.append(ast.fix_missing_locations(last))
 
 
 def _always_returns(body: list[ast.stmt]) -> bool:

@@ -28,14 +28,22 @@ def entry_signature(
         "hub_degree": types.int64,
         "edge_state": _array("uint8", 1),
         "all_sources": types.boolean,
+        "all_active": types.boolean,
     }
     words = ("allowed", "due", "passed", "sources", "swept", "targets")
-    for name in (*words, "changed_sources", "stale"):
+    for name in (*words, "active", "changed_sources", "stale"):
         known[name] = _array("uint32", 1)
     for name in ("in_sources", "out_targets", "hubs"):
         known[name] = _array("int32", 1)
     for name in ("in_offsets", "out_offsets", "out_edges"):
         known[name] = _array(offset, 1)
+    for name in ("rank_vertex", "vertex_rank"):
+        known[name] = _array("int32", 1)
+    for rows in ("upper", "lower", "both"):
+        known[f"{rows}_ranks"] = _array("int32", 1)
+        for name in ("offsets", "edges", "slots"):
+            known[f"{rows}_{name}"] = _array(offset, 1)
+    known["edge_twin"] = _array(offset, 1)
     known["chunks"] = _array("int64", 1)
     reduced = _reduce_dtype(source, entry)
     known["partials"], known["reduced"] = _array(reduced, 2), _array(reduced, 1)

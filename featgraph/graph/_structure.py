@@ -13,6 +13,7 @@ from featgraph.graph import _values
 from featgraph.graph._edges import EdgeList
 from featgraph.graph._names import VertexNames, find_vertex
 from featgraph.graph.adjacency import Adjacency
+from featgraph.graph.oriented import Oriented, orient
 
 __all__ = ["Structure"]
 
@@ -164,6 +165,16 @@ class Structure:
 
             self._cache["twins"] = _build.build_twins(self._edges, self.in_edges)
         return self._cache["twins"]  # type: ignore[no-any-return]
+
+    @property
+    def oriented(self) -> Oriented:
+        """The graph with edges from lower to higher (degree, id): for triangles.
+
+        GraphInputError where it is directed or has parallel edges.
+        """
+        if "oriented" not in self._cache:
+            self._cache["oriented"] = orient(self)
+        return self._cache["oriented"]  # type: ignore[no-any-return]
 
     @property
     def in_degree(self) -> NDArray[Any]:

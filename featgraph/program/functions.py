@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, overload
 
 from featgraph.errors import UserFunctionError
 from featgraph.program.combine import Combine, as_combine
@@ -14,11 +14,13 @@ __all__ = [
     "EdgeFunction",
     "GatherFunction",
     "ReduceFunction",
+    "TriangleFunction",
     "UserFunction",
     "VertexFunction",
     "edge",
     "gather",
     "reduce",
+    "triangle",
     "vertex",
 ]
 
@@ -93,6 +95,23 @@ class EdgeFunction(UserFunction):
     roles = ("f", "u", "v", "e", "d")
 
 
+class TriangleFunction(UserFunction):
+    """``(u, v, w, e_uv, e_uw, e_vw, d)``: writes through `fg.atomic`; returns nothing.
+
+    Attributes
+    ----------
+    within : str or None
+        The edge property that says which edges there are.
+    """
+
+    kind = "triangle"
+    roles = ("u", "v", "w", "e_uv", "e_uw", "e_vw", "d")
+
+    def __init__(self, declared: Callable[..., Any], within: str | None) -> None:
+        super().__init__(declared)
+        self.within = None if within is None else _checked_name(within, "within", self)
+
+
 class GatherFunction(UserFunction):
     """``(f, u, v, e, d) -> value``: what edge e contributes to ``into[v, f]``."""
 
@@ -140,16 +159,22 @@ class ReduceFunction(UserFunction):
 
 
 def _checked_into(into: str, function: UserFunction) -> str:
-    problem = name_problem(into, GENERATED)
+    return _checked_name(into, "into", function, GENERATED)
+
+
+def _checked_name(
+    name: str, what: str, function: UserFunction, taken: Iterable[str] = ()
+) -> str:
+    problem = name_problem(name, taken)
     if problem is not None:
-        shown = repr(into)
+        shown = repr(name)
         raise function.source.error(
-            f"into {problem}",
+            f"{what} {problem}",
             got=shown if len(shown) <= 2 * LONGEST else f"{shown[:LONGEST]}...",
             expected="an ASCII identifier, not reserved, not ending in _next",
             fix="choose another name",
         )
-    return into
+    return name
 
 
 def vertex(function: Callable[..., Any]) -> VertexFunction:
@@ -311,3 +336,50 @@ def reduce(
         return ReduceFunction(function, into, operator, matrix)
 
     return declare
+
+
+@overload
+def triangle(function: Callable[..., Any]) -> TriangleFunction: ...
+
+
+@overload
+def triangle(
+    *, within: str | None = None
+) -> Callable[[Callable[..., Any]], TriangleFunction]: ...
+
+
+def triangle(
+    function: Callable[..., Any] | None = None, *, within: str | None = None
+) -> TriangleFunction | Callable[[Callable[..., Any]], TriangleFunction]:
+    """Declare a triangle function ``(u, v, w, e_uv, e_uw, e_vw, d)``.
+
+    It runs once for every triangle of an undirected graph. `u`, `v` and `w` ascend by
+    (degree, id); `e_uv` is the edge from `u` to `v`, and so on. It reads properties of
+    all six, writes through `atomic` only, and ends without a value.
+
+    Parameters
+    ----------
+    function : callable
+        What is decorated.
+    within : str, optional
+        An edge property: only triangles all of whose edges have it different from zero,
+        in both directions, before anything is intersected.
+
+    Raises
+    ------
+    UserFunctionError
+        If the source cannot be read, the parameters are not seven, or `within` is no
+        name of a property.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> @fg.triangle
+    ... def count(u, v, w, e_uv, e_uw, e_vw, d):
+    ...     fg.atomic.add(d.triangles, u, 1)
+    ...     fg.atomic.add(d.triangles, v, 1)
+    ...     fg.atomic.add(d.triangles, w, 1)
+    """
+    if function is not None:
+        return TriangleFunction(function, within)
+    return lambda declared: TriangleFunction(declared, within)

@@ -49,6 +49,18 @@ GENERATED = _words(
     "uint64 uint8 v value vertex_count warp whole word work writer",
 )
 
+#: Names that kernels of triangle functions use beside those. No user's local is printed
+#: there, but the function's own name is.
+TRIANGLES = _words(
+    "active all_active before begin below bits both_active both_edges both_offsets",
+    "both_ranks e_uv e_uw e_vw earlier edge end far far_end first first_lower",
+    "first_row found group high is_active last last_lower longest low lower",
+    "lower_offsets lower_ranks lower_slots middle mine near near_end one other",
+    "outside own place rank_vertex size size_of_far size_of_near some_active swaps",
+    "takes third to_high to_low twin two upper_edges upper_offsets upper_ranks",
+    "vertex_rank w",
+)
+
 
 def name_problem(name: object, more: Iterable[str] = ()) -> str | None:
     """Return why `name` cannot be that of a property, None if it can.

@@ -64,8 +64,8 @@ class Program:
                     where="fg.foldmap",
                     got=getattr(function, "__name__", repr(function)),
                     expected=(
-                        "functions decorated with @fg.vertex, @fg.gather, @fg.edge or "
-                        "@fg.reduce"
+                        "functions decorated with @fg.vertex, @fg.gather, @fg.edge, "
+                        "@fg.triangle or @fg.reduce"
                     ),
                 )
         _refuse_shared_into(functions)

@@ -17,7 +17,7 @@ from featgraph.reference.types import storage_dtype, value_type
 
 __all__ = ["Access", "Facts"]
 
-_OWN_OR_NEIGHBOR = {"u", "v"}
+_OWN_OR_NEIGHBOR = {"u", "v", "w"}
 _LOOSE = {PropertyKind.SCALAR, PropertyKind.VECTOR}
 
 

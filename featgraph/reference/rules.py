@@ -24,6 +24,7 @@ from featgraph.program.functions import (
     EdgeFunction,
     GatherFunction,
     ReduceFunction,
+    TriangleFunction,
     UserFunction,
     VertexFunction,
 )
@@ -35,6 +36,7 @@ from featgraph.reference.memory import Memory
 from featgraph.reference.numbers import freeze
 from featgraph.reference.sweep import Sweep
 from featgraph.reference.topology import Topology
+from featgraph.reference.triangles import run_triangle
 
 __all__ = ["Outcome", "superstep"]
 
@@ -208,6 +210,8 @@ class _Superstep:
                 self.run_vertex(function, width, plain)
             elif isinstance(function, EdgeFunction):
                 self.run_edge(number, function, width, plain)
+            elif isinstance(function, TriangleFunction):
+                run_triangle(self, number, function, plain)
             elif isinstance(function, GatherFunction):
                 self.run_gather(function, width, plain)
             elif isinstance(function, ReduceFunction):
@@ -369,7 +373,8 @@ class _Superstep:
                     proposed[name][row] = value
             if type_.kind is PropertyKind.EDGE:
                 self.memory.put(name, type_, buffers[name])  # both rows of a loop
-        own = [f for f in self.program.functions if not isinstance(f, ReduceFunction)]
+        silent = ReduceFunction | TriangleFunction
+        own = [f for f in self.program.functions if not isinstance(f, silent)]
         ends_in_edges = bool(own) and isinstance(own[-1], EdgeFunction)
         active_out = self.targets() if ends_in_edges else self.passed
         count = self.topology.vertex_count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +91,35 @@ class Topology:
                 where=where,
                 fix="make the graph with directed=False",
             )
+
+    def triangles(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Return the triangles: (u, v, w) and the rows of (u, v), (u, w), (v, w).
+
+        u, v and w ascend by (degree, id).
+
+        Raises
+        ------
+        UserFunctionError
+            If the graph is directed, or two edges have the same ends.
+        """
+        if self.directed:
+            raise UserFunctionError("a directed graph has no triangles")
+        row_of: dict[tuple[int, int], int] = {}
+        for row in self.rows:
+            ends = self.source[row], self.target[row]
+            if ends[0] == ends[1]:
+                continue
+            if row_of.setdefault(ends, row) != row:
+                raise UserFunctionError("triangles of a graph with parallel edges")
+        order = sorted(
+            range(self.vertex_count), key=lambda v: (len(self.in_rows[v]), v)
+        )
+        found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        for u, v, w in itertools.combinations(order, 3):
+            pairs = ((u, v), (u, w), (v, w))
+            if all(pair in row_of for pair in pairs):
+                found.append(((u, v, w), tuple(row_of[pair] for pair in pairs)))
+        return found
 
     def gatherers(self, active: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return which vertices gather from an active one: a mask of shape (V,)."""

@@ -17,7 +17,7 @@ from featgraph.graph import Graph
 from featgraph.program.active import word_count
 from featgraph.runtime import cuda_loops
 from featgraph.runtime.cuda_arrays import BLOCK, CudaArrays, block_count
-from featgraph.runtime.device import HUB_DEGREE, host_graph_array, is_dense
+from featgraph.runtime.device import HUB_DEGREE, LONG_ROW, host_graph_array, is_dense
 
 __all__ = ["CudaDevice", "cuda_device"]
 
@@ -126,6 +126,13 @@ class CudaDevice(CudaArrays):
             hubs = np.flatnonzero(degree >= HUB_DEGREE)
             longest_first = np.argsort(-degree[hubs], kind="stable")
             return self.upload(hubs[longest_first].astype(np.int32))
+        if name == "upper_hubs":
+            length = np.diff(graph.oriented.upper.row_offsets)
+            rows = np.flatnonzero(
+                (length >= LONG_ROW) & (graph.oriented.work > length + 1)
+            )
+            most_first = np.argsort(-graph.oriented.work[rows], kind="stable")
+            return self.upload(rows[most_first].astype(np.int32))
         return self.upload(host_graph_array(graph, name))
 
     def reduce_rows(self, entry: Entry, graph: Graph) -> int:
@@ -169,7 +176,8 @@ class CudaDevice(CudaArrays):
         if phase.kind == "reduce":
             return _REDUCE_BLOCKS
         span = 1 if phase.mapping.schedule == "thread" else phase.mapping.span
-        blocks = block_count(graph.vertex_count * span, block)
+        threads = graph.edge_count if phase.from_edges else graph.vertex_count * span
+        blocks = block_count(threads, block)
         if entry.strides > 1:
             blocks = min(blocks, max(-(-blocks // entry.strides), _LEAST_BLOCKS))
         if entry.scratch:

@@ -17,7 +17,7 @@ from featgraph.fold.kernel import Kernel
 from featgraph.graph import Graph
 from featgraph.program.active import word_count
 
-__all__ = ["HUB_DEGREE", "CpuDevice", "Device", "choose_device", "is_dense"]
+__all__ = ["HUB_DEGREE", "LONG_ROW", "CpuDevice", "Device", "choose_device", "is_dense"]
 
 # Threads that wait by spinning hold up the ones that work wherever cores are shared.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -33,6 +33,9 @@ _SMALLEST_CHUNK = 20_000
 _DENSE = 8
 #: A vertex of at least this degree is left to a block of its own on the GPU.
 HUB_DEGREE = 2048
+#: A row of so many higher ranks is left to a block of its own: its bitmap then saves
+#: six steps of a search or more.
+LONG_ROW = 64
 
 
 def is_dense(count: int | None, vertex_count: int) -> bool:
@@ -307,11 +310,50 @@ def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
         return arrays[name]  # type: ignore[no-any-return]
     if name == "edge_twin":
         return graph.twins
+    if name.startswith(("upper_", "lower_", "both_", "rank_", "vertex_rank")):
+        return _oriented_array(graph, name)
+    if name in {"triangle_chunks", "edge_chunks"}:
+        return _triangle_chunks(graph, name)
     if name == "edge_is_twin":
         return np.asarray(graph.given_index >= graph.given_edge_count, np.bool_)
     if name in {"in_degree", "out_degree"}:
         return np.ascontiguousarray(getattr(graph, name), np.int32)
     return _chunks(graph, name)
+
+
+def _oriented_array(graph: Graph, name: str) -> npt.NDArray[Any]:
+    """Return an array of the graph's rows by rank."""
+    oriented = graph.oriented
+    if name == "rank_vertex":
+        return oriented.order
+    if name == "vertex_rank":
+        return oriented.rank
+    rows, _, array = name.partition("_")
+    adjacency = getattr(oriented, rows)  # upper, lower or both
+    arrays: dict[str, Any] = {
+        "offsets": adjacency.row_offsets,
+        "ranks": adjacency.column_indices,
+        "edges": adjacency.edge_ids,
+        "slots": adjacency.edge_ids,
+    }
+    return arrays[array]  # type: ignore[no-any-return]
+
+
+def _triangle_chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
+    """Return where rows by rank, or edges, are cut into chunks of about equal work."""
+    import numba
+
+    threads = numba.get_num_threads()
+    if name == "edge_chunks":
+        count = max(1, min(threads * _CHUNKS_PER_THREAD, graph.edge_count // 4096))
+        return np.linspace(0, graph.edge_count, count + 1).astype(np.int64)
+    total = np.concatenate([[0], np.cumsum(graph.oriented.work)])
+    # Each chunk clears an array over all vertices first.
+    smallest = max(_SMALLEST_CHUNK, graph.vertex_count)
+    most = threads * _CHUNKS_PER_THREAD
+    count = max(1, min(most, int(total[-1]) // smallest))
+    cuts = np.searchsorted(total, np.linspace(0, total[-1], count + 1)[1:-1])
+    return np.unique(np.concatenate([[0], cuts, [graph.vertex_count]])).astype(np.int64)
 
 
 def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:

@@ -21,7 +21,7 @@ from featgraph.program.state import State
 from featgraph.runtime.device import Device, choose_device
 from featgraph.runtime.superstep import Superstep, graph_traits
 
-__all__ = ["FoldMap", "edgemap", "foldmap", "vertexmap"]
+__all__ = ["FoldMap", "edgemap", "foldmap", "trianglemap", "vertexmap"]
 
 
 class FoldMap:
@@ -247,7 +247,7 @@ def foldmap(*functions: Any) -> FoldMap:
 
     Parameters
     ----------
-    *functions : functions declared with `vertex`, `gather`, `edge` or `reduce`
+    *functions : declared with `vertex`, `gather`, `edge`, `triangle` or `reduce`
         Their captured constants are frozen now.
 
     Raises
@@ -290,6 +290,17 @@ def edgemap(*functions: Any) -> FoldMap:
         If a function is of another kind.
     """
     return _of_kind("edgemap", "edge", functions)
+
+
+def trianglemap(*functions: Any) -> FoldMap:
+    """Declare a foldmap of triangle functions only; it commits nothing.
+
+    Raises
+    ------
+    UserFunctionError
+        If a function is of another kind.
+    """
+    return _of_kind("trianglemap", "triangle", functions)
 
 
 def _of_kind(caller: str, kind: str, functions: tuple[Any, ...]) -> FoldMap:

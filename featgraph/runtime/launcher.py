@@ -15,7 +15,7 @@ from featgraph.fold.plan import Phase
 from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.state import State
 from featgraph.runtime.buffers import Buffers, buffers_of
-from featgraph.runtime.device import HUB_DEGREE, Device
+from featgraph.runtime.device import HUB_DEGREE, LONG_ROW, Device
 
 __all__ = ["Launcher"]
 
@@ -26,7 +26,17 @@ _CHUNKS = {
     "push": "out_chunks",
     "edge": "out_chunks",
     "reduce": "vertex_chunks",
+    "triangle": "triangle_chunks",
 }
+#: Phase kind -> the vertices, or rows, that a block takes each (CUDA).
+_HUBS = {
+    "vertex": "in_hubs",
+    "push": "out_hubs",
+    "edge": "out_hubs",
+    "triangle": "upper_hubs",
+}
+#: How the names of a graph's own arrays begin.
+_OF_GRAPH = ("in_", "out_", "upper_", "lower_", "both_", "rank_", "vertex_rank")
 
 
 class Launcher:
@@ -149,20 +159,16 @@ class Launcher:
             _raise_fault(source.sites, np.array(self.device.download(fault)))
 
     def _launch_entry(self, entry: Entry, arguments: dict[str, Any]) -> None:
-        bound = dict(arguments)
+        bound, phase = dict(arguments), self.plan.phases[entry.phase]
         for name in entry.arguments:
-            if name.startswith(("in_", "out_")):
+            if name.startswith(_OF_GRAPH) or name == "edge_twin":
                 bound[name] = self.buffers.graph[name]
             elif name == "hubs":
-                along = (
-                    "in" if self.plan.phases[entry.phase].kind == "vertex" else "out"
-                )
-                bound[name] = self.buffers.graph[f"{along}_hubs"]
+                bound[name] = self.buffers.graph[_HUBS[phase.kind]]
             elif name == "chunks":
-                bound[name] = self.buffers.graph[
-                    _CHUNKS[self.plan.phases[entry.phase].kind]
-                ]
-        bound["hub_degree"] = HUB_DEGREE
+                chunks = "edge_chunks" if phase.from_edges else _CHUNKS[phase.kind]
+                bound[name] = self.buffers.graph[chunks]
+        bound["hub_degree"] = LONG_ROW if phase.kind == "triangle" else HUB_DEGREE
         try:
             self.device.launch(self.kernel, entry, self.graph, bound)
         except MemoryError as error:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.errors import StateError
+from featgraph.errors import GraphInputError, StateError
 from featgraph.fold.choose import GraphTraits
 from featgraph.fold.kernel import Kernel
 from featgraph.fold.plan import Phase
@@ -178,7 +178,10 @@ class Superstep(StaleEntries):
                 kept.forget()
             raise
         self.commit(sets.passed)
-        last = next((p for p in reversed(self.plan.phases) if p.kind != "reduce"), None)
+        silent = {"reduce", "triangle"}
+        last = next(
+            (p for p in reversed(self.plan.phases) if p.kind not in silent), None
+        )
         if last is not None and last.kind == "edge":
             return Outcome(sets.targets, sets.due)
         out = sets.passed if sets.passed is not None else self._empty_words()
@@ -233,6 +236,9 @@ class Superstep(StaleEntries):
         if phase.pulls_edges:
             self._pull(number, phase, sets, arguments)
             return
+        if phase.kind == "triangle":
+            self._triangles(number, phase, sets, arguments)
+            return
         due = self._due(sets)
         self.freshen(phase, due)
         arguments["due"] = due
@@ -272,6 +278,18 @@ class Superstep(StaleEntries):
             sets.targets = self.device.targets(
                 arguments["edge_state"], self.buffers.graph
             )
+
+    def _triangles(
+        self, number: int, phase: Phase, sets: Any, arguments: dict[str, Any]
+    ) -> None:
+        """Run a triangle function: on triangles of edges, or of vertices (S4)."""
+        self.freshen(phase, self.full)
+        if phase.from_edges:
+            arguments["edge_state"] = self._edge_state(number)
+        else:
+            arguments["active"] = sources = self._sources(number, sets)
+            arguments["all_active"] = sources is self.full
+        self.launch(number, arguments)
 
     def _sources(self, number: int, sets: Any) -> Words:
         """Return whose out-edges the edge functions of a phase run on (S4)."""
@@ -351,6 +369,18 @@ class Superstep(StaleEntries):
 def _check_state(kernel: Kernel, state: State) -> None:
     """Refuse what only the graph can tell."""
     for function in kernel.plan.analysis.functions:
+        if function.kind == "triangle":
+            try:
+                _ = state.graph.oriented
+            except GraphInputError as error:
+                where = f"{function.declared.source.where()}: {error.where or 'graph'}"
+                raise StateError(
+                    error.what,
+                    where=where,
+                    got=error.got,
+                    expected=error.expected,
+                    fix=error.fix,
+                ) from error
         if function.twin_operations and state.graph.directed:
             raise StateError(
                 f"fg.{function.twin_operations[0]} needs an undirected graph",

@@ -1,0 +1,140 @@
+"""An undirected graph with every edge turned towards the end of higher degree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.errors import GraphInputError
+from featgraph.graph._check import offset_dtype
+from featgraph.graph._edges import freeze
+from featgraph.graph.adjacency import Adjacency
+
+__all__ = ["Oriented", "orient"]
+
+
+@dataclass(frozen=True, eq=False)
+class Oriented:
+    """Vertices by (degree, id), and the edges from lower to higher ones.
+
+    The *rank* of a vertex is its place in that order. Rows belong to ranks and hold
+    ranks, ascending. A row is short however high a degree is: it has at most
+    sqrt(2 E) edges, since each leads to a vertex of at least that degree.
+
+    Attributes
+    ----------
+    order : ndarray of int32, shape (V,)
+        The vertex of each rank.
+    rank : ndarray of int32, shape (V,)
+        The rank of each vertex.
+    upper : Adjacency
+        Row r lists the ranks above r that r has an edge to; `edge_ids` are those of
+        the edges from r to them. Self-loops are left out.
+    """
+
+    order: NDArray[np.int32]
+    rank: NDArray[np.int32]
+    upper: Adjacency
+
+    @cached_property
+    def lower(self) -> Adjacency:
+        """The ranks below r that have an edge to r; `edge_ids` are slots of `upper`."""
+        from featgraph.graph import _orient
+
+        upper = self.upper
+        count, dtype = self.order.size, upper.row_offsets.dtype
+        offsets = np.zeros(count + 1, dtype)
+        np.cumsum(np.bincount(upper.column_indices, minlength=count), out=offsets[1:])
+        columns = np.empty(upper.column_indices.size, np.int32)
+        slots = np.empty(columns.size, dtype)
+        _orient.fill_lower(
+            upper.row_offsets, upper.column_indices, offsets[:-1].copy(), columns, slots
+        )
+        return Adjacency(freeze(offsets), freeze(columns), freeze(slots))
+
+    @cached_property
+    def both(self) -> Adjacency:
+        """All neighbors of each rank, ascending; `edge_ids` of lower to higher ones."""
+        from featgraph.graph import _orient
+
+        upper = self.upper
+        degree = np.diff(upper.row_offsets)
+        degree += np.bincount(upper.column_indices, minlength=degree.size).astype(
+            degree.dtype
+        )
+        offsets = np.zeros(degree.size + 1, offset_dtype(int(degree.sum())))
+        np.cumsum(degree, out=offsets[1:])
+        columns = np.empty(int(offsets[-1]), np.int32)
+        edge_ids = np.empty(columns.size, offsets.dtype)
+        own: Any = upper.edge_ids
+        _orient.fill_both(
+            upper.row_offsets,
+            upper.column_indices,
+            own,
+            offsets[:-1].copy(),
+            columns,
+            edge_ids,
+        )
+        return Adjacency(freeze(offsets), freeze(columns), freeze(edge_ids))
+
+    @cached_property
+    def work(self) -> NDArray[np.int64]:
+        """What row r asks for, (V,): itself, and what its lower ranks have above it."""
+        from featgraph.graph import _orient
+
+        work = np.empty(self.order.size, np.int64)
+        _orient.measure_work(self.upper.row_offsets, self.upper.column_indices, work)
+        return freeze(work)
+
+
+def orient(graph: Any) -> Oriented:
+    """Orient a graph; O(V log V + E).
+
+    Raises
+    ------
+    GraphInputError
+        If the graph is directed, or two edges have the same ends.
+    """
+    from featgraph.graph import _orient
+
+    if graph.directed:
+        raise GraphInputError(
+            "a directed graph has no triangles",
+            got="directed=True",
+            fix='make the graph with directed=False, duplicates="first"',
+        )
+    ins, count = graph.in_edges, graph.vertex_count
+    order = np.argsort(graph.in_degree, kind="stable").astype(np.int32)
+    rank = np.empty(count, np.int32)
+    rank[order] = np.arange(count, dtype=np.int32)
+    offsets = np.zeros(count + 1, ins.row_offsets.dtype)
+    _orient.count_upper(ins.row_offsets, ins.column_indices, rank, offsets[1:])
+    np.cumsum(offsets, out=offsets)
+    columns = np.empty(int(offsets[-1]), np.int32)
+    edge_ids = np.empty(columns.size, offsets.dtype)
+    repeated = _orient.fill_upper(
+        ins.row_offsets,
+        ins.column_indices,
+        order,
+        rank,
+        offsets,
+        offsets[:-1].copy(),
+        columns,
+        edge_ids,
+    )
+    if repeated >= 0:
+        source = int(ins.column_indices[repeated])
+        target = int(np.searchsorted(ins.row_offsets, repeated, "right")) - 1
+        raise GraphInputError(
+            "triangles of a graph with parallel edges",
+            where=f"the edge between {source} and {target}",
+            got="the edge more than once",
+            expected="one edge between two vertices",
+            fix='make the graph with duplicates="first"',
+        )
+    upper = Adjacency(freeze(offsets), freeze(columns), freeze(edge_ids))
+    return Oriented(freeze(order), freeze(rank), upper)

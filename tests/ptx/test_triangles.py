@@ -1,0 +1,40 @@
+"""Kernels of triangle functions compile without a GPU: no spills, no stray float64."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph import _cuda
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
+
+from tests.programs.triangles import PROGRAMS, make_state
+
+#: Static shared memory of a block.
+MOST_SHARED = 48 << 10
+
+
+@pytest.mark.parametrize("schedule", ["mark", "search"])
+@pytest.mark.parametrize("name", ["everywhere", "filters", "behind_edges"])
+def test_kernels_compile(name: str, schedule: str) -> None:
+    graph = fg.Graph.from_edges([0, 1, 2], [1, 2, 0], directed=False)
+    state = fg.State(graph, **make_state(graph, np.random.default_rng(0)))
+    kernel = PROGRAMS[name].fold(state, target="cuda", schedule=schedule)
+    resources = kernel.resources((9, 0))
+    hubs = [entry.name for entry in kernel.entries if entry.role == "hubs"]
+    assert bool(hubs) == (schedule == "mark" and name != "behind_edges")
+    for entry, used in resources.items():
+        assert used.spill_stores_bytes == used.spill_loads_bytes == 0, entry
+        assert used.stack_bytes == 0, entry
+        assert used.registers <= 64, entry  # 2048 threads a multiprocessor, or half
+        assert (used.shared_bytes > 0) == (entry in hubs)
+        assert used.shared_bytes <= MOST_SHARED
+    ptx = kernel.ptx((9, 0))
+    assert ".f64" not in ptx
+    # A signed index is compared with zero and may be moved by the array's length.
+    assert not re.search(r"shr\.s64 \t%rd\d+, %rd\d+, 63", ptx)

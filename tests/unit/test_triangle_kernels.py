@@ -1,0 +1,92 @@
+"""What is planned and printed for triangle functions."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph.fold.choose import GraphTraits
+from featgraph.fold.options import Options
+from featgraph.fold.plan import make_plan
+from featgraph.fold.triangles import find_sums
+from featgraph.program.names import GENERATED, TRIANGLES
+from tests.programs.triangles import PROGRAMS, make_state
+
+GRAPH = fg.Graph.from_edges([0, 1, 2], [1, 2, 0], directed=False)
+WAYS = [("cpu", "mark"), ("cpu", "merge"), ("cuda", "mark"), ("cuda", "search")]
+
+
+def state() -> fg.State:
+    return fg.State(GRAPH, **make_state(GRAPH, np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("where", "schedule"), WAYS)
+def test_names_are_reserved(name: str, where: str, schedule: str) -> None:
+    """A function of the user's must not be called as a kernel's local is."""
+    foldmap = PROGRAMS[name]
+    kernel = foldmap.fold(state(), target=where, schedule=schedule)
+    used: set[str] = set()
+    for node in ast.parse(kernel.source).body:
+        is_kernel = isinstance(node, ast.FunctionDef) and re.match(
+            r"sweep_|triangle_phase_", node.name
+        )
+        if is_kernel:
+            used |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+            used |= {a.arg for a in node.args.args}
+    used = {n for n in used if not re.search(r"_\d+$", n) and n not in dir(builtins)}
+    own = {f.name for f in foldmap.program.functions}
+    assert used - own <= GENERATED | TRIANGLES
+
+
+@fg.triangle
+def place(u, v, w, e_uv, e_uw, e_vw, d):
+    """Share its name with an array of the kernel."""
+    fg.atomic.add(d.at_vertex, u, 1)
+
+
+def test_a_function_named_as_a_local_runs() -> None:
+    given = state()
+    fg.trianglemap(place)(given, target="cpu")
+    assert given["at_vertex"].sum() == 1
+
+
+def test_only_plain_additions_wait() -> None:
+    plans = {
+        name: make_plan(f.program, state().signature, Options(), GraphTraits())
+        for name, f in PROGRAMS.items()
+    }
+    sums = {
+        function.name: {
+            (s.into, s.role) for s in find_sums(function, plan.analysis.signature)
+        }
+        for plan in plans.values()
+        for function in plan.analysis.functions
+        if function.kind == "triangle"
+    }
+    assert ("share", "v") in sums["everywhere"]
+    assert len(sums["everywhere"]) == 8
+    # Neither minima, nor features, nor twins, nor old values, but what a loop adds.
+    assert sums["otherwise"] == {("share", "u"), ("at_edge", "e_uw")}
+
+
+def test_plans_say_how_rows_are_intersected() -> None:
+    given = state()
+
+    def mapping(name: str, **options: str) -> str:
+        return str(PROGRAMS[name].fold(given, **options).plan)
+
+    assert "marked" in mapping("everywhere", target="cpu")
+    assert "merged" in mapping("everywhere", target="cpu", schedule="merge")
+    long = "a bitmap for each long row"
+    assert long in mapping("everywhere", target="cuda", schedule="mark")
+    assert long not in mapping("everywhere", target="cuda")
+    behind = mapping("behind_edges", target="cuda", schedule="mark")
+    assert "on the triangles of edges that passed" in behind
+    assert long not in behind
+    assert "sweeps triangles" in behind
