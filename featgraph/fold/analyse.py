@@ -9,6 +9,7 @@ from typing import Any
 
 from featgraph.fold.access import AccessRecord, check_accesses, find_accesses
 from featgraph.fold.checks import (
+    check_features,
     check_groups,
     check_matrices,
     check_semirings,
@@ -302,6 +303,8 @@ class _Analyser:
             self._call_helper,
             "bool" if decides or function.combine.name == "any" else None,  # type: ignore[attr-defined]
         )
+        collective = any(has_collective(s) for s in body)
+        check_features(function, body, collective)
         width, is_scalar = width_of(source, body, names.kinds, self._item_shape)
         check_groups(source, body, width)
         varying = find_varying(source, body)
@@ -315,8 +318,6 @@ class _Analyser:
         matrices = matrix_names(body)
         check_matrices(source, body, matrices)
         check_semirings(source, body)
-        collective = any(has_collective(s) for s in body)
-        _check_features(function, collective, is_scalar)
         accesses = with_filter(function, accesses, self.result.signature)
         scalars = {n.name for n in nodes if isinstance(n, Scalar)}
         scalars |= {
@@ -439,23 +440,6 @@ class _Analyser:
         if helper is not None:
             self.result.combines[analysed.into or ""] = helper
         return type_
-
-
-def _check_features(function: UserFunction, collective: bool, is_scalar: bool) -> None:
-    """Refuse features where a function has none, or has two of them at a time."""
-    source = function.source
-    if function.kind == "triangle" and (collective or not is_scalar):
-        raise source.error(
-            "a triangle function runs once a triangle, not once a feature",
-            expected="d.x[v], or a constant feature: d.x[v, 0]",
-            fix="combine the features in a vertex function first",
-        )
-    if collective and getattr(function, "matrix", False):
-        raise source.error(
-            f"a matrix {function.kind} makes no collaborative calls but outer of "
-            "whole rows",
-            fix="return fg.outer(d.x[u], d.x[u])[i, f]",
-        )
 
 
 def _reduced(analysed: Analysed) -> tuple[int, ...]:

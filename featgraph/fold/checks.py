@@ -7,12 +7,20 @@ from collections.abc import Callable, Mapping
 
 from featgraph.fold.access import AccessRecord
 from featgraph.fold.names import BUILTIN_ARRAYS
-from featgraph.fold.nodes import Access, Atomic, Operate, Whole, is_matrix_sum
+from featgraph.fold.nodes import (
+    Access,
+    Atomic,
+    Operate,
+    Whole,
+    is_matrix_sum,
+    names_read,
+)
 from featgraph.program.functions import UserFunction
 from featgraph.program.signature import PropertyKind, Signature
 from featgraph.program.source import FunctionSource
 
 __all__ = [
+    "check_features",
     "check_groups",
     "check_matrices",
     "check_semirings",
@@ -92,6 +100,26 @@ def check_semirings(source: FunctionSource, body: list[ast.stmt]) -> None:
                 expected="semiring='plus_times'",
                 fix="keep the matrix in a property",
             )
+
+
+def check_features(
+    function: UserFunction, body: list[ast.stmt], collective: bool
+) -> None:
+    """Refuse features where a function has none, or has two of them at a time."""
+    source = function.source
+    has_rows = any("f" in names_read(s) for s in body)
+    if function.kind == "triangle" and (collective or has_rows):
+        raise source.error(
+            "a triangle function runs once a triangle, not once a feature",
+            expected="d.x[v], or a constant feature: d.x[v, 0]",
+            fix="combine the features in a vertex function first",
+        )
+    if collective and getattr(function, "matrix", False):
+        raise source.error(
+            f"a matrix {function.kind} makes no collaborative calls but outer of "
+            "whole rows",
+            fix="return fg.outer(d.x[u], d.x[u])[i, f]",
+        )
 
 
 def with_filter(

@@ -372,11 +372,6 @@ def _finish(
             }
         width = max((f.width for f in members if not f.is_scalar), default=1)
         mapping = choose_mapping(kind, members, analysis, width, options, traits)
-        from_edges = kind == "triangle" and any(
-            k == "edge" for k, _, _ in groups[:number]
-        )
-        if from_edges:
-            mapping = intersect_at_edges(options)
         held = _held(kind, members, mapping, width, analysis)
         phases.append(
             Phase(
@@ -395,7 +390,6 @@ def _finish(
                 and any(getattr(f.declared, "along", "") == "in" for f in members),
                 writes_next=tuple(sorted(writes)),
                 pulls_edges=number == pulled,
-                from_edges=from_edges,
                 keeps=tuple(str(f.into) for f in members if f.into in kept),
                 tiles=_tiles(kind, members, options),
                 held=held,
@@ -412,7 +406,18 @@ def _finish(
                 ),
             )
         )
-    return phases
+    return _start_at_edges(phases, options)
+
+
+def _start_at_edges(phases: list[Phase], options: Options) -> list[Phase]:
+    """Have triangle phases behind edge functions sweep the edges that passed."""
+    made: list[Phase] = []
+    for phase in phases:
+        if phase.kind == "triangle" and any(p.kind == "edge" for p in made):
+            mapping = intersect_at_edges(options)
+            phase = dataclasses.replace(phase, from_edges=True, mapping=mapping)
+        made.append(phase)
+    return made
 
 
 def _tiles(kind: str, members: list[Analysed], options: Options) -> tuple[str, ...]:
