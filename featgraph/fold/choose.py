@@ -241,8 +241,8 @@ def _choose_intersection(options: Options, traits: GraphTraits) -> Mapping:
     if options.target == "cpu":
         return Mapping(1, 1, 1, False, "mark" if asked == "auto" else asked)
     # Half of the edges of a vertex lead to higher ones; a lane takes two or more.
-    span = min(WARP, max(1, traits.mean_degree // 4))
-    long_rows = traits.has_hubs or traits.mean_degree >= WARP
+    span = min(WARP, max(1, traits.typical_degree // 4))
+    long_rows = traits.has_hubs or traits.typical_degree > WARP
     hubs = long_rows if asked == "auto" else asked == "mark"
     return Mapping(1, 1, span, False, "mark" if hubs else "search", hubs)
 
