@@ -6,6 +6,7 @@
 ``kron21``        2.1M vertices, 85M directed edges: symmetric, simple, hubs of low id
 ``kron21-mixed``  the same with its vertices shuffled
 ``kron-S``        as ``kron21``, with 2**S vertices
+``mild22``        likewise, 4.2M vertices, 106M directed edges, quadrants less unequal
 ``gridN``         an N x N lattice, such as ``grid4096``
 ``delaunayS``     Delaunay triangulation of 2**S random points, numbered along a curve
 ``roadN``         N x N crossings, 72% of the streets, each of 0 to 8 further vertices
@@ -41,6 +42,8 @@ SEED = 20261121
 A, B, C = 0.57, 0.19, 0.19
 #: Draws a vertex: 85.0M directed edges of 21 levels are left by expectation.
 KRON_DRAWS_A_VERTEX = 21.65
+#: Quadrants and draws a vertex of ``mild22``.
+MILD = (0.45, 0.22, 0.22, 12.65)
 #: Of the streets between neighboring crossings, those that exist.
 STREETS = 0.72
 #: A street has 0 to so many vertices between its ends, uniformly.
@@ -96,6 +99,8 @@ def make_graph(name: str) -> NamedGraph:
         graph, generator = _rmat(int(found[1]), int(found[2]))
     elif found := re.fullmatch(r"kron-?(\d+)(-mixed)?", name):
         graph, generator = _kept(name, lambda: _kron(int(found[1]), bool(found[2])))
+    elif found := re.fullmatch(r"mild-?(\d+)", name):
+        graph, generator = _kept(name, lambda: _kron(int(found[1]), False, MILD))
     elif found := re.fullmatch(r"grid(\d+)", name):
         side = int(found[1])
         graph, generator = generators.grid(side, side), f"grid({side}, {side})"
@@ -210,7 +215,11 @@ def _real(name: str) -> Edges:
     return low, high, count, f"{name}, made simple and symmetric"
 
 
-def _kron(scale: int, mixed: bool) -> Edges:
+def _kron(
+    scale: int,
+    mixed: bool,
+    drawn: tuple[float, float, float, float] = (A, B, C, KRON_DRAWS_A_VERTEX),
+) -> Edges:
     """Draw R-MAT edges, drop loops and repeats, and take each both ways.
 
     A hash of (seed, draw, level) is the random number: any machine and any number of
@@ -220,17 +229,16 @@ def _kron(scale: int, mixed: bool) -> Edges:
     ids = np.arange(count, dtype=np.int64)
     if mixed:
         ids = np.random.default_rng(SEED).permutation(ids)
-    keys = np.empty(int(KRON_DRAWS_A_VERTEX * count), np.int64)
-    limits = (np.array([A, A + B, A + B + C]) * 2.0**32).astype(np.uint64)
+    *(a, b, c), draws = drawn
+    keys = np.empty(int(draws * count), np.int64)
+    limits = (np.array([a, a + b, a + b + c]) * 2.0**32).astype(np.uint64)
     _draw_keys(scale, SEED, limits, ids, keys)
     keys.sort()
     keys = keys[np.searchsorted(keys, 0) :]
     keys = keys[np.concatenate(([True], keys[1:] != keys[:-1]))]
     low, high = (keys >> scale).astype(np.int32), (keys & (count - 1)).astype(np.int32)
-    text = (
-        f"simple symmetric R-MAT, scale {scale}, {KRON_DRAWS_A_VERTEX} draws a vertex, "
-    )
-    text += f"a={A} b={B} c={C}, seed {SEED}{', shuffled' if mixed else ''}"
+    text = f"simple symmetric R-MAT, scale {scale}, {draws} draws a vertex, "
+    text += f"a={a} b={b} c={c}, seed {SEED}{', shuffled' if mixed else ''}"
     return low, high, count, text
 
 

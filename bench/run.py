@@ -34,6 +34,8 @@ BENCHES = {
     "learning-gpu": "bench.learning.session",
     "algorithms-cpu": "bench.algorithms.algorithms_cpu",
     "fusing-cpu": "bench.algorithms.fusing_cpu",
+    "classics-cpu": "bench.classics.cpu",
+    "classics-gpu": "bench.classics.gpu",
 }
 
 

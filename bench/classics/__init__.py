@@ -1,0 +1,1 @@
+"""Traversals, components, centralities and triangles, beside other libraries."""

@@ -1,0 +1,183 @@
+"""Quick checks of answers on undirected graphs with tens of millions of edges.
+
+They follow from what an answer means, in the manner of the GAP benchmark, and share
+nothing with the framework: the graph is (offsets, neighbors), both directions of every
+edge. Each returns what a result's ``checks`` hold, with ``ok``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+
+__all__ = [
+    "betweenness_checks",
+    "bfs_checks",
+    "components_checks",
+    "pagerank_checks",
+    "sssp_checks",
+    "triangles_checks",
+]
+
+Array = Any
+Rows = tuple[Array, Array]
+
+
+def bfs_checks(rows: Rows, source: int, levels: Array, parents: Array) -> Any:
+    """See that levels differ by one at most along edges, and parents are one up."""
+    wrong = _wrong_levels(*rows, source, levels, parents)
+    return {"ok": wrong == 0, "wrong": int(wrong), "reached": int((levels >= 0).sum())}
+
+
+@njit(parallel=True)
+def _wrong_levels(offsets, neighbors, source, levels, parents):  # type: ignore[no-untyped-def]
+    wrong = 0
+    for v in prange(offsets.size - 1):
+        has_parent = levels[v] < 0 or v == source
+        bad = (levels[v] == 0) != (v == source)
+        for slot in range(offsets[v], offsets[v + 1]):
+            u = neighbors[slot]
+            if (levels[u] < 0) != (levels[v] < 0) or abs(levels[u] - levels[v]) > 1:
+                bad = True
+            if u == parents[v] and levels[u] == levels[v] - 1:
+                has_parent = True
+        wrong += bad or not has_parent
+    return wrong
+
+
+def sssp_checks(
+    rows: Rows, weights: Array, source: int, distances: Array, predecessors: Array
+) -> Any:
+    """See that no edge shortens a path, and each distance is one and an edge."""
+    wrong = _wrong_distances(*rows, weights, source, distances, predecessors)
+    reached = int(np.isfinite(distances).sum())
+    return {"ok": wrong == 0, "wrong": int(wrong), "reached": reached}
+
+
+@njit(parallel=True)
+def _wrong_distances(offsets, neighbors, weights, source, distances, predecessors):  # type: ignore[no-untyped-def]
+    wrong = 0
+    for v in prange(offsets.size - 1):
+        is_tight = v == source or np.isinf(distances[v])
+        bad = (distances[v] == 0) != (v == source)
+        for slot in range(offsets[v], offsets[v + 1]):
+            through = distances[neighbors[slot]] + weights[slot]
+            if distances[v] > through:
+                bad = True
+            if neighbors[slot] == predecessors[v] and distances[v] == through:
+                is_tight = True
+        wrong += bad or not is_tight
+    return wrong
+
+
+def components_checks(rows: Rows, labels: Array) -> Any:
+    """See that labels are equal along edges, smallest, and as many as components."""
+    count = int(_components(*rows))
+    roots = np.unique(labels)
+    is_right = (
+        bool(_equal_along_edges(*rows, labels))
+        and bool((labels <= np.arange(labels.size)).all())
+        and bool((labels[roots] == roots).all())
+        and roots.size == count
+    )
+    return {"ok": is_right, "components": count}
+
+
+@njit(parallel=True)
+def _equal_along_edges(offsets, neighbors, labels):  # type: ignore[no-untyped-def]
+    wrong = 0
+    for v in prange(offsets.size - 1):
+        for slot in range(offsets[v], offsets[v + 1]):
+            wrong += labels[neighbors[slot]] != labels[v]
+    return wrong == 0
+
+
+@njit
+def _components(offsets, neighbors):  # type: ignore[no-untyped-def]
+    """Count components by union and find."""
+    above = np.arange(offsets.size - 1)
+    count = above.size
+    for v in range(above.size):
+        for slot in range(offsets[v], offsets[v + 1]):
+            a, b = v, neighbors[slot]
+            while above[a] != a:
+                above[a] = above[above[a]]
+                a = above[a]
+            while above[b] != b:
+                above[b] = above[above[b]]
+                b = above[b]
+            if a != b:
+                above[max(a, b)] = min(a, b)
+                count -= 1
+    return count
+
+
+def pagerank_checks(rows: Rows, ranks: Array, alpha: float, iterations: int) -> Any:
+    """Iterate as often in float64."""
+    degree = np.diff(rows[0])
+    x = np.full(degree.size, 1 / degree.size)
+    for _ in range(iterations):
+        lost = alpha * x[degree == 0].sum() + (1 - alpha) * x.sum()
+        x = alpha * _inflow(*rows, x / np.maximum(degree, 1)) + lost / x.size
+    apart = float(np.abs(ranks - x).sum())
+    return {"ok": apart < 1e-4, "l1_apart": apart}
+
+
+@njit(parallel=True)
+def _inflow(offsets, neighbors, sent):  # type: ignore[no-untyped-def]
+    found = np.zeros(sent.size)
+    for v in prange(sent.size):
+        total = 0.0
+        for slot in range(offsets[v], offsets[v + 1]):
+            total += sent[neighbors[slot]]
+        found[v] = total
+    return found
+
+
+def triangles_checks(rows: Rows, total: int) -> Any:
+    """Count as many by looking up the neighbors of each neighbor."""
+    counted = int(_triangles(*rows))
+    return {"ok": counted == total, "triangles": counted}
+
+
+@njit(parallel=True)
+def _triangles(offsets, neighbors):  # type: ignore[no-untyped-def]
+    count = offsets.size - 1
+    degree = offsets[1:] - offsets[:-1]
+    # Out-neighbors: of larger (degree, id). A vertex has few of them.
+    starts = np.zeros(count + 1, np.int64)
+    for v in prange(count):
+        more = 0
+        for slot in range(offsets[v], offsets[v + 1]):
+            u = neighbors[slot]
+            more += degree[u] > degree[v] or (degree[u] == degree[v] and u > v)
+        starts[v + 1] = more
+    for v in range(count):
+        starts[v + 1] += starts[v]
+    ends = np.empty(starts[count], np.int32)
+    for v in prange(count):
+        place = starts[v]
+        for slot in range(offsets[v], offsets[v + 1]):
+            u = neighbors[slot]
+            if degree[u] > degree[v] or (degree[u] == degree[v] and u > v):
+                ends[place] = u
+                place += 1
+    found = 0
+    for v in prange(count):
+        mine = np.sort(ends[starts[v] : starts[v + 1]])
+        for u in mine:
+            for w in ends[starts[u] : starts[u + 1]]:
+                place = np.searchsorted(mine, w)
+                found += place < mine.size and mine[place] == w
+    return found
+
+
+def betweenness_checks(centrality: Array, levels: list[Array]) -> Any:
+    """Add up: dependencies of a source are the levels of the others less one."""
+    inner = sum(float((x[x > 0] - 1).sum()) for x in levels)
+    total = float(np.sum(centrality))
+    relative = abs(total - inner) / max(inner, 1.0)
+    is_right = relative < 1e-9 and bool((np.asarray(centrality) >= 0).all())
+    return {"ok": is_right, "relative": relative}

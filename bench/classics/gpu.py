@@ -1,0 +1,180 @@
+"""The classics on one GPU, beside cuGraph's times for graphs of the same kind and size.
+
+Times are wall time of the whole call with the graph on the device: making the State,
+supersteps, and the answer as arrays on the host. ``supersteps``, ``directions`` and
+``active_counts`` say how it went; ``superstep_ms`` is the sum of the supersteps alone.
+cuGraph 26.10's times are another session's, on another H200 and its own graphs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from bench.classics import checks
+from bench.graphs import NamedGraph, make_graph
+from bench.record import Recorder, gpu_name
+from bench.timing import time_call
+from featgraph.algorithms.betweenness_centrality import betweenness_centrality
+from featgraph.algorithms.bfs import bfs
+from featgraph.algorithms.connected_components import connected_components
+from featgraph.algorithms.pagerank import pagerank
+from featgraph.algorithms.sssp import sssp
+from featgraph.algorithms.triangle_count import triangle_count
+
+DEFAULTS = {
+    "graph": ["kron21", "grid4096", "mild22"],
+    "repeat": 3,
+    "programs": ["bfs", "pagerank", "connected_components", "sssp", "triangle_count",
+                 "betweenness_centrality"],
+    "budget": 300.0,
+    "cell": 10.0,
+    "target": "cuda",
+}  # fmt: skip
+SEED = 20261121
+ITERATIONS = 20
+SOURCES = 4
+#: ms, cuGraph 26.10 on an H200.
+CUGRAPH = {
+    "kron21": {"bfs": 2.13, "pagerank": 16.4, "connected_components": 32.4,
+               "triangle_count": 502, "betweenness_centrality": 77.8},
+    "grid4096": {"bfs": 1888, "pagerank": 10.1, "connected_components": 88.2,
+                 "triangle_count": 57},
+    "mild22": {"bfs": 3.82, "pagerank": 23.3, "connected_components": 41.9,
+               "triangle_count": 138, "betweenness_centrality": 174},
+}  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--programs", nargs="+", choices=DEFAULTS["programs"])
+    parser.add_argument("--target", choices=["cuda", "cpu"], help="cpu: a rehearsal")
+    parser.add_argument("--budget", type=float, help="s after which no cell starts")
+    parser.add_argument("--cell", type=float, help="s that the trials of a cell take")
+
+
+class Problem:
+    """A graph, its inputs, and its rows for the checks."""
+
+    def __init__(self, named: NamedGraph, target: str) -> None:
+        self.named, self.graph, self.target = named, named.graph, target
+        rng = np.random.default_rng(SEED)
+        # Of quarters: sums of them are exact, so paths of one length compare equal.
+        self.weights = rng.integers(1, 256, self.graph.given_edge_count) / np.float32(4)
+        ins = self.graph.in_edges
+        self.rows = np.asarray(ins.row_offsets), np.asarray(ins.column_indices)
+        degree = self.graph.in_degree
+        self.source = int(np.argmax(degree))
+        self.sources = rng.choice(np.flatnonzero(degree), SOURCES, replace=False)
+
+    def calls(self) -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
+        """Return program -> (what is timed, what checks its answer)."""
+        g, s, target = self.graph, self.source, self.target
+        return {
+            "bfs": (
+                lambda: bfs(g, s, target=target),
+                lambda r: checks.bfs_checks(self.rows, s, r.levels, r.parents),
+            ),
+            "sssp": (
+                lambda: sssp(g, s, weights=self.weights, target=target),
+                lambda r: checks.sssp_checks(
+                    self.rows, g.expand_edge_values(self.weights), s,
+                    r.distances, r.predecessors,
+                ),
+            ),
+            "connected_components": (
+                lambda: connected_components(g, target=target),
+                lambda r: checks.components_checks(self.rows, r.labels),
+            ),
+            "pagerank": (
+                lambda: pagerank(
+                    g, tol=0.0, max_supersteps=ITERATIONS, target=target
+                ),
+                lambda r: checks.pagerank_checks(self.rows, r.ranks, 0.85, ITERATIONS),
+            ),
+            "triangle_count": (
+                lambda: triangle_count(g, target=target),
+                lambda r: checks.triangles_checks(self.rows, int(r.total)),
+            ),
+            "betweenness_centrality": (
+                lambda: betweenness_centrality(
+                    g, sources=self.sources, normalized=False, target=target
+                ),
+                lambda r: checks.betweenness_checks(
+                    r.centralities,
+                    list(bfs(g, self.sources, target=target).levels.T),
+                ),
+            ),
+        }  # fmt: skip
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Measure each program on each graph; what raises is reported."""
+    begun = time.perf_counter()
+    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    import warnings
+
+    warnings.simplefilter("ignore", fg.ConvergenceWarning)
+    for name in arguments.graph:
+        if time.perf_counter() - begun > arguments.budget:
+            print(f"no time left for {name}", flush=True)
+            continue
+        problem = Problem(make_graph(name), arguments.target)
+        print(f"[{time.perf_counter() - begun:.1f} s] {name} is made", flush=True)
+        for program, (call, check) in problem.calls().items():
+            if program not in arguments.programs:
+                continue
+            if time.perf_counter() - begun > arguments.budget:
+                print(f"no time left for {name} | {program}", flush=True)
+                continue
+            recorder.attempt(
+                program,
+                lambda p=program, c=call, k=check, q=problem: _measure(
+                    p, c, k, q, arguments, recorder
+                ),
+                graph=problem.named.describe(),
+            )
+
+
+def _measure(
+    program: str, call: Callable[[], Any], check: Callable[[Any], Any],
+    problem: Problem, arguments: argparse.Namespace, recorder: Recorder,
+) -> None:  # fmt: skip
+    answers: list[Any] = []
+    first = time_call(lambda: answers.append(call()))  # compiles, and uploads the graph
+    trials: list[float] = []
+    while len(trials) < arguments.repeat and sum(trials) < 1e3 * arguments.cell:
+        trials.append(time_call(lambda: answers.__setitem__(0, call())))
+    run = getattr(answers[0], "run", None)
+    known: dict[str, Any] = {}
+    if isinstance(run, fg.Run):
+        known = {
+            "supersteps": run.supersteps,
+            "directions": _runs_of(run.directions),
+            "superstep_ms": round(1e3 * sum(run.seconds), 3),
+            "slowest_superstep_ms": round(1e3 * max(run.seconds, default=0), 3),
+            "median_superstep_ms": round(
+                1e3 * statistics.median(run.seconds or [0]), 4
+            ),
+            "active_counts": run.active_counts[:64],
+        }
+    name = problem.named.name
+    recorder.add(
+        "featgraph", trials, program=program, cell=f"{name} | {program}",
+        graph=problem.named.describe(), checks=check(answers[0]),
+        first_call_ms=round(first, 1), cugraph_ms=CUGRAPH.get(name, {}).get(program),
+        **known,
+    )  # fmt: skip
+
+
+def _runs_of(directions: list[str]) -> str:
+    """Return directions in short: ``push x 2, pull x 3``."""
+    groups = [(name, len(list(group))) for name, group in groupby(directions)]
+    shown = [f"{name} x {count}" for name, count in groups[:12]]
+    return ", ".join(shown) + (", ..." if len(groups) > 12 else "")
