@@ -117,6 +117,14 @@ TABLES: dict[str, Columns] = {
         **TIME,
         **CHECK,
     },
+    "networkx-cpu": {
+        "function": _text("function"),
+        "graph": _graph,
+        "nodes + edges": _text("size"),
+        "contender": COMMON["contender"],
+        **TIME,
+        **CHECK,
+    },
     "superstep-gpu": {
         "graph": _graph,
         **COMMON,

@@ -36,6 +36,7 @@ BENCHES = {
     "fusing-cpu": "bench.algorithms.fusing_cpu",
     "classics-cpu": "bench.classics.cpu",
     "classics-gpu": "bench.classics.gpu",
+    "networkx-cpu": "bench.algorithms.networkx_cpu",
 }
 
 
