@@ -11,10 +11,22 @@ from typing import Any
 
 __all__ = ["FUNCTIONS", "get_info"]
 
-#: NetworkX function -> what stands in its docstring. `featgraph.networkx.backend`
+DIJKSTRA = "`weight` is an attribute: all ints or all floats, finite, more than zero."
+
+#: NetworkX function -> what its docstring says of it. `featgraph.networkx.backend`
 #: serves these and no others; a test holds the two lists against each other.
 FUNCTIONS = {
+    "bfs_layers": "",
+    "core_number": "",
+    "descendants_at_distance": "",
+    "eigenvector_centrality": "Float64; weights and `nstart` not negative.",
+    "katz_centrality": "Float64; weights not negative, no `nstart`.",
+    "multi_source_dijkstra_path_length": DIJKSTRA,
     "pagerank": "Float64; `alpha` in [0, 1], weights not negative.",
+    "single_source_dijkstra": DIJKSTRA + " No `target`.",
+    "single_source_dijkstra_path": DIJKSTRA,
+    "single_source_dijkstra_path_length": DIJKSTRA,
+    "single_source_shortest_path_length": "",
 }
 
 
@@ -26,6 +38,7 @@ def get_info() -> dict[str, Any]:
         "package": "featgraph",
         "short_summary": "Kernels generated for the CPU or an NVIDIA GPU.",
         "functions": {
-            name: {"additional_docs": text} for name, text in FUNCTIONS.items()
+            name: {"additional_docs": text} if text else {}
+            for name, text in FUNCTIONS.items()
         },
     }

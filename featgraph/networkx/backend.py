@@ -6,7 +6,7 @@ dispatches. The attributes are the entries of `featgraph.networkx.claims.CLAIMS`
 
 from __future__ import annotations
 
-from featgraph.networkx import centrality  # noqa: F401  its claims
+from featgraph.networkx import centrality, dijkstra, paths  # noqa: F401  their claims
 from featgraph.networkx.claims import CLAIMS, can_run, should_run
 from featgraph.networkx.convert import convert_from_nx, convert_to_nx
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,11 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms.eigenvector_centrality import (
+    eigenvector_centrality as featgraph_eigenvector_centrality,
+)
+from featgraph.algorithms.k_core import k_core as featgraph_k_core
+from featgraph.algorithms.katz_centrality import (
+    katz_centrality as featgraph_katz_centrality,
+)
 from featgraph.algorithms.pagerank import pagerank as featgraph_pagerank
 from featgraph.networkx.claims import claim
 from featgraph.networkx.graph import NetworkXGraph
 
-__all__ = ["pagerank"]
+__all__ = ["core_number", "eigenvector_centrality", "katz_centrality", "pagerank"]
 
 Array = npt.NDArray[Any]
 
@@ -55,15 +62,17 @@ def _distribution(
     return column
 
 
-def _unless_pagerank(
-    G: Any, alpha: float, max_iter: int, tol: float, **_: Any
-) -> str | None:
+def _unless_it_ends(max_iter: int, tol: float, **_: Any) -> str | None:
+    return None if max_iter >= 1 and tol > 0 else "max_iter < 1 or tol <= 0"
+
+
+def _unless_pagerank(alpha: float, **rest: Any) -> str | None:
     if not 0 <= alpha <= 1:
         return f"alpha={alpha}: featgraph takes 0 to 1"
-    return None if max_iter >= 1 and tol >= 0 else "max_iter < 1 or tol < 0"
+    return _unless_it_ends(**rest)
 
 
-@claim(pays_from=10_000, refuse=_unless_pagerank)
+@claim(pays_from=5_000, converted=2_000, refuse=_unless_pagerank)
 def pagerank(
     G: NetworkXGraph,
     alpha: float = 0.85,
@@ -92,3 +101,101 @@ def pagerank(
     if not result.converged:
         raise nx.PowerIterationFailedConvergence(max_iter)
     return G.by_node(result.ranks)
+
+
+def _unless_katz(alpha: float, beta: Any, nstart: Any, **rest: Any) -> str | None:
+    if not alpha > 0:
+        return f"alpha={alpha}: featgraph takes more than 0"
+    if not isinstance(beta, int | float | Mapping):
+        return f"beta of type {type(beta).__name__}: featgraph takes a number or a dict"
+    if nstart is not None:
+        return "nstart: featgraph begins with zeros"
+    return _unless_it_ends(**rest)
+
+
+@claim(pays_from=1_000, converted=1_000, refuse=_unless_katz)
+def katz_centrality(
+    G: NetworkXGraph,
+    alpha: float = 0.1,
+    beta: Any = 1.0,
+    max_iter: int = 1000,
+    tol: float = 1e-6,
+    nstart: dict[Any, float] | None = None,
+    normalized: bool = True,
+    weight: str | None = None,
+) -> dict[Any, float]:
+    """Count walks, long ones counting less; `networkx.katz_centrality`."""
+    if len(G) == 0:
+        return {}
+    if isinstance(beta, Mapping):
+        if set(beta) != set(G):
+            raise nx.NetworkXError("beta dictionary must have a value for every node")
+        beta = G.column(beta)
+    if not np.isfinite(beta).all():
+        raise NotImplementedError("beta that is infinite or nan")
+    try:
+        with _quiet():
+            result = featgraph_katz_centrality(
+                G.topology,
+                alpha=alpha,
+                beta=beta,
+                weights=_weights(G, weight),
+                tol=tol,
+                normalized=normalized,
+                max_supersteps=max_iter,
+            )
+    except fg.DivergenceError as error:
+        raise nx.PowerIterationFailedConvergence(max_iter) from error
+    if not result.converged:
+        raise nx.PowerIterationFailedConvergence(max_iter)
+    return G.by_node(result.centralities)
+
+
+@claim(
+    pays_from=2_000,
+    converted=1_000,
+    refuse=_unless_it_ends,
+)
+def eigenvector_centrality(
+    G: NetworkXGraph,
+    max_iter: int = 100,
+    tol: float = 1e-6,
+    nstart: dict[Any, float] | None = None,
+    weight: str | None = None,
+) -> dict[Any, float]:
+    """Find the first eigenvector; `networkx.eigenvector_centrality`."""
+    if len(G) == 0:
+        raise nx.NetworkXPointlessConcept(
+            "cannot compute centrality for the null graph"
+        )
+    if nstart is not None:
+        if all(value == 0 for value in nstart.values()):
+            raise nx.NetworkXError("initial vector cannot have all zero values")
+        if set(nstart) != set(G):
+            raise NotImplementedError("nstart that is not one value for every node")
+    with _quiet():
+        result = featgraph_eigenvector_centrality(
+            G.topology,
+            weights=_weights(G, weight or None),
+            nstart=_distribution(G, "nstart", nstart),
+            tol=tol,
+            max_supersteps=max_iter,
+        )
+    if not result.converged:
+        raise nx.PowerIterationFailedConvergence(max_iter)
+    found = G.by_node(result.centralities)
+    # NetworkX goes on with what it was given: its order, too.
+    return found if nstart is None else {node: found[node] for node in nstart}
+
+
+@claim(pays_from=8_000, converted=8_000)
+def core_number(G: NetworkXGraph) -> dict[Any, int]:
+    """Find the innermost core of every node; `networkx.core_number`."""
+    if (G.sources == G.targets).any():
+        raise nx.NetworkXNotImplemented(
+            "Input graph has self loops which is not permitted; "
+            "Consider using G.remove_edges_from(nx.selfloop_edges(G))."
+        )
+    if len(G) == 0:
+        return {}
+    return G.by_node(featgraph_k_core(G.topology).core_numbers)

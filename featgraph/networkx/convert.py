@@ -68,7 +68,8 @@ def convert_from_nx(
     nodes = list(graph)
     rows = [row for _, row in graph.adjacency()]
     directed, multigraph = graph.is_directed(), graph.is_multigraph()
-    sources, targets = _ends(nodes, rows)
+    sources, targets, degrees = _ends(nodes, rows)
+    neighbors = np.concatenate([[0], np.cumsum(degrees)]), targets
     kept = np.ones(len(sources), bool) if directed else sources <= targets
     entries: Iterable[Any] = chain.from_iterable(row.values() for row in rows)
     if not directed:
@@ -84,7 +85,7 @@ def convert_from_nx(
     made = NetworkXGraph(
         nodes, sources, targets, directed=directed, multigraph=multigraph
     )
-    made.edge_keys = keys
+    made.rows, made.edge_keys = neighbors, keys
     if preserve_edge_attrs or edge_attrs:
         data = list(entries)
         for attribute, default in (edge_attrs or {}).items():
@@ -100,8 +101,8 @@ def convert_from_nx(
     return made
 
 
-def _ends(nodes: list[Any], rows: list[Any]) -> tuple[Array, Array]:
-    """Return both ends of every entry, numbered in the order of the nodes."""
+def _ends(nodes: list[Any], rows: list[Any]) -> tuple[Array, Array, Array]:
+    """Return both ends of every entry, in the order of the nodes, and row lengths."""
     degrees = np.fromiter(map(len, rows), np.int64, len(rows))
     count = int(degrees.sum())
     neighbors: Iterable[Any] = chain.from_iterable(rows)
@@ -110,7 +111,8 @@ def _ends(nodes: list[Any], rows: list[Any]) -> tuple[Array, Array]:
         number = dict(zip(nodes, range(len(nodes)), strict=True))
         neighbors = map(number.__getitem__, neighbors)
     targets = np.fromiter(neighbors, np.int32, count)
-    return np.repeat(np.arange(len(nodes), dtype=np.int32), degrees), targets
+    sources = np.repeat(np.arange(len(nodes), dtype=np.int32), degrees)
+    return sources, targets, degrees
 
 
 def _weights(attribute: str, values: list[Any]) -> Weights | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
@@ -62,6 +61,9 @@ class NetworkXGraph:
         All attributes, where they were asked for; for `convert_to_nx`.
     edge_keys : list or None
         Keys of a multigraph's edges, likewise.
+    rows : tuple of ndarray
+        Offsets (V + 1,) and neighbors, as the rows of NetworkX's dictionaries have
+        them: in their order, undirected edges at both ends, repeats once.
     """
 
     __networkx_backend__ = "featgraph"
@@ -83,6 +85,7 @@ class NetworkXGraph:
         self.node_data: list[dict[Any, Any]] | None = None
         self.edge_data: list[dict[Any, Any]] | None = None
         self.edge_keys: list[Hashable] | None = None
+        self.rows: tuple[Array, Array] | None = None
         self._directed, self._multigraph = directed, multigraph
         self._index: dict[Hashable, int] | None = None
         self._topology: fg.Graph | None = None
@@ -155,6 +158,14 @@ class NetworkXGraph:
         return self._index
 
     @property
+    def neighbors(self) -> tuple[Array, Array]:
+        """`rows`, or those of the topology for a graph of featgraph."""
+        if self.rows is None:
+            out = self.topology.out_edges
+            self.rows = np.asarray(out.row_offsets), np.asarray(out.column_indices)
+        return self.rows
+
+    @property
     def topology(self) -> fg.Graph:
         """The featgraph graph without weights; built when first asked for, V > 0."""
         if self._topology is None:
@@ -170,16 +181,9 @@ class NetworkXGraph:
         """Return an edge attribute, or None where all edges weigh one."""
         return None if attribute is None else self.weights.get(attribute)
 
-    def vertices(self, nodes: Iterable[Hashable]) -> Array:
-        """Return the vertices of nodes; those not in the graph are left out."""
-        known = [v for node in nodes if (v := self.index.get(node)) is not None]
-        return np.array(known, np.int64)
-
-    def vertex(self, node: Hashable, message: str) -> int:
-        """Return the vertex of a node, or raise NodeNotFound with NetworkX's text."""
-        if node not in self:
-            raise nx.NodeNotFound(message)
-        return self.index[node]
+    def named(self, vertices: Array) -> list[Hashable]:
+        """Return the nodes of vertices."""
+        return list(map(self.nodes.__getitem__, vertices.tolist()))
 
     def column(self, values: Mapping[Hashable, Any]) -> Array:
         """Return (V,) in float64: the value given for each node, or zero."""

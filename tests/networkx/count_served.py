@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,20 @@ def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def count(*args: Any, **kwargs: Any) -> Any:
         before = supersteps
         result = function(*args, **kwargs)
+        if isinstance(result, Iterator):
+            return counted_items(name, result)
         served[name] += supersteps > before
         return result
 
     return count
+
+
+def counted_items(name: str, items: Iterator[Any]) -> Iterator[Any]:
+    """Yield what a function yields; it computes when it is asked for the first."""
+    before = supersteps
+    for number, item in enumerate(items):
+        served[name] += number == 0 and supersteps > before
+        yield item
 
 
 def pytest_configure(config: pytest.Config) -> None:

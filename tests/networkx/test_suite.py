@@ -22,7 +22,13 @@ ROOT = Path(__file__).parents[2]
 
 #: Where NetworkX tests what is claimed, below networkx.algorithms.
 MODULES = [
+    "centrality.tests.test_eigenvector_centrality",
+    "centrality.tests.test_katz_centrality",
     "link_analysis.tests.test_pagerank",
+    "shortest_paths.tests.test_unweighted",
+    "shortest_paths.tests.test_weighted",
+    "tests.test_core",
+    "traversal.tests.test_bfs",
 ]
 
 

@@ -1,0 +1,247 @@
+"""Shortest paths by weight, in the order in which Dijkstra's algorithm ends with nodes.
+
+A kernel finds the distances. NetworkX lists nodes by distance, and those equally far in
+the order in which they were met. An edge that is the last of a shortest path is
+*tight*; a node is met along its first tight edge; and edges are walked source by
+source, in the order of the sources, row by row. `finish` repeats that for nodes that
+are equally far.
+
+An edge that is tight between nodes equally far would make their order depend on itself;
+weights of zero, or lost in rounding, are declined where that happens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable
+from typing import Any, NamedTuple
+
+import networkx as nx
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.algorithms.sssp import sssp
+from featgraph.networkx.claims import claim
+from featgraph.networkx.graph import NetworkXGraph
+from featgraph.networkx.paths import in_order, levels_from
+
+__all__ = [
+    "multi_source_dijkstra_path_length",
+    "single_source_dijkstra",
+    "single_source_dijkstra_path",
+    "single_source_dijkstra_path_length",
+]
+
+Array = npt.NDArray[Any]
+
+#: Sums of integers below are exact in float64.
+MAX_EXACT = 2**53
+
+
+class Found(NamedTuple):
+    """What a search found.
+
+    Attributes
+    ----------
+    order : ndarray of int64, shape (n,)
+        The vertices that were reached, in the order in which NetworkX ends with them.
+    distances : list of int or float, length n
+        Of those; Python numbers.
+    tight : tuple of ndarray
+        Sources and targets of the tight edges, both of them reached.
+    """
+
+    order: Array
+    distances: list[Any]
+    tight: tuple[Array, Array]
+
+
+def search(
+    graph: NetworkXGraph, sources: Array, attribute: Any, cutoff: float | None
+) -> Found:
+    """Find what is not farther than the cutoff from the sources, distinct vertices."""
+    weights = graph.weights_of(attribute)
+    farthest = math.inf if cutoff is None else cutoff
+    if weights is None:
+        depth = (
+            0 if farthest < 0 else farthest if farthest == math.inf else int(farthest)
+        )
+        levels = levels_from(graph, sources, depth)
+        order = np.concatenate(list(in_order(graph, levels, sources)))
+        u, v, _ = _entries(graph)
+        tight = (levels[u] >= 0) & (levels[v] == levels[u] + 1)
+        return Found(order, levels[order].tolist(), (u[tight], v[tight]))
+    if weights.is_mixed:
+        raise NotImplementedError(f"{attribute!r} of several types: sums would differ")
+    is_integer = weights.values.dtype.kind == "i"
+    values = weights.values.astype(np.float64)
+    if (weights.values < 0).any() or not np.isfinite(values).all():
+        raise NotImplementedError(f"values of {attribute!r} that are infinite or < 0")
+    run = sssp(graph.topology, sources, weights=values, together=True, dtype=np.float64)
+    distances = run.distances
+    last = distances.max(initial=0, where=np.isfinite(distances))
+    if is_integer and last + values.max(initial=0) >= MAX_EXACT:
+        raise NotImplementedError("distances of more than 53 bits")
+    u, v, edge = _entries(graph)
+    is_tight = np.isfinite(distances[u]) & (distances[u] + values[edge] == distances[v])
+    is_tight &= u != v
+    order = finish(graph, distances, sources, np.flatnonzero(is_tight), u, v)
+    # Sources are at the integer zero, whatever weights are, and within any cutoff.
+    order = order[(distances[order] <= farthest) | np.isin(order, sources)]
+    found = distances[order]
+    listed = found.astype(np.int64).tolist() if is_integer else found.tolist()
+    listed[: sources.size] = [0] * sources.size
+    return Found(order, listed, (u[is_tight], v[is_tight]))
+
+
+def finish(
+    graph: NetworkXGraph,
+    distances: Array,
+    sources: Array,
+    tight: Array,
+    u: Array,
+    v: Array,
+) -> Array:
+    """Return the vertices at finite distances in the order described above.
+
+    Parameters
+    ----------
+    graph : NetworkXGraph
+    distances : ndarray of float64, shape (V,)
+    sources : ndarray
+        Vertices at distance zero, in their order.
+    tight : ndarray
+        Entries of the rows that are tight.
+    u, v : ndarray
+        Both ends of all entries.
+    """
+    order = np.argsort(distances, kind="stable")
+    order = order[: np.count_nonzero(np.isfinite(distances))]
+    rank = np.empty(len(graph), np.int64)
+    rank[order] = np.arange(order.size)
+    rank[sources] = np.arange(sources.size)
+    sorted_distances = distances[order]
+    is_new = np.append(True, sorted_distances[1:] != sorted_distances[:-1])
+    group = np.cumsum(is_new) - 1
+    begins = np.append(np.flatnonzero(is_new), order.size)
+    group_of = np.full(len(graph), -1)
+    group_of[order] = group
+    if (group_of[u[tight]] == group_of[v[tight]]).any():
+        raise NotImplementedError("weights of zero, or so small that sums do not grow")
+    has_ties = np.diff(begins) > 1
+    has_ties[0] = False  # the sources
+    tight = tight[has_ties[group_of[v[tight]]]]
+    tight = tight[np.argsort(group_of[v[tight]], kind="stable")]
+    cuts = np.searchsorted(group_of[v[tight]], np.arange(begins.size))
+    for tied in np.flatnonzero(has_ties):
+        entries = tight[cuts[tied] : cuts[tied + 1]]
+        # An entry's number grows along its row; rows are walked by their rank.
+        met = v[entries[np.lexsort((entries, rank[u[entries]]))]]
+        _, first = np.unique(met, return_index=True)
+        rank[met[np.sort(first)]] = np.arange(begins[tied], begins[tied + 1])
+    ordered = np.empty_like(order)
+    ordered[rank[order]] = order
+    return ordered
+
+
+def _entries(graph: NetworkXGraph) -> tuple[Array, Array, Array]:
+    """Return both ends of the entries of all rows, and each one's given edge.
+
+    Edges that repeat have an entry each, side by side.
+    """
+    offsets, neighbors = graph.neighbors
+    rows = np.repeat(np.arange(len(graph)), np.diff(offsets))
+    given = np.arange(graph.number_of_edges())
+    if graph.is_directed() and neighbors.size == given.size:
+        return rows, neighbors, given
+    low, high = np.minimum(rows, neighbors), np.maximum(rows, neighbors)
+    ends = graph.sources.astype(np.int64), graph.targets.astype(np.int64)
+    if graph.is_directed():
+        low, high = rows, neighbors
+    else:
+        ends = np.minimum(*ends), np.maximum(*ends)
+    wanted, keys = low.astype(np.int64) << 32 | high, ends[0] << 32 | ends[1]
+    by_key = np.argsort(keys, kind="stable")
+    first = np.searchsorted(keys[by_key], wanted)
+    repeats = np.searchsorted(keys[by_key], wanted, "right") - first
+    at = np.repeat(first - np.cumsum(repeats) + repeats, repeats)
+    edge = by_key[at + np.arange(at.size)]
+    return np.repeat(rows, repeats), np.repeat(neighbors, repeats), edge
+
+
+def _start(graph: NetworkXGraph, sources: Iterable[Hashable]) -> Array:
+    for source in sources:
+        if source not in graph:
+            raise nx.NodeNotFound(f"Node {source} not found in graph")
+    return np.array([graph.index[source] for source in dict.fromkeys(sources)])
+
+
+def _unless_attribute(weight: Any, target: Any = None, **_: Any) -> str | None:
+    if callable(weight):
+        return "weight is a function: featgraph takes the name of an attribute"
+    return None if target is None else "target: NetworkX stops where it is found"
+
+
+@claim(pays_from=60_000, converted=5_000, refuse=_unless_attribute)
+def multi_source_dijkstra_path_length(
+    G: NetworkXGraph,
+    sources: Any,
+    cutoff: float | None = None,
+    weight: Any = "weight",
+) -> dict[Hashable, Any]:
+    """Measure from the nearest; `networkx.multi_source_dijkstra_path_length`."""
+    if not sources:
+        raise ValueError("sources must not be empty")
+    found = search(G, _start(G, sources), weight, cutoff)
+    return dict(zip(G.named(found.order), found.distances, strict=True))
+
+
+@claim(pays_from=60_000, converted=5_000, refuse=_unless_attribute)
+def single_source_dijkstra_path_length(
+    G: NetworkXGraph,
+    source: Hashable,
+    cutoff: float | None = None,
+    weight: Any = "weight",
+) -> dict[Hashable, Any]:
+    """Measure from one node; `networkx.single_source_dijkstra_path_length`."""
+    found = search(G, _start(G, {source}), weight, cutoff)
+    return dict(zip(G.named(found.order), found.distances, strict=True))
+
+
+@claim(pays_from=60_000, converted=5_000, refuse=_unless_attribute)
+def single_source_dijkstra_path(
+    G: NetworkXGraph,
+    source: Hashable,
+    cutoff: float | None = None,
+    weight: Any = "weight",
+) -> dict[Hashable, list[Hashable]]:
+    """Find paths from one node; `networkx.single_source_dijkstra_path`."""
+    return _paths(G, search(G, _start(G, {source}), weight, cutoff))
+
+
+@claim(pays_from=60_000, converted=5_000, refuse=_unless_attribute)
+def single_source_dijkstra(
+    G: NetworkXGraph,
+    source: Hashable,
+    target: Hashable | None = None,
+    cutoff: float | None = None,
+    weight: Any = "weight",
+) -> tuple[dict[Hashable, Any], dict[Hashable, list[Hashable]]]:
+    """Find lengths and paths; `networkx.single_source_dijkstra`."""
+    found = search(G, _start(G, {source}), weight, cutoff)
+    lengths = dict(zip(G.named(found.order), found.distances, strict=True))
+    return lengths, _paths(G, found)
+
+
+def _paths(graph: NetworkXGraph, found: Found) -> dict[Hashable, list[Hashable]]:
+    """Return paths from one source; a node comes behind the first that met it."""
+    rank = np.full(len(graph), len(graph))
+    rank[found.order] = np.arange(found.order.size)
+    u, v = found.tight
+    before = np.full(len(graph), len(graph))
+    np.minimum.at(before, v, rank[u])
+    nodes = graph.named(found.order)
+    paths: list[list[Hashable]] = [[nodes[0]]]
+    for node, place in zip(nodes[1:], before[found.order][1:].tolist(), strict=True):
+        paths.append([*paths[place], node])
+    return dict(zip(nodes, paths, strict=True))

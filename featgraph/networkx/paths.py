@@ -1,0 +1,105 @@
+"""Breadth-first search: lengths and layers, in the order in which NetworkX finds them.
+
+A kernel finds the levels. In what order NetworkX would have met the vertices of a level
+is told by the order of the level before and by that of its dictionaries, `in_order`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.algorithms.bfs import bfs
+from featgraph.networkx.claims import claim
+from featgraph.networkx.graph import NetworkXGraph
+
+__all__ = [
+    "bfs_layers",
+    "descendants_at_distance",
+    "single_source_shortest_path_length",
+]
+
+Array = npt.NDArray[Any]
+
+
+def in_order(graph: NetworkXGraph, levels: Array, first: Array) -> Iterator[Array]:
+    """Yield the vertices of each level as a search that walks row by row meets them.
+
+    Parameters
+    ----------
+    graph : NetworkXGraph
+    levels : ndarray of int, shape (V,)
+        -1 where the search does not come.
+    first : ndarray of int
+        The vertices of level 0, in their order.
+    """
+    offsets, neighbors = graph.neighbors
+    place = np.empty(len(levels), np.int64)
+    last = int(levels.max(initial=0))
+    layer = first
+    yield layer
+    for level in range(1, last + 1):
+        begin, degree = offsets[layer], offsets[layer + 1] - offsets[layer]
+        # Entries of the rows one after another: 0, 1, 2, ... moved to each row's begin.
+        shift = np.repeat(begin - np.cumsum(degree) + degree, degree)
+        met = neighbors[np.arange(shift.size) + shift]
+        met = met[levels[met] == level]
+        place[met[::-1]] = np.arange(met.size)[::-1]  # of equal ones the first stays
+        layer = met[place[met] == np.arange(met.size)].astype(np.int64)
+        yield layer
+
+
+def levels_from(graph: NetworkXGraph, sources: Array, depth: float | None) -> Array:
+    """Return the level of every vertex, -1 where it is none or above `depth`."""
+    limit = None
+    if depth is not None and depth < len(graph):
+        limit = max(math.ceil(depth), 0)
+    found = bfs(graph.topology, sources, together=True, max_depth=limit)
+    return np.asarray(found.levels)
+
+
+@claim(pays_from=None, converted=6_000)
+def single_source_shortest_path_length(
+    G: NetworkXGraph, source: Hashable, cutoff: float | None = None
+) -> dict[Hashable, int]:
+    """Count edges; `networkx.single_source_shortest_path_length`."""
+    if source not in G:
+        raise nx.NodeNotFound(f"Source {source} is not in G")
+    start = np.array([G.index[source]])
+    layers = list(in_order(G, levels_from(G, start, cutoff), start))
+    sizes = [layer.size for layer in layers]
+    lengths = np.repeat(np.arange(len(layers)), sizes).tolist()
+    return dict(zip(G.named(np.concatenate(layers)), lengths, strict=True))
+
+
+@claim(pays_from=None, converted=5_000)
+def bfs_layers(G: NetworkXGraph, sources: Any) -> Iterator[list[Hashable]]:
+    """Search from one node or several; `networkx.bfs_layers`."""
+    if sources in G:
+        sources = [sources]
+    begin = list(set(sources))
+    for source in begin:
+        if source not in G:
+            raise nx.NetworkXError(f"The node {source} is not in the graph.")
+    if begin:
+        start = np.array([G.index[source] for source in begin])
+        for layer in in_order(G, levels_from(G, start, None), start):
+            yield G.named(layer)
+
+
+@claim(pays_from=None, converted=5_000)
+def descendants_at_distance(
+    G: NetworkXGraph, source: Hashable, distance: int
+) -> set[Hashable]:
+    """Return the nodes of one level; `networkx.descendants_at_distance`."""
+    if source not in G:
+        raise nx.NetworkXError(f"The node {source} is not in the graph.")
+    if distance < 0 or distance != int(distance):
+        return set()
+    levels = levels_from(G, np.array([G.index[source]]), distance)
+    return set(G.named(np.flatnonzero(levels == distance)))
