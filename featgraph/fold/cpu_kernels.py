@@ -56,7 +56,7 @@ def constants(plan: FoldPlan) -> list[str]:
         'FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}',
         'INLINE = {"error_model": "numpy", "fastmath": FAST}',
         "# Rows are short: lanes sharing a sum of few edges cost more than they save.",
-        'SWEEP = {"error_model": "numpy", "fastmath": FAST - {"reassoc"}}',
+        'SWEEP = {**INLINE, "fastmath": FAST - {"reassoc"}, "cache": True}',
         'KERNEL = {**INLINE, "parallel": True, "cache": True}',
     ]
 
@@ -114,7 +114,7 @@ class _CpuPhase(CpuArrays):
         """Print the sweep of one chunk, and the kernel that calls it for every chunk.
 
         The sweep is a function of its own because Numba takes scalars that a parallel
-        loop updates for its reductions.
+        loop updates for its reductions; and a single chunk needs no parallel one.
         """
         writer = self.writer
         inner = [a for a in arguments if a != "chunks"]
@@ -145,6 +145,13 @@ class _CpuPhase(CpuArrays):
             yield
 
     @contextmanager
+    def _swept_words(self) -> Iterator[None]:
+        """Print the loop over the words that a chunk has of those to sweep."""
+        with self.writer.block("for place in range(first_word, last_word):"):
+            self.writer.line("word = swept_words[place]")
+            yield
+
+    @contextmanager
     def _each_set_bit(self, words: str, vertex: str) -> Iterator[None]:
         writer = self.writer
         writer.line(f"pending = {words}[word]")
@@ -160,6 +167,7 @@ class _CpuPhase(CpuArrays):
     def _vertex(self) -> list[Entry]:
         pulls = self.phase.pulls_edges
         arguments = ["d", *(PULLED if pulls else ["due"]), "passed", "chunks"]
+        arguments.append("swept_words")
         arguments += ["changed_sources", "stale"] if self.phase.keeps else []
         if any(f.kind == "gather" for f in self.plan.functions_of(self.phase)):
             arguments += ["in_offsets", "in_sources"]
@@ -174,7 +182,7 @@ class _CpuPhase(CpuArrays):
             else "Sweep the due vertices of a chunk; `passed` gets those that end with "
             "True."
         )
-        with self._kernel(arguments, doc), self._words():
+        with self._kernel(arguments, doc), self._swept_words():
             writer.line("done = uint32(0)")
             if self.phase.spreads:
                 writer.line("seen = uint32(0)")

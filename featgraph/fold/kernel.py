@@ -60,6 +60,10 @@ class Kernel:
         """Return the compiled function of an entry."""
         return getattr(self.module, entry.name)
 
+    def sweep(self, entry: Entry) -> Any:
+        """Return the function that sweeps a chunk of an entry, a main one."""
+        return getattr(self.module, f"sweep_{entry.phase}")
+
     def explain_error(self, error: Exception) -> Exception:
         """Return a compiler's error as one that names the user's function and line."""
         return explain_numba_error(self.kernel_source, self.module, error)

@@ -42,11 +42,11 @@ GENERATED = _words(
     "hub_degree hubs i in_offsets in_sources index inside inside_edge int int32 int64",
     "is_due is_patched is_source is_swept j kernel key lane last_word linalg",
     "linalg_thread live math max member min moved namedtuple njit np numba out_edges",
-    "out_offsets out_targets part_stop partials passed patch pending position prange",
-    "range reduced result retreated rounds row rows runs_edge scratch seen slot",
-    "source sources spreads stale start step stop stride sweep swept target targets",
-    "thread tile_columns tile_count tile_like tile_rows tile_scale tiles u uint32",
-    "uint64 uint8 v value vertex_count warp whole word work writer",
+    "out_offsets out_targets part_stop partials passed patch pending place position",
+    "prange range reduced result retreated rounds row rows runs_edge scratch seen slot",
+    "source sources spreads stale start step stop stride sweep swept swept_words",
+    "target targets thread tile_columns tile_count tile_like tile_rows tile_scale",
+    "tiles u uint32 uint64 uint8 v value vertex_count warp whole word work writer",
 )
 
 #: Names that kernels of triangle functions use beside those. No user's local is printed
@@ -56,7 +56,7 @@ TRIANGLES = _words(
     "both_ranks e_uv e_uw e_vw earlier edge end far far_end first first_lower",
     "first_row found group high is_active last last_lower longest low lower",
     "lower_offsets lower_ranks lower_slots middle mine near near_end one other",
-    "outside own place rank_vertex size size_of_far size_of_near some_active swaps",
+    "outside own rank_vertex size size_of_far size_of_near some_active swaps",
     "takes third to_high to_low twin two upper_edges upper_offsets upper_ranks",
     "vertex_rank w",
 )

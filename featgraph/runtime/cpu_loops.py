@@ -11,10 +11,13 @@ __all__ = [
     "collect_targets",
     "expand",
     "expand_alone",
+    "expand_few",
     "find_due",
+    "find_set",
     "first_key",
     "near",
     "refresh_edges",
+    "refresh_few",
     "refresh_vertices",
 ]
 
@@ -45,6 +48,79 @@ def _expand(active, due, out_offsets, out_targets):  # type: ignore[no-untyped-d
 #: Add the targets of the active vertices' out-edges to `due`: on all threads, on one.
 expand = njit(cache=True, parallel=True, error_model="numpy")(_expand)
 expand_alone = njit(cache=True, error_model="numpy")(_expand)
+
+
+@njit(cache=True, error_model="numpy")
+def expand_few(active, at, due, found, out_offsets, out_targets, most):  # type: ignore[no-untyped-def]
+    """Add the active vertices, and the targets of their out-edges, to an empty `due`.
+
+    `at` are the words of `active` that may have bits; `found` gets those of `due`.
+    Return how many these are, and the number of out-edges. With more than `most` of
+    them, nothing is done, and -1 returned.
+    """
+    edges = 0
+    for place in range(at.size):
+        pending = active[at[place]]
+        while pending != 0:
+            bit = cpu.trailing_zeros(pending)
+            pending = uint32(pending & (pending - uint32(1)))
+            u = at[place] * 32 + bit
+            edges += out_offsets[u + 1] - out_offsets[u]
+    if edges > most:
+        return -1, edges
+    count = 0
+    for place in range(at.size):
+        word = at[place]
+        if active[word] != 0:
+            due[word] = active[word]
+            found[count] = word
+            count += 1
+    for place in range(at.size):
+        pending = active[at[place]]
+        while pending != 0:
+            bit = cpu.trailing_zeros(pending)
+            pending = uint32(pending & (pending - uint32(1)))
+            u = at[place] * 32 + bit
+            for slot in range(out_offsets[u], out_offsets[u + 1]):
+                v = out_targets[slot]
+                word = v >> 5
+                if due[word] == 0:
+                    found[count] = word
+                    count += 1
+                due[word] |= uint32(1) << uint32(v & 31)
+    return count, edges
+
+
+@njit(cache=True, error_model="numpy")
+def find_set(words, at, found):  # type: ignore[no-untyped-def]
+    """Put those of the words at `at` that have bits into `found`.
+
+    Return how many they are, and how many bits they have.
+    """
+    count = bits = 0
+    for place in range(at.size):
+        word = words[at[place]]
+        if word != 0:
+            found[count] = at[place]
+            count += 1
+            bits += cpu.count_bits(word)
+    return count, bits
+
+
+@njit(cache=True, error_model="numpy")
+def refresh_few(words, at, without, next_, current):  # type: ignore[no-untyped-def]
+    """Copy the rows of vertices that are not in `without`, if any; see `expand_few`."""
+    for place in range(at.size):
+        word = at[place]
+        pending = words[word]
+        if without is not None:
+            pending = uint32(pending & ~without[word])
+        while pending != 0:
+            bit = cpu.trailing_zeros(pending)
+            pending = uint32(pending & (pending - uint32(1)))
+            v = word * 32 + bit
+            for f in range(current.shape[1]):
+                next_[v, f] = current[v, f]
 
 
 @njit(cache=True, parallel=True, error_model="numpy")

@@ -16,6 +16,12 @@ from featgraph.fold.emit import Entry
 from featgraph.fold.kernel import Kernel
 from featgraph.graph import Graph
 from featgraph.program.active import word_count
+from featgraph.runtime.cpu_sweeps import (
+    CHUNKS_PER_THREAD,
+    SMALLEST_CHUNK,
+    CpuSweeps,
+    is_dense,
+)
 
 __all__ = ["HUB_DEGREE", "LONG_ROW", "CpuDevice", "Device", "choose_device", "is_dense"]
 
@@ -24,26 +30,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 Array = Any
 Words = Any
-#: Chunks a thread gets: enough that uneven work evens out.
-_CHUNKS_PER_THREAD = 16
-#: Edges and vertices below which a chunk is not worth a thread: a parallel region costs
-#: some microseconds, and far more on a busy machine.
-_SMALLEST_CHUNK = 20_000
-#: From one active vertex in so many on, due vertices look for an active source.
-_DENSE = 8
 #: A vertex of at least this degree is left to a block of its own on the GPU.
 HUB_DEGREE = 2048
 #: A row of so many higher ranks is left to a block of its own: its bitmap then saves
 #: six steps of a search or more.
 LONG_ROW = 64
-
-
-def is_dense(count: int | None, vertex_count: int) -> bool:
-    """Whether so many vertices are active that a vertex soon finds one of its sources.
-
-    Then looking for one ends sooner than going through the targets of all.
-    """
-    return count is not None and count * _DENSE >= vertex_count
 
 
 class Device(Protocol):
@@ -137,12 +128,13 @@ class Device(Protocol):
         """Wait for what was launched."""
 
 
-class CpuDevice:
+class CpuDevice(CpuSweeps):
     """NumPy arrays and Numba's threads."""
 
     name = "cpu"
 
     def __init__(self) -> None:
+        super().__init__()
         self.full_sets: dict[int, Words] = {}
 
     def upload(self, array: npt.NDArray[Any]) -> Array:
@@ -169,28 +161,6 @@ class CpuDevice:
         """Copy an array to another one."""
         np.copyto(target, source)
 
-    def words_or(self, a: Words, b: Words) -> Words:
-        """Return the union of two sets."""
-        return a | b
-
-    def words_and(self, a: Words, b: Words) -> Words:
-        """Return the intersection of two sets."""
-        return a & b
-
-    def words_without(self, a: Words, b: Words) -> Words:
-        """Return `a` without `b`."""
-        return a & ~b
-
-    def settle(self, due: Words, stale: Words, patched: Words) -> None:
-        """Note that due vertices have been patched or, where stale, recomputed."""
-        patched |= due
-        patched &= ~(due & stale)
-        stale &= ~due
-
-    def count(self, words: Words) -> int:
-        """Return the size of a set."""
-        return int(np.bitwise_count(words).sum())
-
     def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
         """Return the vertices of a set with a feature of ``sign * key <= limit``."""
         from featgraph.runtime import cpu_loops
@@ -207,26 +177,6 @@ class CpuDevice:
         rows = keys.reshape(len(keys), -1)
         return float(cpu_loops.first_key(words, rows, np.float64(sign)))
 
-    def expand(
-        self, active: Words, arrays: Mapping[str, Array], count: int | None = None
-    ) -> Words:
-        """Return `active` with the targets of its out-edges."""
-        from featgraph.runtime import cpu_loops
-
-        due = active.copy()
-        offsets, targets = arrays["out_offsets"], arrays["out_targets"]
-        if offsets.size + targets.size < _SMALLEST_CHUNK:
-            cpu_loops.expand_alone(active, due, offsets, targets)
-        elif is_dense(count, offsets.size - 1):
-            cpu_loops.find_due(active, due, arrays["in_offsets"], arrays["in_sources"])
-        else:
-            cpu_loops.expand(active, due, offsets, targets)
-        return due
-
-    def empty_words(self, count: int) -> Words:
-        """Return a bitvector of no vertices."""
-        return np.zeros(count, np.uint32)
-
     def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
         """Return the targets of the edges that passed last."""
         from featgraph.runtime.cpu_loops import collect_targets
@@ -235,17 +185,6 @@ class CpuDevice:
         words = np.zeros(word_count(offsets.size - 1), np.uint32)
         collect_targets(edge_state, offsets, words)
         return words
-
-    def refresh_vertices(
-        self, words: Words, next_: Array, current: Array, without: Words = None
-    ) -> None:
-        """Copy the rows of the vertices in `words` that are not in `without`."""
-        from featgraph.runtime.cpu_loops import refresh_vertices
-
-        if without is not None:
-            words = words & ~without
-        rows = (len(current), current.size // max(len(current), 1))
-        refresh_vertices(words, next_.reshape(rows), current.reshape(rows))
 
     def refresh_edges(
         self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
@@ -269,24 +208,6 @@ class CpuDevice:
     def reduce_rows(self, entry: Entry, graph: Graph) -> int:
         """Return how many partial results a reduce leaves."""
         return len(_chunks(graph, "vertex_chunks")) - 1
-
-    def launch(
-        self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]
-    ) -> None:
-        """Run one entry of a kernel; a single chunk on one thread."""
-        import numba
-
-        function = kernel.function(entry)
-        values = [arguments[name] for name in entry.arguments]
-        threads = numba.get_num_threads()
-        alone = "chunks" in arguments and arguments["chunks"].size == 2 and threads > 1
-        if alone:
-            numba.set_num_threads(1)
-        try:
-            function(*values)
-        finally:
-            if alone:
-                numba.set_num_threads(threads)
 
     def synchronize(self) -> None:
         """Wait for launched work; there is none on the CPU."""
@@ -345,12 +266,12 @@ def _triangle_chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
 
     threads = numba.get_num_threads()
     if name == "edge_chunks":
-        count = max(1, min(threads * _CHUNKS_PER_THREAD, graph.edge_count // 4096))
+        count = max(1, min(threads * CHUNKS_PER_THREAD, graph.edge_count // 4096))
         return np.linspace(0, graph.edge_count, count + 1).astype(np.int64)
     total = np.concatenate([[0], np.cumsum(graph.oriented.work)])
     # Each chunk clears an array over all vertices first.
-    smallest = max(_SMALLEST_CHUNK, graph.vertex_count)
-    most = threads * _CHUNKS_PER_THREAD
+    smallest = max(SMALLEST_CHUNK, graph.vertex_count)
+    most = threads * CHUNKS_PER_THREAD
     count = max(1, min(most, int(total[-1]) // smallest))
     cuts = np.searchsorted(total, np.linspace(0, total[-1], count + 1)[1:-1])
     return np.unique(np.concatenate([[0], cuts, [graph.vertex_count]])).astype(np.int64)
@@ -369,8 +290,8 @@ def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
         ends = np.minimum(np.arange(words + 1) * 32, graph.vertex_count)
         work += np.diff(offsets[ends]).astype(np.int64)
     total = np.concatenate([[0], np.cumsum(work)])
-    most = min(words, numba.get_num_threads() * _CHUNKS_PER_THREAD)
-    count = max(1, min(most, int(total[-1]) // _SMALLEST_CHUNK))
+    most = min(words, numba.get_num_threads() * CHUNKS_PER_THREAD)
+    count = max(1, min(most, int(total[-1]) // SMALLEST_CHUNK))
     cuts = np.searchsorted(total, np.linspace(0, total[-1], count + 1)[1:-1])
     return np.unique(np.concatenate([[0], cuts, [words]])).astype(np.int64)
 

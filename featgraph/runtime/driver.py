@@ -20,7 +20,7 @@ from featgraph.runtime.device import Device, choose_device
 from featgraph.runtime.foldmap import FoldMap, as_active
 from featgraph.runtime.near_far import NEAR_FAR, NearFar, Waiting
 from featgraph.runtime.scalars import ScalarsRead
-from featgraph.runtime.step import Step, check_any_order, check_dense, make_steps
+from featgraph.runtime.step import check_any_order, check_dense, make_steps
 from featgraph.runtime.superstep import Outcome, full_words
 
 __all__ = ["Run", "iterate"]
@@ -275,9 +275,9 @@ class _Loop:
 
     def _start(self, foldmap: FoldMap, active: Any) -> _Pending:
         if active is not None:
-            return _Pending(
-                self.device.upload_words(as_active(active, self.state).words.copy())
-            )
+            given = as_active(active, self.state)
+            words = self.device.upload_words(given.words.copy())
+            return _Pending(words, count=len(given))
         version, kept = _kept.get(self.state, (-1, {}))
         known = kept.get(foldmap.base)
         if known is None or version != self.state.version:
@@ -423,7 +423,7 @@ class _Loop:
         run.seconds.append(time.perf_counter() - begun)
         run.supersteps += 1
         run.active_counts.append(number)
-        run.directions.append(_direction(self.steps[place]))
+        run.directions.append(self.steps[place].direction)
         run.aggregates.append(self.steps[place].work)
         if run.active_sets is not None:
             words = np.array(self.device.download(committed))
@@ -444,13 +444,6 @@ class _Loop:
 
 def _differ(before: tuple[Any, ...] | None, now: tuple[Any, ...]) -> bool:
     return before is not None and before != now
-
-
-def _direction(step: Step) -> str:
-    kinds = {f.kind for f in step.plan.analysis.functions}
-    if "gather" not in kinds:
-        return "-"
-    return "push" if any(p.kind == "push" for p in step.plan.phases) else "pull"
 
 
 class _NoBar:

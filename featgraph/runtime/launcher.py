@@ -61,6 +61,8 @@ class Launcher:
         #: Fields of `d` that are neither the State's nor the graph's.
         self.extra: dict[str, Any] = {}
         fields = kernel.kernel_source.fields
+        #: Entry -> its arguments that are the graph's.
+        self._of_graph: dict[str, dict[str, Any]] = {}
         self._vectors = [field for field in fields if field.source == "vector"]
 
     def fill_pushed(self, phase: Phase) -> None:
@@ -158,17 +160,26 @@ class Launcher:
         if fault is not None:
             _raise_fault(source.sites, np.array(self.device.download(fault)))
 
-    def _launch_entry(self, entry: Entry, arguments: dict[str, Any]) -> None:
-        bound, phase = dict(arguments), self.plan.phases[entry.phase]
+    def _graph_arguments(self, entry: Entry) -> dict[str, Any]:
+        """Return the arguments of an entry that are the graph's, and stay."""
+        phase, arrays = self.plan.phases[entry.phase], self.buffers.graph
+        long_row = LONG_ROW if phase.kind == "triangle" else HUB_DEGREE
+        found: dict[str, Any] = {"hub_degree": long_row}
         for name in entry.arguments:
             if name.startswith(_OF_GRAPH) or name == "edge_twin":
-                bound[name] = self.buffers.graph[name]
+                found[name] = arrays[name]
             elif name == "hubs":
-                bound[name] = self.buffers.graph[_HUBS[phase.kind]]
+                found[name] = arrays[_HUBS[phase.kind]]
             elif name == "chunks":
                 chunks = "edge_chunks" if phase.from_edges else _CHUNKS[phase.kind]
-                bound[name] = self.buffers.graph[chunks]
-        bound["hub_degree"] = LONG_ROW if phase.kind == "triangle" else HUB_DEGREE
+                found[name] = arrays[chunks]
+        return found
+
+    def _launch_entry(self, entry: Entry, arguments: dict[str, Any]) -> None:
+        of_graph = self._of_graph.get(entry.name)
+        if of_graph is None:
+            of_graph = self._of_graph[entry.name] = self._graph_arguments(entry)
+        bound = {**arguments, **of_graph}
         try:
             self.device.launch(self.kernel, entry, self.graph, bound)
         except MemoryError as error:

@@ -57,6 +57,12 @@ class Step:
         self.options = options
         self.recompute_every = recompute_every
         self.plain = foldmap.prepare(state, device, options)
+        functions, phases = self.plain.plan.analysis.functions, self.plain.plan.phases
+        #: Whether a gather is pulled or pushed; "-" without one.
+        self.direction = "-"
+        if any(f.kind == "gather" for f in functions):
+            pushes = any(p.kind == "push" for p in phases)
+            self.direction = "push" if pushes else "pull"
         self.change_driven = options.get("change_driven", "auto")
         #: Whether the run allows for kept aggregates.
         self.may_keep = True
@@ -104,11 +110,10 @@ class Step:
         active_count : int or None
             How many vertices `changed` has at most; None if that is not known.
         """
-        gathers = any(f.kind == "gather" for f in self.plan.analysis.functions)
         if not self._keeps(active_count):
             if self._kept is not None:
                 self._kept.forget()
-            self.work = "recomputed" if gathers else "-"
+            self.work = "-" if self.direction == "-" else "recomputed"
             return self.plain.run(
                 active, all_due=all_due, track=True, active_count=active_count
             )

@@ -141,7 +141,7 @@ def test_agreement_shares_out_graphs() -> None:
     seeds = sorted(seed for task in tasks for seed in task["seeds"])
     assert seeds == list(range(208))
     assert len(agreement.COMBINATIONS) == 8
-    assert {task["k"] for task in tasks} == {1, 2, 3, 4, 7, 8, 10, 32, 33, 64}
+    assert {task["k"] for task in tasks} >= {1, 2, 3, 4, 7, 8, 10, 32, 33, 64}
 
 
 def test_agreement_task_compares() -> None:

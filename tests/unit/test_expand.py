@@ -9,7 +9,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.program.active import ActiveSet
-from featgraph.runtime import device as devices
+from featgraph.runtime import cpu_sweeps
 from featgraph.runtime.buffers import graph_arrays
 from featgraph.runtime.device import choose_device
 
@@ -26,7 +26,7 @@ def expected(graph: fg.Graph, active: Any) -> Any:
 def test_both_ends_find_who_is_due(
     count: Any, smallest: int, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "_SMALLEST_CHUNK", smallest)
+    monkeypatch.setattr(cpu_sweeps, "SMALLEST_CHUNK", smallest)
     rng = np.random.default_rng(3)
     for vertices, edges in ((1, 0), (31, 40), (65, 400), (1000, 1500)):
         ends = rng.integers(0, vertices, (2, edges))

@@ -1,0 +1,182 @@
+"""Sets of vertices on the CPU, and the sweeps of kernels over them.
+
+What is done for few vertices takes time for few vertices, wherever it is known at which
+words of a bitvector they stand (`featgraph.runtime.cpu_sets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from featgraph.fold.emit import Entry
+from featgraph.fold.kernel import Kernel
+from featgraph.graph import Graph
+from featgraph.runtime.cpu_sets import KnownSets, SparseSet
+
+__all__ = ["CHUNKS_PER_THREAD", "SMALLEST_CHUNK", "CpuSweeps", "is_dense"]
+
+Array = Any
+Words = Any
+#: Chunks a thread gets: enough that uneven work evens out.
+CHUNKS_PER_THREAD = 16
+#: Edges and vertices below which a chunk is not worth a thread: a parallel region costs
+#: some microseconds, and far more on a busy machine.
+SMALLEST_CHUNK = 20_000
+#: From one active vertex in so many on, due vertices look for an active source.
+_DENSE = 8
+#: A set is known by its words if these are at most one in so many of all.
+_SPARSE = 4
+#: Looking for the words of a set of which only the size is known goes through all of
+#: them: worth it for at most one vertex in so many.
+_FEW = 64
+#: More out-edges than this are gone through on all threads.
+_MOST_ALONE = 60_000
+
+
+def is_dense(count: int | None, vertex_count: int) -> bool:
+    """Whether so many vertices are active that a vertex soon finds one of its sources.
+
+    Then looking for one ends sooner than going through the targets of all.
+    """
+    return count is not None and count * _DENSE >= vertex_count
+
+
+class CpuSweeps:
+    """Operations on bitvectors, and launches."""
+
+    def __init__(self) -> None:
+        self.known = KnownSets()
+        self._all_words: dict[int, Array] = {}
+
+    @cached_property
+    def _loops(self) -> Any:
+        from featgraph.runtime import cpu_loops
+
+        return cpu_loops
+
+    def empty_words(self, count: int) -> Words:
+        """Return a bitvector of no vertices."""
+        return np.zeros(count, np.uint32)
+
+    def words_or(self, a: Words, b: Words) -> Words:
+        """Return the union of two sets."""
+        return a | b
+
+    def words_and(self, a: Words, b: Words) -> Words:
+        """Return the intersection of two sets."""
+        return a & b
+
+    def words_without(self, a: Words, b: Words) -> Words:
+        """Return `a` without `b`."""
+        return a & ~b
+
+    def settle(self, due: Words, stale: Words, patched: Words) -> None:
+        """Note that due vertices have been patched or, where stale, recomputed."""
+        patched |= due
+        patched &= ~(due & stale)
+        stale &= ~due
+
+    def count(self, words: Words) -> int:
+        """Return the size of a set."""
+        known = self.known.find(words)
+        if known is not None and known.count is not None:
+            return known.count
+        return int(np.bitwise_count(words).sum())
+
+    def expand(
+        self, active: Words, arrays: Mapping[str, Array], count: int | None = None
+    ) -> Words:
+        """Return `active` with the targets of its out-edges."""
+        offsets, targets = arrays["out_offsets"], arrays["out_targets"]
+        few = self._find_few(active, count)
+        if few is not None:
+            due = np.zeros(active.size, np.uint32)
+            found = np.empty(active.size, np.int64)
+            size, edges = self._loops.expand_few(
+                active, few.at, due, found, offsets, targets, _MOST_ALONE
+            )
+            if size >= 0:
+                self._note(due, found[:size], edges)
+                return due
+        due = active.copy()
+        if offsets.size + targets.size < SMALLEST_CHUNK:
+            self._loops.expand_alone(active, due, offsets, targets)
+        elif is_dense(count, offsets.size - 1):
+            sources = arrays["in_offsets"], arrays["in_sources"]
+            self._loops.find_due(active, due, *sources)
+        else:
+            self._loops.expand(active, due, offsets, targets)
+        return due
+
+    def _find_few(self, words: Words, count: int | None) -> SparseSet | None:
+        """Return where a set has bits if that is at few of its words."""
+        known = self.known.find(words)
+        if known is None and count is not None and count * _FEW <= words.size * 32:
+            known = SparseSet(np.flatnonzero(words), 0, count)
+        return known
+
+    def _note(
+        self, words: Words, at: Array, work: int, count: int | None = None
+    ) -> None:
+        """Remember where a set has bits, if that is at few of its words."""
+        if at.size * _SPARSE <= words.size:
+            self.known.note(words, SparseSet(at.copy(), work, count))
+
+    def refresh_vertices(
+        self, words: Words, next_: Array, current: Array, without: Words = None
+    ) -> None:
+        """Copy the rows of the vertices in `words` that are not in `without`."""
+        if current.ndim != 2:
+            rows = (len(current), current.size // max(len(current), 1))
+            next_, current = next_.reshape(rows), current.reshape(rows)
+        known = self.known.find(words)
+        if known is not None:
+            self._loops.refresh_few(words, known.at, without, next_, current)
+            return
+        if without is not None:
+            words = words & ~without
+        self._loops.refresh_vertices(words, next_, current)
+
+    def launch(
+        self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]
+    ) -> None:
+        """Run one entry of a kernel; a single chunk on this thread."""
+        few = None
+        if "swept_words" in entry.arguments:
+            swept = arguments["swept" if "swept" in entry.arguments else "due"]
+            few = self._find_swept(swept, arguments)
+        chunks = arguments.get("chunks")
+        if chunks is None or chunks.size != 2 or entry.role != "main":
+            kernel.function(entry)(*[arguments[name] for name in entry.arguments])
+        else:
+            values = [arguments[n] for n in entry.arguments if n != "chunks"]
+            numbers = () if kernel.plan.phases[entry.phase].kind == "triangle" else (0,)
+            kernel.sweep(entry)(*numbers, int(chunks[0]), int(chunks[1]), *values)
+        if few is not None:
+            passed = arguments["passed"]
+            found = np.empty(few.at.size, np.int64)
+            size, count = self._loops.find_set(passed, few.at, found)
+            self.known.note(passed, SparseSet(found[:size], few.work, count))
+
+    def _find_swept(self, swept: Words, arguments: dict[str, Any]) -> SparseSet | None:
+        """Say which words a kernel sweeps, and cut them into chunks if they are few."""
+        few = self.known.find(swept)
+        if few is None:
+            every = self._all_words.get(swept.size)
+            if every is None:
+                every = self._all_words[swept.size] = np.arange(swept.size)
+            arguments["swept_words"] = every
+            return None
+        arguments["swept_words"] = few.at
+        # Vertices have about as many edges into them as lead there from active ones.
+        work = few.work + 32 * few.at.size
+        arguments["chunks"] = np.array([0, few.at.size])
+        if work >= 2 * SMALLEST_CHUNK:
+            count = min(few.at.size, work // SMALLEST_CHUNK)
+            cuts = np.linspace(0, few.at.size, count + 1)
+            arguments["chunks"] = cuts.astype(np.int64)
+        return few

@@ -1,0 +1,134 @@
+"""Supersteps over few vertices on the CPU: which words are swept, and what is left."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph.program.active import ActiveSet
+from featgraph.runtime import cpu_sweeps
+from featgraph.runtime.buffers import graph_arrays
+from featgraph.runtime.cpu_sets import KnownSets, SparseSet
+from featgraph.runtime.device import CpuDevice, choose_device
+from tests.programs.traversal import adopt, lower_component
+
+COUNT = 4000
+spread = fg.foldmap(lower_component, adopt)
+
+
+@pytest.fixture
+def graph(rng: np.random.Generator) -> fg.Graph:
+    """A path both ways, far longer than it is wide, and a few shortcuts."""
+    ends = np.arange(COUNT - 1)
+    far = rng.integers(0, COUNT, (2, 12))
+    return fg.Graph.from_edges(
+        np.concatenate([ends, far[0]]), np.concatenate([ends + 1, far[1]]),
+        directed=False,
+    )  # fmt: skip
+
+
+def run(graph: fg.Graph, active: Any, **options: Any) -> tuple[Any, Any]:
+    comp = np.full(graph.vertex_count, 99, np.int32)
+    comp[active] = np.arange(len(active))
+    state = fg.State(graph, comp=fg.vertex_property(comp, iterated=True))
+    record = fg.iterate(
+        spread, state, active=active, target="cpu", max_supersteps=9999,
+        record_active=True, **options,
+    )  # fmt: skip
+    return state["comp"], record
+
+
+def words_swept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of words of each sweep."""
+    sizes: list[int] = []
+    launch = CpuDevice.launch
+
+    def counting(
+        self: Any, kernel: Any, entry: Any, graph: Any, arguments: Any
+    ) -> None:
+        launch(self, kernel, entry, graph, arguments)
+        sizes.append(arguments["swept_words"].size)
+
+    monkeypatch.setattr(CpuDevice, "launch", counting)
+    return sizes
+
+
+@pytest.mark.parametrize("smallest", [3, 1 << 30], ids=["several chunks", "one"])
+def test_few_words_give_what_all_do(
+    graph: fg.Graph, smallest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(KnownSets, "note", lambda self, words, found: None)
+        sizes = words_swept(patched)
+        expected, dense = run(graph, [7, 2000])
+        assert set(sizes[1:]) == {COUNT // 32}
+    monkeypatch.setattr(cpu_sweeps, "SMALLEST_CHUNK", smallest)
+    sizes = words_swept(monkeypatch)
+    found, sparse = run(graph, [7, 2000])
+    assert np.array_equal(found, expected)
+    assert sparse.active_counts == dense.active_counts
+    for one, other in zip(sparse.active_sets, dense.active_sets, strict=True):
+        assert one == other
+    # The ends of a few paths: a word or two each, however many vertices there are.
+    assert len(sizes) == sparse.supersteps > 100
+    assert max(sizes) < COUNT // 32
+    assert np.median(sizes) <= 20
+
+
+def test_a_hub_is_left_to_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    leaves = np.arange(1, COUNT)
+    star = fg.Graph.from_edges(np.zeros_like(leaves), leaves)
+    cpu = choose_device("cpu")
+    assert isinstance(cpu, CpuDevice)
+    words = ActiveSet(COUNT, [0]).words
+    for most, known in ((COUNT, False), (10, False)):  # all words are not few
+        monkeypatch.setattr(cpu_sweeps, "_MOST_ALONE", most)
+        due = cpu.expand(words, graph_arrays(star, cpu), 1)
+        assert cpu.count(due) == COUNT
+        assert (cpu.known.find(due) is not None) == known
+
+
+def test_what_is_known_of_a_set_goes_with_it() -> None:
+    known = KnownSets()
+    words = np.zeros(4, np.uint32)
+    known.note(words, SparseSet(np.array([2]), 5, 0))
+    found = known.find(words)
+    assert found is not None
+    assert found.at.tolist() == [2]
+    assert known.find(words.copy()) is None
+    others = [np.zeros(4, np.uint32) for _ in range(20)]
+    for other in others:
+        known.note(other, SparseSet(np.array([1]), 1))
+    assert known.find(words) is None
+    del others, other
+    gc.collect()
+    fresh = [np.zeros(4, np.uint32) for _ in range(20)]
+    assert all(known.find(one) is None for one in fresh)
+
+
+def test_a_run_goes_on_behind_a_write_from_outside(graph: fg.Graph) -> None:
+    comp = np.full(COUNT, 99, np.int32)
+    comp[0] = 5
+    state = fg.State(graph, comp=fg.vertex_property(comp, iterated=True))
+    with pytest.warns(fg.ConvergenceWarning):
+        fg.iterate(spread, state, active=[0], target="cpu", max_supersteps=20)
+    values = state["comp"]
+    values[3000] = 1
+    state["comp"] = values
+    fg.iterate(spread, state, target="cpu", max_supersteps=9999)
+    assert (state["comp"] == 1).all()
+
+
+def test_several_foldmaps_share_what_is_known(graph: fg.Graph) -> None:
+    again = fg.foldmap(lower_component, adopt)
+    comp = np.full(COUNT, 99, np.int32)
+    comp[[7, 2000]] = [0, 1]
+    state = fg.State(graph, comp=fg.vertex_property(comp, iterated=True))
+    fg.iterate(
+        [spread, again], state, active=[7, 2000], target="cpu", max_supersteps=99999
+    )
+    assert np.array_equal(state["comp"], run(graph, [7, 2000])[0])
