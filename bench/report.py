@@ -192,6 +192,16 @@ LEARNING: Columns = {
     "a superstep ms": _number("per_superstep_ms"),
     **CHECK,
 }
+TABLES["any-order"] = {
+    "graph": _graph,
+    "program": _text("program"),
+    "contender": _text("contender"),
+    "target": _text("target"),
+    **TIME,
+    "supersteps": _text("supersteps"),
+    "edges evaluated / E": _text("edges_evaluated"),
+    **CHECK,
+}
 TABLES |= dict.fromkeys(("variants-gpu", "features-gpu", "folding-gpu"), LEARNING)
 TABLES["algorithms-cpu"] = {
     "on": _text("comparison"),

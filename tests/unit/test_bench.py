@@ -66,6 +66,15 @@ def test_change_driven_runs_end_alike(tmp_path: Path) -> None:
     assert all(line["checks"]["ok"] for line in lines)
 
 
+def test_runs_in_any_order_end_alike(tmp_path: Path) -> None:
+    size = ("--graph", "rmat-6-4", "--repeat", "1")
+    lines = run_bench(tmp_path, "any-order", *size)
+    ways = {line["contender"].partition(",")[0] for line in lines}
+    assert ways == {"synchronous", "asynchronous", "near_far", "both"}
+    assert all(line["checks"]["ok"] for line in lines)
+    assert all(line["edges_evaluated"] > 0 for line in lines)
+
+
 def test_mappings_are_checked_on_a_sample_and_fit() -> None:
     problem = Problem(make_graph("rmat-8-8").graph, 8)
     sample = mapping_gpu.Sample(problem)

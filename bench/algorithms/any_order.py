@@ -1,0 +1,174 @@
+"""Supersteps, edges and time of monotone programs, by who sees whom when.
+
+Shortest paths from one vertex, with lengths of 1 to 255, and components by smallest
+labels, to their ends: synchronous, asynchronous, and with far vertices waiting. Edges
+are those into the vertices that a superstep was due on, in the mean an edge; where
+commits spread, also into those that became due, if their turn had passed or not.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import featgraph as fg
+from bench.graphs import SEED, make_graph
+from bench.record import Recorder
+from bench.timing import Contender, interleave
+from featgraph.algorithms.sssp import step as paths
+from featgraph.runtime.superstep import Superstep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEFAULTS = {"graph": ["grid1000", "kron-15"], "repeat": 5, "target": "cpu"}
+LONGEST = 255
+MOST_SUPERSTEPS = 1_000_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--target", choices=["cpu", "cuda"], help="where it runs")
+
+
+@fg.gather(into="low", combine="min")
+def lowest(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take the label of the source."""
+    return d.label[u]
+
+
+@fg.vertex
+def adopt(f, v, d):  # type: ignore[no-untyped-def]
+    """Keep the smallest label."""
+    d.label_next[v] = min(d.label[v], d.low[v])
+    return d.low[v] < d.label[v]
+
+
+components = fg.foldmap(lowest, adopt)
+
+
+def _paths_state(graph: fg.Graph) -> dict[str, Any]:
+    count = graph.vertex_count
+    root = int(np.argmax(graph.out_degree))
+    distance = np.full((count, 1), np.inf, np.float32)
+    distance[root] = 0
+    rng = np.random.default_rng(SEED)
+    length = rng.integers(1, LONGEST + 1, graph.given_edge_count)
+    return {
+        "distance": fg.vertex_property(distance, iterated=True),
+        "predecessor": fg.vertex_property(
+            -1, shape=(1,), dtype=np.int32, iterated=True
+        ),
+        "weight": fg.edge_property(length.astype(np.float32)),
+    }
+
+
+def _labels_state(graph: fg.Graph) -> dict[str, Any]:
+    label = np.arange(graph.vertex_count, dtype=np.int32)
+    return {"label": fg.vertex_property(label, iterated=True)}
+
+
+#: Program -> foldmap, state, key, deltas of `near_far` by name.
+PROGRAMS: dict[str, tuple[Any, Any, str, tuple[float | None, ...]]] = {
+    "sssp": (paths, _paths_state, "distance", (None, LONGEST / 4, 16.0 * LONGEST)),
+    "components": (components, _labels_state, "label", (65536.0,)),
+}
+
+
+def _ways(key: str, deltas: tuple[float | None, ...]) -> dict[str, dict[str, Any]]:
+    ways: dict[str, dict[str, Any]] = {
+        "synchronous": {},
+        "asynchronous": {"asynchronous": True},
+    }
+    for delta in deltas:
+        size = "default" if delta is None else f"{delta:g}"
+        near_far = {"near_far": fg.NearFar(key, delta)}
+        ways[f"near_far, delta {size}"] = near_far
+        ways[f"both, delta {size}"] = {**near_far, "asynchronous": True}
+    return ways
+
+
+class _Problem:
+    """A program on a graph, from its beginning each time."""
+
+    def __init__(self, name: str, graph: fg.Graph, target: str) -> None:
+        self.step, make, self.key, self.deltas = PROGRAMS[name]
+        self.make = partial(make, graph)
+        self.state = fg.State(graph, **self.make())
+        self.start = {
+            n: self.state[n].copy() for n in ("distance", "predecessor", "label")
+            if n in self.state
+        }  # fmt: skip
+        self.root = None
+        if name == "sssp":
+            self.root = np.flatnonzero(self.start["distance"][:, 0] == 0)
+        self.target = target
+
+    def reset(self) -> None:
+        for name, values in self.start.items():
+            self.state[name] = values
+
+    def iterate(self, **options: Any) -> fg.Run:
+        return fg.iterate(
+            self.step,
+            self.state,
+            active=self.root,
+            target=self.target,
+            max_supersteps=MOST_SUPERSTEPS,
+            **options,
+        )
+
+
+@contextmanager
+def _counting(graph: fg.Graph) -> Iterator[list[int]]:
+    """Count the in-edges of the vertices that kernels are launched on."""
+    launch, edges = Superstep.launch, [0]
+
+    def counted(self: Superstep, number: int, arguments: dict[str, Any]) -> None:
+        launch(self, number, arguments)
+        words = np.asarray(self.device.download(arguments["due"]))
+        bits = np.unpackbits(words.view(np.uint8), bitorder="little")
+        due = bits[: graph.vertex_count].astype(bool)
+        edges[0] += int(graph.in_degree[due].sum())
+
+    Superstep.launch = counted  # type: ignore[method-assign]
+    try:
+        yield edges
+    finally:
+        Superstep.launch = launch  # type: ignore[method-assign]
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Time every way on every graph; hold the fixpoints against each other."""
+    for graph_name in arguments.graph:
+        named = make_graph(graph_name)
+        for name in PROGRAMS:
+            problem = _Problem(name, named.graph, arguments.target)
+            ways = _ways(problem.key, problem.deltas)
+            ends, counts, edges = {}, {}, {}
+            for way, options in ways.items():
+                problem.reset()
+                with _counting(named.graph) as counted:
+                    counts[way] = problem.iterate(**options).supersteps
+                edges[way] = counted[0] / named.graph.edge_count
+                ends[way] = problem.state[problem.key].copy()
+            contenders = [
+                Contender(way, partial(problem.iterate, **options), problem.reset)
+                for way, options in ways.items()
+            ]
+            trials = interleave(contenders, arguments.repeat, warm_up=1)
+            for (way, _), times in trials.items():
+                same = bool(np.array_equal(ends[way], ends["synchronous"]))
+                recorder.add(
+                    way,
+                    times,
+                    program=name,
+                    target=arguments.target,
+                    graph=named.describe(),
+                    supersteps=counts[way],
+                    edges_evaluated=round(edges[way], 2),
+                    checks={"ok": same},
+                )
