@@ -39,6 +39,10 @@ def load_module(source: KernelSource) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+        # Numba knows namedtuples by the name of their class and what is in them; where
+        # these are the same it looks for the kernel anew at every launch, for a quarter
+        # of a millisecond. Pickle goes by __qualname__, which stays.
+        module.Data.__name__ = path.stem
         guard_disk_cache(module)
     except BaseException:
         del sys.modules[name]

@@ -154,7 +154,8 @@ def _versions() -> tuple[str, ...]:
         except metadata.PackageNotFoundError:
             continue
     root = Path(__file__).parent.parent
-    others = [root / "_cuda.py", root / "fold" / "disk_cache.py"]
+    loaders = [root / "fold" / name for name in ("compile.py", "disk_cache.py")]
+    others = [root / "_cuda.py", *loaders]
     for source in sorted([*root.glob("device/*.py"), *others]):
         versions.append(hashlib.sha256(source.read_bytes()).hexdigest())
     return tuple(versions)

@@ -305,6 +305,27 @@ def test_modules_are_loaded_once(cache: Path) -> None:
     assert first.Data.__module__ == first.__name__
 
 
+def test_kernels_of_the_same_fields_are_known_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Numba finds each again at once, though the fields have the same types."""
+    state = fg.State(
+        fg.Graph.from_edges([0], [1]),
+        x=fg.vertex_property([[1.0, 2.0], [3.0, 4.0]]),
+        y=fg.vertex_property(0.0, shape=(2,)),
+    )
+    steps = [fg.foldmap(_marker()), fg.foldmap(_marker(), _marker())]
+    kernels = [step.fold(state, target="cpu") for step in steps]
+    for step in steps:
+        step(state, target="cpu")
+    names = {kernel.module.Data.__name__ for kernel in kernels}
+    assert len(names) == 2
+    for step, kernel in zip(steps, kernels, strict=True):
+        function = kernel.function(kernel.entries[0])
+        monkeypatch.setattr(function, "_compile_for_args", None)
+        step(state, target="cpu")
+
+
 def _marker() -> Any:
     @fg.vertex
     def marker(f, v, d):
