@@ -1,9 +1,10 @@
 """Supersteps, edges and time of monotone programs, by who sees whom when.
 
-Shortest paths from one vertex, with lengths of 1 to 255, and components by smallest
-labels, to their ends: synchronous, asynchronous, and with far vertices waiting. Edges
-are those into the vertices that a superstep was due on, in the mean an edge; where
-commits spread, also into those that became due, if their turn had passed or not.
+Shortest paths from one vertex, with lengths of 1 to 255, to their ends: synchronous,
+asynchronous, with far vertices waiting, and both. Components by smallest labels, which
+are no distances: the first two. Edges are those into the vertices that supersteps were
+due on, over all edges; where commits spread, also into those that became due, whether
+their turn was yet to come or not.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def _labels_state(graph: fg.Graph) -> dict[str, Any]:
 #: Program -> foldmap, state, key, deltas of `near_far` by name.
 PROGRAMS: dict[str, tuple[Any, Any, str, tuple[float | None, ...]]] = {
     "sssp": (paths, _paths_state, "distance", (None, LONGEST / 4, 16.0 * LONGEST)),
-    "components": (components, _labels_state, "label", (65536.0,)),
+    "components": (components, _labels_state, "label", ()),
 }
 
 

@@ -387,7 +387,9 @@ def _finish(
                 commits=tuple(restores) if options.asynchronous else (),
                 spreads=options.asynchronous
                 and options.target == "cpu"
-                and any(getattr(f.declared, "along", "") == "in" for f in members),
+                and any(
+                    getattr(f.declared, "along", "") in {"in", "both"} for f in members
+                ),
                 writes_next=tuple(sorted(writes)),
                 pulls_edges=number == pulled,
                 keeps=tuple(str(f.into) for f in members if f.into in kept),

@@ -146,6 +146,8 @@ class CpuSweeps:
     ) -> None:
         """Run one entry of a kernel; a single chunk on this thread."""
         few = None
+        if arguments.get("spreads", False):  # the kernel adds to it, at any word
+            arguments["due"] = arguments["due"].copy()
         if "swept_words" in entry.arguments:
             swept = arguments["swept" if "swept" in entry.arguments else "due"]
             few = self._find_swept(swept, arguments)

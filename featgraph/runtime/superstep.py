@@ -248,9 +248,8 @@ class Superstep(StaleEntries):
             sets.kept.due = due
         if phase.spreads:
             arguments["allowed"] = self.full if self.on is None else self.on
+            # The set of all vertices is everybody's; any other was made here.
             arguments["spreads"] = self.spreads and due is not self.full
-            if arguments["spreads"]:  # the kernel adds to it, anywhere
-                arguments["due"] = self.device.words_or(due, due)
         if phase.kind == "push":
             self.fill_pushed(phase)
             self.launch(number, arguments)
