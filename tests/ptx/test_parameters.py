@@ -75,6 +75,8 @@ def test_small_kernels() -> None:
         "refresh_edges": (words, rows, rows, offsets, offsets, types.int64),
         "count_bits": (words, types.int64[::1]),
         "fill": (types.float64[::1], types.float64),
+        "near": (words, rows, types.float64, types.float64, words),
+        "first_key": (words, rows, types.float64, types.float64[::1]),
     }
     for name, signature in signatures.items():
         ptx = _cuda.compile_ptx(getattr(cuda_loops, name), signature, (9, 0))

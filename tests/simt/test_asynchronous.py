@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from featgraph import reference
+import featgraph as fg
+from featgraph import _cuda, reference
 from featgraph.fold.choose import GraphTraits
 from featgraph.fold.emit import KernelSource, emit
 from featgraph.fold.options import Options
@@ -181,3 +182,40 @@ def test_planted_faults_are_found(variant: str, fault: str) -> None:
     assert leave.count
     with pytest.raises(AssertionError):
         run.check(planted)
+
+
+MODES: dict[str, dict[str, Any]] = {
+    "asynchronous": {"asynchronous": True},
+    "near_far": {"near_far": 0.25},
+    "both": {"asynchronous": True, "near_far": 0.25},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [*(("paths", mode) for mode in MODES), ("widths", "near_far")]
+)
+def test_runs_of_the_runtime(name: str, mode: str) -> None:
+    """Who is near, what stays due, and both buffers, on an emulated GPU."""
+    if not _cuda.is_installed():
+        pytest.skip("needs numba-cuda, the dialect")
+    from tests.simt.gpu import emulated_gpu
+
+    program = monotone.BY_NAME[name]
+    graph = tiny_graph(np.random.default_rng(4))
+    options = dict(MODES[mode])
+    if "near_far" in options:
+        delta = 0.25 if name == "paths" else 9
+        options["near_far"] = fg.NearFar(program.key, delta)
+    plain, emulated, meant = (program.state(graph, 4) for _ in range(3))
+    fg.iterate(program.foldmaps[0], plain, target="cpu")
+    run = fg.iterate(program.foldmaps[0], meant, target="cpu", **options)
+    with emulated_gpu():
+        found = fg.iterate(program.foldmaps[0], emulated, target="cuda", **options)
+    assert found.converged
+    np.testing.assert_array_equal(emulated[program.key], plain[program.key])
+    if mode == "near_far":
+        assert found.active_counts == run.active_counts
+        assert found.thresholds == run.thresholds
+        assert len(set(found.thresholds)) > 2
+    if name == "paths":
+        monotone.check_parents(emulated)
