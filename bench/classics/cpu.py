@@ -162,15 +162,32 @@ def networkit_run(make: Callable[[], Any]) -> Any:
 
 
 def programs(i: Inputs) -> list[Program]:
-    """Return all comparisons on one undirected graph."""
+    """Return all comparisons on one undirected graph, by libraries that are there."""
+    made = [*traversals(i), *structures(i), *centralities(i)]
+    for library in ("igraph", "networkit"):
+        if importlib.util.find_spec(library) is None:
+            for program in made:
+                program.peers.pop(library, None)
+    return made
+
+
+def reached(distances: Any) -> int:
+    """Return how many vertices were reached."""
+    return int(np.isfinite(distances).sum())
+
+
+def _networkit() -> Any:
+    """Return the module, or None: then it is not called."""
+    found = importlib.util.find_spec("networkit") is not None
+    return importlib.import_module("networkit") if found else None
+
+
+def traversals(i: Inputs) -> list[Program]:
+    """Return searches and components."""
     import networkx as nx
 
-    g, s = i.graph, i.source
-    has = {n: importlib.util.find_spec(n) is not None for n in ("igraph", "networkit")}
-    if has["networkit"]:
-        import networkit as nk
-    reached = lambda x: int(np.isfinite(x).sum())  # noqa: E731
-    made = [
+    g, s, nk = i.graph, i.source, _networkit()
+    return [
         Program(
             "bfs",
             {
@@ -236,18 +253,15 @@ def programs(i: Inputs) -> list[Program]:
                 "networkit": lambda r: r.numberOfComponents(),
             },
         ),
-        Program(
-            "pagerank",
-            {
-                "featgraph": lambda: pagerank(g),
-                "networkx": lambda: nx.pagerank(i.networkx, weight=None),
-                "igraph": lambda: i.igraph.pagerank(),
-                "networkit": lambda: networkit_run(
-                    lambda: nk.centrality.PageRank(i.networkit, 0.85, 1e-6)
-                ),
-            },
-            lambda r: verify_pagerank(g, r.ranks),
-        ),
+    ]
+
+
+def structures(i: Inputs) -> list[Program]:
+    """Return cores, triangles and clustering."""
+    import networkx as nx
+
+    g, nk = i.graph, _networkit()
+    return [
         Program(
             "k_core",
             {
@@ -306,6 +320,27 @@ def programs(i: Inputs) -> list[Program]:
                 "networkit": lambda r: round(sum(r.scores()), 2),
             },
         ),
+    ]
+
+
+def centralities(i: Inputs) -> list[Program]:
+    """Return centralities."""
+    import networkx as nx
+
+    g, nk = i.graph, _networkit()
+    return [
+        Program(
+            "pagerank",
+            {
+                "featgraph": lambda: pagerank(g),
+                "networkx": lambda: nx.pagerank(i.networkx, weight=None),
+                "igraph": lambda: i.igraph.pagerank(),
+                "networkit": lambda: networkit_run(
+                    lambda: nk.centrality.PageRank(i.networkit, 0.85, 1e-6)
+                ),
+            },
+            lambda r: verify_pagerank(g, r.ranks),
+        ),
         Program(
             f"betweenness_centrality, {SOURCES} sources",
             {
@@ -357,11 +392,6 @@ def programs(i: Inputs) -> list[Program]:
             lambda r: None,
         ),
     ]
-    for program in made:
-        for library, is_there in has.items():
-            if not is_there:
-                program.peers.pop(library, None)
-    return made
 
 
 def directed_programs(i: Inputs) -> list[Program]:

@@ -5,6 +5,7 @@ Types are int32, int64, uint32, float32 and float64; give values in the array's 
 
 ======================================================  ================================
 ``set_bit(words, v)``                                   atomically
+``set_bits(words, first, flag)``                        of 32 vertices, one a lane
 ``test_bit(words, v)``                                  bool; False beyond the words
 ``count_bits(word)``, ``trailing_zeros(word)``          int32 of a uint32
 ``atomic_add(array, index, value)`` ``_min`` ``_max``   the old value
@@ -30,6 +31,18 @@ def set_bit(words, v):
     """Set bit `v % 32` of word `v // 32`, atomically."""
     bit = uint32(uint32(1) << (uint32(v) & uint32(31)))
     cuda.atomic.or_(words, uint32(v) >> uint32(5), bit)
+
+
+@device_function
+def set_bits(words, first, flag):
+    """Set the bits of 32 vertices, lane l that of ``first + l``, where `flag` is set.
+
+    `first` is a multiple of 32. One atomic operation for all lanes of the warp, which
+    must all call this.
+    """
+    bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
+    if cuda.laneid == 0 and bits != 0:
+        cuda.atomic.or_(words, uint32(first) >> uint32(5), bits)
 
 
 @device_function

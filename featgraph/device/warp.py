@@ -19,8 +19,6 @@ Within a group of lanes (features of one vertex or edge)
 ``broadcast(x, source_lane, width)``                    x of lane source_lane % width
 ======================================================  ================================
 
-``set_bits(words, first, flag)`` sets the bits of 32 vertices, one a lane, at once.
-
 Across the `span / width` groups that share a vertex (edge slots), lane by lane
 
 ======================================================  ================================
@@ -90,6 +88,7 @@ from featgraph.device.memory import (  # noqa: F401
     count_bits,
     exchange_if,
     set_bit,
+    set_bits,
     test_bit,
     trailing_zeros,
 )
@@ -381,17 +380,6 @@ def group_any(flag, width):
 def group_all(flag, width):
     """Tell whether the flag is set in every lane of a group."""
     return group_bits(not flag, width) == 0
-
-
-@device_function
-def set_bits(words, first, flag):
-    """Set the bits of 32 vertices, lane l that of ``first + l``, where `flag` is set.
-
-    `first` is a multiple of 32. One atomic operation for all.
-    """
-    bits = uint32(cuda.ballot_sync(FULL_WARP, flag))
-    if cuda.laneid == 0 and bits != 0:
-        cuda.atomic.or_(words, uint32(first) >> uint32(5), bits)
 
 
 @device_function

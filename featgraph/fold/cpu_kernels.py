@@ -158,7 +158,7 @@ class _CpuPhase(CpuArrays):
         with writer.block("while pending != 0:"):
             writer.line("bit = cpu.trailing_zeros(pending)")
             if self.phase.spreads:
-                writer.line("seen |= uint32(1) << uint32(bit)")
+                writer.line("done_bits |= uint32(1) << uint32(bit)")
             else:
                 writer.line("pending = uint32(pending & (pending - uint32(1)))")
             writer.line(f"{vertex} = word * 32 + bit")
@@ -185,7 +185,7 @@ class _CpuPhase(CpuArrays):
         with self._kernel(arguments, doc), self._swept_words():
             writer.line("done = uint32(0)")
             if self.phase.spreads:
-                writer.line("seen = uint32(0)")
+                writer.line("done_bits = uint32(0)")
             if pulls:
                 writer.line("hit = uint32(0)")
             with self._each_set_bit("swept" if pulls else "due", "v"):
@@ -198,7 +198,7 @@ class _CpuPhase(CpuArrays):
                     self._spread()
                 self.body.copy_entries(self.phase.restores, "v", "else:")
                 if self.phase.spreads:
-                    writer.line("pending = uint32(due[word] & ~seen)")
+                    writer.line("pending = uint32(due[word] & ~done_bits)")
             writer.line("passed[word] = done")
             if pulls:
                 writer.line("targets[word] = hit")

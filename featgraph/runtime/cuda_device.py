@@ -31,6 +31,11 @@ _REDUCE_BLOCKS = 256
 _LEAST_BLOCKS = 4096
 
 
+def scanning(words: Words) -> int:
+    """Return how many threads look at the words of a set, in warps."""
+    return -(-int(words.size) // cuda_loops.WORDS) * 32
+
+
 class CudaDevice(CudaArrays):
     """The CUDA target: arrays of numba-cuda, launches by the driver."""
 
@@ -56,7 +61,7 @@ class CudaDevice(CudaArrays):
             along, ends, threads = "in", "in_sources", vertices
             kernels = cuda_loops.find_due, cuda_loops.find_due_hubs
         else:
-            along, ends, threads = "out", "out_targets", active.size * 32
+            along, ends, threads = "out", "out_targets", scanning(active)
             kernels = cuda_loops.expand, cuda_loops.expand_hubs
         edges = arrays[f"{along}_offsets"], arrays[ends]
         hubs = arrays[f"{along}_hubs"]
@@ -86,7 +91,7 @@ class CudaDevice(CudaArrays):
         self, words: Words, next_: Array, current: Array, without: Words = None
     ) -> None:
         """Copy the rows of the vertices in `words` that are not in `without`."""
-        blocks = min(block_count(words.size * 32), 1 << 14)
+        blocks = min(block_count(scanning(words)), 1 << 14)
         rows = self._rows(next_), self._rows(current)
         if without is None:
             self._launch(cuda_loops.refresh_vertices, blocks, BLOCK, (words, *rows))
@@ -102,7 +107,7 @@ class CudaDevice(CudaArrays):
             return
         offsets = arrays["out_offsets"]
         count = offsets.size - 1
-        blocks = min(block_count(words.size * 32), 1 << 14)
+        blocks = min(block_count(scanning(words)), 1 << 14)
         self._launch(
             cuda_loops.refresh_edges,
             blocks,

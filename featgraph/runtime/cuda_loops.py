@@ -29,6 +29,18 @@ __all__ = [
 
 #: Edges of one vertex that one lane takes alone.
 ALONE = 8
+#: Words that a warp looks at together: where few are set, loading them is most of the
+#: work, and where many are, more warps copy faster.
+WORDS = 8
+
+
+@device_function
+def own_word(words, first):  # type: ignore[no-untyped-def]
+    """Return the word of this lane, of those from `first` on; 0 for lanes beyond."""
+    place = uint32(first) + uint32(cuda.threadIdx.x % 32)
+    if cuda.threadIdx.x % 32 < WORDS and place < uint32(words.size):
+        return words[place]
+    return uint32(0)
 
 
 @kernel(cache=True)
@@ -140,40 +152,47 @@ def count_in_one_block(words, total):  # type: ignore[no-untyped-def]
             total[0] = here
 
 
+@device_function
+def mark_targets(start, stop, step, due, out_targets):  # type: ignore[no-untyped-def]
+    """Add the targets of every `step`-th edge between two positions to `due`."""
+    for slot in range(start, stop, step):
+        v = out_targets[slot]
+        if not warp.test_bit(due, v):
+            warp.set_bit(due, v)
+
+
 @kernel(cache=True)
 def expand(active, due, out_offsets, out_targets, vertex_count, hub_degree):  # type: ignore[no-untyped-def]
-    """Add the targets of the active vertices' out-edges to `due`, a warp a word.
+    """Add the targets of the active vertices' out-edges to `due`.
 
     A lane has a vertex, and takes few edges alone; all lanes share those of a vertex
     that has more. Hubs are left to `expand_hubs`.
     """
     lane = uint32(cuda.threadIdx.x % 32)
-    first = cuda.grid(1) // 32
-    for word in range(first, active.size, cuda.gridsize(1) // 32):
-        bits = active[uint32(word)]
-        if bits == 0:
-            continue
-        u = uint32(word) * uint32(32) + lane
-        start, stop = int64(0), int64(0)
-        if (bits >> lane) & uint32(1) and u < vertex_count:
-            start = int64(out_offsets[u])
-            stop = int64(out_offsets[u + uint32(1)])
-        if stop - start >= hub_degree:
-            stop = start
-        few = stop if stop - start <= ALONE else start
-        for slot in range(start, few):
-            v = out_targets[slot]
-            if not warp.test_bit(due, v):
-                warp.set_bit(due, v)
-        shared = warp.group_bits(stop > few, 32)
-        while shared != 0:
-            owner = warp.trailing_zeros(shared)
-            shared &= shared - uint32(1)
-            begin = warp.broadcast(start, owner, 32) + int64(lane)
-            for slot in range(begin, warp.broadcast(stop, owner, 32), 32):
-                v = out_targets[slot]
-                if not warp.test_bit(due, v):
-                    warp.set_bit(due, v)
+    stride = cuda.gridsize(1) // 32 * WORDS
+    for base in range(cuda.grid(1) // 32 * WORDS, active.size, stride):
+        mine = own_word(active, base)
+        pending = warp.group_bits(mine != 0, 32)
+        while pending != 0:
+            place = warp.trailing_zeros(pending)
+            pending &= pending - uint32(1)
+            bits = uint32(warp.broadcast(int64(mine), place, 32))
+            u = uint32(base + place) * uint32(32) + lane
+            start, stop = int64(0), int64(0)
+            if (bits >> lane) & uint32(1) and u < vertex_count:
+                start = int64(out_offsets[u])
+                stop = int64(out_offsets[u + uint32(1)])
+            if stop - start >= hub_degree:
+                stop = start
+            few = stop if stop - start <= ALONE else start
+            mark_targets(start, few, 1, due, out_targets)
+            shared = warp.group_bits(stop > few, 32)
+            while shared != 0:
+                owner = warp.trailing_zeros(shared)
+                shared &= shared - uint32(1)
+                begin = warp.broadcast(start, owner, 32) + int64(lane)
+                end = warp.broadcast(stop, owner, 32)
+                mark_targets(begin, end, 32, due, out_targets)
 
 
 @kernel(cache=True)
@@ -242,24 +261,33 @@ def copy_rows(bits, word, next_, current):  # type: ignore[no-untyped-def]
             next_[first + row, f] = current[first + row, f]
 
 
+@device_function
+def copy_marked(mine, base, next_, current):  # type: ignore[no-untyped-def]
+    """Copy the rows of the vertices in the words of all lanes, from word `base` on."""
+    pending = warp.group_bits(mine != 0, 32)
+    while pending != 0:
+        place = warp.trailing_zeros(pending)
+        pending &= pending - uint32(1)
+        bits = uint32(warp.broadcast(int64(mine), place, 32))
+        copy_rows(bits, base + place, next_, current)
+
+
 @kernel(cache=True)
 def refresh_vertices(words, next_, current):  # type: ignore[no-untyped-def]
-    """Copy the rows of the vertices in `words`, both of shape (V, N), a warp a word."""
-    first = cuda.grid(1) // 32
-    for word in range(first, words.size, cuda.gridsize(1) // 32):
-        bits = words[uint32(word)]
-        if bits != 0:
-            copy_rows(bits, word, next_, current)
+    """Copy the rows of the vertices in `words`, both of shape (V, N)."""
+    stride = cuda.gridsize(1) // 32 * WORDS
+    for base in range(cuda.grid(1) // 32 * WORDS, words.size, stride):
+        copy_marked(own_word(words, base), base, next_, current)
 
 
 @kernel(cache=True)
 def refresh_vertices_without(words, without, next_, current):  # type: ignore[no-untyped-def]
     """Copy the rows of the vertices in `words` but not in `without`, shape (V, N)."""
-    first = cuda.grid(1) // 32
-    for word in range(first, words.size, cuda.gridsize(1) // 32):
-        bits = words[uint32(word)] & ~without[uint32(word)]
-        if bits != 0:
-            copy_rows(bits, word, next_, current)
+    stride = cuda.gridsize(1) // 32 * WORDS
+    for base in range(cuda.grid(1) // 32 * WORDS, words.size, stride):
+        copy_marked(
+            own_word(words, base) & ~own_word(without, base), base, next_, current
+        )
 
 
 @device_function
@@ -273,28 +301,31 @@ def copy_out_edges(start, stop, step, next_, current, out_edges):  # type: ignor
 
 @kernel(cache=True)
 def refresh_edges(words, next_, current, out_offsets, out_edges, vertex_count):  # type: ignore[no-untyped-def]
-    """Copy the rows of the out-edges of the vertices in `words`, a warp a word.
+    """Copy the rows of the out-edges of the vertices in `words`.
 
     A lane has a vertex, and takes few edges alone; all lanes share those of a vertex
     that has more.
     """
     lane = uint32(cuda.threadIdx.x % 32)
-    first = cuda.grid(1) // 32
-    for word in range(first, words.size, cuda.gridsize(1) // 32):
-        bits = words[uint32(word)]
-        if bits == 0:
-            continue
-        u = uint32(word) * uint32(32) + lane
-        start, stop = int64(0), int64(0)
-        if (bits >> lane) & uint32(1) and u < vertex_count:
-            start = int64(out_offsets[u])
-            stop = int64(out_offsets[u + uint32(1)])
-        few = stop if stop - start <= ALONE else start
-        copy_out_edges(start, few, 1, next_, current, out_edges)
-        shared = warp.group_bits(stop > few, 32)
-        while shared != 0:
-            owner = warp.trailing_zeros(shared)
-            shared &= shared - uint32(1)
-            begin = warp.broadcast(start, owner, 32) + int64(lane)
-            end = warp.broadcast(stop, owner, 32)
-            copy_out_edges(begin, end, 32, next_, current, out_edges)
+    stride = cuda.gridsize(1) // 32 * WORDS
+    for base in range(cuda.grid(1) // 32 * WORDS, words.size, stride):
+        mine = own_word(words, base)
+        pending = warp.group_bits(mine != 0, 32)
+        while pending != 0:
+            place = warp.trailing_zeros(pending)
+            pending &= pending - uint32(1)
+            bits = uint32(warp.broadcast(int64(mine), place, 32))
+            u = uint32(base + place) * uint32(32) + lane
+            start, stop = int64(0), int64(0)
+            if (bits >> lane) & uint32(1) and u < vertex_count:
+                start = int64(out_offsets[u])
+                stop = int64(out_offsets[u + uint32(1)])
+            few = stop if stop - start <= ALONE else start
+            copy_out_edges(start, few, 1, next_, current, out_edges)
+            shared = warp.group_bits(stop > few, 32)
+            while shared != 0:
+                owner = warp.trailing_zeros(shared)
+                shared &= shared - uint32(1)
+                begin = warp.broadcast(start, owner, 32) + int64(lane)
+                end = warp.broadcast(stop, owner, 32)
+                copy_out_edges(begin, end, 32, next_, current, out_edges)

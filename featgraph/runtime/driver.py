@@ -265,6 +265,7 @@ class _Loop:
         for step in self.steps:
             step.may_keep = self.waiting is None and not self.commits_in_place
             step.plain.spreads = self.waiting is None
+            step.may_sweep_all &= self.waiting is None  # far vertices wait
         self.version = state.version
         self.superstep = state.superstep
         self.turn = 0

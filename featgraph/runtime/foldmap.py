@@ -19,7 +19,8 @@ from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.device import Device, choose_device
-from featgraph.runtime.superstep import Superstep, graph_traits
+from featgraph.runtime.superstep import Superstep
+from featgraph.runtime.traits import graph_traits
 
 __all__ = ["FoldMap", "edgemap", "foldmap", "trianglemap", "vertexmap"]
 

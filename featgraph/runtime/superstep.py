@@ -5,7 +5,6 @@ The protocol is that of docs/design/0001-architecture.md.
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -13,20 +12,20 @@ from typing import Any
 import numpy as np
 
 from featgraph.errors import GraphInputError, StateError
-from featgraph.fold.choose import GraphTraits
 from featgraph.fold.kernel import Kernel
 from featgraph.fold.plan import Phase
-from featgraph.graph import Graph
 from featgraph.program.active import word_count
 from featgraph.program.state import State
 from featgraph.runtime.buffers import ALL, buffers_of
-from featgraph.runtime.device import HUB_DEGREE, Device
+from featgraph.runtime.device import Device
 from featgraph.runtime.kept import Kept
 from featgraph.runtime.stale import StaleEntries
 
-__all__ = ["Outcome", "Superstep", "full_words", "graph_traits"]
+__all__ = ["Outcome", "Superstep", "full_words"]
 
 Words = Any
+#: Phases that announce nothing.
+SILENT = {"reduce", "triangle"}
 
 
 @dataclass
@@ -63,46 +62,6 @@ def full_words(device: Device, vertex_count: int) -> Words:
         device.full_sets.clear()
     device.full_sets[vertex_count] = uploaded = device.upload(words)
     return uploaded
-
-
-#: No block works on more edges at a time: it has at most that many threads.
-_MOST_SLOTS = 1024
-
-
-def needs_wide_positions(edge_count: int) -> bool:
-    """Whether positions of edges need 64 bits in a kernel.
-
-    A position may step past the end of its row by the edges that a block works on at a
-    time, so 32 bits do not quite reach as far as they do for the offsets themselves.
-    """
-    return edge_count >= 2**31 - _MOST_SLOTS
-
-
-_traits: weakref.WeakKeyDictionary[Graph, GraphTraits] = weakref.WeakKeyDictionary()
-
-
-def graph_traits(graph: Graph) -> GraphTraits:
-    """Return what plans depend on of a graph."""
-    known = _traits.get(graph)
-    if known is not None:
-        return known
-    top = max(int(graph.in_degree.max(initial=0)), int(graph.out_degree.max(initial=0)))
-    _traits[graph] = made = GraphTraits(
-        typical_degree=_typical_degree(graph),
-        has_hubs=top >= HUB_DEGREE,
-        wide_offsets=needs_wide_positions(graph.edge_count),
-        undirected=not graph.directed,
-    )
-    return made
-
-
-def _typical_degree(graph: Graph) -> int:
-    """Return the in-degree at three quarters of the edges, down to a power of two."""
-    ends = np.cumsum(
-        np.bincount(graph.in_degree) * np.arange(graph.in_degree.max() + 1)
-    )
-    quartile = int(np.searchsorted(ends, 0.75 * graph.edge_count))
-    return min(64, 1 << max(quartile.bit_length() - 1, 0))
 
 
 class Superstep(StaleEntries):
@@ -178,11 +137,8 @@ class Superstep(StaleEntries):
                 kept.forget()
             raise
         self.commit(sets.passed)
-        silent = {"reduce", "triangle"}
-        last = next(
-            (p for p in reversed(self.plan.phases) if p.kind not in silent), None
-        )
-        if last is not None and last.kind == "edge":
+        told = [p.kind for p in self.plan.phases if p.kind not in SILENT]
+        if told and told[-1] == "edge":
             return Outcome(sets.targets, sets.due)
         out = sets.passed if sets.passed is not None else self._empty_words()
         return Outcome(out, sets.due)

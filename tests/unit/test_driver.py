@@ -12,7 +12,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.runtime.device import CpuDevice
-from featgraph.runtime.superstep import needs_wide_positions
+from featgraph.runtime.traits import needs_wide_positions
 
 # Shortest paths on a line: exactly one vertex changes in each superstep.
 

@@ -14,7 +14,7 @@ from featgraph.fold.choose import GraphTraits, Mapping
 from featgraph.fold.options import Options
 from featgraph.fold.plan import make_plan
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
-from featgraph.runtime.superstep import graph_traits
+from featgraph.runtime.traits import graph_traits
 
 
 def signature(k: int, dtype: str = "float32") -> Signature:

@@ -1,0 +1,105 @@
+"""Runs that evaluate all vertices where most are due: nothing but time may differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph.algorithms.label_propagation import step as label_propagation
+from featgraph.runtime import step as steps
+from featgraph.runtime.device import choose_device
+from featgraph.runtime.step import Step
+from tests.bank import BY_NAME
+
+
+@pytest.fixture
+def swept(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Have the CPU sweep, too; gets whether each superstep did."""
+    monkeypatch.setattr(steps, "SWEEPING_TARGETS", {"cpu"})
+    decisions: list[bool] = []
+    decide = Step._sweeps_all
+
+    def noted(self: Step, count: int | None) -> bool:
+        decisions.append(decide(self, count))
+        return decisions[-1]
+
+    monkeypatch.setattr(Step, "_sweeps_all", noted)
+    return decisions
+
+
+def labels(count: int, edges: int) -> fg.State:
+    rng = np.random.default_rng(7)
+    ends = rng.integers(0, count, (2, edges))
+    graph = fg.Graph.from_edges(*ends, vertex_count=count, directed=False)
+    seeds = rng.random(count) < 0.1
+    label = np.where(seeds[:, None], np.eye(3)[rng.integers(0, 3, count)], 0)
+    return fg.State(
+        graph,
+        label=fg.vertex_property(label.astype(np.float32), iterated=True),
+        clamped=fg.vertex_property(seeds),
+        weight=fg.edge_property(1.0),
+        alpha=0.85,
+        epsilon=1e-3,
+    )
+
+
+def run(state: fg.State, **options: Any) -> tuple[list[int], Any]:
+    done = fg.iterate(label_propagation, state, target="cpu", **options)
+    return done.active_counts, state["label"]
+
+
+def test_the_same_vertices_commit_the_same(
+    swept: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = run(labels(500, 1500))
+    assert True in swept
+    assert swept[-1] is False  # few are active at the end
+    monkeypatch.setattr(steps, "SWEEPING_TARGETS", set())
+    expected = run(labels(500, 1500))
+    assert found[0] == expected[0]
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_not_before_all_have_been_evaluated(swept: list[bool]) -> None:
+    run(labels(500, 1500), active=range(0, 500, 2))
+    assert len(swept) > 5
+    assert True not in swept
+
+
+def test_not_where_the_caller_says_which(swept: list[bool]) -> None:
+    for change_driven in (True, False):
+        run(labels(500, 1500), change_driven=change_driven)
+    assert True not in swept
+
+
+@fg.vertex
+def count_down(f, v, d):
+    d.x_next[v] = d.x[v] - 1
+    return d.x[v] > d.superstep
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("label_propagation", True), ("pagerank", True), ("belief_propagation", False),
+     ("in_place", False), ("edge_atomics", False), ("count_down", False)],
+)  # fmt: skip
+def test_not_where_a_change_may_be_silent(name: str, expected: bool) -> None:
+    if name == "count_down":
+        graph = fg.Graph.from_edges([0, 1], [1, 2])
+        state = fg.State(graph, x=fg.vertex_property([3, 1, 2], iterated=True))
+        foldmaps: Any = [fg.vertexmap(count_down)]
+    else:
+        program = BY_NAME[name]
+        rng = np.random.default_rng(5)
+        ends = rng.integers(0, 40, (2, 160))
+        directed = not program.undirected
+        graph = fg.Graph.from_edges(*ends, vertex_count=40, directed=directed)
+        state = fg.State(graph, **program.make_state(graph, program.widths[0], rng))
+        foldmaps = list(program.foldmaps)
+    made = steps.make_steps(foldmaps, state, choose_device("cpu"), {}, None)
+    assert not any(step.may_sweep_all for step in made)  # the CPU never does
+    functions = [f for step in made for f in step.plan.analysis.functions]
+    assert all(steps.is_announced(f) for f in functions) is expected
