@@ -1,0 +1,151 @@
+"""Clustering: how many of a vertex's neighbors are neighbors of each other.
+
+With ``triangles(v)`` the triangles that v is part of, and ``degree(v)`` its neighbors
+beside itself::
+
+    pairs(v)      = degree(v) (degree(v) - 1) / 2
+    clustering(v) = triangles(v) / pairs(v), 0 without pairs
+    transitivity  = sum of triangles(v) / sum of pairs(v)
+
+It is one superstep: triangles are counted as in `triangle_count`, and a vertex function
+divides. Cost, memory and determinism are those of `triangle_count`; a coefficient is
+one division of integers.
+
+D. J. Watts, S. H. Strogatz, "Collective Dynamics of 'Small-World' Networks", Nature
+393, 1998. Conventions are those of networkx: `clustering`, `average_clustering`,
+`transitivity`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms._result import Result
+from featgraph.algorithms._triangles import neighbor_counts, triangles_of
+from featgraph.algorithms._verify import require
+from featgraph.algorithms.triangle_count import count_corners
+
+__all__ = ["ClusteringResult", "clustering", "verify_clustering"]
+
+
+@fg.vertex
+def divide(f, v, d):  # type: ignore[no-untyped-def]
+    """Divide by how many triangles there could be; nothing is left to do."""
+    pairs = d.neighbors[v] * (d.neighbors[v] - 1) // 2
+    d.coefficient[v] = d.triangles[v] / max(pairs, 1)
+    return False
+
+
+step = fg.foldmap(count_corners, divide)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClusteringResult(Result):
+    """What `clustering` returns.
+
+    Attributes
+    ----------
+    coefficients : ndarray of shape (V,)
+        In [0, 1].
+    average : float
+        Their mean, zeros counted.
+    transitivity : float
+        The share of all pairs of neighbors that are joined; 0 without pairs.
+    triangles : ndarray of int64, shape (V,)
+        How many triangles each vertex is a corner of.
+    """
+
+    coefficients: npt.NDArray[Any]
+    average: float
+    transitivity: float
+    triangles: npt.NDArray[np.int64]
+
+
+def clustering(
+    graph: fg.Graph, *, dtype: npt.DTypeLike = np.float64, **options: Any
+) -> ClusteringResult:
+    """Find the local clustering coefficients, their average, and the transitivity.
+
+    Parameters
+    ----------
+    graph : Graph
+        Undirected, without parallel edges; self-loops do not count. Weights are not
+        used.
+    dtype : dtype, optional
+        Of the coefficients: float32 or float64.
+    **options
+        ``target``, ``schedule``, ... as for `featgraph.iterate`.
+
+    Returns
+    -------
+    ClusteringResult
+        Coefficients, and the record of the run.
+
+    Raises
+    ------
+    GraphInputError
+        If the graph is directed, or has parallel edges.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> from featgraph.algorithms.clustering import clustering
+    >>> kite = fg.Graph.from_edges([0, 1, 2, 1, 3], [1, 2, 0, 3, 2], directed=False)
+    >>> result = clustering(kite)
+    >>> result.coefficients.round(2).tolist(), result.transitivity
+    ([1.0, 0.67, 0.67, 1.0], 0.75)
+    """
+    _ = graph.oriented  # says what a graph must be
+    neighbors = neighbor_counts(graph).astype(np.int64)
+    state = fg.State(
+        graph,
+        triangles=fg.vertex_property(0),
+        neighbors=fg.vertex_property(neighbors),
+        coefficient=fg.vertex_property(np.zeros(graph.vertex_count, dtype)),
+    )
+    run = fg.iterate(step, state, **options)
+    triangles = state["triangles"]
+    pairs = int((neighbors * (neighbors - 1) // 2).sum())
+    coefficients = state["coefficient"]
+    return ClusteringResult(
+        run=run,
+        residuals=np.empty(0),
+        coefficients=coefficients,
+        average=float(coefficients.mean(dtype=np.float64)),
+        transitivity=int(triangles.sum()) / max(pairs, 1),
+        triangles=triangles,
+    )
+
+
+def verify_clustering(graph: fg.Graph, coefficients: npt.ArrayLike) -> None:
+    """Check coefficients against a list of all triangles, made in NumPy.
+
+    * All are in [0, 1].
+    * Times the pairs of neighbors, they are the triangles of the list, to rounding.
+
+    Parameters
+    ----------
+    graph : Graph
+        As given to `clustering`.
+    coefficients : array_like of shape (V,)
+        Its answer.
+
+    Raises
+    ------
+    AssertionError
+        With the vertex at which a property fails first.
+    """
+    given = np.asarray(coefficients)
+    eps = np.finfo(given.dtype).eps
+    neighbors = neighbor_counts(graph)
+    pairs = neighbors * (neighbors - 1) // 2
+    corners = triangles_of(graph).vertices.ravel()
+    expected = np.bincount(corners, minlength=graph.vertex_count)
+    require((given >= 0) & (given <= 1), "a coefficient out of [0, 1]")
+    found = given.astype(np.float64) * np.maximum(pairs, 1)
+    require(np.abs(found - expected) <= 4 * eps * expected, "other triangles")

@@ -1,0 +1,125 @@
+"""Triangles: how many there are, and how many each vertex is part of.
+
+For every three vertices u, v, w that are joined by three edges::
+
+    triangles(u) += 1,  triangles(v) += 1,  triangles(w) += 1
+
+It is one superstep. Edges are turned from lower to higher (degree, id), so that each
+triangle is found once, and rows are at most sqrt(2 E) long. Work: for each edge, the
+part of a row that is behind it, O(E ** 1.5) at worst; on graphs with few hubs, little
+more than E. Memory: 8 bytes a vertex, and the oriented graph, about 20 bytes an edge,
+which the graph keeps.
+
+Counts are integers and exact. The order in which they are added up does not show.
+
+M. Latapy, "Main-memory Triangle Computations for Very Large (Sparse (Power-Law))
+Graphs", Theoretical Computer Science 407, 2008. T. Schank, D. Wagner, "Finding,
+Counting and Listing All Triangles in Large Graphs", WEA 2005.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms._result import Result
+from featgraph.algorithms._triangles import triangles_of
+from featgraph.algorithms._verify import require
+
+__all__ = ["TriangleCountResult", "triangle_count", "verify_triangle_count"]
+
+
+@fg.triangle
+def count_corners(u, v, w, e_uv, e_uw, e_vw, d):  # type: ignore[no-untyped-def]
+    """Count the triangle at all three of its corners."""
+    fg.atomic.add(d.triangles, u, 1)
+    fg.atomic.add(d.triangles, v, 1)
+    fg.atomic.add(d.triangles, w, 1)
+
+
+step = fg.trianglemap(count_corners)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TriangleCountResult(Result):
+    """What `triangle_count` returns.
+
+    Attributes
+    ----------
+    triangles : ndarray of int64, shape (V,)
+        How many triangles each vertex is a corner of.
+    total : int
+        How many there are.
+    """
+
+    triangles: npt.NDArray[np.int64]
+    total: int
+
+
+def triangle_count(graph: fg.Graph, **options: Any) -> TriangleCountResult:
+    """Count the triangles of an undirected graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        Undirected, without parallel edges; self-loops are in no triangle.
+    **options
+        ``target``, ``schedule``, ... as for `featgraph.iterate`.
+
+    Returns
+    -------
+    TriangleCountResult
+        Counts of each vertex and of all, and the record of the run.
+
+    Raises
+    ------
+    GraphInputError
+        If the graph is directed, or has parallel edges.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> from featgraph.algorithms.triangle_count import triangle_count
+    >>> kite = fg.Graph.from_edges([0, 1, 2, 1, 3], [1, 2, 0, 3, 2], directed=False)
+    >>> result = triangle_count(kite)
+    >>> result.triangles.tolist(), result.total
+    ([1, 2, 2, 1], 2)
+    """
+    _ = graph.oriented  # says what a graph must be
+    state = fg.State(graph, triangles=fg.vertex_property(0))
+    run = fg.iterate(step, state, **options)
+    triangles = state["triangles"]
+    return TriangleCountResult(
+        run=run,
+        residuals=np.empty(0),
+        triangles=triangles,
+        total=int(triangles.sum()) // 3,
+    )
+
+
+def verify_triangle_count(graph: fg.Graph, triangles: npt.ArrayLike) -> None:
+    """Check counts against a list of all triangles, made in NumPy.
+
+    * A vertex has as many as the list has with it.
+
+    Parameters
+    ----------
+    graph : Graph
+        As given to `triangle_count`.
+    triangles : array_like of int, shape (V,)
+        Its answer.
+
+    Raises
+    ------
+    AssertionError
+        With the first vertex whose count is another one.
+    """
+    given = np.asarray(triangles)
+    corners = triangles_of(graph).vertices.ravel()
+    expected = np.bincount(corners, minlength=graph.vertex_count)
+    require(given >= expected, "part of more triangles")
+    require(given <= expected, "part of fewer triangles")
