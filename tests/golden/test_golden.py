@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from featgraph.algorithms.k_truss import step as k_truss
 from featgraph.algorithms.label_propagation import step as label_propagation
+from featgraph.algorithms.triangle_count import step as triangle_count
 from tests.bank import BY_NAME
 from tests.programs.monotone import BY_NAME as MONOTONE
 
@@ -25,6 +27,7 @@ DIRECTIONS = {
     "push": {"direction": "push"},
     "patch": {"direction": "pull", "change_driven": True},
     "asynchronous": {"asynchronous": True},
+    "mark": {"schedule": "mark"},
 }
 #: The CPU target has one mapping; on CUDA, lanes share a vertex (FA) or do not (NFA).
 MAPPINGS = {
@@ -46,8 +49,8 @@ CASES = [
     ("label_propagation", label_propagation, k, mapping, direction)
     for k in (3, 8, 33)
     for mapping in MAPPINGS
-    for direction in DIRECTIONS
-    if direction != "asynchronous" and (direction != "patch" or k != 8)
+    for direction in ("pull", "push", "patch")
+    if direction != "patch" or k != 8
 ] + [
     (name, BY_NAME[name].foldmaps[0], k, mapping, "pull")
     for name, widths in PROGRAMS.items()
@@ -57,6 +60,14 @@ CASES = [
 CASES += [
     ("paths", MONOTONE["paths"].foldmaps[0], 3, mapping, "asynchronous")
     for mapping in MAPPINGS
+]
+CASES += [
+    case
+    for mapping in ("cpu", "cuda_fa")
+    for case in (
+        ("triangle_count", triangle_count, 1, mapping, "mark"),
+        ("k_truss", k_truss, 1, mapping, "pull"),
+    )
 ]
 
 
