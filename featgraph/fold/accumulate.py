@@ -13,6 +13,8 @@ from featgraph.fold.rows import load_lines
 
 __all__ = ["AccumulatorBody"]
 
+_SUMMED = {"gather", "reduce"}
+
 
 class AccumulatorBody:
     """The accumulators of one phase, for one vertex `v`."""
@@ -116,7 +118,7 @@ class AccumulatorBody:
         for name in printed.temporaries:
             args += self.arguments(name)
         if printed.arrays:
-            if printed.function.kind in {"gather", "reduce"}:
+            if printed.function.kind in _SUMMED and not printed.vectors:
                 args.append(left_in)
                 args += (
                     ["contribution_source"]

@@ -14,8 +14,8 @@ __all__ = ["GraphTraits", "Mapping", "choose_mapping"]
 
 WARP = 32
 #: Up to here one thread keeps a named copy of every feature; above, features are loops
-#: over small arrays. Measured on the CPU target: copies win up to 16 and compile too
-#: slowly from 32 on.
+#: over small arrays (on the CPU vectors, where it can be). Measured on the CPU target:
+#: copies win over loops up to 16 and compile too slowly from 32 on.
 MOST_COPIES = 16
 #: Up to here one thread holds the elements of a matrix that it sums in registers, and
 #: solves a system there.
@@ -94,7 +94,8 @@ class Mapping:
     span : int
         Lanes that share one vertex: ``span / lanes`` edges at a time.
     loops : bool
-        One thread owns all features, in loops over small arrays.
+        One thread owns all features, in loops over small arrays (on the CPU also in
+        vectors).
     schedule : str
         "cpu", "thread" or "virtual_warp"; of a triangle phase "mark", "merge" or
         "search".
@@ -143,8 +144,8 @@ class Mapping:
         if self.schedule in INTERSECTIONS:
             return self._describe_intersection()
         if self.schedule == "cpu":
-            form = "a loop over" if self.loops else "a copy of"
-            return f"one thread a vertex, {form} each of {width} features"
+            form = "vectors of, or loops over," if self.loops else "a copy of each of"
+            return f"one thread a vertex, {form} {width} features"
         loads = f" in loads of {self.piece}" if self.piece > 1 else ""
         if self.schedule == "thread":
             form = "loops over" if self.loops else "named copies of"

@@ -71,6 +71,7 @@ class CpuArrays:
                     line(f"change_{accumulator.name} = np.empty({k}, np.{dtype})")
         for printed in self.printed.values():
             gathers = printed.function.kind in {"gather", "reduce"}
+            gathers &= not printed.vectors
             if self.phase.mapping.loops and printed.is_collective and gathers:
                 self._contribution_arrays(printed)
 

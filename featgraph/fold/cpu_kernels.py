@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from featgraph.fold.cpu_arrays import CpuArrays
-from featgraph.fold.cpu_tiles import TiledBody
 from featgraph.fold.cpu_triangles import print_triangles
+from featgraph.fold.cpu_vectors import VectorBody
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.fold.pulled import WORDS as PULLED
@@ -46,12 +46,14 @@ def imports(plan: FoldPlan) -> list[str]:
         lines.append("from featgraph.device import cholesky_cpu as cholesky")
     if solves or any(p.tiles for p in plan.phases):
         lines.append("from featgraph.device import tiles_cpu as tiles")
+    if any(p.mapping.loops for p in plan.phases):
+        lines.append("from featgraph.device import vectors_cpu as vectors")
     return lines
 
 
 def constants(plan: FoldPlan) -> list[str]:
     """Return the module's constants."""
-    return [
+    lines = [
         "# nnan and ninf are never allowed: inf and nan stay testable.",
         'FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}',
         'INLINE = {"error_model": "numpy", "fastmath": FAST}',
@@ -59,6 +61,12 @@ def constants(plan: FoldPlan) -> list[str]:
         'SWEEP = {**INLINE, "fastmath": FAST - {"reassoc"}, "cache": True}',
         'KERNEL = {**INLINE, "parallel": True, "cache": True}',
     ]
+    if any(p.mapping.loops for p in plan.phases):
+        lines += [
+            "# Within loops over edges: what they return stays in registers.",
+            'INNER = {**INLINE, "forceinline": True}',
+        ]
+    return lines
 
 
 def print_phase(
@@ -75,7 +83,7 @@ def print_phase(
     return _CpuPhase(context, plan, number, phase, printed, body).run()
 
 
-class _CpuBody(TiledBody):
+class _CpuBody(VectorBody):
     """Names the features in front of everything else."""
 
     def name_features(self) -> None:
@@ -114,7 +122,10 @@ class _CpuPhase(CpuArrays):
         """Print the sweep of one chunk, and the kernel that calls it for every chunk.
 
         The sweep is a function of its own because Numba takes scalars that a parallel
-        loop updates for its reductions; and a single chunk needs no parallel one.
+        loop updates for its reductions; and a single chunk needs no parallel one. A
+        thread takes the next chunk as soon as it is free: what is due often stands
+        together, and Numba would give neighboring chunks to one thread. The first turn
+        of each thread does it all.
         """
         writer = self.writer
         inner = [a for a in arguments if a != "chunks"]
@@ -132,12 +143,14 @@ class _CpuPhase(CpuArrays):
         writer.line()
         writer.line()
         writer.line("@njit(**KERNEL)")
-        bounds = ["int64(chunk)", "chunks[chunk]", "chunks[chunk + 1]"]
-        with (
-            writer.block(f"def {self.name}({', '.join(arguments)}):"),
-            writer.block("for chunk in prange(chunks.size - 1):"),
-        ):
-            writer.line(f"{sweep}({', '.join([*bounds, *inner])})")
+        bounds = ["chunk", "chunks[chunk]", "chunks[chunk + 1]"]
+        with writer.block(f"def {self.name}({', '.join(arguments)}):"):
+            writer.line("taken = np.zeros(1, np.int64)")
+            with writer.block("for turn in prange(chunks.size - 1):"):
+                writer.line("chunk = cpu.atomic_add(taken, 0, 1)")
+                with writer.block("while chunk < chunks.size - 1:"):
+                    writer.line(f"{sweep}({', '.join([*bounds, *inner])})")
+                    writer.line("chunk = cpu.atomic_add(taken, 0, 1)")
 
     @contextmanager
     def _words(self) -> Iterator[None]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.owner import OwnerBody
+from featgraph.fold.rank_one import RankOne
 from featgraph.fold.small_solve import is_only_solved
+from featgraph.fold.vectors import pieces
 
 __all__ = ["TiledBody", "padded", "work_shape"]
 
@@ -89,20 +91,51 @@ class TiledBody(OwnerBody):
         if parts.scale is not None:
             scale = self._tile(name, "scale")
             line(f"{scale} = {printed.name}_scale({', '.join(others)})")
-            scale += " * "
-        with self.writer.block(f"for f in range({self.phase.width}):"):
-            column = f"{self._tile(name, 'columns')}[{count}, f]"
-            line(f"{column} = {printed.name}_column({', '.join(['f', *others])})")
-            if not self._shared(name):
-                row = f"{printed.name}_row({', '.join(['f', *others])})"
-                line(
-                    f"{self._tile(name, 'rows')}[{count}, f] = "
-                    f"{scale}{column if parts.symmetric else row}"
-                )
+        if printed.vectors:
+            self._put_vectors_aside(function, others, scale)
+        else:
+            self._put_aside(function, parts, others, scale)
         line(f"{count} += 1")
         with self.writer.block(f"if {count} == {_BATCH}:"):
             self._add(function)
             line(f"{count} = 0")
+
+    def _put_aside(
+        self, function: Analysed, parts: RankOne, others: list[str], scale: str
+    ) -> None:
+        """Print the row and the column of one product, feature by feature."""
+        name, called = str(function.into), self.printed[function.name].name
+        count = self._tile(name, "count")
+        with self.writer.block(f"for f in range({self.phase.width}):"):
+            column = f"{self._tile(name, 'columns')}[{count}, f]"
+            self.writer.line(f"{column} = {called}_column({', '.join(['f', *others])})")
+            if not self._shared(name):
+                row = f"{called}_row({', '.join(['f', *others])})"
+                self.writer.line(
+                    f"{self._tile(name, 'rows')}[{count}, f] = "
+                    f"{f'{scale} * ' if scale else ''}"
+                    f"{column if parts.symmetric else row}"
+                )
+
+    def _put_vectors_aside(
+        self, function: Analysed, others: list[str], scale: str
+    ) -> None:
+        """Print the same, vector by vector; row and column are the same numbers."""
+        name, called = str(function.into), self.printed[function.name].name
+        count = self._tile(name, "count")
+        split = pieces(self.phase.width, self.context.real)
+        self.writer.line(f"column = {called}_column({', '.join(others)})")
+        for j, (first, size) in enumerate(split):
+            place = f"({count}, {first}), "
+            self.writer.line(
+                f"vectors.store_{size}({self._tile(name, 'columns')}, {place}"
+                f"column[{j}])"
+            )
+            if not self._shared(name):
+                self.writer.line(
+                    f"vectors.store_{size}({self._tile(name, 'rows')}, {place}"
+                    f"{f'{scale} * ' if scale else ''}column[{j}])"
+                )
 
     def _add(self, function: Analysed) -> None:
         name, parts = str(function.into), function.rank_one

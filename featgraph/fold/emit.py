@@ -28,6 +28,12 @@ from featgraph.fold.nodes import TWIN_OPERATIONS
 from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.fold.staged import find_staged
 from featgraph.fold.triangles import print_triangle
+from featgraph.fold.vectors import (
+    column_form,
+    print_vector_column,
+    print_vectors,
+    vector_form,
+)
 from featgraph.fold.writer import Writer
 
 __all__ = ["Entry", "Field", "KernelSource", "emit"]
@@ -205,7 +211,11 @@ def _print_function(context: Context, phase: Phase, function: Analysed) -> Print
         return print_triangle(context, function)
     summed = function.rank_one is not None and function.into in phase.held
     if summed or function.into in phase.tiles:
+        if column_form(context, function):
+            return print_vector_column(context, function)
         return print_rank_one(context, function)
+    if vector_form(context, phase, function):
+        return print_vectors(context, function)
     if not function.collective and not stores_rows(context, function):
         return print_featurewise(context, function)
     if phase.mapping.loops and not function.is_scalar:

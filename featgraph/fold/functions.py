@@ -113,6 +113,8 @@ class Printed:
         Values of rows it takes behind the temporaries, loaded by who calls it.
     matrices : tuple of str
         Names of the matrices at hand that it takes last.
+    vectors : bool
+        Whether it is printed as vectors; a gather returns its contributions then.
     """
 
     function: Analysed
@@ -123,6 +125,7 @@ class Printed:
     arrays: dict[str, int] = field(default_factory=dict)
     rows: tuple[Row, ...] = ()
     matrices: tuple[str, ...] = ()
+    vectors: bool = False
 
     @property
     def areas_and_matrices(self) -> list[str]:

@@ -123,7 +123,7 @@ class OwnerBody(StoppingGathers):
             self.writer.line("edge_passed = False")
         for function in stage:
             self.announce(function)
-            self.start(self.accumulators[function.into])
+            self.begin(function)
         with self.in_slots():
             self.writer.line(f"e = {self.edge_id.format('slot')}")
             if pulled:
@@ -134,6 +134,10 @@ class OwnerBody(StoppingGathers):
                 self.stop(stage)
         for function in stage:
             self.finish(function)
+
+    def begin(self, function: Analysed) -> None:
+        """Set what a gather fills to its identity."""
+        self.start(self.accumulators[function.into])
 
     def finish(self, function: Analysed) -> None:
         """Bring in what has been put aside of the contributions."""

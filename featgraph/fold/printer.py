@@ -33,6 +33,7 @@ from featgraph.program.combine import NO_SOURCE
 
 __all__ = [
     "Guard",
+    "Plain",
     "Style",
     "array_text",
     "as_part",
@@ -132,8 +133,7 @@ class Style:
 
 def print_expression(node: ast.expr, style: Style) -> str:
     """Return `node` as Python text."""
-    plain = _Plain(style).visit(copy.deepcopy(node))
-    return ast.unparse(ast.fix_missing_locations(plain))
+    return Plain(style).text(node)
 
 
 #: What holds together beside any operator, and beside plus.
@@ -194,7 +194,7 @@ def _print_entity(matrix: Whole, style: Style) -> str:
     first = matrix.indices[0]
     text = print_expression(first, style)
     if style.guard is not None:
-        text = _Plain._guarded(style.guard, matrix, 0, text, array_text(matrix, style))
+        text = Plain._guarded(style.guard, matrix, 0, text, array_text(matrix, style))
     return text if _is_edge(first) else style.index(text)
 
 
@@ -316,44 +316,50 @@ def identity_text(value: Any, type_: str, real: str) -> str:
     return repr(int(value)) if type_ != "int32" else f"int32({int(value)})"
 
 
-class _Plain(ast.NodeTransformer):
+class Plain(ast.NodeTransformer):
     """Replaces the middle end's nodes by Python's."""
 
     def __init__(self, style: Style) -> None:
         self.style = style
 
-    def _parse(self, text: str) -> ast.expr:
+    def text(self, node: ast.expr) -> str:
+        """Return `node` as Python text."""
+        plain = self.visit(copy.deepcopy(node))
+        return ast.unparse(ast.fix_missing_locations(plain))
+
+    def parse(self, text: str) -> ast.expr:
+        """Return text as a node."""
         return ast.parse(text, mode="eval").body
 
-    def _text(self, node: ast.expr) -> str:
-        return print_expression(node, self.style)
-
     def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Name a local as the style says."""
         text = self.style.names.get(node.id)
-        return node if text is None else self._parse(text)
+        return node if text is None else self.parse(text)
 
     def visit_Scalar(self, node: Scalar) -> ast.expr:
+        """Read a scalar of the State, or K."""
         if node.name == "feature_count":
             return ast.Constant(self.style.width)
-        return self._parse(f"d.{node.name}")
+        return self.parse(f"d.{node.name}")
 
     def visit_Access(self, node: Access) -> ast.expr:
+        """Read an element through the layout."""
         style = self.style
         loaded = style.rows.get(row_key(node, style) or ("", ""))
         if loaded is not None:
-            return self._parse(loaded)
+            return self.parse(loaded)
         is_temporary = node.name in style.temporaries
         indices = node.indices[1:] if is_temporary else node.indices
         array = array_text(node, style)
         if is_temporary and len(node.indices) < 3:
-            return self._parse(array)
+            return self.parse(array)
         texts = []
         for axis, index in enumerate(indices):
-            text = self._text(index)
+            text = self.text(index)
             if style.guard is not None and not text.isdigit():
                 text = self._guarded(style.guard, node, axis, text, array)
             texts.append(style.index(text) if not _is_edge(index) else text)
-        return self._parse(f"{array}[{', '.join(texts)}]")
+        return self.parse(f"{array}[{', '.join(texts)}]")
 
     @staticmethod
     def _guarded(
@@ -368,19 +374,21 @@ class _Plain(ast.NodeTransformer):
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         """Print an element of an inverse: it is in the right half of its work area."""
         indices = narrowed(node.slice, ast.Tuple).elts
-        row, column = (self.style.index(self._text(i)) for i in indices)
+        row, column = (self.style.index(self.text(i)) for i in indices)
         work = self.style.matrices[narrowed(node.value, ast.Name).id]
-        return self._parse(f"{work}[{row}, {self.style.width} + {column}]")
+        return self.parse(f"{work}[{row}, {self.style.width} + {column}]")
 
     def visit_Operate(self, node: Operate) -> ast.expr:
-        text = f"d.{TWIN_OPERATIONS[node.name]}[{self._text(node.args[0])}]"
+        """Read what is known of twins."""
+        text = f"d.{TWIN_OPERATIONS[node.name]}[{self.text(node.args[0])}]"
         is_id = self.style.cuda and is_reversed(node)
-        return self._parse(f"uint64({text})" if is_id else text)
+        return self.parse(f"uint64({text})" if is_id else text)
 
     def visit_Atomic(self, node: Atomic) -> ast.expr:
+        """Call an atomic."""
         style = self.style
         library = "warp" if style.cuda else "cpu"
-        texts = [self._text(i) for i in node.indices]
+        texts = [self.text(i) for i in node.indices]
         shown = [
             style.index(t) if not _is_edge(i) else t
             for t, i in zip(texts, node.indices, strict=True)
@@ -388,7 +396,7 @@ class _Plain(ast.NodeTransformer):
         index = shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
         call = (
             f"{library}.{_ATOMIC[node.op]}(d.{node.name}, {index}, "
-            f"{self._text(node.value)})"
+            f"{self.text(node.value)})"
         )
         if style.guard is not None:
             tests = " and ".join(
@@ -398,32 +406,36 @@ class _Plain(ast.NodeTransformer):
             call = (
                 f"({call} if {tests} else d.{node.name}[{', '.join('0' * len(shown))}])"
             )
-        return self._parse(call)
+        return self.parse(call)
 
     def visit_Helper(self, node: Helper) -> ast.expr:
-        args = ", ".join(self._text(a) for a in node.args)
-        return self._parse(f"{node.emitted}({args})")
+        """Call a helper by its emitted name."""
+        args = ", ".join(self.text(a) for a in node.args)
+        return self.parse(f"{node.emitted}({args})")
 
     def visit_MathCall(self, node: MathCall) -> ast.expr:
-        args = ", ".join(self._text(a) for a in node.args)
+        """Call a function of `math`, or a builtin."""
+        args = ", ".join(self.text(a) for a in node.args)
         module = "" if node.name in {"abs", "min", "max"} else "math."
-        return self._parse(f"{module}{node.name}({args})")
+        return self.parse(f"{module}{node.name}({args})")
 
     def visit_Cast(self, node: Cast) -> ast.expr:
-        inner = self._text(node.value)
+        """Convert to the storage type, or to int64."""
+        inner = self.text(node.value)
         if node.to == "int":
-            return self._parse(f"int64({inner})")
+            return self.parse(f"int64({inner})")
         if isinstance(node.value, ast.Constant):
             value = float(node.value.value)  # type: ignore[arg-type]
             if math.isinf(value):
-                return self._parse(f"{self.style.real}(math.inf)")
+                return self.parse(f"{self.style.real}(math.inf)")
             if math.isnan(value):
-                return self._parse(f"{self.style.real}(math.nan)")
+                return self.parse(f"{self.style.real}(math.nan)")
             inner = repr(value)
-        return self._parse(f"{self.style.real}({inner})")
+        return self.parse(f"{self.style.real}({inner})")
 
     def visit_Identity(self, node: Identity) -> ast.expr:
-        return self._parse(self.style.identity)
+        """Put the identity of the combine."""
+        return self.parse(self.style.identity)
 
 
 def _is_edge(node: ast.expr) -> bool:
