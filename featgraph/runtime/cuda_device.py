@@ -29,6 +29,12 @@ _SCRATCH_BYTES = 1 << 29
 _REDUCE_BLOCKS = 256
 #: Blocks that are launched, if there is work for them, before any goes round again.
 _LEAST_BLOCKS = 4096
+#: Blocks where few vertices are due: starting more of them takes longer than what they
+#: do, which is to find out that they have nothing to do.
+_FEW_BLOCKS = 1056
+#: They are few if the active vertices and their mean of out-edges are at most one in so
+#: many vertices.
+_FEW_DUE = 32
 
 
 def scanning(words: Words) -> int:
@@ -183,6 +189,11 @@ class CudaDevice(CudaArrays):
         span = 1 if phase.mapping.schedule == "thread" else phase.mapping.span
         threads = graph.edge_count if phase.from_edges else graph.vertex_count * span
         blocks = block_count(threads, block)
+        few = arguments.get("active_count")
+        if few is not None and phase.kind == "vertex":
+            due = few * (1 + graph.edge_count / graph.vertex_count)
+            if due * _FEW_DUE <= graph.vertex_count:
+                blocks = min(blocks, _FEW_BLOCKS)
         if entry.strides > 1:
             blocks = min(blocks, max(-(-blocks // entry.strides), _LEAST_BLOCKS))
         if entry.scratch:

@@ -198,6 +198,7 @@ class Superstep(StaleEntries):
         due = self._due(sets)
         self.freshen(phase, due)
         arguments["due"] = due
+        arguments["active_count"] = None if due is self.full else sets.active_count
         if phase.keeps:
             arguments["changed_sources"] = sets.kept.changed
             arguments["stale"] = sets.kept.stale
