@@ -291,7 +291,7 @@ def structures(i: Inputs) -> list[Program]:
                     lambda: nk.sparsification.TriangleEdgeScore(i.networkit)
                 ),
             },
-            lambda r: verify_triangle_count(g, r.counts),
+            lambda r: verify_triangle_count(g, r.triangles),
             {
                 "featgraph": lambda r: int(r.total),
                 "networkx": lambda r: sum(r.values()) // 3,
