@@ -174,10 +174,10 @@ def _triangles(offsets, neighbors):  # type: ignore[no-untyped-def]
     return found
 
 
-def betweenness_checks(centrality: Array, levels: list[Array]) -> Any:
+def betweenness_checks(dependencies: Array, levels: list[Array]) -> Any:
     """Add up: dependencies of a source are the levels of the others less one."""
     inner = sum(float((x[x > 0] - 1).sum()) for x in levels)
-    total = float(np.sum(centrality))
+    total = float(np.sum(dependencies))
     relative = abs(total - inner) / max(inner, 1.0)
-    is_right = relative < 1e-9 and bool((np.asarray(centrality) >= 0).all())
+    is_right = relative < 1e-9 and bool((np.asarray(dependencies) >= 0).all())
     return {"ok": is_right, "relative": relative}

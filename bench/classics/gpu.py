@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 from itertools import groupby
 from typing import Any
@@ -107,7 +108,7 @@ class Problem:
                     g, sources=self.sources, normalized=False, target=target
                 ),
                 lambda r: checks.betweenness_checks(
-                    r.centralities,
+                    r.dependencies,
                     list(bfs(g, self.sources, target=target).levels.T),
                 ),
             ),
@@ -118,8 +119,6 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure each program on each graph; what raises is reported."""
     begun = time.perf_counter()
     recorder.device = gpu_name() if arguments.target == "cuda" else None
-    import warnings
-
     warnings.simplefilter("ignore", fg.ConvergenceWarning)
     for name in arguments.graph:
         if time.perf_counter() - begun > arguments.budget:
