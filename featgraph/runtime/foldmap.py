@@ -47,8 +47,9 @@ class FoldMap:
         self.vertices = vertices
         self.base = base or self
         self._kernels: dict[Any, Kernel] = base._kernels if base is not None else {}
+        # Shared, as `on` may be called for every superstep, with other vertices.
         self._traits: weakref.WeakKeyDictionary[Any, GraphTraits] = (
-            weakref.WeakKeyDictionary()
+            base._traits if base is not None else weakref.WeakKeyDictionary()
         )
 
     def __repr__(self) -> str:
