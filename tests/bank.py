@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.programs import (
+    alongs,
     collectives,
     combines,
     learning,
@@ -23,6 +24,7 @@ BANK: tuple[BankProgram, ...] = (
     *twins.PROGRAMS,
     *loose.PROGRAMS,
     *messages.PROGRAMS,
+    *alongs.PROGRAMS,
 )
 
 BY_NAME = {program.name: program for program in BANK}

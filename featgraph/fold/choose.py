@@ -72,12 +72,15 @@ class GraphTraits:
         Whether edge offsets are int64.
     undirected : bool
         Whether edges have twins.
+    wide_both : bool
+        Whether int64 offsets are needed where in- and out-edges stand together.
     """
 
     typical_degree: int = 32
     has_hubs: bool = False
     wide_offsets: bool = False
     undirected: bool = False
+    wide_both: bool = False
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,7 @@ class _CpuPhase(CpuArrays):
         arguments.append("swept_words")
         arguments += ["changed_sources", "stale"] if self.phase.keeps else []
         if any(f.kind == "gather" for f in self.plan.functions_of(self.phase)):
-            arguments += ["in_offsets", "in_sources"]
+            arguments += self.phase.rows.arguments
         if self.phase.spreads:
             arguments += ["spreads", "allowed", "out_offsets", "out_targets"]
         writer = self.writer
@@ -232,22 +232,27 @@ class _CpuPhase(CpuArrays):
                 writer.line("cpu.set_bit(due, target)")
 
     def _push(self) -> list[Entry]:
-        arguments = ["d", "due", "chunks", "out_offsets", "out_targets", "out_edges"]
-        writer = self.writer
+        rows, writer = self.phase.rows, self.writer
+        arguments = ["d", "due", "chunks", *rows.arguments]
         with (
             self._kernel(
                 arguments,
-                "Push along the out-edges of a chunk of sources into the due targets.",
+                "Push along the out-edges of a chunk of sources into the due targets."
+                if self.phase.along == "in"
+                else "Push from a chunk of neighbors into the due vertices.",
             ),
             self._words(),
             writer.block(
-                "for u in range(word * 32, min(word * 32 + 32, out_offsets.size - 1)):"
+                "for u in range(word * 32, "
+                f"min(word * 32 + 32, {rows.offsets}.size - 1)):"
             ),
-            writer.block("for slot in range(out_offsets[u], out_offsets[u + 1]):"),
+            writer.block(
+                f"for slot in range({rows.offsets}[u], {rows.offsets}[u + 1]):"
+            ),
         ):
-            writer.line("v = out_targets[slot]")
+            writer.line(f"v = {rows.ends}[slot]")
             with writer.block("if cpu.test_bit(due, v):"):
-                writer.line("e = out_edges[slot]")
+                self.body.slot_edge()
                 self.body.push()
         return [self._entry(self.name, "main", arguments)]
 

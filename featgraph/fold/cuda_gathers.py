@@ -234,15 +234,21 @@ class WarpGathers(WarpColumns):
                 )
 
     def in_edge(self) -> None:
-        """Print which edge the one at `position` of the in-edges is."""
-        self.writer.line(f"e = {self.edge_id.format('position')}")
-        self.writer.line("u = in_sources[e]")
+        """Print which edge the one at `position` of those into `v` is."""
+        rows = self.phase.rows
+        if rows.edges:
+            position = self.edge_id.format("position")
+            self.writer.line(f"u = {rows.ends}[{position}]")
+            self.slot_edge("position")
+        else:
+            self.slot_edge("position")
+            self.writer.line(f"u = {rows.ends}[e]")
 
     def out_edge(self) -> None:
-        """Print which edge the one at `position` of the out-edges is."""
+        """Print which edge the one at `position` of those from `u` is."""
         position = self.edge_id.format("position")
-        self.writer.line(f"v = out_targets[{position}]")
-        self.writer.line(f"e = {self.edge_id.format(f'out_edges[{position}]')}")
+        self.writer.line(f"v = {self.phase.rows.ends}[{position}]")
+        self.slot_edge("position")
 
     def rounds(self, body, stop: str = "stop") -> None:  # type: ignore[no-untyped-def]
         """Print a loop over the edges of a vertex in which the warp stays together."""

@@ -106,9 +106,9 @@ class WarpPhase(CudaPhase):
                 writer.line(f"{vertex} = int32(min(index, vertex_count - 1))")
             yield
 
-    def _row(self, offsets: str, vertex: str, wanted: str) -> None:
+    def _row(self, vertex: str, wanted: str) -> None:
         """Find the edges of a vertex: `start` to `stop`, none where not wanted."""
-        line = self.writer.line
+        line, offsets = self.writer.line, self.phase.rows.offsets
         first, last = f"uint32({vertex})", f"uint32({vertex} + 1)"
         line(f"start, stop = {offsets}[{first}], {offsets}[{last}]")
         if self.role == "main" and self.phase.mapping.hubs:
@@ -122,7 +122,7 @@ class WarpPhase(CudaPhase):
         swept = ("swept", "is_swept") if self.phase.pulls_edges else ("due", "is_due")
         with self._each("v", *swept):
             if self.gathers:
-                self._row("in_offsets", "v", swept[1])
+                self._row("v", swept[1])
             body = self._body()
             body.vertex()
             tests = [
@@ -152,7 +152,7 @@ class WarpPhase(CudaPhase):
                 body.push()
 
         with self._each("u", "", "is_source"):
-            self._row("out_offsets", "u", "is_source")
+            self._row("u", "is_source")
             if body.is_predicated(printed):
                 body.rounds(masked)
                 return
@@ -163,7 +163,7 @@ class WarpPhase(CudaPhase):
 
     @contextmanager
     def _free_edges(self, body: WarpBody) -> Iterator[None]:
-        """Print a loop over out-edges in which every lane goes its own way."""
+        """Print a loop over edges from `u` in which every lane goes its own way."""
         with body.edges():
             body.out_edge()
             yield
@@ -173,7 +173,7 @@ class WarpPhase(CudaPhase):
         self._prologue()
         body = self._body()
         with self._each("u", "sources", "is_source"):
-            self._row("out_offsets", "u", "is_source")
+            self._row("u", "is_source")
             if body.lanes > 1:
                 body.rounds(lambda: self._edge_stages(body))
                 return

@@ -28,6 +28,7 @@ _DOCS = {
         "`passed` the due ones that end with True."
     ),
     "push": "Push along the out-edges of all sources into the due targets.",
+    "pushed": "Push from all neighbors into the due vertices.",
     "edge": (
         "Sweep the out-edges of the sources; "
         "`targets` gets their ends where the verdict is True."
@@ -101,7 +102,7 @@ class CudaPhase:
     # -- around the kernel
 
     def _arguments(self) -> list[str]:
-        out_edges = ["out_offsets", "out_targets", "out_edges"]
+        edges = self.phase.rows.arguments
         count = ["hubs"] if self.role == "hubs" else ["vertex_count"]
         arguments = {
             "vertex": [
@@ -110,15 +111,15 @@ class CudaPhase:
                 "passed",
                 *(["changed_sources", "stale"] if self.phase.keeps else []),
                 *count,
-                *(["in_offsets", "in_sources"] if self.gathers else []),
+                *(edges if self.gathers else []),
             ],
-            "push": ["d", "due", *count, *out_edges],
+            "push": ["d", "due", *count, *edges],
             "edge": [
                 "d",
                 "sources",
                 "targets",
                 *count,
-                *out_edges,
+                *edges,
                 *(["edge_state"] if self.several else []),
             ],
             "reduce": ["d", "due", *count, "partials"],
@@ -141,6 +142,8 @@ class CudaPhase:
         writer.line("def")
         writer.depth += 1
         doc = _DOCS["pulled" if self.phase.pulls_edges else self.phase.kind]
+        if self.phase.kind == "push" and self.phase.along != "in":
+            doc = _DOCS["pushed"]
         if self.role == "hubs":
             doc += " A block for each hub."
         writer.line(f'"""{doc}"""')

@@ -36,14 +36,13 @@ class ThreadPhase(CudaPhase):
             yield
 
     @contextmanager
-    def _out_edges(self) -> Iterator[None]:
-        writer = self.writer
-        with writer.block(
-            "for slot in range(out_offsets[uint32(u)], out_offsets[uint32(u + 1)]):"
-        ):
-            place = self.edge_id.format("slot")
-            writer.line(f"v = out_targets[{place}]")
-            writer.line(f"e = {self.edge_id.format(f'out_edges[{place}]')}")
+    def _edges(self, body: HeldBody) -> Iterator[None]:
+        """Print the loop over the edges from `u`."""
+        writer, rows = self.writer, self.phase.rows
+        first, last = (f"{rows.offsets}[uint32({u})]" for u in ("u", "u + 1"))
+        with writer.block(f"for slot in range({first}, {last}):"):
+            writer.line(f"v = {rows.ends}[{self.edge_id.format('slot')}]")
+            body.slot_edge()
             yield
 
     def vertex(self) -> None:
@@ -70,14 +69,15 @@ class ThreadPhase(CudaPhase):
         """Print the body of the kernel."""
         self._arrays()
         test = "if warp.test_bit(due, v):"
-        with self._each("u", ""), self._out_edges(), self.writer.block(test):
-            self._body().push()
+        body = self._body()
+        with self._each("u", ""), self._edges(body), self.writer.block(test):
+            body.push()
 
     def edge(self) -> None:
         """Print the body of the kernel."""
         writer, body = self.writer, self._body()
         self._arrays()
-        with self._each("u", "sources"), self._out_edges():
+        with self._each("u", "sources"), self._edges(body):
             if self.several:
                 with writer.block("if edge_state[e] == 1:  # stopped"):
                     writer.line("continue")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from featgraph.fold.adjacency import SAID
 from featgraph.fold.keep import KeptGather, entry_bytes
 from featgraph.fold.plan import FoldPlan
 
@@ -16,6 +17,8 @@ def explain_plan(plan: FoldPlan) -> str:
         if plan.expands
         else "A, and the targets of edges that returned True"
     )
+    if plan.expands and plan.expands != ("in",):
+        due += f", along {SAID['both' if len(plan.expands) > 1 else plan.expands[0]]}"
     lines.append(f"due vertices: {due}")
     if any(a.where == "foreign" for f in plan.analysis.functions for a in f.accesses):
         lines.append(

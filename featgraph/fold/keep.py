@@ -213,7 +213,7 @@ def _moving_problem(record: AccessRecord, changes: Changes) -> str | None:
     if record.name in changes.silent:
         return f"reads {record.name}, and no active set tells where it changes"
     if record.where == "own":
-        return f"reads {record.name} of its target"
+        return f"reads {record.name} of the vertex that gathers"
     if record.version == "next":
         return f"reads {record.name}_next"
     return None

@@ -125,7 +125,7 @@ class OwnerBody(StoppingGathers):
             self.announce(function)
             self.begin(function)
         with self.in_slots():
-            self.writer.line(f"e = {self.edge_id.format('slot')}")
+            self.slot_edge()
             if pulled:
                 self._pull_edge()
             for function in stage:

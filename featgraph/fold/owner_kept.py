@@ -53,13 +53,20 @@ class KeptGathers(AccumulatorBody):
 
     @contextmanager
     def in_slots(self) -> Iterator[None]:
-        """Print the loop over the in-edges of `v`."""
-        first, last = self.index("v"), self.index("v + 1")
+        """Print the loop over the edges that `v` gathers along."""
+        rows, first, last = self.phase.rows, self.index("v"), self.index("v + 1")
         with self.writer.block(
-            f"for slot in range(in_offsets[{first}], in_offsets[{last}]):"
+            f"for slot in range({rows.offsets}[{first}], {rows.offsets}[{last}]):"
         ):
-            self.writer.line(f"u = in_sources[{self.edge_id.format('slot')}]")
+            self.writer.line(f"u = {rows.ends}[{self.edge_id.format('slot')}]")
             yield
+
+    def slot_edge(self, place: str = "slot") -> None:
+        """Print which edge stands at a place of the rows."""
+        edge, edges = self.edge_id.format(place), self.phase.rows.edges
+        if edges:
+            edge = self.edge_id.format(f"{edges}[{edge}]")
+        self.writer.line(f"e = {edge}")
 
     def gather_kept(self, stage: list[Analysed]) -> None:
         """Print the gathers of a stage whose aggregates are kept."""
@@ -73,7 +80,7 @@ class KeptGathers(AccumulatorBody):
             if patched:
                 test = f"if {self.library}.test_bit(changed_sources, u):"
                 with self.in_slots(), writer.block(test):
-                    writer.line(f"e = {self.edge_id.format('slot')}")
+                    self.slot_edge()
                     for function in patched:
                         self._take_patch(function)
             for function in patched:
@@ -82,7 +89,7 @@ class KeptGathers(AccumulatorBody):
             for function in stage:
                 self.start(self.accumulators[function.into])
             with self.in_slots():
-                writer.line(f"e = {self.edge_id.format('slot')}")
+                self.slot_edge()
                 for function in stage:
                     self.contribute(function)
             for function in stage:

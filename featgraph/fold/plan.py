@@ -7,23 +7,34 @@ mapping of features and edges to threads.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from featgraph.errors import PlanError
+from featgraph.fold.adjacency import (
+    REVERSED,
+    SAID,
+    Rows,
+    along_of,
+    expands_along,
+    phase_along,
+    rows_along,
+    traits_along,
+)
 from featgraph.fold.analyse import Analysed, Analysis, analyse
 from featgraph.fold.choose import (
     MOST_HELD,
     GraphTraits,
-    Mapping,
     choose_mapping,
     intersect_at_edges,
 )
+from featgraph.fold.choose import Mapping as ThreadMapping
 from featgraph.fold.first import find_stops
+from featgraph.fold.group import Group, group_functions
 from featgraph.fold.keep import Keeping, changes_of, find_kept, join_changes
 from featgraph.fold.options import INTERSECTIONS, Options
-from featgraph.fold.pulled import Group, conflict, pull_edges
+from featgraph.fold.pulled import pull_edges
 from featgraph.fold.small_solve import is_only_solved
 from featgraph.fold.unordered import IN_PLACE, check_in_place, check_unordered
 from featgraph.program.program import Program
@@ -50,7 +61,7 @@ class Phase:
         Places of its functions in the foldmap.
     width : int
         K of its feature-indexed functions.
-    mapping : Mapping
+    mapping : ThreadMapping
         How features and edges go to threads.
     reason : str
         Why it begins here.
@@ -80,12 +91,16 @@ class Phase:
         Those of them that go nowhere but into `fg.solve`, and never into memory.
     stops : tuple of str
         Temporaries whose gathers need not look at all edges.
+    along : str
+        Which edges its gathers go along, as arrays of the graph list them.
+    finds_edges : bool
+        Whether a sweep that is not along in-edges looks up edge ids.
     """
 
     kind: str
     functions: tuple[int, ...]
     width: int
-    mapping: Mapping
+    mapping: ThreadMapping
     reason: str
     loads: tuple[str, ...] = ()
     stores: tuple[str, ...] = ()
@@ -101,6 +116,14 @@ class Phase:
     held: tuple[str, ...] = ()
     solved: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
+    along: str = "in"
+    finds_edges: bool = True
+
+    @property
+    def rows(self) -> Rows:
+        """The rows of edges that its kernels go through."""
+        along = self.along if self.kind == "vertex" else REVERSED[self.along]
+        return rows_along(along, finds_edges=self.finds_edges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +138,9 @@ class FoldPlan:
         What was asked for.
     phases : tuple of Phase
         In the order in which they run.
-    expands : bool
-        Whether every vertex that gathers from the active set is due.
+    expands : tuple of str
+        Along which edges vertices gather, so that all who gather from the active set
+        are due; empty where edge functions say who is.
     keeping : Keeping
         Which aggregates can be kept between supersteps; they are if `keeps`.
     """
@@ -125,7 +149,7 @@ class FoldPlan:
     options: Options
     traits: GraphTraits
     phases: tuple[Phase, ...]
-    expands: bool
+    expands: tuple[str, ...]
     keeping: Keeping = dataclasses.field(default_factory=Keeping)
 
     @property
@@ -190,6 +214,8 @@ class FoldPlan:
                 )
             if phase.from_edges:
                 lines.append("    on the triangles of edges that passed")
+            if phase.along != "in":
+                lines.append(f"    gathers along: {SAID[phase.along]}")
             lines.append(f"    mapping: {phase.mapping.describe(phase.width)}")
             for label in (
                 "loads",
@@ -227,14 +253,16 @@ def make_plan(
     changes = [changes_of(analysis), *([options.keep] if options.keep else [])]
     keeping = find_kept(analysis, join_changes(changes))
     kept = frozenset(keeping.gathers) if options.keep is not None else frozenset()
-    groups, pulled = pull_edges(_group(functions, options, kept), analysis, options)
-    phases = _finish(analysis, groups, pulled, options, traits, kept)
+    alongs = {f.name: along_of(f, analysis, traits) for f in functions}
+    if traits.wide_both and "both" in alongs.values():
+        traits = dataclasses.replace(traits, wide_offsets=True)
+    groups = group_functions(functions, options, kept, alongs)
+    groups, pulled = pull_edges(groups, analysis, options, alongs)
+    phases = _finish(analysis, groups, pulled, options, traits, kept, alongs)
     if options.asynchronous:
         check_unordered(analysis, [], IN_PLACE)
         check_in_place(analysis, phases, options)
-    gathers = [i for i, f in enumerate(functions) if f.kind == "gather"]
-    edges = [i for i, f in enumerate(functions) if f.kind == "edge"]
-    expands = any(not edges or g < edges[0] for g in gathers)
+    expands = expands_along(functions, alongs)
     plan = FoldPlan(analysis, options, traits, tuple(phases), expands, keeping)
     _check_deterministic(plan)
     return plan
@@ -262,72 +290,6 @@ def _check_schedule(functions: Sequence[Analysed], options: Options) -> None:
         )
 
 
-def _group(
-    functions: Sequence[Analysed], options: Options, kept: frozenset[str]
-) -> list[Group]:
-    """Return (kind, functions, reason) of each phase."""
-    groups: list[Group] = []
-    for place, function in enumerate(functions):
-        kind = _phase_kind(function, options, kept)
-        previous = [functions[i] for i in groups[-1][1]] if groups else []
-        reason = _boundary(
-            kind, function, groups[-1][0] if groups else None, previous, options
-        )
-        if reason is None:
-            groups[-1][1].append(place)
-        else:
-            groups.append((kind, [place], reason))
-    return groups
-
-
-def _phase_kind(function: Analysed, options: Options, kept: frozenset[str]) -> str:
-    if function.kind == "gather":
-        pushes = options.direction == "push" and function.into not in kept
-        return "push" if pushes else "vertex"
-    return function.kind
-
-
-def _boundary(
-    kind: str,
-    function: Analysed,
-    open_kind: str | None,
-    previous: list[Analysed],
-    options: Options,
-) -> str | None:
-    """Return why `function` cannot join the open phase, None if it can."""
-    if open_kind is None:
-        return "it is the first"
-    if kind == "triangle":
-        return f"{function.name} sweeps triangles"
-    if open_kind == "triangle":
-        return f"{previous[-1].name} sweeps triangles"
-    if kind != open_kind:
-        if "reduce" in (kind, open_kind):
-            return "a reduce runs over all vertices before anything reads it"
-        if "push" in (kind, open_kind):
-            return (
-                f"{function.name if kind == 'push' else previous[-1].name} is pushed: "
-                "its sums are complete only when all sources are done"
-            )
-        return (
-            f"{previous[-1].name} sweeps "
-            f"{'vertices' if open_kind == 'vertex' else 'edges'}, {function.name} "
-            f"{'edges' if kind == 'edge' else 'vertices'}"
-        )
-    if kind in {"push", "reduce"}:
-        return f"a {kind} phase holds one function"
-    if not options.folding:
-        return "folding is off"
-    widths = {f.width for f in [*previous, function] if not f.is_scalar}
-    if len(widths) > 1:
-        return f"{function.name} has another width ({function.width} features)"
-    for earlier in previous:
-        found = conflict(earlier, function)
-        if found:
-            return found
-    return None
-
-
 def _finish(
     analysis: Analysis,
     groups: list[Group],
@@ -335,6 +297,7 @@ def _finish(
     options: Options,
     traits: GraphTraits,
     kept: frozenset[str],
+    alongs: Mapping[str, str],
 ) -> list[Phase]:
     """Work out temporaries, copies and restores of each phase."""
     functions = analysis.functions
@@ -359,19 +322,21 @@ def _finish(
             and any(f.into in _temporaries_read(g, analysis) for g in later)
         }  # fmt: skip
         writes = {n for f in members for n in f.writes("next")}
-        # Who may return False; a gather never does.
+        # Whose functions may return False; a gather never does.
         sides = {f.kind for f in members} & set(written_before)
         before = {n for side in sides for n in written_before[side]}
         # Behind an earlier phase of this side every entry is written, restored or
         # refreshed already.
-        copies = sorted(writes - _definite(members) - before)
-        restores = sorted(writes | before)
+        copies = tuple(sorted(writes - _definite(members) - before))
+        restores = tuple(sorted(writes | before))
         for side in sides:
             written_before[side] |= {
                 n for f in members if f.kind == side for n in f.writes("next")
             }
         width = max((f.width for f in members if not f.is_scalar), default=1)
-        mapping = choose_mapping(kind, members, analysis, width, options, traits)
+        along, finds = phase_along(members, analysis, options, alongs)
+        own = traits_along(along, traits)
+        mapping = choose_mapping(kind, members, analysis, width, options, own)
         held = _held(kind, members, mapping, width, analysis)
         phases.append(
             Phase(
@@ -382,9 +347,9 @@ def _finish(
                 reason=reason,
                 loads=tuple(sorted(loads)),
                 stores=tuple(sorted(s for s in stores if s)),
-                copies=tuple(copies),
-                restores=tuple(restores),
-                commits=tuple(restores) if options.asynchronous else (),
+                copies=copies,
+                restores=restores,
+                commits=restores if options.asynchronous else (),
                 spreads=options.asynchronous
                 and options.target == "cpu"
                 and any(
@@ -400,12 +365,9 @@ def _finish(
                     if kind == "vertex" and number != pulled
                     else ()
                 ),
-                solved=tuple(
-                    n
-                    for n in held
-                    if n not in stores
-                    and is_only_solved(n, [s for f in members for s in f.body])
-                ),
+                solved=_solved(held, stores, members),
+                along=along,
+                finds_edges=finds,
             )
         )
     return _start_at_edges(phases, options)
@@ -422,6 +384,13 @@ def _start_at_edges(phases: list[Phase], options: Options) -> list[Phase]:
     return made
 
 
+def _solved(
+    held: tuple[str, ...], stores: set[str | None], members: list[Analysed]
+) -> tuple[str, ...]:
+    body = [s for f in members for s in f.body]
+    return tuple(n for n in held if n not in stores and is_only_solved(n, body))
+
+
 def _tiles(kind: str, members: list[Analysed], options: Options) -> tuple[str, ...]:
     if kind == "push" or options.target != "cpu":
         return ()
@@ -431,7 +400,7 @@ def _tiles(kind: str, members: list[Analysed], options: Options) -> tuple[str, .
 def _held(
     kind: str,
     members: list[Analysed],
-    mapping: Mapping,
+    mapping: ThreadMapping,
     width: int,
     analysis: Analysis,
 ) -> tuple[str, ...]:

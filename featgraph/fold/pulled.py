@@ -9,8 +9,9 @@ where it has just been computed. docs/design/0004-pulled-edges.md has the rules.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from featgraph.fold.adjacency import SAID
 from featgraph.fold.analyse import Analysed, Analysis
 from featgraph.fold.functions import temporaries_of
 from featgraph.fold.options import Options
@@ -27,7 +28,10 @@ Group = tuple[str, list[int], str]
 
 
 def pull_edges(
-    groups: list[Group], analysis: Analysis, options: Options
+    groups: list[Group],
+    analysis: Analysis,
+    options: Options,
+    alongs: Mapping[str, str],
 ) -> tuple[list[Group], int | None]:
     """Join the edge phase with the vertex phase behind it, where that is legal.
 
@@ -49,7 +53,7 @@ def pull_edges(
     if place is None:
         return groups, None
     (_, edges, begins), (_, rest, boundary) = groups[place : place + 2]
-    against = _obstacle(groups, edges, rest, analysis, options)
+    against = _obstacle(groups, edges, rest, analysis, options, alongs)
     before, after = groups[:place], groups[place + 2 :]
     if against is None:
         return [*before, ("vertex", [*edges, *rest], begins), *after], place
@@ -63,6 +67,7 @@ def _obstacle(
     rest: list[int],
     analysis: Analysis,
     options: Options,
+    alongs: Mapping[str, str],
 ) -> str | None:
     """Return why edge functions cannot run along the in-edges of a vertex phase."""
     functions = analysis.functions
@@ -73,6 +78,8 @@ def _obstacle(
         return "direction is push"
     if receiving[0].kind != "gather":
         return "no gather sweeps the in-edges behind it"
+    if alongs[receiving[0].name] != "in":
+        return f"{receiving[0].name} gathers along {SAID[alongs[receiving[0].name]]}"
     if sum(kind == "edge" for kind, _, _ in groups) > 1:
         return "several phases sweep edges"
     if any(kind == "triangle" for kind, _, _ in groups):

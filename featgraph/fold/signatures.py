@@ -33,9 +33,11 @@ def entry_signature(
     words = ("allowed", "due", "passed", "sources", "swept", "targets")
     for name in (*words, "active", "changed_sources", "stale"):
         known[name] = _array("uint32", 1)
-    for name in ("in_sources", "out_targets", "hubs"):
+    for name in ("in_sources", "out_targets", "incident_neighbors", "hubs"):
         known[name] = _array("int32", 1)
     for name in ("in_offsets", "out_offsets", "out_edges"):
+        known[name] = _array(offset, 1)
+    for name in ("incident_offsets", "incident_edges"):
         known[name] = _array(offset, 1)
     for name in ("rank_vertex", "vertex_rank"):
         known[name] = _array("int32", 1)

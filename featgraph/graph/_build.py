@@ -19,6 +19,8 @@ __all__ = [
     "build_degree",
     "build_given_index",
     "build_in_edges",
+    "build_incident_columns",
+    "build_incident_ids",
     "build_out_edges",
     "build_twins",
 ]
@@ -26,17 +28,38 @@ __all__ = [
 
 def build_in_edges(edges: EdgeList, edge_count: int) -> Adjacency:
     """Build the CSC: row v lists the sources of v's in-edges in given order."""
+    if not edges.directed:
+        return build_incident_columns(edges, edge_count)
     offsets = np.zeros(edges.vertex_count + 1, offset_dtype(edge_count))
     columns = np.empty(edge_count, np.int32)
-    if edges.directed:
-        kernels.count_one(edges.targets, offsets)
-        kernels.to_ends(offsets)
-        kernels.fill_columns(edges.targets, edges.sources, offsets, columns)
-    else:
-        kernels.count_both(edges.sources, edges.targets, offsets)
-        kernels.to_ends(offsets)
-        kernels.fill_columns_both(edges.sources, edges.targets, offsets, columns)
+    kernels.count_one(edges.targets, offsets)
+    kernels.to_ends(offsets)
+    kernels.fill_columns(edges.targets, edges.sources, offsets, columns)
     return Adjacency(freeze(offsets), freeze(columns), None)
+
+
+def build_incident_columns(edges: EdgeList, slot_count: int) -> Adjacency:
+    """Build rows that list each edge at both of its ends, a self-loop once.
+
+    Those of an undirected graph are its CSC; those of a directed one lack edge ids.
+    """
+    offsets = np.zeros(edges.vertex_count + 1, offset_dtype(slot_count))
+    columns = np.empty(slot_count, np.int32)
+    kernels.count_both(edges.sources, edges.targets, offsets)
+    kernels.to_ends(offsets)
+    kernels.fill_columns_both(edges.sources, edges.targets, offsets, columns)
+    return Adjacency(freeze(offsets), freeze(columns), None)
+
+
+def build_incident_ids(
+    edges: EdgeList, in_edges: Adjacency, incident: Adjacency
+) -> NDArray[Any]:
+    """Map each slot of the incident edges of a directed graph to its edge id."""
+    ids = np.empty(incident.column_indices.size, in_edges.row_offsets.dtype)
+    kernels.fill_incident_ids(
+        edges.sources, edges.targets, _ends(in_edges), _ends(incident), ids
+    )
+    return freeze(ids)
 
 
 def build_out_edges(edges: EdgeList, in_edges: Adjacency) -> Adjacency:

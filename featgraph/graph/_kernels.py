@@ -26,6 +26,7 @@ __all__ = [
     "fill_edge_ids",
     "fill_given",
     "fill_given_both",
+    "fill_incident_ids",
     "fill_twins",
     "to_ends",
 ]
@@ -144,3 +145,21 @@ def fill_edge_ids(
         in_ends[v] = in_slot
         columns[slot] = v
         edge_ids[slot] = in_slot
+
+
+@jit
+def fill_incident_ids(
+    sources: _Array, targets: _Array, in_ends: _Array, ends: _Array, ids: _Array
+) -> None:
+    """Store the CSC slot of each edge where `fill_columns_both` puts the edge."""
+    for i in range(sources.size - 1, -1, -1):
+        u, v = sources[i], targets[i]
+        in_slot = in_ends[v] - 1
+        in_ends[v] = in_slot
+        slot = ends[v] - 1
+        ends[v] = slot
+        ids[slot] = in_slot
+        if u != v:
+            slot = ends[u] - 1
+            ends[u] = slot
+            ids[slot] = in_slot

@@ -141,6 +141,16 @@ class Structure:
         return self._cache["out_edges"]  # type: ignore[no-any-return]
 
     @property
+    def incident_edges(self) -> Adjacency:
+        """Row v lists the other ends of all edges at v, a self-loop once.
+
+        Those of an undirected graph are `in_edges`; else `edge_ids` leads to the CSC.
+        """
+        from featgraph.graph import _incident
+
+        return _incident.incident_edges(self)
+
+    @property
     def given_index(self) -> NDArray[Any]:
         """Row in given order of each edge id, (E,); twin of i: given_edge_count + i."""
         if "given_index" not in self._cache:

@@ -1,4 +1,4 @@
-"""One direction of a graph's edges, grouped by vertex."""
+"""Edges of a graph, grouped by vertex."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ __all__ = ["Adjacency"]
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:
-    """The edges of every vertex: CSC (`Graph.in_edges`) or CSR (`Graph.out_edges`).
+    """The edges of every vertex: into it, out of it, or all of them.
 
+    `Graph.in_edges` (CSC), `Graph.out_edges` (CSR) and `Graph.incident_edges` are such.
     Slots ``row_offsets[v]`` to ``row_offsets[v + 1]`` belong to vertex v and keep the
     order in which the edges were given. All arrays are read-only.
 
     Attributes
     ----------
     row_offsets : ndarray of int32 or int64, shape (V + 1,)
-        int64 only where E >= 2**31 - 1.
-    column_indices : ndarray of int32, shape (E,)
+        int64 only where the number of slots is 2**31 - 1 or more.
+    column_indices : ndarray of int32, one a slot
         The vertex at the other end: the source in the CSC, the target in the CSR.
-    edge_ids : ndarray, dtype of `row_offsets`, shape (E,), or None
+    edge_ids : ndarray, dtype of the CSC's `row_offsets`, one a slot, or None
         The edge id of each slot. None in the CSC, whose slots *are* the edge ids.
     """
 

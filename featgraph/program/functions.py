@@ -24,6 +24,9 @@ __all__ = [
     "vertex",
 ]
 
+#: Which edges of a vertex a gather may go along.
+ALONG = ("in", "out", "both")
+
 
 #: Combines whose result is one of the contributions.
 SELECTIVE = ("min", "max", "any", "argmin", "argmax")
@@ -113,7 +116,10 @@ class TriangleFunction(UserFunction):
 
 
 class GatherFunction(UserFunction):
-    """``(f, u, v, e, d) -> value``: what edge e contributes to ``into[v, f]``."""
+    """``(f, u, v, e, d) -> value``: what edge e contributes to ``into[v, f]``.
+
+    `u` is the neighbor, at the other end of an edge of those that `along` names.
+    """
 
     kind = "gather"
     roles: tuple[str, ...] = ("f", "u", "v", "e", "d")
@@ -214,13 +220,16 @@ def gather(
     ----------
     into : str
         The temporary that later functions of the foldmap read as ``d.into[v, f]``;
-        argmin and argmax give the key there and the source as ``d.into_source[v, f]``
+        argmin and argmax give the key there and its `u` as ``d.into_source[v, f]``
         (-1 where nothing contributed).
     combine : str or Combine, optional
         ``"sum"``, ``"min"``, ``"max"``, ``"product"``, ``"any"``, ``"argmin"``,
         ``"argmax"`` or `fg.combine`.
-    along : {"in"}, optional
-        Which edges of `v`; `u` is their source.
+    along : {"in", "out", "both"}, optional
+        Which edges of `v`: those into it, those out of it, or all of them. `u` is the
+        neighbor at their other end: the source, the target, or either. A self-loop is
+        one edge and comes once. On an undirected graph, which has each edge both ways,
+        ``"both"`` is ``"in"``, and ``"out"`` gives the twins of those edges.
     matrix : bool, optional
         Parameters ``(i, f, u, v, e, d)``, and ``d.into[v, i, f]`` is k x k.
     first : bool, optional
@@ -230,7 +239,7 @@ def gather(
     Raises
     ------
     UserFunctionError
-        If the parameters, the name or the combine do not fit.
+        If the parameters, the name, the combine or the edges do not fit.
 
     Examples
     --------
@@ -243,13 +252,12 @@ def gather(
     def declare(function: Callable[..., Any]) -> GatherFunction:
         where = f"@fg.gather({into!r})"
         operator = as_combine(combine, where)
-        if along != "in":
+        if along not in ALONG:
             raise UserFunctionError(
-                "gathers go along in-edges so far",
+                "a gather goes along some edges of its vertex",
                 where=where,
                 got=f"along={along!r}",
-                expected="along='in'",
-                fix="reverse the edges of the graph",
+                expected="along='in', 'out' or 'both'",
             )
         if matrix and operator.is_arg:
             raise UserFunctionError(

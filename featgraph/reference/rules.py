@@ -4,7 +4,7 @@ S1  ``d.x`` is x when the superstep began; ``d.x_next`` equals it until written.
 S2  Functions run in order. Behind False, nothing more runs on that vertex or edge.
 S3  At the end, ``_next`` entries stand where the last function returned True.
 S4  Which vertices are due and which edges are run on: `_Superstep.due`, `.edges`.
-S5  A gather combines over all in-edges of a due vertex.
+S5  A gather combines over all edges of a due vertex that it goes along.
 S6  A foldmap with a foreign read is due everywhere while anything is active.
 """
 
@@ -67,7 +67,7 @@ class Outcome:
         `degree`, what the tolerance of S9 rests on. Shaped as the results; zeros for
         any and arg.
     degree : ndarray of shape (V,)
-        In-degrees.
+        In-degrees, or how many edges a gather went through where that is more.
     """
 
     values: dict[str, Any]
@@ -193,6 +193,7 @@ class _Superstep:
         self.edges_stopped: set[int] = set()
         self.left_due = np.zeros(topology.vertex_count, np.bool_)
         self.magnitude: dict[str, npt.NDArray[np.float64]] = {}
+        self.degree: npt.NDArray[np.int32] = memory.buffers["in_degree"].copy()
         #: Iterated property -> row -> what was there before it was dropped.
         self.dropped: dict[str, dict[int, Any]] = {}
         self.signature: Signature = {
@@ -223,21 +224,22 @@ class _Superstep:
     def due(self) -> list[int]:
         """Return the due vertices, as the functions so far have left it."""
         due = self.active | self.also_due
-        if self.gathers_first():
-            due |= self.topology.gatherers(self.active)
+        for along in self.gathers_first():
+            due |= self.topology.gatherers(self.active, along)
         due |= self.targets()
         due &= ~self.stopped
         self.left_due |= due & ~self.on
         return np.flatnonzero(due & self.on).tolist()
 
-    def gathers_first(self) -> bool:
-        """Whether the program has a gather with no edge function before it."""
+    def gathers_first(self) -> set[str]:
+        """Return the `along` of all gathers with no edge function before them."""
+        alongs = set()
         for function in self.program.functions:
             if isinstance(function, EdgeFunction):
-                return False
+                break
             if isinstance(function, GatherFunction):
-                return True
-        return False
+                alongs.add(function.along)
+        return alongs
 
     def targets(self) -> Mask:
         """Return the targets of edges whose last function returned True."""
@@ -300,7 +302,7 @@ class _Superstep:
     def run_gather(
         self, function: GatherFunction, width: int, plain: Callable[..., Any]
     ) -> None:
-        """Combine over all in-edges of each due vertex (S5); the result is True."""
+        """Combine over the edges of each due vertex (S5); the result is True."""
         sweep = Sweep(self.memory, function, width, None)
         into, source = function.into, f"{function.into}_source"
         accumulator = Accumulator(self.program, function, self.facts)
@@ -309,8 +311,10 @@ class _Superstep:
         magnitude = self.magnitude[into] = np.zeros(size)
         for v in self.due():
             accumulator.begin(k)
-            for row in self.topology.in_rows[v]:
-                ends = self.ends(row)
+            edges = self.topology.gathered(v, function.along)
+            self.degree[v] = max(self.degree[v], len(edges))
+            for row, u in edges:
+                ends = np.int64(u), np.int64(v), np.int64(row)
                 for i in range(width) if function.matrix else [None]:
                     first = [] if i is None else [np.int64(i)]
                     results = sweep.run(
@@ -319,7 +323,7 @@ class _Superstep:
                         lambda f, a=(*first, *ends): _with_f(plain, f, a, sweep.data),
                     )
                     for f, value in enumerate(results):
-                        accumulator.add((i, f), value, self.topology.source[row])
+                        accumulator.add((i, f), value, u)
             self.memory.buffers[into][v] = accumulator.result
             self.memory.filled[into][v] = True
             magnitude[v] = accumulator.magnitude
@@ -386,7 +390,7 @@ class _Superstep:
             temporaries={name: buffers[name] for name in self.memory.filled},
             proposed=proposed,
             magnitude=self.magnitude,
-            degree=buffers["in_degree"],
+            degree=self.degree,
         )
 
 

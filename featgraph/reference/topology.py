@@ -32,8 +32,8 @@ class Topology:
         Ends of each row.
     rows : list of int
         The rows that exist, ascending.
-    in_rows : list of list of int
-        For each vertex, the rows of its in-edges.
+    in_rows, out_rows : list of list of int
+        For each vertex, the rows of its in-edges, of its out-edges.
     out_degree : list of int
         Out-edges of each vertex.
     """
@@ -45,6 +45,7 @@ class Topology:
     target: list[int]
     rows: list[int]
     in_rows: list[list[int]]
+    out_rows: list[list[int]]
     out_degree: list[int]
 
     @classmethod
@@ -57,10 +58,10 @@ class Topology:
             rows += [given + i for i in range(given) if source[i] != target[i]]
             source, target = source + target, target + source
         in_rows: list[list[int]] = [[] for _ in range(graph.vertex_count)]
-        out_degree = [0] * graph.vertex_count
+        out_rows: list[list[int]] = [[] for _ in range(graph.vertex_count)]
         for row in rows:
             in_rows[target[row]].append(row)
-            out_degree[source[row]] += 1
+            out_rows[source[row]].append(row)
         return cls(
             graph.vertex_count,
             given,
@@ -69,8 +70,26 @@ class Topology:
             target,
             rows,
             in_rows,
-            out_degree,
+            out_rows,
+            [len(found) for found in out_rows],
         )
+
+    def gathered(self, v: int, along: str) -> list[tuple[int, int]]:
+        """Return (row, u) of each edge that `v` gathers along, u at its other end.
+
+        An edge comes once: a self-loop is in both lists, and of an undirected edge both
+        directions are at hand, of which one is as good as both.
+        """
+        found = []
+        if along in {"in", "both"}:
+            found += [(row, self.source[row]) for row in self.in_rows[v]]
+        if along == "out" or (along == "both" and self.directed):
+            found += [
+                (row, self.target[row])
+                for row in self.out_rows[v]
+                if along == "out" or self.target[row] != v
+            ]
+        return found
 
     def twin(self, row: int) -> int:
         """Return the row of the reverse edge."""
@@ -121,10 +140,12 @@ class Topology:
                 found.append(((u, v, w), tuple(row_of[pair] for pair in pairs)))
         return found
 
-    def gatherers(self, active: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def gatherers(self, active: npt.NDArray[Any], along: str) -> npt.NDArray[Any]:
         """Return which vertices gather from an active one: a mask of shape (V,)."""
-        reached = np.zeros(self.vertex_count, np.bool_)
-        for row in self.rows:
-            if active[self.source[row]]:
-                reached[self.target[row]] = True
-        return reached
+        return np.array(
+            [
+                any(active[u] for _, u in self.gathered(v, along))
+                for v in range(self.vertex_count)
+            ],
+            np.bool_,
+        )

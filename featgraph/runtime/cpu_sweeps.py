@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from featgraph.fold.adjacency import REVERSED, rows_along
 from featgraph.fold.emit import Entry
 from featgraph.fold.kernel import Kernel
 from featgraph.graph import Graph
@@ -88,28 +89,32 @@ class CpuSweeps:
         return int(np.bitwise_count(words).sum())
 
     def expand(
-        self, active: Words, arrays: Mapping[str, Array], count: int | None = None
+        self,
+        active: Words,
+        arrays: Mapping[str, Array],
+        count: int | None = None,
+        along: str = "in",
     ) -> Words:
-        """Return `active` with the targets of its out-edges."""
-        offsets, targets = arrays["out_offsets"], arrays["out_targets"]
+        """Return `active` with who gathers from it `along` some edges."""
+        theirs, own = rows_along(REVERSED[along]), rows_along(along)
+        offsets, ends = arrays[theirs.offsets], arrays[theirs.ends]
         few = self._find_few(active, count)
         if few is not None:
             due = np.zeros(active.size, np.uint32)
             found = np.empty(active.size, np.int64)
             size, edges = self._loops.expand_few(
-                active, few.at, due, found, offsets, targets, _MOST_ALONE
+                active, few.at, due, found, offsets, ends, _MOST_ALONE
             )
             if size >= 0:
                 self._note(due, found[:size], edges)
                 return due
         due = active.copy()
-        if offsets.size + targets.size < SMALLEST_CHUNK:
-            self._loops.expand_alone(active, due, offsets, targets)
+        if offsets.size + ends.size < SMALLEST_CHUNK:
+            self._loops.expand_alone(active, due, offsets, ends)
         elif is_dense(count, offsets.size - 1):
-            sources = arrays["in_offsets"], arrays["in_sources"]
-            self._loops.find_due(active, due, *sources)
+            self._loops.find_due(active, due, arrays[own.offsets], arrays[own.ends])
         else:
-            self._loops.expand(active, due, offsets, targets)
+            self._loops.expand(active, due, offsets, ends)
         return due
 
     def _find_few(self, words: Words, count: int | None) -> SparseSet | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from featgraph._cuda import cuda
+from featgraph.fold.adjacency import REVERSED, rows_along, rows_with
 from featgraph.fold.choose import HUB_THREADS
 from featgraph.fold.emit import Entry
 from featgraph.fold.kernel import Kernel
@@ -57,20 +58,25 @@ class CudaDevice(CudaArrays):
     # -- edges and rows
 
     def expand(
-        self, active: Words, arrays: Mapping[str, Array], count: int | None = None
+        self,
+        active: Words,
+        arrays: Mapping[str, Array],
+        count: int | None = None,
+        along: str = "in",
     ) -> Words:
-        """Return `active` with the targets of its out-edges."""
+        """Return `active` with who gathers from it `along` some edges."""
         due = self._words(active.size)
         self.copy(due, active)
-        vertices = arrays["out_offsets"].size - 1
+        theirs, own = rows_along(REVERSED[along]), rows_along(along)
+        vertices = arrays[theirs.offsets].size - 1
         if is_dense(count, vertices):
-            along, ends, threads = "in", "in_sources", vertices
+            rows, threads = own, vertices
             kernels = cuda_loops.find_due, cuda_loops.find_due_hubs
         else:
-            along, ends, threads = "out", "out_targets", scanning(active)
+            rows, threads = theirs, scanning(active)
             kernels = cuda_loops.expand, cuda_loops.expand_hubs
-        edges = arrays[f"{along}_offsets"], arrays[ends]
-        hubs = arrays[f"{along}_hubs"]
+        edges = arrays[rows.offsets], arrays[rows.ends]
+        hubs = arrays[rows.hubs]
         most = vertices, HUB_DEGREE
         blocks = min(block_count(threads), 1 << 16)
         self._launch(kernels[0], blocks, BLOCK, (active, due, *edges, *most))
@@ -132,8 +138,9 @@ class CudaDevice(CudaArrays):
 
     def graph_array(self, graph: Graph, name: str) -> Array:
         """Return an array of the graph by its name in generated code, on the device."""
-        if name in {"in_hubs", "out_hubs"}:
-            degree = graph.in_degree if name == "in_hubs" else graph.out_degree
+        of = rows_with(name)
+        if of is not None and name == of.hubs:
+            degree = np.diff(host_graph_array(graph, of.offsets))
             hubs = np.flatnonzero(degree >= HUB_DEGREE)
             longest_first = np.argsort(-degree[hubs], kind="stable")
             return self.upload(hubs[longest_first].astype(np.int32))

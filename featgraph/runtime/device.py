@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,9 +12,11 @@ import numpy.typing as npt
 from featgraph import _cuda
 from featgraph.config import config
 from featgraph.errors import PlanError
+from featgraph.fold.adjacency import rows_along, rows_with
 from featgraph.fold.emit import Entry
 from featgraph.fold.kernel import Kernel
 from featgraph.graph import Graph
+from featgraph.graph._incident import incident_columns
 from featgraph.program.active import word_count
 from featgraph.runtime.cpu_sweeps import (
     CHUNKS_PER_THREAD,
@@ -90,11 +92,16 @@ class Device(Protocol):
         """Return the smallest ``sign * key`` in a set; inf for the empty one."""
 
     def expand(
-        self, active: Words, arrays: Mapping[str, Array], count: int | None = None
+        self,
+        active: Words,
+        arrays: Mapping[str, Array],
+        count: int | None = None,
+        along: str = "in",
     ) -> Words:
-        """Return `active` with the targets of its out-edges.
+        """Return `active` with who gathers from it `along` some edges.
 
-        `count` says about how many vertices are active, where that is known.
+        Along in-edges, these are the targets of its out-edges. `count` says about how
+        many vertices are active, where that is known.
         """
 
     def empty_words(self, count: int) -> Words:
@@ -213,22 +220,29 @@ class CpuDevice(CpuSweeps):
         """Wait for launched work; there is none on the CPU."""
 
 
+#: `along` -> the edges of each vertex.
+_ADJACENCIES: dict[str, Callable[[Graph], Any]] = {
+    "in": lambda graph: graph.in_edges,
+    "out": lambda graph: graph.out_edges,
+    "both": lambda graph: graph.incident_edges,
+}
+#: The same without edge ids, where that is less work.
+_COLUMNS: dict[str, Callable[[Graph], Any]] = {
+    "both": incident_columns,
+}
+
+
 def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
     """Return a host array of the graph by its name in generated code."""
-    if name.startswith("in_") and name != "in_degree" and not name.endswith("chunks"):
-        adjacency = graph.in_edges
-        return {
-            "in_offsets": adjacency.row_offsets,
-            "in_sources": adjacency.column_indices,
-        }[name]
-    if name in {"out_offsets", "out_targets", "out_edges"}:
-        out = graph.out_edges
-        arrays: dict[str, Any] = {
-            "out_offsets": out.row_offsets,
-            "out_targets": out.column_indices,
-            "out_edges": out.edge_ids,
-        }
-        return arrays[name]  # type: ignore[no-any-return]
+    for along, adjacency in _ADJACENCIES.items():
+        rows = rows_along(along)
+        if name == rows.edges:
+            return adjacency(graph).edge_ids  # type: ignore[no-any-return]
+        columns = _COLUMNS.get(along, adjacency)
+        if name == rows.offsets:
+            return columns(graph).row_offsets  # type: ignore[no-any-return]
+        if name == rows.ends:
+            return columns(graph).column_indices  # type: ignore[no-any-return]
     if name == "edge_twin":
         return graph.twins
     if name.startswith(("upper_", "lower_", "both_", "rank_", "vertex_rank")):
@@ -283,10 +297,9 @@ def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
 
     words = word_count(graph.vertex_count)
     work = np.full(words, 32, np.int64)
-    if name != "vertex_chunks":
-        offsets = (
-            graph.in_edges if name == "in_chunks" else graph.out_edges
-        ).row_offsets
+    of = rows_with(name)
+    if of is not None:
+        offsets = host_graph_array(graph, of.offsets)
         ends = np.minimum(np.arange(words + 1) * 32, graph.vertex_count)
         work += np.diff(offsets[ends]).astype(np.int64)
     total = np.concatenate([[0], np.cumsum(work)])

@@ -1,9 +1,9 @@
 """Aggregates that a foldmap keeps between its supersteps, and what they account for.
 
-For every vertex that is not `stale`, the kept aggregate is the combine over all its
-in-edges of what the sources contributed when they were as in the `seen` copies. The
-copies follow the properties at the end of each superstep, at the vertices that had
-changed before it: then every aggregate that they reach has been patched.
+For every vertex that is not `stale`, the kept aggregate is the combine over all edges
+that it gathers along of what the neighbors contributed when they were as in the `seen`
+copies. The copies follow the properties at the end of each superstep, at the vertices
+that had changed before it: then every aggregate that they reach has been patched.
 """
 
 from __future__ import annotations

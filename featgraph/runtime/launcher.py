@@ -20,23 +20,14 @@ from featgraph.runtime.device import HUB_DEGREE, LONG_ROW, Device
 __all__ = ["Launcher"]
 
 Words = Any
-#: Phase kind -> the cut of the vertices whose work its chunks share out evenly (CPU).
-_CHUNKS = {
-    "vertex": "in_chunks",
-    "push": "out_chunks",
-    "edge": "out_chunks",
-    "reduce": "vertex_chunks",
-    "triangle": "triangle_chunks",
-}
-#: Phase kind -> the vertices, or rows, that a block takes each (CUDA).
-_HUBS = {
-    "vertex": "in_hubs",
-    "push": "out_hubs",
-    "edge": "out_hubs",
-    "triangle": "upper_hubs",
-}
+#: Phase kind -> the cut of what it sweeps into chunks of equal work, and what a block
+#: takes each (CUDA). Others go through rows of edges, which name their own.
+_CHUNKS = {"reduce": "vertex_chunks", "triangle": "triangle_chunks"}
+_HUBS = {"triangle": "upper_hubs"}
 #: How the names of a graph's own arrays begin.
-_OF_GRAPH = ("in_", "out_", "upper_", "lower_", "both_", "rank_", "vertex_rank")
+_OF_GRAPH = (
+    "in_", "out_", "incident_", "upper_", "lower_", "both_", "rank_", "vertex_rank",
+)  # fmt: skip
 
 
 class Launcher:
@@ -169,10 +160,10 @@ class Launcher:
             if name.startswith(_OF_GRAPH) or name == "edge_twin":
                 found[name] = arrays[name]
             elif name == "hubs":
-                found[name] = arrays[_HUBS[phase.kind]]
+                found[name] = arrays[_HUBS.get(phase.kind, phase.rows.hubs)]
             elif name == "chunks":
-                chunks = "edge_chunks" if phase.from_edges else _CHUNKS[phase.kind]
-                found[name] = arrays[chunks]
+                chunks = _CHUNKS.get(phase.kind, phase.rows.chunks)
+                found[name] = arrays["edge_chunks" if phase.from_edges else chunks]
         return found
 
     def _launch_entry(self, entry: Entry, arguments: dict[str, Any]) -> None:
@@ -220,7 +211,7 @@ def _raise_fault(sites: list[tuple[str, str, int, str, int]], fault: Any) -> Non
     if not taken:
         return
     function, file, line, name, axis = sites[site]
-    where = f"vertex {vertex}" if edge < 0 else f"edge {edge} into vertex {vertex}"
+    where = f"vertex {vertex}" if edge < 0 else f"edge {edge} at vertex {vertex}"
     error = KernelFaultError(
         f"an index of d.{name} is out of range",
         where=f"{file}:{line} in {function}, {where}",

@@ -6,6 +6,7 @@ The protocol is that of docs/design/0001-architecture.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from types import SimpleNamespace
 from typing import Any
 
@@ -148,10 +149,6 @@ class Superstep(StaleEntries):
     def _empty_words(self) -> Words:
         return self.device.empty_words(word_count(self.graph.vertex_count))
 
-    def _expand(self, words: Words, sets: Any) -> Words:
-        count = sets.active_count if words is sets.active else None
-        return self.device.expand(words, self.buffers.graph, count)
-
     def _base(self, sets: Any) -> Words:
         """Return A, A and who gathers from it, or all: due but for targets, stops."""
         if sets.base is None:
@@ -161,7 +158,7 @@ class Superstep(StaleEntries):
                 anything = self.device.count(sets.active) > 0
                 sets.base = self.full if anything else sets.active
             elif self.plan.expands:
-                sets.base = self._expand(sets.active, sets)
+                sets.base = _expand(self, sets.active, sets, self.plan.expands)
             else:
                 sets.base = sets.active
         return sets.base
@@ -273,7 +270,7 @@ class Superstep(StaleEntries):
         if sources is self.full:
             swept = self.full
         elif due is not self.full:
-            swept = self._expand(sources, sets)
+            swept = _expand(self, sources, sets)
             if due is not sources:
                 swept = device.words_or(swept, due)
         allowed = self.full if self.on is None else self.on
@@ -321,6 +318,16 @@ class Superstep(StaleEntries):
         if number == first:
             self.device.fill(flags, 0)
         return flags
+
+
+def _expand(
+    step: Superstep, words: Words, sets: Any, alongs: tuple[str, ...] = ("in",)
+) -> Words:
+    """Return a set with who gathers from it, along any of some edges."""
+    count = sets.active_count if words is sets.active else None
+    graph, device = step.buffers.graph, step.device
+    found = [device.expand(words, graph, count, along) for along in alongs]
+    return reduce(device.words_or, found)
 
 
 def _check_state(kernel: Kernel, state: State) -> None:

@@ -39,6 +39,7 @@ def graph_traits(graph: Graph) -> GraphTraits:
         has_hubs=top >= HUB_DEGREE,
         wide_offsets=needs_wide_positions(graph.edge_count),
         undirected=not graph.directed,
+        wide_both=graph.directed and needs_wide_positions(2 * graph.edge_count),
     )
     return made
 

@@ -88,7 +88,7 @@ def test_every_superstep(
 KEPT = {
     "label_propagation": {"aggr": None},
     "pagerank": {"inflow": None},
-    "two_gathers": {"out": None, "top": "reads x of its target"},
+    "two_gathers": {"out": None, "top": "reads x of the vertex that gathers"},
     "extremes_int32": {
         "low": None,
         "high": None,
@@ -98,7 +98,7 @@ KEPT = {
     "reachability": {"touched": None},
     "integer_sum": {"total": None},
     "weighted_sum": {"total": "constant"},
-    "attention": {"pull": "reads x of its target"},
+    "attention": {"pull": "reads x of the vertex that gathers"},
     "belief_propagation": {
         "total": "runs behind message, which may leave vertices out"
     },

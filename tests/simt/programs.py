@@ -7,6 +7,7 @@ import numpy as np
 from featgraph.program import functions as fn
 from featgraph.program import operations as fg
 from featgraph.program.combine import combine
+from tests.simt.along_programs import ALONG_CASES
 from tests.simt.case import Case, edge, floats, scalar, signed, vertex
 from tests.simt.edge_programs import (
     answer,
@@ -475,15 +476,7 @@ CASES = (
     ),
     Case(
         "pagerank",
-        (
-            dangling,
-            shares,
-            rerank,
-            largest_change,
-            count_seen,
-            any_wild,
-            spread_of,
-        ),
+        (dangling, shares, rerank, largest_change, count_seen, any_wild, spread_of),
         rank_state,
         pushes=True,
         widest=10,
@@ -495,6 +488,7 @@ CASES = (
     Case("components", (lower_component, adopt, jump), component_state, pushes=True),
     Case("sides", (sides, keep_sides), twin_state, undirected=True, pushes=True),
     *ROW_CASES,
+    *ALONG_CASES,
     Case("turn", (turn,), twin_state, undirected=True, widest=10),
 )
 BY_NAME = {case.name: case for case in CASES}

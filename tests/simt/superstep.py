@@ -78,6 +78,9 @@ class Superstep:
             "out_offsets": graph.out_edges.row_offsets,
             "out_targets": graph.out_edges.column_indices,
             "out_edges": graph.out_edges.edge_ids,
+            "incident_offsets": graph.incident_edges.row_offsets,
+            "incident_neighbors": graph.incident_edges.column_indices,
+            "incident_edges": graph.incident_edges.edge_ids,
             "vertex_count": graph.vertex_count,
             "hub_degree": hub_degree,
             # 0 not run, 1 stopped, 2 passed last
@@ -157,10 +160,13 @@ class Superstep:
         for number, phase in enumerate(self.plan.phases):
             functions = self.plan.functions_of(phase)
             due = (active | targets) & ~stopped
-            if self.plan.expands:
-                sources, ends = self._ends()
-                due[ends[active[sources]]] = True
-                due &= ~stopped
+            sources, ends = self._ends()
+            for along in self.plan.expands:
+                if along != "out":
+                    due[ends[active[sources]]] = True
+                if along != "in":
+                    due[sources[active[ends]]] = True
+            due &= ~stopped
             sources = active if passed is None else passed
             if phase.kind == "reduce":
                 due = np.ones(self.count, bool)
@@ -226,8 +232,7 @@ class Superstep:
 
     def _launch(self, entry: Entry, phase: Phase, words: dict[str, Any]) -> None:
         d = self.data()
-        offsets = "in_offsets" if phase.kind == "vertex" else "out_offsets"
-        degrees = np.diff(self.buffers[offsets])
+        degrees = np.diff(self.buffers[phase.rows.offsets])
         hubs = np.flatnonzero(degrees >= self.hub_degree).astype(np.int32)
         available = {**self.buffers, **words, "d": d, "hubs": hubs}
         function = self.plan.functions_of(phase)[0]

@@ -179,10 +179,15 @@ def test_sets(gpu: Gpu) -> None:
     np.testing.assert_array_equal(device.download(device.upload(large)), large)
 
 
+@pytest.mark.parametrize("along", ["in", "out", "both"])
 @pytest.mark.parametrize("count", [None, 300], ids=["few", "many"])
 @pytest.mark.parametrize("share", [0.02, 0.6])
 def test_hubs_and_others_find_who_is_due(
-    count: int | None, share: float, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+    along: str,
+    count: int | None,
+    share: float,
+    gpu: Gpu,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cuda_device, "HUB_DEGREE", 30)
     rng = np.random.default_rng(5)
@@ -196,9 +201,12 @@ def test_hubs_and_others_find_who_is_due(
     assert ((degree > cuda_loops.ALONE) & (degree < 30)).any()  # a warp for all
     device = cuda_device.cuda_device()
     words = device.upload(ActiveSet(300, active).words)
-    found = device.expand(words, graph_arrays(graph, device), count)
+    found = device.expand(words, graph_arrays(graph, device), count, along)
     due = active.copy()
-    due[targets[active[sources]]] = True
+    if along != "out":
+        due[targets[active[sources]]] = True
+    if along != "in":
+        due[sources[active[targets]]] = True
     np.testing.assert_array_equal(
         ActiveSet.from_words(300, device.download(found)).mask, due
     )

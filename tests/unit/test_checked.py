@@ -154,7 +154,7 @@ def test_gathers(
     line = line_of(snippet, "d.x[d.hop[e], f]")
     target = (at + 1) % COUNT
     assert f"{snippet.path}:{line} in along, edge" in str(error)
-    assert f"into vertex {target}" in str(error)
+    assert f"at vertex {target}" in str(error)
     assert error.vertex == target
     assert state.graph.given_index[error.edge] == at
     assert (error.index, error.bound) == (COUNT, COUNT)

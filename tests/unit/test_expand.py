@@ -14,17 +14,25 @@ from featgraph.runtime.buffers import graph_arrays
 from featgraph.runtime.device import choose_device
 
 
-def expected(graph: fg.Graph, active: Any) -> Any:
+def expected(graph: fg.Graph, active: Any, along: str) -> Any:
     due = active.copy()
-    due[graph.targets[active[graph.sources]]] = True
+    if along != "out":
+        due[graph.targets[active[graph.sources]]] = True
+    if along != "in":
+        due[graph.sources[active[graph.targets]]] = True
     return due
 
 
+@pytest.mark.parametrize("along", ["in", "out", "both"])
 @pytest.mark.parametrize("count", [None, 0, "all"], ids=["unknown", "few", "many"])
 @pytest.mark.parametrize("smallest", [0, 1 << 30], ids=["threads", "alone"])
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 1.0])
 def test_both_ends_find_who_is_due(
-    count: Any, smallest: int, share: float, monkeypatch: pytest.MonkeyPatch
+    along: str,
+    count: Any,
+    smallest: int,
+    share: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cpu_sweeps, "SMALLEST_CHUNK", smallest)
     rng = np.random.default_rng(3)
@@ -35,6 +43,6 @@ def test_both_ends_find_who_is_due(
         cpu = choose_device("cpu")
         words = ActiveSet(vertices, active).words
         about = vertices if count == "all" else count
-        found = cpu.expand(words.copy(), graph_arrays(graph, cpu), about)
+        found = cpu.expand(words.copy(), graph_arrays(graph, cpu), about, along)
         due = ActiveSet.from_words(vertices, found)
-        np.testing.assert_array_equal(due.mask, expected(graph, active))
+        np.testing.assert_array_equal(due.mask, expected(graph, active, along))

@@ -384,8 +384,10 @@ def test_combines_that_do_not_fit() -> None:
         fg.reduce(into="t", combine="argmin")(plain)
     with pytest.raises(fg.UserFunctionError, match="no argmin or argmax"):
         fg.gather(into="t", combine="argmax", matrix=True)(with_five)
-    with pytest.raises(fg.UserFunctionError, match="in-edges so far"):
-        fg.gather(into="t", along="out")(with_five)
+    for along in ("inout", "", None, 3):
+        with pytest.raises(fg.UserFunctionError, match="along some edges") as caught:
+            fg.gather(into="t", along=along)(with_five)  # type: ignore[arg-type]
+        assert "'out'" in str(caught.value)
     with pytest.raises(fg.UserFunctionError, match="not available yet"):
         fg.edge(exclusive=True)
 

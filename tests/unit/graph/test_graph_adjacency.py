@@ -86,6 +86,29 @@ def test_out_edges_are_the_stable_sort_by_source_and_lead_to_the_csc(case):
 
 @MANY
 @given(edge_lists())
+def test_incident_edges_list_each_edge_at_both_ends_once(case):
+    _, pairs, directed = case
+    graph = make(*case)
+    want = []
+    for i, (u, v) in enumerate(pairs):
+        want += [(v, u, i)] if u == v else [(v, u, i), (u, v, i)]
+    want.sort(key=lambda edge: edge[0])  # stable
+    rows = graph.incident_edges
+    assert rows_of(rows).tolist() == [v for v, _, _ in want]
+    assert rows.column_indices.tolist() == [u for _, u, _ in want]
+    if directed:
+        given_edge = graph.given_index[rows.edge_ids]
+        assert given_edge.tolist() == [i for _, _, i in want]
+        # The edge of a slot ends at the row's vertex, or begins there.
+        ends = np.stack([graph.in_edges.column_indices, rows_of(graph.in_edges)])
+        slots = np.sort(np.stack([rows.column_indices, rows_of(rows)]), axis=0)
+        assert np.array_equal(np.sort(ends[:, rows.edge_ids], axis=0), slots)
+    else:
+        assert rows is graph.in_edges
+
+
+@MANY
+@given(edge_lists())
 def test_adjacencies_equal_scipys(case):
     graph = make(*case)
     edges = stored_edges(case[1], case[2])
