@@ -1,0 +1,50 @@
+"""What the verifiers of components share: labels of theirs, and who is reached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.algorithms._verify import require
+
+__all__ = ["require_reached", "require_smallest"]
+
+Array = npt.NDArray[Any]
+
+
+def require_smallest(vertex_count: int, labels: Array) -> None:
+    """Raise AssertionError unless each label is the smallest vertex that has it."""
+    if labels.shape != (vertex_count,):
+        raise AssertionError(f"labels of shape {labels.shape}, not ({vertex_count},)")
+    vertices = np.arange(vertex_count)
+    require((labels >= 0) & (labels <= vertices), "the label is no smaller vertex")
+    require(labels[labels] == labels, "the vertex of the label has another one")
+
+
+def require_reached(rows: Any, labels: Array, what: str) -> None:
+    """Raise AssertionError unless the vertex of each label reaches all that have it.
+
+    Parameters
+    ----------
+    rows : Adjacency
+        Of each vertex, where an edge leads. Only edges between equal labels count.
+    labels : ndarray of shape (V,)
+        Who has which.
+    what : str
+        What the error says; it begins with "the vertex that".
+    """
+    reached = labels == np.arange(labels.size)
+    front = np.flatnonzero(reached)
+    while front.size:
+        first = rows.row_offsets[front].astype(np.int64)
+        degree = rows.row_offsets[front + 1] - first
+        # Places of all edges of the front: those of each row, one behind the other.
+        before = np.repeat(np.cumsum(degree) - degree, degree)
+        slots = np.repeat(first, degree) + np.arange(degree.sum()) - before
+        ends = rows.column_indices[slots]
+        ends = ends[(labels[ends] == np.repeat(labels[front], degree)) & ~reached[ends]]
+        reached[ends] = True
+        front = np.unique(ends)
+    require(reached, f"the vertex that {what}")
