@@ -80,10 +80,11 @@ def _moves(name: str, moving: set[str]) -> bool:
 def _problem(function: Analysed, read: Sequence[str]) -> tuple[str | None, str]:
     """Return what of a function alone forbids it, and how to mend that."""
     drop = "drop the option"
-    if function.kind == "edge":
+    if function.kind not in {"vertex", "gather", "reduce"}:
+        article = "an" if function.kind == "edge" else "a"
         return (
-            "is an edge function: it runs on the edges of what the superstep before "
-            "has committed"
+            f"is {article} {function.kind} function: it runs where the superstep "
+            "before has committed"
         ), f"write it as a gather, or {drop}"
     if "superstep" in function.scalars:
         return "reads d.superstep, and supersteps do not count the same", drop
