@@ -135,7 +135,8 @@ def connected_components(
         Self-loops, multi-edges and isolated vertices are welcome.
     method : {"auto", "link", "propagate"}, optional
         "link" passes over the edges once, with atomics. "propagate" repeats passes
-        without them. "auto" links, unless ``deterministic=True`` forbids atomics.
+        without them, in fewer supersteps with ``asynchronous=True``. "auto" links,
+        unless ``deterministic=True`` or ``asynchronous=True`` forbids atomics.
     **options
         ``target``, ``progress``, ``deterministic``, ... as for `featgraph.iterate`.
 
@@ -172,7 +173,8 @@ def connected_components(
             expected="'auto', 'link' or 'propagate'",
         )
     if method == "auto":
-        method = "propagate" if options.get("deterministic") else "link"
+        repeats = options.get("deterministic") or options.get("asynchronous")
+        method = "propagate" if repeats else "link"
     start = np.arange(graph.vertex_count, dtype=np.int32)
     if method == "link":
         state = fg.State(

@@ -15,6 +15,10 @@ from hypothesis import given, settings
 
 import featgraph as fg
 from featgraph import reference
+from featgraph.algorithms.connected_components import (
+    connected_components,
+    verify_connected_components,
+)
 from featgraph.algorithms.sssp import sssp, verify_sssp
 from featgraph.algorithms.sswp import sswp, verify_sswp
 from featgraph.graph import generators
@@ -266,6 +270,23 @@ def test_algorithms_take_the_options(mode: str, target: str) -> None:
     if not waits:
         assert roads.supersteps <= near.supersteps
         assert pipes.supersteps <= wide.supersteps
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_components_take_the_option(directed: bool, target: str) -> None:
+    """Edges count both ways, and labels jump: both foldmaps commit in their kernels."""
+    rng = np.random.default_rng(8)
+    source, target_ = rng.integers(0, 3000, (2, 2500))
+    graph = fg.Graph.from_edges(source, target_, vertex_count=3000, directed=directed)
+    options = {"method": "propagate", "target": target}
+    meant = connected_components(graph, **options)
+    found = connected_components(graph, asynchronous=True, target=target)
+    assert found.run.asynchronous
+    np.testing.assert_array_equal(found.labels, meant.labels)
+    verify_connected_components(graph, found.labels)
+    assert found.supersteps <= meant.supersteps
+    with pytest.raises(fg.PlanError, match="join is an edge function"):
+        connected_components(graph, method="link", asynchronous=True, target=target)
 
 
 def test_restricted_foldmaps(target: str) -> None:
