@@ -20,8 +20,9 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-#: Up to here Cholesky is faster than three steps of conjugate gradients: 0.12 s against
-#: 0.16 s of CPU for 1M ratings at K = 32, 0.21 s against 0.13 s at K = 64.
+#: Up to here exact solutions cost at most twice as much as three steps of conjugate
+#: gradients: 58 against 31 ms of CPU an iteration with 1M ratings at K = 32, 178
+#: against 52 ms at K = 64.
 _MOST_FOR_CHOLESKY = 32
 
 

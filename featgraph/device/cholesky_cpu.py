@@ -11,7 +11,9 @@ from numba import njit
 from featgraph.device.tiles_cpu import (
     VECTOR_BYTES,
     add_row,
+    eliminate,
     padded,
+    scale_row,
     subtract_panel,
 )
 
@@ -27,29 +29,35 @@ def work_shape(k, itemsize):
 
 
 @_njit
-def _factorise_panel(work, k, stop, first, last, right):
-    """Eliminate rows `first` to `last` among themselves and from the right-hand side.
+def _factorise_block(work, first, last, right, aside):
+    """Eliminate rows `first` to `last` from one another and from row `right`.
 
-    Entries below the diagonal are spoilt; nobody reads them.
+    Only their own columns. Entries below the diagonal are spoilt; nobody reads them.
     """
-    size = VECTOR_BYTES // work.itemsize
+    stop = first + VECTOR_BYTES // work.itemsize
     for step in range(first, last):
-        pivot = work[step, step]
+        inverse = work.dtype.type(-1) / work[step, step]
         for row in range(step + 1, last):
-            add_row(work, row, step, -work[step, row] / pivot, first, stop)
-        factor = -work[right, step] / pivot
-        for column in range(step + 1, last):
-            work[right, column] += factor * work[step, column]
-        add_row(work, right, step, factor, first + size, stop)
+            add_row(work, row, step, work[step, row] * inverse, first, stop)
+        # Adding the row spoils what stands in front, so that is put aside.
+        work[aside, step] = work[right, step]
+        add_row(work, right, step, work[right, step] * inverse, first, stop)
+    scale_row(work, right, aside, work.dtype.type(1), first, stop)
 
 
 @_njit
-def _scale_panel(work, k, first, last, panel):
-    """Leave what `subtract_panel` multiplies the rows with."""
+def _finish_panel(work, stop, first, last, right, panel):
+    """Do the same with the columns behind a block, which has all rows of a panel.
+
+    Leaves what `subtract_panel` multiplies the rows with.
+    """
     for step in range(first, last):
-        pivot = work[step, step]
-        for column in range(last, k):
-            work[panel + step - first, column] = -work[step, column] / pivot
+        below, one = panel + step - first, work.dtype.type(1)
+        inverse = -one / work[step, step]
+        scale_row(work, below, step, inverse, first, last)
+        work[below, step] = inverse
+    for column in range(last, stop, last - first):
+        eliminate(work, first, right, panel, column)
 
 
 @_njit
@@ -75,9 +83,9 @@ def solve_spd(work, k, diagonal):
         work[row, row] += diagonal
     for first in range(0, k, size):
         last = min(first + size, k)
-        _factorise_panel(work, k, stop, first, last, right)
+        _factorise_block(work, first, last, right, panel)
         if last < k:
-            _scale_panel(work, k, first, last, panel)
+            _finish_panel(work, stop, first, last, right, panel)
             subtract_panel(work, stop, last, panel)
     for back in range(k):
         row = k - 1 - back

@@ -13,6 +13,9 @@ the vectors to what the machine has.
 ``add_row(matrix, target, source, factor, first,        ``matrix[target] += factor *
 stop)``                                                 matrix[source]`` on whole
                                                         vectors ``first`` to ``stop``
+``scale_row(...)``                                      ``matrix[target] = factor *
+                                                        matrix[source]``, likewise
+``eliminate(...)``, ``subtract_panel(...)``             steps of `cholesky_cpu`
 ======================================================  ================================
 
 Arrays are float32 or float64, of two dimensions, with consecutive elements in a row; in
@@ -132,27 +135,85 @@ def _add_tile(typing_context, matrix, left, right, count, row, column):
     return types.void(matrix, left, right, *places), generate
 
 
+def _make_row_operation(adds, doc):
+    @intrinsic
+    def operate(typing_context, matrix, target, source, factor, first, stop):
+        if not _is_rows(matrix):
+            return None
+
+        def generate(context, builder, signature, arguments):
+            make = _Builder(context, builder, signature.args[0])
+            rows = make.rows(signature.args[0], arguments[0])
+            target_, source_, factor_, first_, stop_ = arguments[1:]
+            spread = make.spread(factor_)
+            step = ir.Constant(first_.type, make.size)
+            with cgutils.for_range_slice(builder, first_, stop_, step) as (column, _):
+                place = make.place(rows, target_, column)
+                x = make.load(make.place(rows, source_, column), make.vector)
+                if adds:
+                    y = make.load(place, make.vector)
+                    make.store(make.multiply_add(spread, x, y), place)
+                else:
+                    make.store(builder.fmul(spread, x), place)
+            return context.get_dummy_value()
+
+        index = types.intp
+        return types.void(matrix, index, index, matrix.dtype, index, index), generate
+
+    operate.__doc__ = doc
+    return operate
+
+
+add_row = _make_row_operation(
+    True, "Add ``factor * matrix[source]`` to ``matrix[target]``, vector by vector."
+)
+scale_row = _make_row_operation(
+    False, "Leave ``factor * matrix[source]`` in ``matrix[target]``, vector by vector."
+)
+
+
 @intrinsic
-def add_row(typing_context, matrix, target, source, factor, first, stop):
-    """Add ``factor * matrix[source]`` to ``matrix[target]``, vector by vector."""
-    if not _is_rows(matrix):
+def eliminate(typing_context, work, first, right, panel, column):
+    """Eliminate the rows of a factorised block from one another, at one vector.
+
+    Row `first` and those behind it, as many as a vector has elements, and row `right`.
+    ``work[panel + i, first + j]``, j > i, is what row i is added to row j with, and
+    that with j = i minus the inverse of the pivot. Rows times that are left in `panel`.
+    """
+    if not _is_rows(work):
         return None
 
     def generate(context, builder, signature, arguments):
         make = _Builder(context, builder, signature.args[0])
         rows = make.rows(signature.args[0], arguments[0])
-        target_, source_, factor_, first_, stop_ = arguments[1:]
-        spread = make.spread(factor_)
-        step = ir.Constant(first_.type, make.size)
-        with cgutils.for_range_slice(builder, first_, stop_, step) as (column, _):
-            place = make.place(rows, target_, column)
-            x = make.load(make.place(rows, source_, column), make.vector)
-            y = make.load(place, make.vector)
-            make.store(make.multiply_add(spread, x, y), place)
+        first_, right_, panel_, column_ = arguments[1:]
+
+        def moved(place, by):
+            return builder.add(place, ir.Constant(place.type, by))
+
+        def scalar(row, column):
+            return make.load(make.place(rows, row, column), make.scalar)
+
+        places = [make.place(rows, moved(first_, i), column_) for i in range(make.size)]
+        held = [make.load(place, make.vector) for place in places]
+        end = make.place(rows, right_, column_)
+        last = make.load(end, make.vector)
+        for i, own in enumerate(places):
+            below = moved(panel_, i)
+            inverse = scalar(below, moved(first_, i))
+            factor = builder.fmul(inverse, scalar(right_, moved(first_, i)))
+            last = make.multiply_add(make.spread(factor), held[i], last)
+            for j in range(i + 1, make.size):
+                factor = make.spread(scalar(below, moved(first_, j)))
+                held[j] = make.multiply_add(factor, held[i], held[j])
+            make.store(held[i], own)
+            scaled = builder.fmul(make.spread(inverse), held[i])
+            make.store(scaled, make.place(rows, below, column_))
+        make.store(last, end)
         return context.get_dummy_value()
 
     index = types.intp
-    return types.void(matrix, index, index, matrix.dtype, index, index), generate
+    return types.void(work, index, index, index, index), generate
 
 
 @_njit

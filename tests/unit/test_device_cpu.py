@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 from numba import njit, prange
 
-from featgraph.device import cpu, linalg_cpu, ordering
+from featgraph.device import cholesky_cpu, cpu, linalg_cpu, ordering
 
 COUNT = 20_000
 BINS = 5
@@ -247,3 +248,20 @@ def test_the_cpu_half_does_not_load_the_cuda_dialect() -> None:
         "assert 'numba.cuda' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [1, 5, 16, 17, 40, 64])
+def test_solve_by_panels(k: int, dtype: Any) -> None:
+    """Whole panels, parts of one, and a padded last one, next to NumPy."""
+    rng = np.random.default_rng(k)
+    a = rng.normal(size=(k, k + 3))
+    matrix, b = a @ a.T + np.eye(k), rng.normal(size=k)
+    work = np.zeros(cholesky_cpu.work_shape(k, np.dtype(dtype).itemsize), dtype)
+    work[:k, :k] = np.triu(matrix)  # the lower triangle is not read
+    work[:k, k] = b
+    cholesky_cpu.solve_spd(work, k, dtype(0.5))
+    system = matrix + 0.5 * np.eye(k)
+    expected = np.linalg.solve(system, b)
+    slack = 8 * np.finfo(dtype).eps * np.linalg.cond(system) * np.abs(expected).max()
+    assert np.abs(work[:k, k] - expected).max() <= slack
