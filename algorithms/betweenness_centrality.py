@@ -1,0 +1,406 @@
+"""Betweenness centrality: which part of all shortest paths runs through a vertex.
+
+With ``sigma(s, t)`` the number of shortest paths from s to t and ``sigma(s, t, v)``
+that of those through v, the betweenness of v is the sum of ``sigma(s, t, v) / sigma(s,
+t)`` over all s and t other than v. Brandes adds up what each source s contributes.
+Forwards, level by level, paths are counted::
+
+    sigma(s, v) = sum over edges u -> v from the level before of sigma(s, u)
+
+and backwards, from the last level to the first, with u the vertices one level on::
+
+    share(s, v) = 1 / sigma(s, v) + sum over edges v -> u of share(s, u)
+    delta(s, v) = sigma(s, v) share(s, v) - 1
+
+``delta(s, v)`` is the contribution of s. Neither sum has to test levels. Who is not
+reached yet counts no paths; and a share is zero before its vertex has had its turn,
+while no edge leads more than one level on.
+
+State: ``level``, ``sigma`` and ``share`` (V, k), a column for each of k sources, which
+take one run; ``dependency`` (V,), of all runs. The run forwards records which vertices
+each level has reached, and a superstep backwards runs on those and no others. Forwards,
+a vertex reads its in-edges in a superstep if some source has just reached a neighbor
+and has not reached it; backwards, its out-edges once for each of its levels.
+
+U. Brandes, "A Faster Algorithm for Betweenness Centrality", Journal of Mathematical
+Sociology 25, 2001; on some sources for all, U. Brandes, C. Pich, "Centrality Estimation
+in Large Networks", International Journal of Bifurcation and Chaos 17, 2007. Scales are
+those of networkx.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms._result import Result
+from featgraph.algorithms._verify import edges_of, require
+
+__all__ = [
+    "BetweennessResult",
+    "betweenness_centrality",
+    "verify_betweenness_centrality",
+]
+
+Array = npt.NDArray[Any]
+
+#: Stands for no vertex, where fewer sources are left than a run takes.
+NOBODY = -1
+
+
+@fg.vertex
+def begin(f, v, d):  # type: ignore[no-untyped-def]
+    """Forget the sources before, and begin at the next ones."""
+    is_source = v == d.source[f]
+    d.level_next[v, f] = 0 if is_source else -1
+    d.sigma_next[v, f] = 1.0 if is_source else 0.0
+    d.share_next[v, f] = 0.0
+    return True
+
+
+@fg.vertex
+def unseen(f, v, d):  # type: ignore[no-untyped-def]
+    """Pass vertices that a source has not reached."""
+    return d.level[v, f] < 0
+
+
+@fg.gather(into="paths", combine="sum")
+def paths_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take the paths to an in-neighbor; there are some if it has been reached."""
+    return d.sigma[u, f]
+
+
+@fg.vertex
+def settle(f, v, d):  # type: ignore[no-untyped-def]
+    """Take the next level, and the number of paths."""
+    if d.level[v, f] >= 0 or d.paths[v, f] == 0:
+        return False
+    d.level_next[v, f] = d.superstep - d.begun + 1
+    d.sigma_next[v, f] = d.paths[v, f]
+    return True
+
+
+@fg.gather(into="beyond", combine="sum", along="out")
+def shares_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take the shares of out-neighbors; those of the next level have some."""
+    return d.share[u, f]
+
+
+@fg.vertex
+def depend(f, v, d):  # type: ignore[no-untyped-def]
+    """Take a share where it is one's turn, and add to what the sources contribute."""
+    is_turn = d.level[v, f] == d.turn
+    delta = d.sigma[v, f] * d.beyond[v, f] + d.at_ends
+    share = 1 / d.sigma[v, f] + d.beyond[v, f] if is_turn else d.share[v, f]
+    d.share_next[v, f] = share
+    d.dependency[v] = d.dependency[v] + fg.feature_sum(delta if is_turn else 0.0)
+    return True
+
+
+@fg.reduce(into="reached", combine="sum")
+def count_reached(f, v, d):  # type: ignore[no-untyped-def]
+    """Count the vertices that a source has reached, but for itself."""
+    return 1 if d.level[v, f] > 0 else 0
+
+
+start = fg.foldmap(begin)
+forwards = fg.foldmap(unseen, paths_of_neighbors, settle)
+backwards = fg.foldmap(shares_of_neighbors, depend)
+count = fg.foldmap(count_reached)
+step = backwards
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BetweennessResult(Result):
+    """What `betweenness_centrality` returns.
+
+    `run` has the supersteps of all runs in order, forwards and backwards.
+
+    Attributes
+    ----------
+    centralities : ndarray of float64, shape (V,)
+        Non-negative. Of one source alone, without endpoints, nothing is known at the
+        source itself: nan.
+    dependencies : ndarray of float64, shape (V,)
+        Before they were scaled: what the sources have contributed, added up.
+    sources : ndarray of int64
+        The vertices at which paths began.
+    """
+
+    centralities: npt.NDArray[np.float64]
+    dependencies: npt.NDArray[np.float64]
+    sources: npt.NDArray[np.int64]
+
+
+def betweenness_centrality(
+    graph: fg.Graph,
+    *,
+    sources: npt.ArrayLike | None = None,
+    samples: int | None = None,
+    seed: int | np.random.Generator | None = None,
+    normalized: bool = True,
+    endpoints: bool = False,
+    batch: int = 8,
+    **options: Any,
+) -> BetweennessResult:
+    """Find which part of all shortest paths runs through each vertex.
+
+    Parameters
+    ----------
+    graph : Graph
+        Paths go along ``u -> v``; both ways where the graph is undirected. All edges
+        have length one. Paths along different multi-edges are different.
+    sources : array_like of int, optional
+        Where paths begin; all different. The result is scaled as if from all vertices.
+        Default: everywhere.
+    samples : int, optional
+        So many sources are drawn instead.
+    seed : int or Generator, optional
+        For drawing them.
+    normalized : bool, optional
+        Whether the result is a part of all pairs, between zero and one. Otherwise it is
+        a number of pairs; those of an undirected graph count once.
+    endpoints : bool, optional
+        Whether a path runs through its ends, too.
+    batch : int, optional
+        How many sources take one run: 24 bytes a vertex for each.
+    **options
+        ``target``, ``direction``, ``deterministic``, ... as for calling a foldmap.
+
+    Returns
+    -------
+    BetweennessResult
+        Centralities, the sources, and the record of the runs.
+
+    Raises
+    ------
+    GraphInputError
+        If sources are not vertices or not different, or a number is out of range.
+    DivergenceError
+        If there are more shortest paths between two vertices than float64 can hold.
+
+    Notes
+    -----
+    In float64. Bitwise repeatable in pull direction; no atomics there.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> from featgraph.algorithms.betweenness_centrality import betweenness_centrality
+    >>> path = fg.Graph.from_edges([0, 1, 2], [1, 2, 3], directed=False)
+    >>> betweenness_centrality(path, normalized=False).centralities
+    array([0., 2., 2., 0.])
+    """
+    chosen = _sources(graph, sources, samples, seed)
+    if type(batch) is not int or batch < 1:
+        raise fg.GraphInputError("batch out of range", got=batch, expected="1 or more")
+    vertices, width = graph.vertex_count, _width(batch, len(chosen))
+    state = fg.State(
+        graph,
+        level=fg.vertex_property(np.int32(-1), shape=(width,), iterated=True),
+        sigma=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
+        share=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
+        dependency=fg.vertex_property(np.float64(0)),
+        source=np.full(width, NOBODY),
+        begun=0,
+        turn=0,
+        at_ends=float(endpoints),
+    )
+    runs, at_sources = [], np.zeros(vertices)
+    for first in range(0, len(chosen), width):
+        some = chosen[first : first + width]
+        runs += _run(state, some, options)
+        if endpoints:
+            count(state, **options)
+            at_sources[some] += state["reached"][: len(some)]
+    total = state["dependency"] + at_sources
+    if not np.isfinite(total).all():
+        raise fg.DivergenceError(
+            "more shortest paths than float64 can hold",
+            where=f"vertex {int(np.argmin(np.isfinite(total)))}",
+            expected="less than 1.8e308 of them between any two vertices",
+        )
+    return BetweennessResult(
+        run=_joined(runs),
+        residuals=np.empty(0),
+        centralities=total
+        * _scale(graph, chosen, normalized=normalized, endpoints=endpoints),
+        dependencies=total,
+        sources=chosen,
+    )
+
+
+def _width(batch: int, sources: int) -> int:
+    """Return k: a power of two for few sources, so that few kernels are compiled."""
+    return min(batch, 1 << (sources - 1).bit_length())
+
+
+def _run(state: fg.State, some: Array, options: dict[str, Any]) -> list[fg.Run]:
+    """Add what some sources contribute."""
+    padded = np.full(len(state["source"]), NOBODY)
+    padded[: len(some)] = some
+    state["source"] = padded
+    start(state, **options)
+    state["begun"] = state.superstep
+    run = fg.iterate(
+        forwards,
+        state,
+        active=some,
+        record_active=True,
+        max_supersteps=state.graph.vertex_count + 1,
+        **options,
+    )
+    back = fg.Run(run.target, [], converged=True)
+    for turn in range(run.supersteps, 0, -1):
+        reached = run.active_sets[turn - 1]  # type: ignore[index]
+        if len(reached):
+            begun = time.perf_counter()
+            state["turn"] = turn
+            back.active_counts.append(len(backwards.on(reached)(state, **options)))
+            back.seconds.append(time.perf_counter() - begun)
+    back.supersteps = len(back.seconds)
+    back.directions = run.directions[: back.supersteps]
+    back.aggregates = run.aggregates[: back.supersteps]
+    return [run, back]
+
+
+def _joined(runs: list[fg.Run]) -> fg.Run:
+    """Return the record of several runs as one."""
+    joined = fg.Run(runs[0].target, runs[0].kernels, converged=True)
+    for run in runs:
+        joined.supersteps += run.supersteps
+        for name in ("active_counts", "directions", "aggregates", "seconds"):
+            getattr(joined, name).extend(getattr(run, name))
+    return joined
+
+
+def _sources(
+    graph: fg.Graph,
+    sources: npt.ArrayLike | None,
+    samples: int | None,
+    seed: int | np.random.Generator | None,
+) -> npt.NDArray[np.int64]:
+    vertices = graph.vertex_count
+    if samples is not None:
+        if sources is not None or not 1 <= samples <= vertices:
+            raise fg.GraphInputError(
+                "not a number of samples",
+                got=f"samples={samples}"
+                + (", sources=" if sources is not None else ""),
+                expected=f"1 to {vertices} of them, and no sources=",
+            )
+        rng = np.random.default_rng(seed)
+        return np.sort(rng.choice(vertices, samples, replace=False)).astype(np.int64)
+    if sources is None:
+        return np.arange(vertices)
+    given = np.asarray(sources)
+    if given.ndim != 1 or not given.size or given.dtype.kind not in "iu":
+        raise fg.GraphInputError(
+            "sources are vertices",
+            got=f"{given.dtype} of shape {given.shape}",
+            expected="integers of shape (N,), one at least",
+        )
+    bad = np.ones(given.size, np.bool_)
+    bad[np.unique(given, return_index=True)[1]] = False
+    bad |= (given < 0) | (given >= vertices)
+    if bad.any():
+        place = int(np.argmax(bad))
+        raise fg.GraphInputError(
+            "sources are different vertices",
+            where=f"position {place}",
+            got=int(given[place]),
+            expected=f"0 <= id < {vertices}, each once",
+        )
+    return given.astype(np.int64)
+
+
+def _scale(
+    graph: fg.Graph, sources: Array, *, normalized: bool, endpoints: bool
+) -> Array:
+    """Return (V,): what the sum over sources is multiplied by.
+
+    A vertex lies between the ends of a path, or at one with `endpoints`. So it has n
+    vertices that can be one end, and n - 1 that can be the other; and paths from c
+    sources stand for those from all n.
+    """
+    n = graph.vertex_count - (not endpoints)
+    if n < 2:
+        return np.ones(graph.vertex_count)
+    c = np.full(graph.vertex_count, float(len(sources)))
+    if not endpoints:
+        c[sources] -= 1
+    pairs = 1 / (n - 1) if normalized else n / (1 if graph.directed else 2)
+    return np.where(c > 0, pairs / np.where(c > 0, c, 1.0), np.nan)
+
+
+def verify_betweenness_centrality(
+    graph: fg.Graph,
+    centralities: npt.ArrayLike,
+    *,
+    sources: npt.ArrayLike | None = None,
+    normalized: bool = True,
+    endpoints: bool = False,
+) -> None:
+    """Check betweenness against a recurrence over distances, in NumPy.
+
+    * It is what the dependencies of all sources add up to, each computed alone, from
+      distances and numbers of paths, up to the rounding of its sums.
+    * The dependencies of a source add up to the inner vertices of its shortest paths:
+      the sum of all distances less one.
+
+    Parameters
+    ----------
+    graph, sources, normalized, endpoints
+        As given to `betweenness_centrality`; of samples, ``result.sources``.
+    centralities : array_like of shape (V,)
+        Its answer.
+
+    Raises
+    ------
+    AssertionError
+        With the vertex, or the source, at which a property fails first.
+    """
+    answer = np.asarray(centralities, np.float64)
+    chosen = _sources(graph, sources, None, None)
+    edges = edges_of(graph)
+    degree = np.bincount(edges.targets, minlength=len(answer)).max(initial=0)
+    degree = max(degree, np.bincount(edges.sources).max(initial=0))
+    expected, deepest = np.zeros(len(answer)), 0
+    for source in chosen:
+        level, delta = _dependencies(edges.sources, edges.targets, source, len(answer))
+        deepest = max(deepest, int(level.max()))
+        others = (level > 0) & (np.arange(len(answer)) != source)
+        inner = (level[others] - 1).sum()
+        if abs(delta[others].sum() - inner) > 1e-9 * (inner + 1):
+            raise AssertionError(f"source {source}: paths and distances disagree")
+        expected[others] += delta[others] + endpoints
+        expected[source] += others.sum() * endpoints
+    expected *= _scale(graph, chosen, normalized=normalized, endpoints=endpoints)
+    # All terms are positive: relative roundings add up, level by level, both ways.
+    eps = np.finfo(np.float64).eps
+    rounding = 4 * eps * (2 * (deepest + 1) * (degree + 4) + len(chosen))
+    same = np.abs(answer - expected) <= rounding * expected
+    require(same | (np.isnan(answer) & np.isnan(expected)), "another betweenness")
+
+
+def _dependencies(u: Array, v: Array, source: int, count: int) -> tuple[Array, Array]:
+    """Return the distances from a source, -1 for none, and its dependencies."""
+    level, sigma = np.full(count, -1), np.zeros(count)
+    level[source], sigma[source] = 0, 1
+    depth = 0
+    while (level == depth).any():
+        onward = (level[u] == depth) & (level[v] < 0)
+        level[v[onward]] = depth + 1
+        np.add.at(sigma, v[onward], sigma[u[onward]])
+        depth += 1
+    delta = np.zeros(count)
+    for turn in range(depth, 0, -1):
+        edge = (level[v] == turn) & (level[u] == turn - 1)
+        a, b = u[edge], v[edge]
+        np.add.at(delta, a, sigma[a] / sigma[b] * (1 + delta[b]))
+    return level, delta

@@ -1,0 +1,155 @@
+"""Betweenness centrality against networkx and sums over all pairs."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import featgraph as fg
+from featgraph.algorithms import betweenness_centrality as module
+from featgraph.algorithms.betweenness_centrality import (
+    betweenness_centrality,
+    verify_betweenness_centrality,
+)
+from tests.strategies import graphs, seeds
+
+Array = npt.NDArray[Any]
+
+
+def simple(graph: fg.Graph) -> tuple[fg.Graph, nx.Graph]:
+    """Return a graph without multi-edges and loops, which networkx leaves out."""
+    made = nx.DiGraph() if graph.directed else nx.Graph()
+    made.add_nodes_from(range(graph.vertex_count))
+    ends = zip(graph.sources.tolist(), graph.targets.tolist(), strict=True)
+    made.add_edges_from((u, v) for u, v in ends if u != v)
+    pairs = np.array(list(made.edges), np.int64).reshape(-1, 2).T
+    return (
+        fg.Graph.from_edges(
+            *pairs, vertex_count=graph.vertex_count, directed=graph.directed
+        ),
+        made,
+    )
+
+
+def values(of: dict[int, float]) -> Array:
+    return np.array([of[v] for v in range(len(of))])
+
+
+@settings(max_examples=10)
+@given(graphs(max_edges=100), st.booleans(), st.booleans(), seeds)
+def test_it_is_that_of_networkx(
+    target: str, graph: fg.Graph, normalized: bool, endpoints: bool, seed: int
+) -> None:
+    graph, peer = simple(graph)
+    given_values = {"normalized": normalized, "endpoints": endpoints}
+    batch = 8 if len(peer) > 4 else 1  # two kernels
+    result = betweenness_centrality(graph, batch=batch, target=target, **given_values)
+    theirs = values(nx.betweenness_centrality(peer, **given_values))
+    assert result.centralities == pytest.approx(theirs, rel=1e-12, abs=1e-14)
+    verify_betweenness_centrality(graph, result.centralities, **given_values)
+    # networkx draws its sources so.
+    k = random.Random(seed).randint(min(5, len(peer)), len(peer))
+    chosen = random.Random(seed).sample(list(peer), k)
+    some = betweenness_centrality(
+        graph, sources=chosen, batch=batch, target=target, **given_values
+    )
+    theirs = values(nx.betweenness_centrality(peer, k, seed=seed, **given_values))
+    assert some.centralities == pytest.approx(theirs, rel=1e-12, abs=1e-14, nan_ok=True)
+    verify_betweenness_centrality(
+        graph, some.centralities, sources=some.sources, **given_values
+    )
+
+
+@settings(max_examples=10)
+@given(graphs(max_edges=100), st.sampled_from(["pull", "push"]))
+def test_batches_and_options_do_not_show(
+    target: str, graph: fg.Graph, direction: str
+) -> None:
+    assume(graph.vertex_count > 4)
+    sources = np.arange(0, graph.vertex_count, 1 + graph.vertex_count // 8)
+    one = betweenness_centrality(graph, sources=sources, batch=1, target=target)
+    eight = betweenness_centrality(
+        graph, sources=sources, batch=8, target=target, direction=direction
+    )
+    assert eight.centralities == pytest.approx(one.centralities, rel=1e-12, nan_ok=True)
+    verify_betweenness_centrality(graph, eight.centralities, sources=sources)
+
+
+def test_backwards_only_the_vertices_of_a_level_run(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[fg.ActiveSet, fg.ActiveSet]] = []
+
+    class Watched:
+        def __init__(self, vertices: fg.ActiveSet) -> None:
+            self.vertices = vertices
+
+        def __call__(self, state: fg.State, **options: Any) -> fg.ActiveSet:
+            # `depend` announces every vertex that it runs on.
+            ran = backwards.on(self.vertices)(state, **options)
+            seen.append((self.vertices, ran))
+            return ran
+
+    backwards = module.backwards
+    monkeypatch.setattr(module, "backwards", type("M", (), {"on": Watched}))
+    tree = nx.balanced_tree(3, 3, nx.DiGraph)
+    graph = fg.Graph.from_edges(*np.array(tree.edges).T)
+    sources = [0, 1, 2, 5, 17]
+    betweenness_centrality(graph, sources=sources, batch=8, target=target)
+    levels = [nx.single_source_shortest_path_length(tree, s) for s in sources]
+    expected = [
+        sorted({v for of in levels for v, level in of.items() if level == turn})
+        for turn in (3, 2, 1)
+    ]
+    assert [ran.vertices.tolist() for _, ran in seen] == expected
+    assert all(ran == asked for asked, ran in seen)
+
+
+def test_samples_are_drawn_once_each() -> None:
+    ring = fg.Graph.from_edges(np.arange(30), (np.arange(30) + 1) % 30)
+    first = betweenness_centrality(ring, samples=10, seed=3, batch=8)
+    again = betweenness_centrality(ring, samples=10, seed=3, batch=8)
+    assert len(set(first.sources.tolist())) == 10
+    assert first.centralities.tolist() == again.centralities.tolist()
+    assert first.run.supersteps == len(first.run.active_counts)
+    # Of a directed ring, every vertex is on the paths of all pairs alike.
+    assert first.centralities == pytest.approx(np.full(30, 0.5), abs=0.2)
+
+
+def test_more_paths_than_float64_holds_are_refused(target: str) -> None:
+    # A chain of 1,030 pairs of multi-edges has 2 ** 1030 paths.
+    ends = np.repeat(np.arange(1030), 2)
+    chain = fg.Graph.from_edges(ends, ends + 1)
+    with pytest.raises(fg.DivergenceError, match="more shortest paths than float64"):
+        betweenness_centrality(chain, sources=[0], batch=1, target=target)
+
+
+def test_the_verifier_sees_what_is_wrong() -> None:
+    path = fg.Graph.from_edges([0, 1, 2], [1, 2, 3], directed=False)
+    right = np.array([0, 2 / 3, 2 / 3, 0])
+    verify_betweenness_centrality(path, right)
+    for wrong in (right + np.array([0, 0, 1e-12, 0]), 2 * right, right[[1, 0, 2, 3]]):
+        with pytest.raises(AssertionError, match="another betweenness"):
+            verify_betweenness_centrality(path, wrong)
+
+
+def test_bad_input_is_refused() -> None:
+    path = fg.Graph.from_edges([0, 1, 2], [1, 2, 3])
+    for bad, message in (
+        ({"sources": [0, 4]}, "position 1"),
+        ({"sources": [2, 0, 2]}, "position 2"),
+        ({"sources": []}, "sources are vertices"),
+        ({"sources": [0.5]}, "sources are vertices"),
+        ({"samples": 5}, "1 to 4 of them"),
+        ({"samples": 1, "sources": [1]}, "no sources="),
+        ({"batch": 0}, "batch out of range"),
+    ):
+        with pytest.raises(fg.GraphInputError, match=message):
+            betweenness_centrality(path, **bad)
