@@ -11,22 +11,36 @@ from typing import Any
 
 __all__ = ["FUNCTIONS", "get_info"]
 
+TRIANGLES = "Undirected graphs, all nodes, no weights."
 DIJKSTRA = "`weight` is an attribute: all ints or all floats, finite, more than zero."
 
 #: NetworkX function -> what its docstring says of it. `featgraph.networkx.backend`
 #: serves these and no others; a test holds the two lists against each other.
 FUNCTIONS = {
+    "average_clustering": TRIANGLES,
     "bfs_layers": "",
+    "clustering": TRIANGLES,
+    "connected_components": "",
     "core_number": "",
     "descendants_at_distance": "",
     "eigenvector_centrality": "Float64; weights and `nstart` not negative.",
+    "is_connected": "",
+    "is_strongly_connected": "",
+    "is_weakly_connected": "",
     "katz_centrality": "Float64; weights not negative, no `nstart`.",
     "multi_source_dijkstra_path_length": DIJKSTRA,
+    "node_connected_component": "",
+    "number_connected_components": "",
+    "number_strongly_connected_components": "",
+    "number_weakly_connected_components": "",
     "pagerank": "Float64; `alpha` in [0, 1], weights not negative.",
     "single_source_dijkstra": DIJKSTRA + " No `target`.",
     "single_source_dijkstra_path": DIJKSTRA,
     "single_source_dijkstra_path_length": DIJKSTRA,
     "single_source_shortest_path_length": "",
+    "transitivity": TRIANGLES,
+    "triangles": TRIANGLES,
+    "weakly_connected_components": "",
 }
 
 

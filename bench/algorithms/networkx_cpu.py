@@ -71,11 +71,18 @@ class Graphs:
 
 #: Function -> whether on the directed graph, and its arguments.
 CALLS: dict[str, tuple[bool, dict[str, Any]]] = {
+    **dict.fromkeys(
+        ("average_clustering", "clustering", "transitivity", "triangles"), (False, {})
+    ),
     "bfs_layers": (False, {"sources": "hub"}),
+    "connected_components": (False, {}),
     "descendants_at_distance": (False, {"source": "hub", "distance": 2}),
     "eigenvector_centrality": (False, {}),
+    "is_connected": (False, {}),
     "katz_centrality": (False, {"alpha": 0.001}),
     "multi_source_dijkstra_path_length": (True, {"sources": "hubs"}),
+    "node_connected_component": (False, {"n": "hub"}),
+    "number_connected_components": (False, {}),
     "single_source_dijkstra": (True, {"source": "hub"}),
     "single_source_dijkstra_path": (True, {"source": "hub"}),
     "single_source_dijkstra_path_length": (True, {"source": "hub"}),

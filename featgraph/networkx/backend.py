@@ -6,7 +6,13 @@ dispatches. The attributes are the entries of `featgraph.networkx.claims.CLAIMS`
 
 from __future__ import annotations
 
-from featgraph.networkx import centrality, dijkstra, paths  # noqa: F401  their claims
+from featgraph.networkx import (  # noqa: F401  their claims
+    centrality,
+    clustering,
+    components,
+    dijkstra,
+    paths,
+)
 from featgraph.networkx.claims import CLAIMS, can_run, should_run
 from featgraph.networkx.convert import convert_from_nx, convert_to_nx
 

@@ -46,6 +46,11 @@ LENGTH = "single_source_dijkstra_path_length"
         ("katz_centrality", road(1.0, 2.0), {"alpha": -0.1}),
         ("eigenvector_centrality", road(1.0, -0.5), {"weight": "weight"}),
         ("eigenvector_centrality", road(1.0, 2.0), {"tol": -1.0}),
+        ("clustering", nx.complete_graph(4), {"nodes": [0, 2]}),
+        ("clustering", nx.complete_graph(4), {"weight": "weight"}),
+        ("clustering", nx.complete_graph(4, nx.DiGraph), {}),
+        ("triangles", nx.MultiGraph(nx.complete_graph(4)), {}),
+        ("triangles", nx.complete_graph(4), {"nodes": 0}),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy in NetworkX
