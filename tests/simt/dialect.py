@@ -189,6 +189,7 @@ def _local_array(shape: Any, dtype: Any) -> GuardedArray:
 
 def _atomic(combine: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def update(array: GuardedArray, index: Any, value: Any) -> Any:
+        array.touch(index)
         old = array.peek(index)
         array.poke(index, combine(old, value))
         return old
@@ -200,6 +201,7 @@ def _compare_and_swap(
     array: GuardedArray, index: Any, expected: Any, desired: Any
 ) -> Any:
     pause()
+    array.touch(index)
     old = array.peek(index)
     is_same = _bits_of(old, array.dtype) == _bits_of(expected, array.dtype)
     if is_same:

@@ -58,6 +58,7 @@ class SharedRecord:
         self._block = block
         self._writers: dict[int, Stamp] = {}
         self._readers: dict[int, dict[int, Stamp]] = {}
+        self._updaters: dict[int, dict[int, Stamp]] = {}
 
     def _stamp(self, lane: Lane) -> Stamp:
         block = self._block
@@ -80,6 +81,8 @@ class SharedRecord:
         lane = current_lane()
         if address in self._writers:
             self._check(self._writers[address], lane, "wrote and read")
+        for earlier in self._updaters.get(address, {}).values():
+            self._check(earlier, lane, "updated and read")
         self._readers.setdefault(address, {})[lane.number] = self._stamp(lane)
 
     def write(self, address: int) -> None:
@@ -89,7 +92,18 @@ class SharedRecord:
             self._check(self._writers[address], lane, "both wrote")
         for earlier in self._readers.pop(address, {}).values():
             self._check(earlier, lane, "read and wrote")
+        for earlier in self._updaters.pop(address, {}).values():
+            self._check(earlier, lane, "updated and wrote")
         self._writers[address] = self._stamp(lane)
+
+    def update(self, address: int) -> None:
+        """Record an atomic update by the current lane; such do not race each other."""
+        lane = current_lane()
+        if address in self._writers:
+            self._check(self._writers[address], lane, "wrote and updated")
+        for earlier in self._readers.get(address, {}).values():
+            self._check(earlier, lane, "read and updated")
+        self._updaters.setdefault(address, {})[lane.number] = self._stamp(lane)
 
 
 class GuardedArray:
@@ -166,6 +180,11 @@ class GuardedArray:
         if self.dtype.kind in "iu":
             value = wrap_integer(value, self.dtype)
         self._data[self._checked(index)] = value
+
+    def touch(self, index: Any) -> None:
+        """Record an atomic update of an entry."""
+        if self._record is not None:
+            self._record.update(self._address_of(self._checked(index)))
 
     def __getitem__(self, index: Any) -> Any:
         checked = self._checked(index)

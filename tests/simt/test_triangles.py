@@ -20,10 +20,10 @@ from featgraph.runtime import cuda_device, launcher
 from tests.programs.triangles import PROGRAMS, make_state
 from tests.simt.gpu import Gpu, emulated_gpu
 
-#: Small, so that a graph of 50 vertices has all cases: rows left to blocks, members
-#: with a lower rank than the bitmap has, and more of them than there are sums.
-SMALL = {"BITMAP_WORDS": 1, "SUM_BYTES": 96, "HUB_LANES": 4, "HUB_THREADS": 64}
-LONG_ROW = 6
+#: Small, so that a small graph has all cases: rows left to blocks, members in several
+#: words of the bitmap and of lower rank than it has, more members than sums.
+SMALL = {"BITMAP_WORDS": 2, "SUM_BYTES": 96, "HUB_LANES": 4, "HUB_THREADS": 64}
+LONG_ROW = 8
 
 
 @pytest.fixture
@@ -36,29 +36,20 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
         yield made
 
 
-def graph_of(rng: np.random.Generator, count: int = 50) -> fg.Graph:
-    """A dense core, sparse elsewhere, self-loops, and vertices of degree 0."""
+def graph_of(rng: np.random.Generator, count: int, share: float = 0.3) -> fg.Graph:
+    """Most vertices with many neighbors, some with few or none, and self-loops."""
     pairs = np.array([*itertools.combinations(range(count - 2), 2)])
-    dense = (pairs < 22).all(axis=1)
-    pairs = pairs[rng.random(len(pairs)) < np.where(dense, 0.8, 0.08)]
-    loops = np.array([[0, 0], [30, 30]])
-    ends = rng.permutation(np.concatenate([pairs, loops]))
+    pairs = pairs[rng.random(len(pairs)) < np.where(pairs.min(axis=1) < 5, 0.05, share)]
+    ends = rng.permutation(np.concatenate([pairs, np.array([[0, 0], [30, 30]])]))
     ids = rng.permutation(count)
     return fg.Graph.from_edges(*ids[ends].T, vertex_count=count, directed=False)
 
 
-@pytest.mark.parametrize("is_partial", [False, True], ids=["all", "some"])
-@pytest.mark.parametrize("schedule", ["mark", "search"])
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_agrees(
-    name: str, schedule: str, is_partial: bool, gpu: Gpu, rng: np.random.Generator
+def agrees(
+    name: str, graph: fg.Graph, schedule: str, active: Any, rng: np.random.Generator
 ) -> None:
-    graph = graph_of(rng)
-    upper = np.diff(graph.oriented.upper.row_offsets)
-    assert upper.max() >= 2 * LONG_ROW
     state = fg.State(graph, **make_state(graph, rng))
     foldmap = fg.foldmap(*PROGRAMS[name].program.functions)
-    active: Any = rng.random(graph.vertex_count) < 0.1 if is_partial else None
     outcome = reference.superstep(
         foldmap.program, *reference.from_state(state), active=active
     )
@@ -66,5 +57,32 @@ def test_agrees(
     assert made == outcome.active_out
     for each, value in outcome.values.items():
         np.testing.assert_array_equal(state[each], value, err_msg=each)
-    blocks = any(kernel.endswith("_hubs") for kernel in gpu.by_dialect)
-    assert blocks == (schedule == "mark" and name != "behind_edges")
+
+
+@pytest.mark.parametrize("is_partial", [False, True], ids=["all", "some"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_searched_rows(
+    name: str, is_partial: bool, gpu: Gpu, rng: np.random.Generator
+) -> None:
+    graph = graph_of(rng, 40)
+    active = rng.random(40) < 0.1 if is_partial else None
+    agrees(name, graph, "search", active, rng)
+    assert not any(kernel.endswith("_hubs") for kernel in gpu.by_dialect)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_partial"),
+    [("everywhere", False), ("otherwise", False), ("filters", True)],
+)
+def test_long_rows(
+    name: str, is_partial: bool, gpu: Gpu, rng: np.random.Generator
+) -> None:
+    graph = graph_of(rng, 84, 0.2)
+    rows = graph.oriented.upper
+    long = np.flatnonzero(np.diff(rows.row_offsets) >= LONG_ROW)
+    base = 84 - 32 * SMALL["BITMAP_WORDS"]
+    first = rows.column_indices[rows.row_offsets[long]]
+    assert (first < base).any()
+    assert np.diff(rows.row_offsets).max() > SMALL["SUM_BYTES"] // 24
+    agrees(name, graph, "mark", rng.random(84) < 0.1 if is_partial else None, rng)
+    assert any(kernel.endswith("_hubs") for kernel in gpu.by_dialect)
