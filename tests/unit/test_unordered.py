@@ -198,6 +198,23 @@ def test_options_against_it(option: dict[str, Any], text: str) -> None:
     assert text in refusal((lowest, lower), asynchronous=True, **option)
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"asynchronous": True}, {"near_far": fg.NearFar("comp", 3)}]
+)
+def test_nothing_is_kept(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("featgraph.runtime.step.FEWEST_CONTRIBUTIONS", 0)
+    monkeypatch.setattr("featgraph.runtime.step.FEWEST_A_VERTEX", 0)
+    program = BY_NAME["components"]
+    graph = fg.Graph.from_edges(np.arange(60), np.arange(1, 61))
+    given = program.state(graph, 0)
+    run = fg.iterate(program.foldmaps[0], given, active=[0], target="cpu", **options)
+    assert not given["comp"].any()
+    assert ("recomputed" in run.aggregates) == bool(options)
+    assert (set(run.aggregates) == {"recomputed"}) == bool(options)
+
+
 def test_other_foldmaps_of_the_run_count() -> None:
     """What one of them sums, another one must not change."""
     given = state()
