@@ -209,6 +209,24 @@ TABLES["algorithms-cpu"] = {
     "note": _text("note"),
 }
 
+TABLES["classics-cpu"] = {
+    "graph": _graph,
+    "program": _text("program"),
+    "contender": _text("contender"),
+    **TIME,
+    **CHECK,
+}
+TABLES["classics-gpu"] = {
+    "graph": _graph,
+    "program": _text("program"),
+    **TIME,
+    "cuGraph ms": _text("cugraph_ms"),
+    "supersteps": _text("supersteps"),
+    "directions": _text("directions"),
+    "in supersteps ms": _number("superstep_ms"),
+    **CHECK,
+}
+
 
 def print_report(lines: list[Line]) -> None:
     """Print a table for each bench among `lines`, under what they were measured on."""

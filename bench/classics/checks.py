@@ -27,14 +27,14 @@ Rows = tuple[Array, Array]
 
 def bfs_checks(rows: Rows, source: int, levels: Array, parents: Array) -> Any:
     """See that levels differ by one at most along edges, and parents are one up."""
-    wrong = _wrong_levels(*rows, source, levels, parents)
-    return {"ok": wrong == 0, "wrong": int(wrong), "reached": int((levels >= 0).sum())}
+    wrong = int(_wrong_levels(*rows, source, levels, parents).sum())
+    return {"ok": wrong == 0, "wrong": wrong, "reached": int((levels >= 0).sum())}
 
 
 @njit(parallel=True)
 def _wrong_levels(offsets, neighbors, source, levels, parents):  # type: ignore[no-untyped-def]
-    wrong = 0
-    for v in prange(offsets.size - 1):
+    wrong = np.zeros(offsets.size - 1, np.bool_)
+    for v in prange(wrong.size):
         has_parent = levels[v] < 0 or v == source
         bad = (levels[v] == 0) != (v == source)
         for slot in range(offsets[v], offsets[v + 1]):
@@ -43,7 +43,7 @@ def _wrong_levels(offsets, neighbors, source, levels, parents):  # type: ignore[
                 bad = True
             if u == parents[v] and levels[u] == levels[v] - 1:
                 has_parent = True
-        wrong += bad or not has_parent
+        wrong[v] = bad or not has_parent
     return wrong
 
 
@@ -51,15 +51,15 @@ def sssp_checks(
     rows: Rows, weights: Array, source: int, distances: Array, predecessors: Array
 ) -> Any:
     """See that no edge shortens a path, and each distance is one and an edge."""
-    wrong = _wrong_distances(*rows, weights, source, distances, predecessors)
-    reached = int(np.isfinite(distances).sum())
-    return {"ok": wrong == 0, "wrong": int(wrong), "reached": reached}
+    found = _wrong_distances(*rows, weights, source, distances, predecessors)
+    wrong, reached = int(found.sum()), int(np.isfinite(distances).sum())
+    return {"ok": wrong == 0, "wrong": wrong, "reached": reached}
 
 
 @njit(parallel=True)
 def _wrong_distances(offsets, neighbors, weights, source, distances, predecessors):  # type: ignore[no-untyped-def]
-    wrong = 0
-    for v in prange(offsets.size - 1):
+    wrong = np.zeros(offsets.size - 1, np.bool_)
+    for v in prange(wrong.size):
         is_tight = v == source or np.isinf(distances[v])
         bad = (distances[v] == 0) != (v == source)
         for slot in range(offsets[v], offsets[v + 1]):
@@ -68,7 +68,7 @@ def _wrong_distances(offsets, neighbors, weights, source, distances, predecessor
                 bad = True
             if neighbors[slot] == predecessors[v] and distances[v] == through:
                 is_tight = True
-        wrong += bad or not is_tight
+        wrong[v] = bad or not is_tight
     return wrong
 
 
@@ -77,7 +77,7 @@ def components_checks(rows: Rows, labels: Array) -> Any:
     count = int(_components(*rows))
     roots = np.unique(labels)
     is_right = (
-        bool(_equal_along_edges(*rows, labels))
+        not _unequal_along_edges(*rows, labels).any()
         and bool((labels <= np.arange(labels.size)).all())
         and bool((labels[roots] == roots).all())
         and roots.size == count
@@ -86,12 +86,13 @@ def components_checks(rows: Rows, labels: Array) -> Any:
 
 
 @njit(parallel=True)
-def _equal_along_edges(offsets, neighbors, labels):  # type: ignore[no-untyped-def]
-    wrong = 0
-    for v in prange(offsets.size - 1):
+def _unequal_along_edges(offsets, neighbors, labels):  # type: ignore[no-untyped-def]
+    wrong = np.zeros(offsets.size - 1, np.bool_)
+    for v in prange(wrong.size):
         for slot in range(offsets[v], offsets[v + 1]):
-            wrong += labels[neighbors[slot]] != labels[v]
-    return wrong == 0
+            if labels[neighbors[slot]] != labels[v]:
+                wrong[v] = True
+    return wrong
 
 
 @njit
@@ -152,7 +153,8 @@ def _triangles(offsets, neighbors):  # type: ignore[no-untyped-def]
         more = 0
         for slot in range(offsets[v], offsets[v + 1]):
             u = neighbors[slot]
-            more += degree[u] > degree[v] or (degree[u] == degree[v] and u > v)
+            if degree[u] > degree[v] or (degree[u] == degree[v] and u > v):
+                more += 1
         starts[v + 1] = more
     for v in range(count):
         starts[v + 1] += starts[v]
@@ -164,14 +166,15 @@ def _triangles(offsets, neighbors):  # type: ignore[no-untyped-def]
             if degree[u] > degree[v] or (degree[u] == degree[v] and u > v):
                 ends[place] = u
                 place += 1
-    found = 0
+    found = np.zeros(count, np.int64)
     for v in prange(count):
         mine = np.sort(ends[starts[v] : starts[v + 1]])
         for u in mine:
             for w in ends[starts[u] : starts[u + 1]]:
                 place = np.searchsorted(mine, w)
-                found += place < mine.size and mine[place] == w
-    return found
+                if place < mine.size and mine[place] == w:
+                    found[v] += 1
+    return found.sum()
 
 
 def betweenness_checks(dependencies: Array, levels: list[Array]) -> Any:
