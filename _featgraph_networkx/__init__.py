@@ -18,6 +18,7 @@ DIJKSTRA = "`weight` is an attribute: all ints or all floats, finite, more than 
 #: serves these and no others; a test holds the two lists against each other.
 FUNCTIONS = {
     "average_clustering": TRIANGLES,
+    "betweenness_centrality": "No weights, no repeated edges, five sources or more.",
     "bfs_layers": "",
     "clustering": TRIANGLES,
     "connected_components": "",

@@ -74,6 +74,7 @@ CALLS: dict[str, tuple[bool, dict[str, Any]]] = {
     **dict.fromkeys(
         ("average_clustering", "clustering", "transitivity", "triangles"), (False, {})
     ),
+    "betweenness_centrality": (False, {"k": 32, "seed": 0}),
     "bfs_layers": (False, {"sources": "hub"}),
     "connected_components": (False, {}),
     "descendants_at_distance": (False, {"source": "hub", "distance": 2}),

@@ -12,6 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms.betweenness_centrality import (
+    betweenness_centrality as featgraph_betweenness_centrality,
+)
 from featgraph.algorithms.eigenvector_centrality import (
     eigenvector_centrality as featgraph_eigenvector_centrality,
 )
@@ -23,7 +26,13 @@ from featgraph.algorithms.pagerank import pagerank as featgraph_pagerank
 from featgraph.networkx.claims import claim
 from featgraph.networkx.graph import NetworkXGraph
 
-__all__ = ["core_number", "eigenvector_centrality", "katz_centrality", "pagerank"]
+__all__ = [
+    "betweenness_centrality",
+    "core_number",
+    "eigenvector_centrality",
+    "katz_centrality",
+    "pagerank",
+]
 
 Array = npt.NDArray[Any]
 
@@ -199,3 +208,40 @@ def core_number(G: NetworkXGraph) -> dict[Any, int]:
     if len(G) == 0:
         return {}
     return G.by_node(featgraph_k_core(G.topology).core_numbers)
+
+
+#: featgraph searches from eight sources at once; for few it has kernels of their own,
+#: which are not worth compiling for what NetworkX does in less time.
+FEW_SOURCES = 4
+
+
+def _unless_betweenness(G: Any, k: int | None, weight: Any, **_: Any) -> str | None:
+    if G.is_multigraph():
+        return "featgraph counts paths along each of repeated edges"
+    if (len(G) if k is None else k) <= FEW_SOURCES:
+        return f"no more than {FEW_SOURCES} sources"
+    return None if weight is None else "weight: featgraph counts edges"
+
+
+@claim(pays_from=1_000, converted=1_000, refuse=_unless_betweenness)
+def betweenness_centrality(
+    G: NetworkXGraph,
+    k: int | None = None,
+    normalized: bool = True,
+    weight: str | None = None,
+    endpoints: bool = False,
+    seed: Any = None,
+) -> dict[Any, float]:
+    """Count shortest paths through nodes; `networkx.betweenness_centrality`."""
+    sources = None
+    if k is not None and k != len(G):
+        # What NetworkX draws from the same state of the generator.
+        drawn = nx.utils.create_py_random_state(seed).sample(G.nodes, k)
+        sources = np.array([G.index[node] for node in drawn], np.int64)
+    try:
+        result = featgraph_betweenness_centrality(
+            G.topology, sources=sources, normalized=normalized, endpoints=endpoints
+        )
+    except fg.DivergenceError as error:
+        raise NotImplementedError("more paths than float64 can count") from error
+    return G.by_node(result.centralities)

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 #: Where NetworkX tests what is claimed, below networkx.algorithms.
 MODULES = [
+    "centrality.tests.test_betweenness_centrality",
     "centrality.tests.test_eigenvector_centrality",
     "centrality.tests.test_katz_centrality",
     "components.tests.test_connected",
