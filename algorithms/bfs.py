@@ -45,7 +45,7 @@ def unseen(f, v, d):  # type: ignore[no-untyped-def]
     return d.level[v, f] < 0
 
 
-@fg.gather(into="near", combine="argmin", first=True)
+@fg.gather(into="near", combine="argmin", sources="active", first=True)
 def seen_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Take the level of a source that has one."""
     if d.level[u, f] < 0:

@@ -5,10 +5,10 @@ A superstep looks whether a last edge makes a path shorter::
     way(v)       = min over edges u -> v of distance(u) + w(u, v)
     distance'(v) = way(v), where that is less than distance(v)
 
-and the u of that edge becomes the predecessor of v. Vertices none of whose sources has
-moved are skipped; when nothing is due, no edge makes a path shorter (Bellman and Ford's
-algorithm, on what has changed). All k columns, one for each source, are computed at
-once.
+and the u of that edge becomes the predecessor of v. Only edges from vertices that moved
+in the superstep before are looked at (``sources="active"``): v knows of the others.
+When none has moved, no edge makes a path shorter (Bellman and Ford's algorithm, on what
+has changed). All k columns, one for each source, are computed at once.
 
 Weights must not be negative. Then predecessors make a tree, also along edges of weight
 zero: whoever takes u for its predecessor has become strictly nearer, and is as far as u
@@ -48,7 +48,7 @@ __all__ = ["SsspResult", "sssp", "verify_sssp"]
 Array = npt.NDArray[Any]
 
 
-@fg.gather(into="way", combine="argmin")
+@fg.gather(into="way", combine="argmin", sources="active")
 def ways(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Go to the source, and along the edge."""
     return d.distance[u, f] + d.weight[e]

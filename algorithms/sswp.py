@@ -37,7 +37,7 @@ __all__ = ["SswpResult", "sswp", "verify_sswp"]
 Array = npt.NDArray[Any]
 
 
-@fg.gather(into="way", combine="argmax")
+@fg.gather(into="way", combine="argmax", sources="active")
 def ways(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Go to the source, and along the edge: the narrower one counts."""
     return min(d.width[u, f], d.weight[e])

@@ -182,6 +182,8 @@ class _CpuPhase(CpuArrays):
         arguments = ["d", *(PULLED if pulls else ["due"]), "passed", "chunks"]
         arguments.append("swept_words")
         arguments += ["changed_sources", "stale"] if self.phase.keeps else []
+        takes_active = self.plan.takes_active(self.phase)
+        arguments += ["active_sources"] if takes_active else []
         if any(f.kind == "gather" for f in self.plan.functions_of(self.phase)):
             arguments += self.phase.rows.arguments
         if self.phase.spreads:
@@ -234,6 +236,11 @@ class _CpuPhase(CpuArrays):
     def _push(self) -> list[Entry]:
         rows, writer = self.phase.rows, self.writer
         arguments = ["d", "due", "chunks", *rows.arguments]
+        every = (
+            f"for u in range(word * 32, min(word * 32 + 32, {rows.offsets}.size - 1)):"
+        )
+        takes_active = self.plan.takes_active(self.phase)
+        arguments += ["active_sources"] if takes_active else []
         with (
             self._kernel(
                 arguments,
@@ -242,10 +249,9 @@ class _CpuPhase(CpuArrays):
                 else "Push from a chunk of neighbors into the due vertices.",
             ),
             self._words(),
-            writer.block(
-                "for u in range(word * 32, "
-                f"min(word * 32 + 32, {rows.offsets}.size - 1)):"
-            ),
+            self._each_set_bit("active_sources", "u")
+            if takes_active
+            else writer.block(every),
             writer.block(
                 f"for slot in range({rows.offsets}[u], {rows.offsets}[u + 1]):"
             ),

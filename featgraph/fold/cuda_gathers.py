@@ -94,10 +94,15 @@ class WarpGathers(WarpColumns):
                 self.in_edge()
                 if pulled:
                     self._pull_free()
+                depth = self.writer.depth
+                if self.takes_active(stage):
+                    self.writer.line(f"if {self.is_active_source()}:")
+                    self.writer.depth += 1
                 for function in stage:
                     self.contribute(function)
                 if may_stop:
                     self.stop(stage)
+                self.writer.depth = depth
         for function in stage:
             self.combine_slots(self.accumulators[function.into])
 
@@ -144,6 +149,9 @@ class WarpGathers(WarpColumns):
         """Every lane calls what makes shuffles; only lanes inside take the result."""
         if pulled:
             self._pull_masked(stage)
+        if self.takes_active(stage):
+            test = self.is_active_source()
+            self.writer.line(f"inside_edge = inside_edge and {test}")
         for function in stage:
             printed = self.printed[function.name]
             if self.is_predicated(printed):

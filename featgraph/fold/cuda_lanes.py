@@ -151,7 +151,8 @@ class WarpPhase(CudaPhase):
             with writer.block("if inside_edge:"):
                 body.push()
 
-        with self._each("u", "", "is_source"):
+        words = "active_sources" if self.plan.takes_active(self.phase) else ""
+        with self._each("u", words, "is_source"):
             self._row("u", "is_source")
             if body.is_predicated(printed):
                 body.rounds(masked)

@@ -126,6 +126,8 @@ class CudaPhase:
         }[self.phase.kind]
         if self.role == "main" and self.phase.mapping.hubs:
             arguments.append("hub_degree")
+        if self.plan.takes_active(self.phase):
+            arguments.append("active_sources")
         return arguments
 
     @contextmanager

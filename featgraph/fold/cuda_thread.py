@@ -70,7 +70,8 @@ class ThreadPhase(CudaPhase):
         self._arrays()
         test = "if warp.test_bit(due, v):"
         body = self._body()
-        with self._each("u", ""), self._edges(body), self.writer.block(test):
+        words = "active_sources" if self.plan.takes_active(self.phase) else ""
+        with self._each("u", words), self._edges(body), self.writer.block(test):
             body.push()
 
     def edge(self) -> None:

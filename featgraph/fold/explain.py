@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from featgraph.fold.adjacency import SAID
+from featgraph.fold.first import takes_active
 from featgraph.fold.keep import KeptGather, entry_bytes
 from featgraph.fold.plan import FoldPlan
 
@@ -34,15 +35,23 @@ def explain_plan(plan: FoldPlan) -> str:
     lines += _explain_keeping(plan)
     in_memory = {n for p in plan.phases for n in (*p.loads, *p.stores)}
     kept = {n for p in plan.phases for n in p.keeps}
+    from_active = {
+        f.into
+        for p in plan.phases
+        if plan.takes_active(p)
+        for f in plan.functions_of(p)
+        if takes_active(f)
+    }
     for name, temporary in plan.analysis.temporaries.items():
         place = "in registers or local arrays, never in global memory"
         if name in kept:
             place = "kept in memory"
         elif name in in_memory:
             place = "in memory"
+        active = ", of active sources" * (name in from_active)
         lines.append(
-            f"temporary {name} {temporary.item_shape or ''}: {temporary.combine}, "
-            f"{place}"
+            f"temporary {name} {temporary.item_shape or ''}: "
+            f"{temporary.combine}{active}, {place}"
         )
     lines.append("")
     lines.append("accesses:")

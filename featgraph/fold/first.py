@@ -1,6 +1,7 @@
 """Gathers that need not look at all edges of a vertex.
 
-A combine with ``any`` is done at the first True. So is one with ``first=True`` at its
+One with ``sources="active"`` combines over the edges from active vertices only. A
+combine with ``any`` is done at the first True. So is one with ``first=True`` at its
 first contribution: any one will do. ``deterministic=True`` looks at all of them.
 """
 
@@ -14,7 +15,12 @@ from featgraph.fold.analyse import Analysed
 from featgraph.fold.choose import Mapping
 from featgraph.fold.options import Options
 
-__all__ = ["find_stops", "found"]
+__all__ = ["find_stops", "found", "takes_active"]
+
+
+def takes_active(function: Analysed) -> bool:
+    """Whether a gather combines over the edges from active vertices only."""
+    return getattr(function.declared, "sources", "all") == "active"
 
 
 def find_stops(

@@ -191,6 +191,8 @@ def _problem(
     behind = next((f for f in earlier if f.kind in {"vertex", "edge"}), None)
     if behind is not None:
         return f"runs behind {behind.declared.name}, which may leave vertices out"
+    if getattr(function.declared, "sources", "all") == "active":
+        return "combines active sources only"
     if len(temporary.item_shape) == 2:
         size = entry_bytes(temporary.item_shape, temporary.type, analysis.real)
         return f"matrix: would take {size} bytes a vertex"

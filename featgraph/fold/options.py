@@ -28,7 +28,7 @@ class Options:
         "cpu" or "cuda".
     direction : str
         "pull" (targets read along in-edges) or "push" (sources write along out-edges);
-        "auto" pulls.
+        "auto" pulls, and lets `iterate` push a superstep where that gives the same.
     feature_parallel : bool
         Consecutive lanes take consecutive features (FA); else one thread owns all
         features of a vertex (NFA). The CPU target is of the second form always.

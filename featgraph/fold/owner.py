@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
+from featgraph.fold.first import takes_active
 from featgraph.fold.owner_first import StoppingGathers
 from featgraph.fold.rows import copied, copy_line, is_piecewise
 from featgraph.program.signature import PropertyKind
@@ -70,6 +71,7 @@ class OwnerBody(StoppingGathers):
             if function.kind == "edge":
                 continue
             share = bool(stages) and function.kind == stages[-1][0].kind == "gather"
+            share = share and takes_active(function) == takes_active(stages[-1][0])
             reads = {
                 t.removesuffix("_source")
                 for t in self.printed[function.name].temporaries
@@ -105,10 +107,6 @@ class OwnerBody(StoppingGathers):
         )
         return f"{due} or (edge_passed and {allowed})"
 
-    def is_source(self) -> str:
-        """Return the test that pulled edge functions run on an edge from ``u``."""
-        return f"all_sources or {self.library}.test_bit(sources, u)"
-
     def _gather(self, stage: list[Analysed], pulled: bool = False) -> None:
         kept = [f for f in stage if f.into in self.phase.keeps]
         if kept:
@@ -128,10 +126,15 @@ class OwnerBody(StoppingGathers):
             self.slot_edge()
             if pulled:
                 self._pull_edge()
+            depth = self.writer.depth
+            if self.takes_active(stage):
+                self.writer.line(f"if {self.is_active_source()}:")
+                self.writer.depth += 1
             for function in stage:
                 self.contribute(function)
             if self.may_stop(stage):
                 self.stop(stage)
+            self.writer.depth = depth
         for function in stage:
             self.finish(function)
 

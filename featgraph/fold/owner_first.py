@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from featgraph.fold.analyse import Analysed
-from featgraph.fold.first import found
+from featgraph.fold.first import found, takes_active
 from featgraph.fold.owner_kept import KeptGathers
 
 __all__ = ["StoppingGathers"]
@@ -11,6 +11,18 @@ __all__ = ["StoppingGathers"]
 
 class StoppingGathers(KeptGathers):
     """Knows when no edge that follows can change what a gather fills."""
+
+    def takes_active(self, stage: list[Analysed]) -> bool:
+        """Whether gathers that go over the edges together take those from A only."""
+        return takes_active(stage[0]) and self.plan.takes_active(self.phase)
+
+    def is_source(self) -> str:
+        """Return the test that pulled edge functions run on an edge from ``u``."""
+        return f"all_sources or {self.library}.test_bit(sources, u)"
+
+    def is_active_source(self) -> str:
+        """Return the test that the source of an edge is active."""
+        return f"{self.library}.test_bit(active_sources, u)"
 
     def may_stop(self, stage: list[Analysed]) -> bool:
         """Whether gathers that go over the edges together need not see all of them."""

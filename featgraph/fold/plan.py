@@ -30,7 +30,7 @@ from featgraph.fold.choose import (
     intersect_at_edges,
 )
 from featgraph.fold.choose import Mapping as ThreadMapping
-from featgraph.fold.first import find_stops
+from featgraph.fold.first import find_stops, takes_active
 from featgraph.fold.group import Group, group_functions
 from featgraph.fold.keep import Keeping, changes_of, find_kept, join_changes
 from featgraph.fold.options import INTERSECTIONS, Options
@@ -176,6 +176,11 @@ class FoldPlan:
     def functions_of(self, phase: Phase) -> list[Analysed]:
         """Return the functions of a phase."""
         return [self.analysis.functions[i] for i in phase.functions]
+
+    def takes_active(self, phase: Phase) -> bool:
+        """Whether a gather of a phase leaves out edges from vertices not active."""
+        functions = self.functions_of(phase)
+        return not self.options.asynchronous and any(map(takes_active, functions))
 
     def seen_of(self, phase: Phase) -> list[Analysed]:
         """Return the kept gathers of a phase as they were: their old contributions."""

@@ -31,7 +31,7 @@ def entry_signature(
         "all_active": types.boolean,
     }
     words = ("allowed", "due", "passed", "sources", "swept", "targets")
-    for name in (*words, "active", "changed_sources", "stale"):
+    for name in (*words, "active", "active_sources", "changed_sources", "stale"):
         known[name] = _array("uint32", 1)
     for name in ("in_sources", "out_targets", "incident_neighbors", "hubs"):
         known[name] = _array("int32", 1)

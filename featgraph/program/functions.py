@@ -132,9 +132,11 @@ class GatherFunction(UserFunction):
         along: str,
         matrix: bool,
         first: bool = False,
+        sources: str = "all",
     ) -> None:
         self.matrix = matrix
         self.first = first
+        self.sources = sources
         if matrix:
             self.roles = ("i", *GatherFunction.roles)
         super().__init__(declared)
@@ -213,6 +215,7 @@ def gather(
     along: str = "in",
     matrix: bool = False,
     first: bool = False,
+    sources: str = "all",
 ) -> Callable[[Callable[..., Any]], GatherFunction]:
     """Declare a gather ``(f, u, v, e, d) -> value``: what edge `e` contributes to `v`.
 
@@ -235,6 +238,9 @@ def gather(
     first : bool, optional
         Any one contribution will do: min, max, any, argmin or argmax may take the first
         that it finds and look no further. With ``deterministic=True`` it looks at all.
+    sources : {"all", "active"}, optional
+        "active" combines over the edges from active vertices only, in whichever
+        direction the gather runs.
 
     Raises
     ------
@@ -273,7 +279,14 @@ def gather(
                 expected=f"one of {', '.join(SELECTIVE)}",
                 fix="drop first=True",
             )
-        return GatherFunction(function, into, operator, along, matrix, first)
+        if sources not in {"all", "active"}:
+            raise UserFunctionError(
+                "a gather takes all sources or the active ones",
+                where=where,
+                got=f"sources={sources!r}",
+                expected="'all' or 'active'",
+            )
+        return GatherFunction(function, into, operator, along, matrix, first, sources)
 
     return declare
 

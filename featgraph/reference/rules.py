@@ -4,7 +4,8 @@ S1  ``d.x`` is x when the superstep began; ``d.x_next`` equals it until written.
 S2  Functions run in order. Behind False, nothing more runs on that vertex or edge.
 S3  At the end, ``_next`` entries stand where the last function returned True.
 S4  Which vertices are due and which edges are run on: `_Superstep.due`, `.edges`.
-S5  A gather combines over all edges of a due vertex that it goes along.
+S5  A gather combines over all edges of a due vertex that it goes along, or those from
+    active ones.
 S6  A foldmap with a foreign read is due everywhere while anything is active.
 """
 
@@ -312,6 +313,8 @@ class _Superstep:
         for v in self.due():
             accumulator.begin(k)
             edges = self.topology.gathered(v, function.along)
+            if function.sources == "active":
+                edges = [(row, u) for row, u in edges if self.active[u]]
             self.degree[v] = max(self.degree[v], len(edges))
             for row, u in edges:
                 ends = np.int64(u), np.int64(v), np.int64(row)

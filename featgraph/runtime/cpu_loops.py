@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import float64, njit, prange, uint32
+from numba import float64, int64, njit, prange, uint32
 
 from featgraph.device import cpu
 
 __all__ = [
     "collect_targets",
+    "count_edges",
     "expand",
     "expand_alone",
     "expand_few",
@@ -89,6 +90,19 @@ def expand_few(active, at, due, found, out_offsets, out_targets, most):  # type:
                     count += 1
                 due[word] |= uint32(1) << uint32(v & 31)
     return count, edges
+
+
+@njit(cache=True, error_model="numpy")
+def count_edges(words, at, offsets):  # type: ignore[no-untyped-def]
+    """Return the sum of the degrees of the vertices in the words at `at`."""
+    total = int64(0)
+    for place in range(at.size):
+        pending = words[at[place]]
+        while pending != 0:
+            v = at[place] * 32 + cpu.trailing_zeros(pending)
+            pending = uint32(pending & (pending - uint32(1)))
+            total += offsets[v + 1] - offsets[v]
+    return total
 
 
 @njit(cache=True, error_model="numpy")

@@ -88,6 +88,18 @@ class CpuSweeps:
             return known.count
         return int(np.bitwise_count(words).sum())
 
+    def edges_of(self, words: Words, offsets: Array) -> int:
+        """Return how many edges the vertices of a set have, by their row offsets."""
+        known = self.known.find(words)
+        at = self._every_word(words.size) if known is None else known.at
+        return int(self._loops.count_edges(words, at, offsets))
+
+    def _every_word(self, count: int) -> Array:
+        every = self._all_words.get(count)
+        if every is None:
+            every = self._all_words[count] = np.arange(count)
+        return every
+
     def expand(
         self,
         active: Words,
@@ -154,8 +166,10 @@ class CpuSweeps:
         if arguments.get("spreads", False):  # the kernel adds to it, at any word
             arguments["due"] = arguments["due"].copy()
         if "swept_words" in entry.arguments:
+            # What spreads in a sweep makes vertices due at any of the words.
+            spreads = arguments.get("spreads", False)
             swept = arguments["swept" if "swept" in entry.arguments else "due"]
-            few = self._find_swept(swept, arguments)
+            few = self._find_swept(swept, arguments, bool(spreads))
         chunks = arguments.get("chunks")
         if chunks is None or chunks.size != 2 or entry.role != "main":
             kernel.function(entry)(*[arguments[name] for name in entry.arguments])
@@ -169,14 +183,13 @@ class CpuSweeps:
             size, count = self._loops.find_set(passed, few.at, found)
             self.known.note(passed, SparseSet(found[:size], few.work, count))
 
-    def _find_swept(self, swept: Words, arguments: dict[str, Any]) -> SparseSet | None:
+    def _find_swept(
+        self, swept: Words, arguments: dict[str, Any], every_word: bool
+    ) -> SparseSet | None:
         """Say which words a kernel sweeps, and cut them into chunks if they are few."""
-        few = self.known.find(swept)
+        few = None if every_word else self.known.find(swept)
         if few is None:
-            every = self._all_words.get(swept.size)
-            if every is None:
-                every = self._all_words[swept.size] = np.arange(swept.size)
-            arguments["swept_words"] = every
+            arguments["swept_words"] = self._every_word(swept.size)
             return None
         arguments["swept_words"] = few.at
         # Vertices have about as many edges into them as lead there from active ones.

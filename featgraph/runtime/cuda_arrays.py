@@ -193,6 +193,16 @@ class CudaArrays:
             self._driver.read(self._landing_address, self._total_address, 8)
             return int(self._landed_total[0])
 
+    def edges_of(self, words: Words, offsets: Array) -> int:
+        """Return how many edges a set has, by row offsets; waits for the device."""
+        self._driver.set_words(self._total_address, 0, 2)
+        blocks = min(block_count(words.size * 32), 1 << 12)
+        arguments = (words, offsets, self._total)
+        self._launch(cuda_loops.count_edges, blocks, BLOCK, arguments)
+        with self._reading:
+            self._driver.read(self._landing_address, self._total_address, 8)
+            return int(self._landed_total[0])
+
     def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
         """Return the vertices of a set with a feature of ``sign * key <= limit``."""
         out = self._words(words.size)

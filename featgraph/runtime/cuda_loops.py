@@ -10,6 +10,7 @@ from featgraph.device import warp
 __all__ = [
     "collect_targets",
     "count_bits",
+    "count_edges",
     "count_in_one_block",
     "expand",
     "expand_hubs",
@@ -128,6 +129,20 @@ def count_bits(words, total):  # type: ignore[no-untyped-def]
         here = int64(warp.count_bits(words[uint32(word)]))
     here = warp.group_sum(here, 32)
     if cuda.threadIdx.x % 32 == 0 and here != 0:
+        cuda.atomic.add(total, 0, here)
+
+
+@kernel(cache=True)
+def count_edges(words, offsets, total):  # type: ignore[no-untyped-def]
+    """Add the degrees of the vertices in `words` to ``total[0]``; a warp a word."""
+    lane = cuda.threadIdx.x % 32
+    here = int64(0)
+    for word in range(cuda.grid(1) // 32, words.size, cuda.gridsize(1) // 32):
+        v = uint32(word * 32 + lane)
+        if warp.test_bit(words, v):
+            here += int64(offsets[v + uint32(1)]) - int64(offsets[v])
+    here = warp.group_sum(here, 32)
+    if lane == 0 and here != 0:
         cuda.atomic.add(total, 0, here)
 
 

@@ -82,6 +82,9 @@ class Device(Protocol):
     def count(self, words: Words) -> int:
         """Return the size of a set."""
 
+    def edges_of(self, words: Words, offsets: Array) -> int:
+        """Return how many edges the vertices of a set have, by their row offsets."""
+
     def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
         """Return the vertices of a set with a feature of ``sign * key <= limit``.
 

@@ -7,6 +7,8 @@ protocol of docs/design/0001-architecture.md.
 
 from __future__ import annotations
 
+from typing import Any
+
 from featgraph.fold.kernel import Kernel
 from featgraph.fold.plan import Phase
 from featgraph.program.signature import PropertyKind
@@ -101,6 +103,16 @@ class StaleEntries(Launcher):
                     )
                     found[a.name] = found.get(a.name, False) or elsewhere
         return found
+
+    def edge_state(self, number: int) -> Any:
+        """Where several phases sweep edges: 0 not run, 1 stopped, 2 passed last."""
+        flags = self.buffers.temporary(
+            "edge_state", "uint8", (max(self.graph.edge_count, 1),)
+        )
+        first = next(i for i, p in enumerate(self.plan.phases) if p.kind == "edge")
+        if number == first:
+            self.device.fill(flags, 0)
+        return flags
 
     def commit(self, passed: Words | None) -> None:
         """Swap the buffers of what was written.

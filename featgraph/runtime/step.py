@@ -6,6 +6,7 @@ from typing import Any
 
 from featgraph.errors import PlanError
 from featgraph.fold.analyse import Analysed
+from featgraph.fold.first import takes_active
 from featgraph.fold.keep import Changes, changes_of, join_changes
 from featgraph.fold.kernel import Kernel
 from featgraph.fold.plan import FoldPlan
@@ -13,6 +14,12 @@ from featgraph.fold.unordered import IN_PLACE, check_unordered
 from featgraph.program.state import State
 from featgraph.runtime.buffers import buffers_of
 from featgraph.runtime.device import Device
+from featgraph.runtime.directions import (
+    can_choose,
+    fixed_cost,
+    is_push_shorter,
+    most_reached,
+)
 from featgraph.runtime.foldmap import FoldMap
 from featgraph.runtime.kept import Kept
 from featgraph.runtime.superstep import Outcome, Superstep
@@ -70,6 +77,10 @@ class Step:
         if any(f.kind == "gather" for f in functions):
             pushes = any(p.kind == "push" for p in phases)
             self.direction = "push" if pushes else "pull"
+        self._can_choose = can_choose(self.plain.plan)
+        self._pushing: Superstep | None = None
+        #: In-edges of a vertex and its targets, at most.
+        self._most_reached = most_reached(state.graph) if self._can_choose else 0
         self.change_driven = options.get("change_driven", "auto")
         #: Whether the run allows for kept aggregates.
         self.may_keep = True
@@ -127,6 +138,8 @@ class Step:
             self.work = "-" if self.direction == "-" else "recomputed"
             all_due = all_due or active is None or self._sweeps_all(active_count)
             self._knows_all = self._knows_all or all_due
+            if self._can_choose and active is not None and not all_due:
+                return self._run_shorter(active, active_count)
             return self.plain.run(
                 active, all_due=all_due, track=True, active_count=active_count
             )
@@ -140,6 +153,26 @@ class Step:
         if is_patched:
             self._count_patches(kept)
         return outcome
+
+    def _run_shorter(self, active: Words, active_count: int | None) -> Outcome:
+        """Run a superstep in the direction that has less edges to go along."""
+        buffers, graph = buffers_of(self.state, self.device), self.state.graph
+        due = self.device.expand(active, buffers.graph, active_count)
+        runs, self.direction = self.plain, "pull"
+        # Few vertices cannot have enough edges into whom they reach.
+        most = None if active_count is None else active_count * self._most_reached
+        if most is None or most > fixed_cost(self.plan, graph):
+            asked = (self.plan, graph, self.device, buffers, active, due)
+            if is_push_shorter(*asked):
+                runs, self.direction = self._prepare_push(), "push"
+        return runs.run(active, track=True, due=due, active_count=active_count)
+
+    def _prepare_push(self) -> Superstep:
+        if self._pushing is None:
+            options = {**self.options, "direction": "push"}
+            kernel = self.foldmap.kernel(self.state, self.device.name, options)
+            self._pushing = Superstep(kernel, self.state, self.device, self.on)
+        return self._pushing
 
     def unproven(self) -> Words | None:
         """Return the vertices whose aggregates hold only up to what patches rounded."""
@@ -225,6 +258,19 @@ class Step:
             self._patched_supersteps = 0
 
 
+def _check_restrictions(steps: list[Step]) -> None:
+    """Refuse ``.on`` where due vertices that it leaves out would miss something."""
+    for step in steps:
+        found = [f for f in step.plan.analysis.functions if takes_active(f)]
+        if found and step.on is not None:
+            raise PlanError(
+                f"{found[0].declared.name} gathers from active vertices only, and what "
+                ".on leaves out would miss them",
+                where=".on",
+                fix='drop sources="active", or .on',
+            )
+
+
 def make_steps(
     foldmaps: list[FoldMap],
     state: State,
@@ -234,6 +280,7 @@ def make_steps(
 ) -> list[Step]:
     """Return the steps of a run; each knows what all of them change."""
     steps = [Step(f, state, device, options, recompute_every) for f in foldmaps]
+    _check_restrictions(steps)
     changes = join_changes(changes_of(s.plan.analysis) for s in steps)
     announces = (
         device.name in SWEEPING_TARGETS
@@ -250,6 +297,7 @@ def is_announced(function: Analysed) -> bool:
     """Whether all that a function changes is announced to who reads it, and no more."""
     return function.kind in {"vertex", "gather", "reduce"} and not (
         "superstep" in function.scalars
+        or takes_active(function)
         or function.writes("now")
         or any(a.mode == "atomic" for a in function.accesses)
     )
@@ -297,6 +345,8 @@ def check_dense(steps: list[Step], active: Any) -> None:
         problem = None
         if "superstep" in function.scalars:
             problem = "reads d.superstep, so a vertex that is not due may change"
+        if takes_active(function):
+            problem = "gathers from active vertices only"
         written = function.writes("now")
         if written:
             problem = f"writes {min(written)} in place, also where it is not due"

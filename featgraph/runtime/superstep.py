@@ -196,6 +196,7 @@ class Superstep(StaleEntries):
         self.freshen(phase, due)
         arguments["due"] = due
         arguments["active_count"] = None if due is self.full else sets.active_count
+        arguments["active_sources"] = self._active(sets)
         if phase.keeps:
             arguments["changed_sources"] = sets.kept.changed
             arguments["stale"] = sets.kept.stale
@@ -225,7 +226,7 @@ class Superstep(StaleEntries):
         arguments["targets"] = sets.targets = self._empty_words()
         several = any("edge_state" in e.arguments for e in self.kernel.entries)
         if several:
-            arguments["edge_state"] = self._edge_state(number)
+            arguments["edge_state"] = self.edge_state(number)
         self.remember_sources(phase, sources)
         self.launch(number, arguments)
         if several:
@@ -239,7 +240,7 @@ class Superstep(StaleEntries):
         """Run a triangle function: on triangles of edges, or of vertices (S4)."""
         self.freshen(phase, self.full)
         if phase.from_edges:
-            arguments["edge_state"] = self._edge_state(number)
+            arguments["edge_state"] = self.edge_state(number)
         else:
             arguments["active"] = sources = self._sources(number, sets)
             arguments["all_active"] = sources is self.full
@@ -252,6 +253,10 @@ class Superstep(StaleEntries):
         ]
         if any(f.kind == "vertex" for f in earlier):
             return sets.passed
+        return self._active(sets)
+
+    def _active(self, sets: Any) -> Words:
+        """Return A, as edge functions and gathers from active vertices see it."""
         if sets.all_due:
             return self.full
         return self._base(sets) if self.reads_foreign else sets.active
@@ -280,6 +285,7 @@ class Superstep(StaleEntries):
             due = device.words_and(due, allowed)
         self.freshen(phase, swept, sources)
         self.remember_sources(phase, sources)
+        arguments["active_sources"] = self._active(sets)
         sets.targets, passed = self._empty_words(), self._empty_words()
         arguments |= {
             "swept": swept, "due": due, "allowed": allowed, "sources": sources,
@@ -308,16 +314,6 @@ class Superstep(StaleEntries):
             if sets.stopped is None
             else self.device.words_or(sets.stopped, stopped)
         )
-
-    def _edge_state(self, number: int) -> Any:
-        """Where several phases sweep edges: 0 not run, 1 stopped, 2 passed last."""
-        flags = self.buffers.temporary(
-            "edge_state", "uint8", (max(self.graph.edge_count, 1),)
-        )
-        first = next(i for i, p in enumerate(self.plan.phases) if p.kind == "edge")
-        if number == first:
-            self.device.fill(flags, 0)
-        return flags
 
 
 def _expand(

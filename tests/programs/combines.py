@@ -150,6 +150,41 @@ def _first_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     }
 
 
+# What comes from active sources only, and what from all
+
+
+@fg.gather(into="news", combine="sum", sources="active")
+def tell(f, u, v, e, d):
+    return d.level[u, f] * 2 + 1
+
+
+@fg.gather(into="nearest", combine="argmin", sources="active")
+def nearest_active(f, u, v, e, d):
+    return d.size[u] if d.open[e] else fg.nothing
+
+
+@fg.gather(into="heard", combine="sum")
+def tell_all(f, u, v, e, d):
+    return d.level[u, f]
+
+
+@fg.vertex
+def note_news(f, v, d):
+    d.level_next[v, f] = (d.news[v, f] - d.heard[v, f]) % 64
+    d.source_next[v] = d.nearest_source[v]
+    return d.news[v, f] % 3 > 0 or d.nearest_source[v] > d.source[v]
+
+
+def _active_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
+    v = graph.vertex_count
+    return {
+        "open": fg.edge_property(rng.random(edge_count(graph)) < 0.8),
+        "level": fg.vertex_property(signed(rng, v, k), iterated=True),
+        "size": fg.vertex_property(signed(rng, v, dtype=np.float32)),
+        "source": fg.vertex_property(np.full(v, -1, np.int32), iterated=True),
+    }
+
+
 # Product and a combine of one's own
 
 
@@ -293,6 +328,13 @@ PROGRAMS = (
         iterable=False,
     ),
     BankProgram("reachability", (fg.foldmap(marked, spread),), _any_state, exact=True),
+    BankProgram(
+        "active_sources",
+        (fg.foldmap(tell, nearest_active, tell_all, note_news),),
+        _active_state,
+        exact=True,
+        iterable=False,
+    ),
     BankProgram(
         "first",
         (fg.foldmap(unmarked, offer, offer_from, take_offer),),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from featgraph.program import functions as fn
 from featgraph.program import operations as fg
-from tests.simt.case import Case, edge, signed, vertex
+from tests.simt.case import Case, edge, floats, signed, vertex
 
 
 @fn.vertex
@@ -42,6 +44,37 @@ def spread(f, v, d):
     return not d.mark[v, f] and d.touched[v, f]
 
 
+@fn.gather(into="news", combine="sum", sources="active")
+def tell(f, u, v, e, d):
+    return d.level[u, f] * 2 + 1
+
+
+@fn.gather(into="loudest", combine="max", sources="active")
+def shout(f, u, v, e, d):
+    return fg.feature_max(d.weight[e] * d.level[u, f])
+
+
+@fn.gather(into="heard", combine="sum")
+def tell_all(f, u, v, e, d):
+    return d.level[u, f]
+
+
+@fn.vertex
+def note_news(f, v, d):
+    d.level_next[v, f] = d.news[v, f] - d.heard[v, f]
+    d.peak[v] = fg.feature_max(d.loudest[v, f])
+    return fg.any_feature(d.news[v, f] % 3 > 0)
+
+
+def news_state(graph, k, rng):
+    count = graph.vertex_count
+    return {
+        "level": vertex(signed(rng, count, k), True),
+        "weight": edge(floats(rng, graph.given_edge_count)),
+        "peak": vertex(np.zeros(count)),
+    }
+
+
 def first_state(graph, k, rng):
     count = graph.vertex_count
     return {
@@ -55,4 +88,5 @@ def first_state(graph, k, rng):
 FIRST_CASES = (
     Case("first", (unmarked, offer, offer_from, take_offer), first_state),
     Case("touched", (touched, spread), first_state, widest=33),
+    Case("news", (tell, shout, tell_all, note_news), news_state, pushes=True),
 )

@@ -274,7 +274,7 @@ def largest_change(f, v, d):
     return abs(d.rank_next[v, f] - d.rank[v, f]) / fg.feature_sum(d.rank[v, f])
 
 
-@fn.reduce(into="seen", combine="sum")
+@fn.reduce(into="senders", combine="sum")
 def count_seen(f, v, d):
     return 1 if d.out_degree[v] > 0 else 0
 

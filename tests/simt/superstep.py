@@ -180,6 +180,7 @@ class Superstep:
                 "swept": words_of(swept),
                 "allowed": words_of(~stopped),
                 "sources": words_of(sources),
+                "active_sources": words_of(active),
                 "all_sources": bool(sources.all()),
                 "passed": np.zeros(-(-self.count // 32), np.uint32),
                 "targets": np.zeros(-(-self.count // 32), np.uint32),

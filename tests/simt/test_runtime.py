@@ -172,6 +172,11 @@ def test_sets(gpu: Gpu) -> None:
             got = getattr(device, name)(*on_device)
             np.testing.assert_array_equal(device.download(got), wanted)
         assert device.count(on_device[0]) == int(np.bitwise_count(a).sum())
+        degrees = rng.integers(0, 9, 70 * 32)
+        offsets = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int32)
+        bits = np.unpackbits(a.view(np.uint8), bitorder="little").astype(bool)
+        counted = device.edges_of(on_device[0], device.upload(offsets))
+        assert counted == degrees[bits].sum()
         again = device.upload_words(a)
         assert again is not on_device[0]
         np.testing.assert_array_equal(device.download(again), a)

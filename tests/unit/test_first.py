@@ -110,6 +110,99 @@ def test_explain_says_what_stops(program: Any) -> None:
     assert "stops" not in told
 
 
+TOLD = """
+@fg.gather(into="news", combine="sum", sources="active")
+def tell(f, u, v, e, d):
+    return d.x[u]
+
+@fg.gather(into="least", combine="argmin", sources="active")
+def tell_least(f, u, v, e, d):
+    return d.size[u]
+
+@fg.vertex
+def hear(f, v, d):
+    d.y_next[v] = d.news[v]
+    d.origin_next[v] = d.least_source[v]
+    return True
+
+@fg.gather(into="all_news", combine="sum")
+def tell_all(f, u, v, e, d):
+    return d.x[u]
+
+@fg.vertex
+def hear_all(f, v, d):
+    d.y_next[v] = d.all_news[v]
+    return True
+
+step = fg.foldmap(tell, tell_least, hear)
+plain = fg.foldmap(tell_all, hear_all)
+"""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return Snippet(tmp_path_factory.mktemp("told"), TOLD, name="told").load()
+
+
+def told_state(rng: np.random.Generator, *, iterated: bool = False) -> fg.State:
+    graph = fg.Graph.from_edges(*rng.integers(0, 60, (2, 400)), vertex_count=65)
+    none = np.full(65, -7)
+    return fg.State(
+        graph,
+        x=fg.vertex_property(rng.integers(0, 9, 65), iterated=iterated),
+        size=fg.vertex_property(rng.integers(0, 9, 65).astype(np.float32)),
+        y=fg.vertex_property(none, iterated=True),
+        **{"origin": fg.vertex_property(none.astype(np.int32), iterated=True)},
+    )
+
+
+@pytest.mark.parametrize("direction", ["pull", "push"])
+def test_active_sources_alone_are_combined(
+    told: Any, direction: str, target: str
+) -> None:
+    state = told_state(np.random.default_rng(5))
+    active = np.random.default_rng(6).permutation(65)[:20]
+    due = told.step(state, active_in=active, direction=direction, target=target)
+    graph, x, size = state.graph, state["x"], state["size"]
+    expected = np.full(65, -7)
+    sources = expected.copy()
+    for v in due.vertices:
+        into = graph.sources[graph.targets == v]
+        into = np.sort(into[np.isin(into, active)])
+        expected[v] = x[into].sum()
+        sources[v] = into[np.argmin(size[into])] if into.size else -1
+    assert np.array_equal(state["y"], expected)
+    assert np.array_equal(state["origin"], sources)
+    assert (sources == -1).any()  # active itself, and told nothing
+
+
+def test_what_misses_news_is_refused(told: Any, target: str) -> None:
+    state = told_state(np.random.default_rng(5))
+    before = state["y"]
+    with pytest.raises(fg.PlanError, match="tell gathers from active vertices only"):
+        fg.iterate(told.step.on([1, 2]), state, target=target)
+    with pytest.raises(fg.PlanError, match="gathers from active vertices only"):
+        fg.iterate(told.step, state, change_driven=False, target=target)
+    assert np.array_equal(state["y"], before)
+
+
+def test_explain_names_active_sources(told: Any) -> None:
+    text = told.step.explain(target="cpu")
+    assert text.count("of active sources") == 2
+    assert "combines active sources only" in text
+    assert "of active sources" not in told.plain.explain(target="cpu")
+
+
+def test_sources_are_all_or_active(tmp_path: Path) -> None:
+    text = """
+@fg.gather(into="x", sources="passive")
+def bad(f, u, v, e, d):
+    return d.key[u]
+"""
+    with pytest.raises(fg.UserFunctionError, match="all sources or the active ones"):
+        Snippet(tmp_path, text).load()
+
+
 @pytest.mark.parametrize(
     "given", ['combine="sum"', 'combine="min", matrix=True', "combine=own"]
 )
