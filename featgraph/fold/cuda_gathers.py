@@ -89,20 +89,11 @@ class WarpGathers(WarpColumns):
         if self._meets(stage) or (pulled and self.lanes > 1):
             self.rounds(lambda: self._contribute_masked(stage, pulled), stop)
         else:
-            may_stop = self.may_stop(stage)
-            with self.edges(stop, may_stop):
+            with self.edges(stop, self.may_stop(stage)):
                 self.in_edge()
                 if pulled:
                     self._pull_free()
-                depth = self.writer.depth
-                if self.takes_active(stage):
-                    self.writer.line(f"if {self.is_active_source()}:")
-                    self.writer.depth += 1
-                for function in stage:
-                    self.contribute(function)
-                if may_stop:
-                    self.stop(stage)
-                self.writer.depth = depth
+                self.contribute_all(stage)
         for function in stage:
             self.combine_slots(self.accumulators[function.into])
 

@@ -124,11 +124,9 @@ class CudaPhase:
             ],
             "reduce": ["d", "due", *count, "partials"],
         }[self.phase.kind]
-        if self.role == "main" and self.phase.mapping.hubs:
-            arguments.append("hub_degree")
-        if self.plan.takes_active(self.phase):
-            arguments.append("active_sources")
-        return arguments
+        hubs = self.role == "main" and self.phase.mapping.hubs
+        active = self.plan.takes_active(self.phase)
+        return [*arguments, *["hub_degree"] * hubs, *["active_sources"] * active]
 
     @contextmanager
     def _kernel(self) -> Iterator[None]:

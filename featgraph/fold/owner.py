@@ -126,15 +126,7 @@ class OwnerBody(StoppingGathers):
             self.slot_edge()
             if pulled:
                 self._pull_edge()
-            depth = self.writer.depth
-            if self.takes_active(stage):
-                self.writer.line(f"if {self.is_active_source()}:")
-                self.writer.depth += 1
-            for function in stage:
-                self.contribute(function)
-            if self.may_stop(stage):
-                self.stop(stage)
-            self.writer.depth = depth
+            self.contribute_all(stage)
         for function in stage:
             self.finish(function)
 

@@ -24,6 +24,18 @@ class StoppingGathers(KeptGathers):
         """Return the test that the source of an edge is active."""
         return f"{self.library}.test_bit(active_sources, u)"
 
+    def contribute_all(self, stage: list[Analysed]) -> None:
+        """Combine what edge `e` contributes to gathers, if it does to these."""
+        depth = self.writer.depth
+        if self.takes_active(stage):
+            self.writer.line(f"if {self.is_active_source()}:")
+            self.writer.depth += 1
+        for function in stage:
+            self.contribute(function)
+        if self.may_stop(stage):
+            self.stop(stage)
+        self.writer.depth = depth
+
     def may_stop(self, stage: list[Analysed]) -> bool:
         """Whether gathers that go over the edges together need not see all of them."""
         return all(f.into in self.phase.stops for f in stage)

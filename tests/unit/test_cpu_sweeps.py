@@ -132,3 +132,14 @@ def test_several_foldmaps_share_what_is_known(graph: fg.Graph) -> None:
         [spread, again], state, active=[7, 2000], target="cpu", max_supersteps=99999
     )
     assert np.array_equal(state["comp"], run(graph, [7, 2000])[0])
+
+
+@pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
+def test_what_the_next_superstep_leaves_out_stands(graph: fg.Graph) -> None:
+    comp = np.full(COUNT, 99, np.int32)
+    comp[[7, 2000]] = [0, 1]
+    state = fg.State(graph, comp=fg.vertex_property(comp, iterated=True))
+    near = [7, *graph.targets[graph.sources == 7], *graph.sources[graph.targets == 7]]
+    for active in (7, 2000):
+        fg.iterate(spread, state, active=[active], max_supersteps=1, target="cpu")
+    assert (state["comp"][near] == 0).all()

@@ -10,6 +10,7 @@ import pytest
 import featgraph as fg
 from featgraph.algorithms import bfs, sssp
 from featgraph.runtime.directions import can_choose
+from featgraph.runtime.step import is_announced
 from tests.programs.combines import nearest_active, note_news, tell, tell_all
 
 
@@ -137,3 +138,11 @@ def test_few_edges_are_not_counted(
     assert bfs.bfs(path, 4000, target="cpu").supersteps == 96
     with pytest.raises(AssertionError, match="counted"):
         bfs.bfs(graph, 0, target="cpu")
+
+
+def test_vertices_that_are_not_due_hear_nothing_new(graph: fg.Graph) -> None:
+    """Evaluated all the same, as on a GPU, they would combine what is not active."""
+    kernel = fg.foldmap(tell, tell_all).fold(_state(graph, np.int32), target="cpu")
+    told, told_all = kernel.plan.analysis.functions
+    assert not is_announced(told)
+    assert is_announced(told_all)
