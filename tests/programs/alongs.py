@@ -109,7 +109,7 @@ PROGRAMS = (
         "along_out",
         (fg.foldmap(weigh_targets, nearest_target, take_targets),),
         _targets_state,
-        widths=(1, 4, 33),
+        widths=(4, 33),
         exact=True,
         iterable=False,
     ),

@@ -220,3 +220,55 @@ def test_what_edge_functions_wrote_is_gathered_along_out(target: str) -> None:
                 np.testing.assert_array_equal(state[name], outcome.values[name])
 
     agrees()
+
+
+@fg.gather(into="flow", combine="sum", along="out")
+def flow_out(f, u, v, e, d):
+    return d.weight[e] * d.x[u]
+
+
+@fg.gather(into="low", combine="min", along="both")
+def low_around(f, u, v, e, d):
+    return d.x[u] + d.x[v]
+
+
+@fg.vertex
+def keep_flow(f, v, d):
+    d.x_next[v] = d.flow[v] - min(d.low[v], 99)
+    return d.flow[v] % 2 == 0
+
+
+def test_pushed_along_other_edges(target: str) -> None:
+    step = fg.foldmap(flow_out, low_around, keep_flow)
+
+    @settings(max_examples=12)
+    @given(graphs(max_edges=60), seeds)
+    def agrees(graph: fg.Graph, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        x = rng.integers(0, 9, graph.vertex_count).astype(np.int32)
+        weight = rng.integers(-3, 4, graph.given_edge_count).astype(np.int32)
+        state = fg.State(
+            graph,
+            x=fg.vertex_property(x, iterated=True),
+            weight=fg.edge_property(weight),
+        )
+        active = rng.random(graph.vertex_count) < 0.4
+        given_state = reference.from_state(state)
+        outcome = reference.superstep(step.program, *given_state, active=active)
+        committed = step(state, active_in=active, target=target, direction="push")
+        assert committed == outcome.active_out
+        np.testing.assert_array_equal(state["x"], outcome.values["x"])
+
+    agrees()
+    kernel = step.fold(
+        fg.State(
+            fg.Graph.from_edges([0], [1]),
+            x=fg.vertex_property(np.zeros(2, np.int32), iterated=True),
+            weight=fg.edge_property(np.zeros(1, np.int32)),
+        ),
+        target="cpu",
+        direction="push",
+    )
+    pushed = kernel.plan.phases[:2]
+    assert [(p.kind, p.along) for p in pushed] == [("push", "out"), ("push", "both")]
+    assert "in_sources" in kernel.entries[0].arguments
