@@ -123,10 +123,15 @@ def phase_along(
     """
     gathers = [f for f in members if f.kind == "gather"]
     along = alongs[gathers[0].name] if gathers else "in"
-    types = [analysis.signature.get(a.name) for f in gathers for a in f.accesses]
+    types = [analysis.signature.get(a.name) for f in members for a in f.accesses]
     asks = any(t is not None and t.kind is PropertyKind.EDGE for t in types)
-    asks = asks or any(f.twin_operations for f in gathers)
-    return along, along == "in" or asks or options.checked
+    asks = asks or any(f.twin_operations for f in members)
+    # What edges have come to is kept by their ids, for later functions of other phases.
+    sweeps = any(f.kind == "edge" for f in members)
+    own = {id(f) for f in members}
+    others = {f.kind for f in analysis.functions if id(f) not in own}
+    is_kept = sweeps and bool(others & {"edge", "triangle"})
+    return along, asks or is_kept or options.checked
 
 
 def other_along(

@@ -264,17 +264,9 @@ class _CpuPhase(CpuArrays):
 
     def _edge(self) -> list[Entry]:
         several = self.plan.keeps_edge_state
-        arguments = [
-            "d",
-            "sources",
-            "targets",
-            "chunks",
-            "out_offsets",
-            "out_targets",
-            "out_edges",
-        ]
+        rows, writer = self.phase.rows, self.writer
+        arguments = ["d", "sources", "targets", "chunks", *rows.arguments]
         arguments += ["edge_state"] if several else []
-        writer = self.writer
         with (
             self._kernel(
                 arguments,
@@ -283,10 +275,12 @@ class _CpuPhase(CpuArrays):
             ),
             self._words(),
             self._each_set_bit("sources", "u"),
-            writer.block("for slot in range(out_offsets[u], out_offsets[u + 1]):"),
+            writer.block(
+                f"for slot in range({rows.offsets}[u], {rows.offsets}[u + 1]):"
+            ),
         ):
-            writer.line("v = out_targets[slot]")
-            writer.line("e = out_edges[slot]")
+            writer.line(f"v = {rows.ends}[slot]")
+            self.body.slot_edge()
             if several:
                 with writer.block("if edge_state[e] == 1:  # stopped"):
                     writer.line("continue")

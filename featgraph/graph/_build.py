@@ -21,7 +21,8 @@ __all__ = [
     "build_in_edges",
     "build_incident_columns",
     "build_incident_ids",
-    "build_out_edges",
+    "build_out_columns",
+    "build_out_ids",
     "build_twins",
 ]
 
@@ -62,22 +63,27 @@ def build_incident_ids(
     return freeze(ids)
 
 
-def build_out_edges(edges: EdgeList, in_edges: Adjacency) -> Adjacency:
-    """Build the CSR of a directed graph, with the CSC slot of each of its slots.
+def build_out_columns(edges: EdgeList) -> Adjacency:
+    """Build the CSR of a directed graph, without the edge ids of its slots."""
+    edge_count = edges.sources.size
+    offsets = np.zeros(edges.vertex_count + 1, offset_dtype(edge_count))
+    columns = np.empty(edge_count, np.int32)
+    kernels.count_one(edges.sources, offsets)
+    kernels.to_ends(offsets)
+    kernels.fill_columns(edges.sources, edges.targets, offsets, columns)
+    return Adjacency(freeze(offsets), freeze(columns), None)
+
+
+def build_out_ids(edges: EdgeList, in_edges: Adjacency, out: Adjacency) -> NDArray[Any]:
+    """Map each slot of the CSR of a directed graph to its CSC slot.
 
     An undirected graph needs none: both of its adjacencies list, at v, the edges of v
     in given order, so they are equal and CSR slot s is the twin of CSC slot s.
     """
-    edge_count = in_edges.column_indices.size
-    offsets = np.zeros(edges.vertex_count + 1, in_edges.row_offsets.dtype)
-    columns = np.empty(edge_count, np.int32)
-    edge_ids = np.empty(edge_count, offsets.dtype)
-    kernels.count_one(edges.sources, offsets)
-    kernels.to_ends(offsets)
-    kernels.fill_edge_ids(
-        edges.sources, edges.targets, offsets, _ends(in_edges), columns, edge_ids
-    )
-    return Adjacency(freeze(offsets), freeze(columns), freeze(edge_ids))
+    ids = np.empty(out.column_indices.size, in_edges.row_offsets.dtype)
+    ends = _ends(in_edges), _ends(out)
+    kernels.fill_out_ids(edges.sources, edges.targets, *ends, ids)
+    return freeze(ids)
 
 
 def build_given_index(edges: EdgeList, in_edges: Adjacency) -> NDArray[Any]:

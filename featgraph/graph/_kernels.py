@@ -23,10 +23,10 @@ __all__ = [
     "count_one",
     "fill_columns",
     "fill_columns_both",
-    "fill_edge_ids",
     "fill_given",
     "fill_given_both",
     "fill_incident_ids",
+    "fill_out_ids",
     "fill_twins",
     "to_ends",
 ]
@@ -128,23 +128,17 @@ def fill_twins(sources: _Array, targets: _Array, ends: _Array, twins: _Array) ->
 
 
 @jit
-def fill_edge_ids(
-    sources: _Array,
-    targets: _Array,
-    offsets: _Array,
-    in_ends: _Array,
-    columns: _Array,
-    edge_ids: _Array,
+def fill_out_ids(
+    sources: _Array, targets: _Array, in_ends: _Array, ends: _Array, ids: _Array
 ) -> None:
-    """Fill the CSR and, walking the CSC's rows along with it, the CSC slot of each."""
+    """Store the CSC slot of each edge where `fill_columns` puts it in the CSR."""
     for i in range(sources.size - 1, -1, -1):
         u, v = sources[i], targets[i]
-        slot = offsets[u] - 1
-        offsets[u] = slot
         in_slot = in_ends[v] - 1
         in_ends[v] = in_slot
-        columns[slot] = v
-        edge_ids[slot] = in_slot
+        slot = ends[u] - 1
+        ends[u] = slot
+        ids[slot] = in_slot
 
 
 @jit

@@ -130,14 +130,9 @@ class Structure:
         An undirected graph shares the arrays of `in_edges`, and `edge_ids` is `twins`.
         """
         if "out_edges" not in self._cache:
-            if self.directed:
-                from featgraph.graph import _build
+            from featgraph.graph import _columns
 
-                out = _build.build_out_edges(self._edges, self.in_edges)
-            else:
-                ins = self.in_edges
-                out = Adjacency(ins.row_offsets, ins.column_indices, self.twins)
-            self._cache["out_edges"] = out
+            self._cache["out_edges"] = _columns.out_edges(self)
         return self._cache["out_edges"]  # type: ignore[no-any-return]
 
     @property
@@ -146,9 +141,9 @@ class Structure:
 
         Those of an undirected graph are `in_edges`; else `edge_ids` leads to the CSC.
         """
-        from featgraph.graph import _incident
+        from featgraph.graph import _columns
 
-        return _incident.incident_edges(self)
+        return _columns.incident_edges(self)
 
     @property
     def given_index(self) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from featgraph.fold.adjacency import rows_along, rows_with
 from featgraph.fold.emit import Entry
 from featgraph.fold.kernel import Kernel
 from featgraph.graph import Graph
-from featgraph.graph._incident import incident_columns
+from featgraph.graph._columns import incident_columns, out_columns
 from featgraph.program.active import word_count
 from featgraph.runtime.cpu_sweeps import (
     CHUNKS_PER_THREAD,
@@ -231,6 +231,7 @@ _ADJACENCIES: dict[str, Callable[[Graph], Any]] = {
 }
 #: The same without edge ids, where that is less work.
 _COLUMNS: dict[str, Callable[[Graph], Any]] = {
+    "out": out_columns,
     "both": incident_columns,
 }
 

@@ -14,6 +14,7 @@ from scipy.sparse import csgraph
 
 import featgraph as fg
 from featgraph.algorithms.connected_components import (
+    climb_all,
     connected_components,
     verify_connected_components,
 )
@@ -90,6 +91,18 @@ def test_shapes_that_take_long(
             assert found.supersteps == 2
             assert np.array_equal(found.labels, expected)
     verify_connected_components(graph, found.labels)
+
+
+def test_one_vertex_climbs_a_whole_chain(target: str) -> None:
+    """Alone: in ascending order on one thread, a step each would do for all."""
+    graph = fg.Graph.from_edges([], [], vertex_count=100)
+    chain = np.maximum(np.arange(-1, 99), 0).astype(np.int32)
+    state = fg.State(graph, above=fg.vertex_property(chain))
+    climb_all(state, active_in=[99], target=target)
+    above = state["above"]
+    assert above[99] == 0
+    assert (above <= chain).all()
+    assert (above[1:] < np.arange(1, 100)).all()
 
 
 @settings(max_examples=10)

@@ -96,6 +96,30 @@ def test_who_is_due(graph: fg.Graph, seed: int) -> None:
         np.testing.assert_array_equal(outcome.values["ran"], due)
 
 
+def test_two_ways_make_due(target: str) -> None:
+    """Along in-edges and along out-edges, in two kernels that must agree who is due."""
+    step = fg.foldmap(GATHERS["in"][1], GATHERS["out"][1], note_both)
+
+    @settings(max_examples=12)
+    @given(graphs(max_edges=60), seeds)
+    def agrees(graph: fg.Graph, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        x = rng.integers(0, 99, graph.vertex_count)
+        state = fg.State(
+            graph,
+            x=fg.vertex_property(x),
+            near=fg.vertex_property(np.full((graph.vertex_count,), -2, np.int32)),
+        )
+        active = rng.random(graph.vertex_count) < 0.2
+        given_state = reference.from_state(state)
+        outcome = reference.superstep(step.program, *given_state, active=active)
+        committed = step(state, active_in=active, target=target)
+        assert committed == outcome.active_out
+        np.testing.assert_array_equal(state["near"], outcome.values["near"])
+
+    agrees()
+
+
 @given(graphs(max_edges=60), seeds)
 def test_weak_components_are_those_of_networkx(graph: fg.Graph, seed: int) -> None:
     rng, program = np.random.default_rng(seed), BY_NAME["along_both"]
@@ -111,6 +135,12 @@ def test_weak_components_are_those_of_networkx(graph: fg.Graph, seed: int) -> No
     for component in nx.weakly_connected_components(other):
         found = run.values["comp"][sorted(component), 0]
         assert set(found.tolist()) == {numbers[sorted(component)].min()}
+
+
+@fg.vertex
+def note_both(f, v, d):
+    d.near[v] = d.least_in_source[v] * 100 + d.least_out_source[v]
+    return True
 
 
 # Plans

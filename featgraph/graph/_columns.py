@@ -1,4 +1,8 @@
-"""All edges of every vertex, whichever way they go, with and without edge ids."""
+"""Out-edges, and all edges, of every vertex: with edge ids, and without.
+
+Ids take as much memory again, and lead to the CSC, which must be there. Who does not
+ask for an edge, as breadth-first search does not, needs neither.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,30 @@ from featgraph.graph.adjacency import Adjacency
 if TYPE_CHECKING:
     from featgraph.graph._structure import Structure
 
-__all__ = ["incident_columns", "incident_edges"]
+__all__ = ["incident_columns", "incident_edges", "out_columns", "out_edges"]
+
+
+def out_edges(graph: Structure) -> Adjacency:
+    """Return the CSR; its slots lead to the CSC by their ids."""
+    rows = out_columns(graph)
+    if not graph.directed:
+        return Adjacency(rows.row_offsets, rows.column_indices, graph.twins)
+    from featgraph.graph import _build
+
+    ids = _build.build_out_ids(graph._edges, graph.in_edges, rows)
+    return Adjacency(rows.row_offsets, rows.column_indices, ids)
+
+
+def out_columns(graph: Structure) -> Adjacency:
+    """Return the CSR without edge ids."""
+    if not graph.directed:
+        return graph.in_edges
+    cache = graph._cache
+    if "out_columns" not in cache:
+        from featgraph.graph import _build
+
+        cache["out_columns"] = _build.build_out_columns(graph._edges)
+    return cache["out_columns"]  # type: ignore[no-any-return]
 
 
 def incident_edges(graph: Structure) -> Adjacency:
