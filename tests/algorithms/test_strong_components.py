@@ -66,13 +66,17 @@ def rings(sizes: list[int], rng: np.random.Generator) -> fg.Graph:
 def test_rings_in_a_row_take_all_three_ways(
     target: str, rng: np.random.Generator
 ) -> None:
-    """Trimmed vertices before and behind; one ring by its pivot; others by colour."""
-    graph = rings([1, 1, 9, 4, 30, 5, 1, 7, 1], rng)
-    found = strongly_connected_components(graph, target=target)
-    assert found.count == 9
-    assert found.rounds > 0
-    assert np.array_equal(found.labels, scipys(graph))
-    verify_strongly_connected_components(graph, found.labels)
+    """Trimmed vertices before and behind; one ring by its pivot; others by colour.
+
+    Of several rings and vertices between them, each numbering makes other ones roots.
+    """
+    for _ in range(8):
+        graph = rings([1, 1, 9, 4, 1, 6, 30, 5, 1, 7, 1, 4, 1], rng)
+        found = strongly_connected_components(graph, target=target)
+        assert found.count == 13
+        assert found.rounds > 0
+        assert np.array_equal(found.labels, scipys(graph))
+        verify_strongly_connected_components(graph, found.labels)
 
 
 def test_without_cycles_all_is_trimmed(target: str) -> None:
