@@ -178,6 +178,8 @@ class CpuDevice(CpuSweeps):
         near = np.empty_like(words)
         rows = keys.reshape(len(keys), -1)
         cpu_loops.near(words, rows, np.float64(sign), np.float64(limit), near)
+        at = np.flatnonzero(near)
+        self._note(near, at, 0, int(np.bitwise_count(near[at]).sum()))
         return near
 
     def first_key(self, words: Words, keys: Array, sign: float) -> float:
