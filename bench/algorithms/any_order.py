@@ -3,8 +3,8 @@
 Shortest paths from one vertex, with lengths of 1 to 255, to their ends: synchronous,
 asynchronous, with far vertices waiting, and both. Components by smallest labels, which
 are no distances: the first two. Edges are those into the vertices that supersteps were
-due on, over all edges; where commits spread, also into those that became due, whether
-their turn was yet to come or not.
+due on, or out of active ones where they pushed, over all edges; where commits spread,
+also into those that became due, whether their turn was yet to come or not.
 """
 
 from __future__ import annotations
@@ -125,15 +125,20 @@ class _Problem:
 
 @contextmanager
 def _counting(graph: fg.Graph) -> Iterator[list[int]]:
-    """Count the in-edges of the vertices that kernels are launched on."""
+    """Count the edges that gathers are launched on: into who is due, or pushed."""
     launch, edges = Superstep.launch, [0]
 
     def counted(self: Superstep, number: int, arguments: dict[str, Any]) -> None:
         launch(self, number, arguments)
-        words = np.asarray(self.device.download(arguments["due"]))
+        phase = self.plan.phases[number]
+        if not any(f.kind == "gather" for f in self.plan.functions_of(phase)):
+            return
+        pushes = phase.kind == "push"
+        chosen = arguments["active_sources" if pushes else "due"]
+        words = np.asarray(self.device.download(chosen))
         bits = np.unpackbits(words.view(np.uint8), bitorder="little")
-        due = bits[: graph.vertex_count].astype(bool)
-        edges[0] += int(graph.in_degree[due].sum())
+        degree = graph.out_degree if pushes else graph.in_degree
+        edges[0] += int(degree[bits[: graph.vertex_count].astype(bool)].sum())
 
     Superstep.launch = counted  # type: ignore[method-assign]
     try:
