@@ -56,7 +56,7 @@ def _is_one(graph: NetworkXGraph) -> bool:
     return _count(graph) == 1
 
 
-@claim(pays_from=None, converted=2_000)
+@claim(pays_from=None, converted=4_000)
 def connected_components(G: NetworkXGraph) -> Iterator[set[Hashable]]:
     """Yield components; `networkx.connected_components`."""
     yield from _sets(G)
@@ -82,13 +82,13 @@ def node_connected_component(G: NetworkXGraph, n: Any) -> set[Hashable]:
     return set(G.named(np.flatnonzero(labels == labels[vertex])))
 
 
-@claim(pays_from=80_000, converted=2_000)
+@claim(pays_from=None, converted=3_000)
 def weakly_connected_components(G: NetworkXGraph) -> Iterator[set[Hashable]]:
     """Yield components; `networkx.weakly_connected_components`."""
     yield from _sets(G)
 
 
-@claim(pays_from=30_000, converted=2_000)
+@claim(pays_from=None, converted=2_000)
 def number_weakly_connected_components(G: NetworkXGraph) -> int:
     """Count components; `networkx.number_weakly_connected_components`."""
     return _count(G)

@@ -64,7 +64,7 @@ def test_what_is_declined_is_networkx_s(
     arguments: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    function = nx.utils.backends._registered_algorithms[name]
+    function = getattr(nx, name)
     with pytest.raises(NotImplementedError):
         function(graph, **arguments, backend="featgraph")
     # Where the graph is large enough to be tried, NetworkX's answer comes.
