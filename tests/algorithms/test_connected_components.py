@@ -98,7 +98,7 @@ def test_one_vertex_climbs_a_whole_chain(target: str) -> None:
     graph = fg.Graph.from_edges([], [], vertex_count=100)
     chain = np.maximum(np.arange(-1, 99), 0).astype(np.int32)
     state = fg.State(graph, above=fg.vertex_property(chain))
-    climb_all(state, active_in=[99], target=target)
+    climb_all.on([99])(state, target=target)
     above = state["above"]
     assert above[99] == 0
     assert (above <= chain).all()

@@ -100,8 +100,8 @@ def test_two_ways_make_due(target: str) -> None:
     """Along in-edges and along out-edges, in two kernels that must agree who is due."""
     step = fg.foldmap(GATHERS["in"][1], GATHERS["out"][1], note_both)
 
-    @settings(max_examples=12)
-    @given(graphs(max_edges=60), seeds)
+    @settings(max_examples=40)
+    @given(graphs(max_edges=60, directed=True), seeds)
     def agrees(graph: fg.Graph, seed: int) -> None:
         rng = np.random.default_rng(seed)
         x = rng.integers(0, 99, graph.vertex_count)
@@ -234,7 +234,7 @@ def test_what_edge_functions_wrote_is_gathered_along_out(target: str) -> None:
     """Edges that were not run on keep what they had, also behind a swap."""
     step = fg.foldmap(send, sum_of_sent, keep_sent)
 
-    @settings(max_examples=8)
+    @settings(max_examples=20)
     @given(graphs(max_edges=40), seeds)
     def agrees(graph: fg.Graph, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -271,7 +271,7 @@ def keep_flow(f, v, d):
 def test_pushed_along_other_edges(target: str) -> None:
     step = fg.foldmap(flow_out, low_around, keep_flow)
 
-    @settings(max_examples=12)
+    @settings(max_examples=40)
     @given(graphs(max_edges=60), seeds)
     def agrees(graph: fg.Graph, seed: int) -> None:
         rng = np.random.default_rng(seed)
