@@ -139,11 +139,11 @@ def sssp(
     >>> found.distances.tolist(), found.predecessors.tolist()
     ([0.0, 1.0, 3.0], [0, 0, 1])
     """
-    begin, dtype = Sources(graph, sources, together), checked_reals(dtype)
-    lengths = _lengths(graph, weights, dtype)
+    begin, real = Sources(graph, sources, together), checked_reals(dtype)
+    lengths = _lengths(graph, weights, real)
     state = fg.State(
         graph,
-        distance=fg.vertex_property(begin.start(0, np.inf, dtype), iterated=True),
+        distance=fg.vertex_property(begin.start(0, np.inf, real), iterated=True),
         predecessor=fg.vertex_property(
             begin.start(begin.vertices, NOBODY, np.int32), iterated=True
         ),
