@@ -158,8 +158,7 @@ def test_an_array_in_the_place_of_a_dead_one_is_packed() -> None:
         array = FakeArray(address, (3,), "float32")
         packed.pack([array])
         assert unpack(packed.address, [type_])[0][4] == address
-        del array
-        gc.collect()
+        del array  # the last reference
 
 
 def test_packing_keeps_nothing_alive() -> None:

@@ -263,7 +263,7 @@ for name, path, content in cases:
         result = stored_program.run().tolist()
     told = [str(w.message) for w in caught if issubclass(w.category, fg.CacheWarning)]
     kernel = next(iter(stored_program.step._kernels.values()))
-    hits = sum(kernel.function(kernel.entries[0]).stats.cache_hits.values())
+    hits = sum(kernel.sweep(kernel.entries[0]).stats.cache_hits.values())
     print(repr((name, result, hits, told)))
 """
 

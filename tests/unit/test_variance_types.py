@@ -382,7 +382,7 @@ def test_numba_errors_name_the_users_line(tmp_path: Path) -> None:
         raise raised
 
     before = state["s"]
-    module.__dict__[kernel.entries[0].name] = refuse
+    module.__dict__[kernel.sweep(kernel.entries[0]).__name__] = refuse
     with pytest.raises(fg.UserFunctionError) as caught:
         step(state, target="cpu")
     assert f"{snippet.path}:{snippet.line}" in str(caught.value)
