@@ -3,7 +3,7 @@
 Times are wall time of the whole call with the graph on the device: making the State,
 supersteps, and the answer as arrays on the host. ``supersteps``, ``directions`` and
 ``active_counts`` say how it went; ``superstep_ms`` is the sum of the supersteps alone.
-cuGraph 26.10's times are another session's, on another H200 and its own graphs.
+cuGraph 26.10's times were taken on another H200, with its own graphs and defaults.
 """
 
 from __future__ import annotations
