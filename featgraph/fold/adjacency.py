@@ -22,6 +22,7 @@ __all__ = [
     "other_along",
     "phase_along",
     "rows_along",
+    "rows_to_push",
     "rows_with",
     "traits_along",
 ]
@@ -75,6 +76,24 @@ def rows_along(along: str, *, finds_edges: bool = True) -> Rows:
     """Return the rows that a sweep along some edges goes through."""
     rows = _ROWS[along]
     return rows if finds_edges else replace(rows, edges="")
+
+
+def rows_to_push(
+    along: str,
+    finds_edges: bool,
+    functions: Sequence[Analysed],
+    analysis: Analysis,
+    traits: GraphTraits,
+) -> Rows:
+    """Return the rows along which neighbors meet who gathers from them `along` edges.
+
+    Of an undirected graph these are also the in-edges, whose ids are slots, unless
+    somebody asks in which direction an edge goes.
+    """
+    alike = not any(_tells_twins_apart(f, analysis) for f in functions)
+    if traits.undirected and along == "in" and alike:
+        return rows_along("in")
+    return rows_along(REVERSED[along], finds_edges=finds_edges)
 
 
 def rows_with(name: str) -> Rows | None:

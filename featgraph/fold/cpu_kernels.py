@@ -11,16 +11,25 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from featgraph.fold.cpu_arrays import CpuArrays
+from featgraph.fold.cpu_queue import print_queue
 from featgraph.fold.cpu_triangles import print_triangles
 from featgraph.fold.cpu_vectors import VectorBody
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.fold.pulled import WORDS as PULLED
+from featgraph.fold.queued import is_queued
 
 if TYPE_CHECKING:
     from featgraph.fold.emit import Entry
 
-__all__ = ["DECORATOR", "LIBRARY", "constants", "imports", "print_phase"]
+__all__ = [
+    "DECORATOR",
+    "LIBRARY",
+    "constants",
+    "imports",
+    "print_phase",
+    "print_queue",
+]
 
 DECORATOR = "@njit(**INLINE)"
 LIBRARY = "cpu"
@@ -39,6 +48,8 @@ def imports(plan: FoldPlan) -> list[str]:
         "",
     ]
     lines.append("from featgraph.device import cpu")
+    if is_queued(plan):
+        lines.append("from featgraph.device import queue_cpu as queue")
     if any(f.operations & {"solve", "inverse"} for f in plan.analysis.functions):
         lines.append("from featgraph.device import linalg_cpu as linalg")
     solves = any("solve" in f.operations for f in plan.analysis.functions)
@@ -61,7 +72,7 @@ def constants(plan: FoldPlan) -> list[str]:
         'SWEEP = {**INLINE, "fastmath": FAST - {"reassoc"}, "cache": True}',
         'KERNEL = {**INLINE, "parallel": True, "cache": True}',
     ]
-    if any(p.mapping.loops for p in plan.phases):
+    if any(p.mapping.loops for p in plan.phases) or is_queued(plan):
         lines += [
             "# Within loops over edges: what they return stays in registers.",
             'INNER = {**INLINE, "forceinline": True}',

@@ -7,10 +7,11 @@ one, because an entry that nobody writes keeps its value.
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from featgraph.fold.nodes import Access, Whole, narrowed
 
-__all__ = ["next_written_on_every_path"]
+__all__ = ["next_dropped", "next_written_on_every_path"]
 
 
 def next_written_on_every_path(
@@ -25,6 +26,42 @@ def next_written_on_every_path(
     walk.block(body, frozenset())
     missed = {name for done in walk.returns for name in walk.written - done}
     return frozenset(walk.written - missed - walk.read_early)
+
+
+def next_dropped(functions: Sequence[Sequence[ast.stmt]]) -> frozenset[str]:
+    """Return the properties with a ``_next`` entry that may be written, and dropped.
+
+    The functions run one behind the other, each behind True of the one before. Where
+    none of them returns False behind a write, there is nothing to restore.
+    """
+    written: set[str] = set()
+    dropped: set[str] = set()
+    for body in functions:
+        _find_dropped(body, written, dropped)
+    return frozenset(dropped)
+
+
+def _find_dropped(
+    body: Sequence[ast.stmt], written: set[str], dropped: set[str]
+) -> None:
+    """Add what `body` may have written behind it, and what it may drop on the way."""
+    for node in body:
+        if isinstance(node, ast.Assign):
+            target = node.targets[0]
+            if isinstance(target, Access) and target.version == "next":
+                written.add(target.name)
+        elif isinstance(node, ast.Return):
+            value = node.value
+            if not (isinstance(value, ast.Constant) and value.value is True):
+                dropped |= written
+        elif isinstance(node, ast.If):
+            before = set(written)
+            _find_dropped(node.orelse, before, dropped)
+            _find_dropped(node.body, written, dropped)
+            written |= before
+        elif isinstance(node, ast.For | ast.While):
+            for _ in range(2):  # a turn runs behind the writes of those before it
+                _find_dropped(node.body, written, dropped)
 
 
 class _Walk:

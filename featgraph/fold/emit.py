@@ -26,6 +26,7 @@ from featgraph.fold.keep import seen_name
 from featgraph.fold.loops import print_loops
 from featgraph.fold.nodes import TWIN_OPERATIONS
 from featgraph.fold.plan import FoldPlan, Phase
+from featgraph.fold.queued import is_queued
 from featgraph.fold.staged import find_staged
 from featgraph.fold.triangles import print_triangle
 from featgraph.fold.vectors import (
@@ -36,7 +37,7 @@ from featgraph.fold.vectors import (
 )
 from featgraph.fold.writer import Writer
 
-__all__ = ["Entry", "Field", "KernelSource", "emit"]
+__all__ = ["Entry", "Field", "KernelSource", "Queue", "emit"]
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,34 @@ class Entry:
     strides: int = 1
 
 
+@dataclass(frozen=True)
+class Queue:
+    """The loop over supersteps of few vertices, where a module has one (0018).
+
+    Attributes
+    ----------
+    name : str
+        Function name in the module.
+    arguments : tuple of str
+        What the runtime must pass, by name.
+    memory : tuple of (str, str, tuple of int)
+        Of those, what gathers fill: dtypes and shapes of an entry.
+    keys : tuple of str
+        Properties by which it can tell near vertices from far ones.
+    commits : tuple of str
+        Iterated properties that it writes.
+    offsets : str
+        The rows of edges out of active vertices.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    memory: tuple[tuple[str, str, tuple[int, ...]], ...]
+    keys: tuple[str, ...]
+    commits: tuple[str, ...]
+    offsets: str
+
+
 @dataclass(frozen=True, eq=False)
 class KernelSource:
     """The generated module and what the runtime must know to launch it.
@@ -120,6 +149,8 @@ class KernelSource:
         Line of the module -> (file, line) of the user's code.
     sites : list
         Checked mode: (function, file, line, name, axis) of each guarded index.
+    queue : Queue or None
+        The loop over supersteps of few vertices.
     """
 
     plan: FoldPlan
@@ -128,6 +159,7 @@ class KernelSource:
     fields: tuple[Field, ...]
     origins: dict[int, tuple[str, int]]
     sites: list[tuple[str, str, int, str, int]]
+    queue: Queue | None = None
 
     @property
     def fill_values(self) -> dict[str, str]:
@@ -201,8 +233,11 @@ def emit(plan: FoldPlan) -> KernelSource:
             function = plan.functions_of(phase)[0]
             check_pushable(function, accumulator_of(function, plan.analysis), plan.real)
         entries += target.print_phase(context, plan, number, phase, printed)
+    queue = None
+    if is_queued(plan):
+        queue = cpu_kernels.print_queue(context, plan, printed, fields)
     return KernelSource(
-        plan, writer.text, tuple(entries), fields, writer.origins, sites or []
+        plan, writer.text, tuple(entries), fields, writer.origins, sites or [], queue
     )
 
 

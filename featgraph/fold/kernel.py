@@ -64,6 +64,11 @@ class Kernel:
         """Return the function that sweeps a chunk of an entry, a main one."""
         return getattr(self.module, f"sweep_{entry.phase}")
 
+    @property
+    def queue(self) -> Any:
+        """The compiled loop over supersteps of few vertices."""
+        return getattr(self.module, self.kernel_source.queue.name)  # type: ignore[union-attr]
+
     def explain_error(self, error: Exception) -> Exception:
         """Return a compiler's error as one that names the user's function and line."""
         return explain_numba_error(self.kernel_source, self.module, error)

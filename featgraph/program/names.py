@@ -37,18 +37,25 @@ GENERATED = _words(
     "Data FAST INLINE INNER K KERNEL SWEEP abs active_sources alive all_found",
     "all_sources allowed base bit bool bool_ boolean box_float32 changed_sources",
     "cholesky chunk chunks column combined contributed contribution contribution_seen",
-    "count cpu cuda d data device_function done done_bits due e edge_is_twin",
+    "count cpu cuda d data device_function done done_bits due due_count e edge_is_twin",
     "edge_passed edge_state edge_twin element f f_first fault first_vertex first_word",
     "flags float float32 float64 guarded hit hub_degree hubs i in_offsets in_sources",
     "incident_edges incident_neighbors incident_offsets index inside inside_edge int",
     "int32 int64 is_due is_patched is_source is_swept j kernel key lane last_word",
-    "linalg linalg_thread live math max member min moved namedtuple njit np numba",
-    "out_edges out_offsets out_targets part_stop partials passed patch pending place",
-    "position prange range reduced result retreated rounds row rows runs_edge scratch",
-    "slot source sources spreads stale start step stop stride sweep swept swept_words",
+    "linalg linalg_thread live marks math max member met min moved namedtuple",
+    "njit np numba out_edges out_offsets out_targets part_stop partials passed",
+    "passed_count patch pending place position prange range reduced result retreated",
+    "rounds row rows runs_edge scratch slot source source_count sources spreads stale",
+    "start step stop stopped_count stride sweep swept swept_words",
     "taken target targets thread tile_columns tile_count tile_like tile_rows",
     "tile_scale tiles turn u uint32 uint64 uint8 v value vectors vertex_count warp",
     "whole word work writer",
+)
+
+#: Names that loops over supersteps use beside those: nothing of users is printed there.
+LOOPS = _words(
+    "counts delta edges ends far far_count key limit limits most most_edges most_work",
+    "now number other queue sign sizes waits",
 )
 
 #: Names that kernels of triangle functions use beside those. No user's local is printed

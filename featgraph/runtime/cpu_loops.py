@@ -13,9 +13,12 @@ __all__ = [
     "expand",
     "expand_alone",
     "expand_few",
+    "fill_set",
+    "fill_waiting",
     "find_due",
     "find_set",
     "first_key",
+    "list_set",
     "near",
     "refresh_edges",
     "refresh_few",
@@ -90,6 +93,43 @@ def expand_few(active, at, due, found, out_offsets, out_targets, most):  # type:
                     count += 1
                 due[word] |= uint32(1) << uint32(v & 31)
     return count, edges
+
+
+@njit(cache=True, error_model="numpy")
+def list_set(words, vertices):  # type: ignore[no-untyped-def]
+    """Put the vertices of a set into a list, ascending; return how many they are."""
+    count = 0
+    for word in range(words.size):
+        pending = words[word]
+        while pending != 0:
+            vertices[count] = word * 32 + cpu.trailing_zeros(pending)
+            pending = uint32(pending & (pending - uint32(1)))
+            count += 1
+    return count
+
+
+@njit(cache=True, error_model="numpy")
+def fill_set(vertices, count, words):  # type: ignore[no-untyped-def]
+    """Set the bits of the first `count` vertices of a list."""
+    for place in range(count):
+        v = int64(vertices[place])
+        words[v >> 5] |= uint32(1) << uint32(v & 31)
+
+
+@njit(cache=True, error_model="numpy")
+def fill_waiting(vertices, count, waits, words):  # type: ignore[no-untyped-def]
+    """Set the bits of those of a list that wait, and note that they wait no more.
+
+    Return how many they are.
+    """
+    found = 0
+    for place in range(count):
+        v = int64(vertices[place])
+        if waits[v] != 0:
+            waits[v] = 0
+            words[v >> 5] |= uint32(1) << uint32(v & 31)
+            found += 1
+    return found
 
 
 @njit(cache=True, error_model="numpy")

@@ -13,8 +13,8 @@ from typing import Any
 from featgraph.errors import PlanError
 from featgraph.fold.accumulators import accumulator_of, check_pushable
 from featgraph.fold.analyse import Analysed
-from featgraph.fold.first import takes_active
 from featgraph.fold.plan import FoldPlan
+from featgraph.fold.queued import is_free
 from featgraph.graph import Graph
 from featgraph.runtime.buffers import Buffers
 from featgraph.runtime.device import Device
@@ -29,8 +29,6 @@ Words = Any
 _EDGES_A_PUSH = 8
 #: Values that are set to identities before a push cost as much as one edge.
 _VALUES_AN_EDGE = 4
-#: Combines that do not round, in any order.
-_EXACT = {"min", "max", "any", "argmin", "argmax"}
 
 
 def can_choose(plan: FoldPlan) -> bool:
@@ -43,18 +41,13 @@ def can_choose(plan: FoldPlan) -> bool:
         return False
     if any(a.where == "foreign" for f in functions for a in f.accesses):
         return False
-    return all(_is_free(f, plan) for f in gathers)
+    return all(_may_be_pushed(f, plan) for f in gathers)
 
 
-def _is_free(function: Analysed, plan: FoldPlan) -> bool:
-    """Whether the result of a gather does not depend on its direction."""
+def _may_be_pushed(function: Analysed, plan: FoldPlan) -> bool:
+    """Whether a gather can be pushed along out-edges, with the same result."""
     declared: Any = function.declared
-    if not takes_active(function) or declared.matrix or declared.combine.is_custom:
-        return False
-    if declared.along != "in":
-        return False
-    is_count = declared.combine.name == "sum" and function.returns != "real"
-    if declared.combine.name not in _EXACT and not is_count:
+    if not is_free(function) or declared.along != "in":
         return False
     try:
         accumulator = accumulator_of(function, plan.analysis)

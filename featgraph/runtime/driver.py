@@ -46,7 +46,8 @@ class Run:
         What each superstep did with the aggregates of its gathers: "recomputed",
         "kept" (recomputed and kept), "patched" or "-" (no gather).
     seconds : list of float
-        Time of each superstep; the first holds compilation.
+        Time of each superstep; the first holds compilation. Supersteps that ran in one
+        go share theirs evenly.
     kernels : list of Kernel
         The kernels used, one for each foldmap.
     active_sets : list of ActiveSet or None
@@ -206,13 +207,16 @@ def iterate(
         active_sets=[] if record_active else None,
         asynchronous=loop.commits_in_place,
     )
+    #: Nobody looks at the state between supersteps.
+    alone = until is None and callback is None and not record_active
     bar = _progress_bar(progress, max_supersteps)
     try:
         while run.supersteps < max_supersteps and not run.converged:
-            if not loop.advance(run):
+            before = run.supersteps
+            if not loop.advance(run, max_supersteps - before if alone else 1):
                 run.converged = True
                 break
-            bar.update(1)
+            bar.update(run.supersteps - before)
             bar.set_postfix(active=run.active_counts[-1])
             if until is not None and until(state):
                 run.converged = True
@@ -348,14 +352,18 @@ class _Loop:
                 return place, words
         return None
 
-    def advance(self, run: Run) -> bool:
-        """Run the next foldmap that has something due; False if none has."""
+    def advance(self, run: Run, most: int = 1) -> bool:
+        """Run the next foldmap that has something due; False if none has.
+
+        Up to `most` supersteps may run in one go.
+        """
         self._refresh_version()
         count = len(self.steps)
         for _ in range(count):
             place, self.turn = self.turn, (self.turn + 1) % count
             if self._is_due(place):
-                self._run(place, run)
+                if most < 2 or count > 1 or not self._run_several(run, most):
+                    self._run(place, run)
                 return True
         unproven = self._unproven()
         if unproven is None:
@@ -381,6 +389,33 @@ class _Loop:
                 for waiting in self.pending:
                     waiting.words = None
             raise
+
+    def _run_several(self, run: Run, most: int) -> bool:
+        """Run supersteps of the only foldmap in one go; False if none was."""
+        step, pending = self.steps[0], self.pending[0]
+        words, scalars = pending.words, self.scalars[0].read()
+        changed = _differ(pending.scalars, scalars)
+        if self.is_dense or pending.left is not None or changed:
+            return False
+        begun = time.perf_counter()
+        pending.words = None  # so everything is due behind an error or an interrupt
+        ran = step.run_several(words, self.waiting, most)
+        if ran is None:
+            pending.words = words
+            return False
+        number = len(ran.counts)
+        seconds = time.perf_counter() - begun
+        run.seconds += [seconds / number] * number
+        run.supersteps += number
+        run.active_counts += ran.counts
+        run.directions += [step.direction] * number
+        run.aggregates += [step.work] * number
+        run.thresholds += ran.thresholds
+        everything = ran.size == self.state.graph.vertex_count
+        pending.words = None if everything else ran.words
+        pending.count, pending.scalars = ran.size, scalars
+        self.superstep = self.state.superstep
+        return True
 
     def _run(self, place: int, run: Run) -> None:
         step, pending = self.steps[place], self.pending[place]

@@ -171,13 +171,23 @@ class Launcher:
         if of_graph is None:
             of_graph = self._of_graph[entry.name] = self._graph_arguments(entry)
         bound = {**arguments, **of_graph}
+        self.call(entry.name, self.device.launch, self.kernel, entry, self.graph, bound)
+
+    def call(self, name: str, function: Any, *arguments: Any) -> Any:
+        """Call what may compile a kernel, and return what it does.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If memory cannot be allocated.
+        UserFunctionError
+            If the compiler refuses a function.
+        """
         try:
-            self.device.launch(self.kernel, entry, self.graph, bound)
+            return function(*arguments)
         except MemoryError as error:
             raise DeviceMemoryError(
-                "the kernel's memory could not be allocated",
-                where=entry.name,
-                got=error,
+                "the kernel's memory could not be allocated", where=name, got=error
             ) from error
         except Exception as error:
             if (

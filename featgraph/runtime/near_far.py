@@ -135,16 +135,17 @@ class Waiting:
         self.sign = 1.0 if first == {True} else -1.0
         delta = given.delta
         self.delta = float(_mean_step(readers, state) if delta is None else delta)
-        self._limit = -math.inf
+        #: Keys times `sign` up to here are near.
+        self.limit = -math.inf
 
     @property
     def threshold(self) -> float:
         """Keys up to here (from here on, where large ones come first) are near."""
-        return self.sign * self._limit
+        return self.sign * self.limit
 
     def forget(self) -> None:
         """Begin at the first key again."""
-        self._limit = -math.inf
+        self.limit = -math.inf
 
     def split(self, words: Words) -> tuple[Words, int]:
         """Return which of some vertices are near, and how many these are.
@@ -152,12 +153,12 @@ class Waiting:
         The threshold moves where none is. Then one is, unless there is no vertex.
         """
         keys = buffers_of(self.state, self.device).property(self.key)
-        near = self.device.near(words, keys, self.sign, self._limit)
+        near = self.device.near(words, keys, self.sign, self.limit)
         count = self.device.count(near)
         if count == 0 and self.device.count(words) > 0:
             first = self.device.first_key(words, keys, self.sign)
-            self._limit = first + self.delta
-            near = self.device.near(words, keys, self.sign, self._limit)
+            self.limit = first + self.delta
+            near = self.device.near(words, keys, self.sign, self.limit)
             count = self.device.count(near)
         return near, count
 

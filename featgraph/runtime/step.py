@@ -13,6 +13,7 @@ from featgraph.fold.plan import FoldPlan
 from featgraph.fold.unordered import IN_PLACE, check_unordered
 from featgraph.program.state import State
 from featgraph.runtime.buffers import buffers_of
+from featgraph.runtime.cpu_queue import QueueRun, has_queue, run_queue
 from featgraph.runtime.device import Device
 from featgraph.runtime.directions import (
     can_choose,
@@ -22,6 +23,7 @@ from featgraph.runtime.directions import (
 )
 from featgraph.runtime.foldmap import FoldMap
 from featgraph.runtime.kept import Kept
+from featgraph.runtime.near_far import Waiting
 from featgraph.runtime.superstep import Outcome, Superstep
 
 __all__ = ["Step", "check_any_order", "check_dense", "make_steps"]
@@ -79,6 +81,7 @@ class Step:
             self.direction = "push" if pushes else "pull"
         self._can_choose = can_choose(self.plain.plan)
         self._pushing: Superstep | None = None
+        self._may_queue = device.name == "cpu" and has_queue(self.plain)
         #: In-edges of a vertex and its targets, at most.
         self._most_reached = most_reached(state.graph) if self._can_choose else 0
         self.change_driven = options.get("change_driven", "auto")
@@ -153,6 +156,33 @@ class Step:
         if is_patched:
             self._count_patches(kept)
         return outcome
+
+    def run_several(
+        self, active: Words | None, waiting: Waiting | None, most: int
+    ) -> QueueRun | None:
+        """Run up to `most` supersteps in one go, where there is a way and it pays.
+
+        Parameters
+        ----------
+        active : words or None
+            A; with `waiting`, what has been announced. None where everything is due.
+        waiting : Waiting or None
+            Tells near vertices from far ones.
+        most : int
+            The limit.
+
+        Returns
+        -------
+        QueueRun or None
+            None if nothing was run.
+        """
+        if active is None or most < 2 or not self._may_queue:
+            return None
+        ran = run_queue(self.plain, active, waiting, most)
+        if ran is None or not ran.counts:
+            return None
+        self.direction, self.work = "push", "recomputed"
+        return ran
 
     def _run_shorter(self, active: Words, active_count: int | None) -> Outcome:
         """Run a superstep in the direction that has less edges to go along."""

@@ -18,11 +18,13 @@ from featgraph.algorithms.label_propagation import step as label_propagation
 from featgraph.algorithms.triangle_count import step as triangle_count
 from tests.bank import BY_NAME
 from tests.programs.monotone import BY_NAME as MONOTONE
+from tests.programs.queued import QUEUED
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 DIRECTIONS = {
+    "auto": {},
     "pull": {"direction": "pull"},
     "push": {"direction": "push"},
     "patch": {"direction": "pull", "change_driven": True},
@@ -61,6 +63,7 @@ CASES += [
     ("paths", MONOTONE["paths"].foldmaps[0], 3, mapping, "asynchronous")
     for mapping in MAPPINGS
 ]
+CASES += [("search", QUEUED["search"][0], 2, "cpu", "auto")]
 CASES += [
     case
     for mapping in ("cpu", "cuda_fa")

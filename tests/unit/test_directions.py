@@ -14,6 +14,12 @@ from featgraph.runtime.step import is_announced
 from tests.programs.combines import nearest_active, note_news, tell, tell_all
 
 
+@pytest.fixture(autouse=True)
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Choices are made for supersteps that do not run in a compiled loop."""
+    monkeypatch.setattr("featgraph.runtime.cpu_queue.SMALLEST_GRAPH", 1 << 60)
+
+
 @pytest.fixture(scope="module")
 def graph() -> fg.Graph:
     """Hubs that know each other, and thousands of leaves: R-MAT, both ways."""

@@ -1,0 +1,116 @@
+"""Lists of vertices that supersteps of few vertices hand on, on the CPU.
+
+What a compiled loop of supersteps does that does not depend on the program: refreshing
+``_next`` entries, and splitting what was announced by a threshold. A list is an array
+of vertices and a count; a vertex stands in it once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import float64, int64, njit
+
+__all__ = ["count_edges", "refresh", "split"]
+
+_njit = njit(cache=True, error_model="numpy")
+
+
+@_njit
+def count_edges(vertices, count, offsets):  # type: ignore[no-untyped-def]
+    """Return the sum of the degrees of some vertices, by their row offsets."""
+    total = int64(0)
+    for place in range(count):
+        v = int64(vertices[place])
+        total += offsets[v + 1] - offsets[v]
+    return total
+
+
+@_njit
+def refresh(next_, current, vertices, count):  # type: ignore[no-untyped-def]
+    """Copy the rows of some vertices; both arrays are contiguous, of shape (V, ...)."""
+    if count == 0:
+        return
+    width = current.size // current.shape[0]
+    to, from_ = next_.reshape(next_.size), current.reshape(current.size)
+    if width == 1:
+        for place in range(count):
+            v = int64(vertices[place])
+            to[v] = from_[v]
+    else:
+        for place in range(count):
+            first = int64(vertices[place]) * width
+            for f in range(width):
+                to[first + f] = from_[first + f]
+
+
+@_njit
+def _is_near(keys, first, width, sign, limit):  # type: ignore[no-untyped-def]
+    """Whether one of a vertex's keys is not beyond the limit; nan is not."""
+    far = 0
+    for f in range(width):
+        far += sign * float64(keys[first + f]) > limit
+    return far < width
+
+
+@_njit
+def _compact(far, far_count, waits):  # type: ignore[no-untyped-def]
+    """Drop entries that wait no more, and those that stand twice."""
+    kept = 0
+    for place in range(far_count):
+        v = int64(far[place])
+        if waits[v] != 0:
+            waits[v] = 0
+            far[kept] = v
+            kept += 1
+    for place in range(kept):
+        waits[int64(far[place])] = 1
+    return kept
+
+
+@_njit
+def split(  # type: ignore[no-untyped-def]
+    keys, sign, delta, limit, announced, count, near, far, far_count, waits
+):
+    """Put the near ones of what was announced into `near`; the others wait in `far`.
+
+    Where none is near, the limit moves to `delta` behind the first key that waits.
+    `far` has room for twice all vertices, and may hold some that wait no more; `waits`
+    says which do. Return how many are near, the count of `far`, and the limit.
+    """
+    width = keys.size // max(keys.shape[0], 1)
+    flat = keys.reshape(keys.size)
+    if far_count + count > far.size:
+        far_count = _compact(far, far_count, waits)
+    near_count = 0
+    for place in range(count):
+        v = int64(announced[place])
+        if _is_near(flat, v * width, width, sign, limit):
+            near[near_count] = v
+            near_count += 1
+            waits[v] = 0
+        elif waits[v] == 0:
+            waits[v] = 1
+            far[far_count] = v
+            far_count += 1
+    if near_count == 0 and far_count > 0:
+        far_count = _compact(far, far_count, waits)
+    if near_count > 0 or far_count == 0:
+        return near_count, far_count, limit
+    first = np.inf
+    for place in range(far_count):
+        for f in range(width):
+            key = sign * float64(flat[int64(far[place]) * width + f])
+            if key < first:
+                first = key
+    limit = first + delta
+    kept = 0
+    for place in range(far_count):
+        v = int64(far[place])
+        if _is_near(flat, v * width, width, sign, limit):
+            near[near_count] = v
+            near_count += 1
+            waits[v] = 0
+        else:
+            far[kept] = v
+            kept += 1
+    return near_count, kept, limit

@@ -1,0 +1,306 @@
+"""Supersteps in one compiled loop leave what they leave one by one (0018)."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import featgraph as fg
+from featgraph.device import queue_cpu
+from featgraph.fold.queued import is_queued
+from featgraph.program.names import GENERATED, LOOPS
+from featgraph.runtime import cpu_queue
+from featgraph.runtime.buffers import buffers_of
+from featgraph.runtime.superstep import Superstep
+from tests.programs.queued import QUEUED, settle, unseen
+from tests.strategies import graphs, seeds
+
+#: How many edges may lead out of active vertices: none, some, all there are.
+MOST_EDGES = st.sampled_from([0, 5, 40, 1 << 20])
+
+
+@contextmanager
+def in_a_loop(most_edges: int, most_supersteps: int = 1 << 14) -> Iterator[None]:
+    """Let graphs of any size run in compiled loops; -1 for not at all."""
+    with pytest.MonkeyPatch.context() as patched:
+        smallest = 1 << 60 if most_edges < 0 else 0
+        patched.setattr(cpu_queue, "SMALLEST_GRAPH", smallest)
+        patched.setattr(cpu_queue, "MOST_EDGES", most_edges)
+        patched.setattr(cpu_queue, "_MOST_SUPERSTEPS", most_supersteps)
+        yield
+
+
+def make(name: str, graph: fg.Graph, seed: int) -> tuple[Any, fg.State, str | None]:
+    step, state_of, key, k = QUEUED[name]
+    values = state_of(graph, k, np.random.default_rng(seed))
+    return step, fg.State(graph, **values), key
+
+
+def run(step: Any, state: fg.State, **options: Any) -> fg.Run:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)
+        return fg.iterate(step, state, target="cpu", **options)
+
+
+def record(run: fg.Run) -> tuple[Any, ...]:
+    """Return what a run tells, but how long it took and the directions."""
+    return (
+        run.supersteps, run.converged, run.active_counts, run.aggregates,
+        run.thresholds, len(run.seconds), len(run.directions),
+    )  # fmt: skip
+
+
+def same(one: fg.State, other: fg.State) -> None:
+    assert one.superstep == other.superstep
+    for name in one.signature:
+        assert np.array_equal(one[name], other[name], equal_nan=True), name
+
+
+@pytest.mark.parametrize("name", sorted(QUEUED))
+@given(data=st.data())
+@settings(max_examples=12, deadline=None)
+def test_the_loop_leaves_what_supersteps_leave(name: str, data: st.DataObject) -> None:
+    graph, seed = data.draw(graphs()), data.draw(seeds)
+    limit, more = data.draw(st.integers(0, 6)), data.draw(st.integers(0, 60))
+    delta = data.draw(st.sampled_from([0.125, 0.5, 4.0]))
+    most_edges, batch = data.draw(MOST_EDGES), data.draw(st.sampled_from([2, 1 << 14]))
+    picked = np.random.default_rng(seed).random(graph.vertex_count) < 0.3
+    for near in (False, True):
+        found = []
+        for most in (-1, most_edges):
+            step, state, key = make(name, graph, seed)
+            # Which contribution a gather takes first is not defined.
+            options: dict[str, Any] = {"deterministic": True}
+            if near and key is not None:
+                options["near_far"] = fg.NearFar(key, delta=delta)
+            with in_a_loop(most, batch):
+                runs = [
+                    run(step, state, active=picked, max_supersteps=limit, **options),
+                    run(step, state, max_supersteps=more, **options),
+                    run(step, state, active=~picked, max_supersteps=3, **options),
+                ]
+            found.append((state, [record(r) for r in runs]))
+        (one, told), (other, told_other) = found
+        same(one, other)
+        assert told == told_other
+
+
+def test_most_of_a_search_runs_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    call = Superstep.call
+
+    def counting(self: Any, name: str, function: Any, *arguments: Any) -> Any:
+        calls.append(name)
+        return call(self, name, function, *arguments)
+
+    monkeypatch.setattr(Superstep, "call", counting)
+    ends = np.arange(4000)
+    graph = fg.Graph.from_edges(ends, ends + 1, directed=False)
+    step, state, _ = make("search", graph, 3)
+    with in_a_loop(1 << 20):
+        done = run(step, state, active=state["level"].min(axis=1) == 0)
+    assert set(calls) == {"supersteps_0"}
+    assert len(calls) < 3
+    assert set(done.directions) == {"push"}
+    assert done.supersteps > 500
+
+
+@pytest.mark.parametrize("most_edges", [0, 1 << 20])
+def test_whoever_looks_sees_every_superstep(most_edges: int) -> None:
+    ends = np.arange(100)
+    graph = fg.Graph.from_edges(ends, ends + 1, directed=False)
+    with in_a_loop(most_edges):
+        step, state, _ = make("search", graph, 3)
+        seen: list[int] = []
+        run(step, state, callback=lambda r, s: seen.append(s.superstep))
+        assert seen == list(range(1, len(seen) + 1))
+        step, state, _ = make("search", graph, 3)
+        done = run(step, state, record_active=True)
+        assert done.active_sets is not None
+        assert [len(a) for a in done.active_sets] == done.active_counts
+        step, state, _ = make("search", graph, 3)
+        assert run(step, state, until=lambda s: s.superstep >= 7).supersteps == 7
+
+
+@pytest.mark.parametrize("near", [False, True])
+@pytest.mark.parametrize("supersteps", [4, 5])
+def test_an_interrupt_loses_nothing(
+    near: bool, supersteps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = np.arange(300)
+    graph = fg.Graph.from_edges(ends, ends + 1, directed=False)
+    options: dict[str, Any] = {}
+    if near:
+        options["near_far"] = fg.NearFar("distance", delta=0.5)
+    step, expected, _ = make("paths", graph, 5)
+    begin = np.flatnonzero(expected["distance"].min(axis=1) == 0)
+    with in_a_loop(-1):
+        run(step, expected, active=begin)
+    step, state, _ = make("paths", graph, 5)
+    call = Superstep.call
+
+    def interrupted(self: Any, name: str, function: Any, *arguments: Any) -> Any:
+        call(self, name, function, *arguments)
+        raise KeyboardInterrupt
+
+    with in_a_loop(1 << 20, supersteps):
+        monkeypatch.setattr(Superstep, "call", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(step, state, active=begin, **options)
+        monkeypatch.setattr(Superstep, "call", call)
+        assert state.superstep == supersteps
+        assert not any(
+            array.any()
+            for (name, *_), array in buffers_of(state, _device()).temporaries.items()
+            if name in {"queue marks", "queue waits"}
+        )
+        done = run(step, state, **options)
+    assert done.converged
+    assert near or done.active_counts[0] > 0
+    assert np.array_equal(state["distance"], expected["distance"])
+
+
+def _device() -> Any:
+    from featgraph.runtime.device import choose_device
+
+    return choose_device("cpu")
+
+
+def test_a_write_from_outside_makes_everything_due() -> None:
+    ends = np.arange(200)
+    graph = fg.Graph.from_edges(ends, ends + 1)
+    step, state, _ = make("paths", graph, 1)
+    distance = np.full((201, 2), np.inf)
+    distance[150] = 0
+    with in_a_loop(1 << 20):
+        state["distance"] = distance
+        run(step, state, active=[150])
+        changed = state["distance"]
+        changed[0] = 0
+        state["distance"] = changed
+        assert run(step, state).converged
+    length = np.concatenate([[0], np.cumsum(state["length"])])
+    assert np.array_equal(state["distance"][:150, 0], length[:150])
+
+
+def test_several_foldmaps_run_in_turn() -> None:
+    graph = fg.graph.generators.grid(9, 7)
+    results = []
+    for most in (-1, 1 << 20):
+        step, state, _ = make("search", graph, 2)
+        again = fg.foldmap(unseen, QUEUED["search"][0].program.functions[1], settle)
+        with in_a_loop(most):
+            results.append((record(run([step, again], state)), state))
+    assert results[0][0] == results[1][0]
+    same(results[0][1], results[1][1])
+
+
+@pytest.mark.parametrize("name", sorted(QUEUED))
+def test_names_are_reserved(name: str) -> None:
+    """A function of the user's must not be called as a local of the loop is."""
+    step, state, _ = make(name, fg.graph.generators.grid(3, 3), 0)
+    kernel = step.fold(state, target="cpu")
+    known = {f.name for f in step.program.functions} | set(dir(builtins))
+    for into in (f.into for f in step.program.functions if f.kind == "gather"):
+        known |= {into, f"{into}_source"}
+    found = 0
+    for node in ast.parse(kernel.source).body:
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        if re.match(r"goes_on_0|supersteps?_0", node.name) is None:
+            continue
+        used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        used = {n for n in used if re.match(r"held_|.*_\d+$", n) is None}
+        # What is the user's is printed in the inner functions only.
+        reserved = GENERATED | (LOOPS if node.name == "supersteps_0" else set())
+        assert used <= known | reserved
+        found += 1
+    assert found >= 2
+
+
+@fg.gather(into="total", combine="sum", sources="active")
+def sums(f, u, v, e, d):
+    return d.x[u, f]
+
+
+@fg.gather(into="total", combine="max", sources="active")
+def largest(f, u, v, e, d):
+    return d.x[u, f]
+
+
+@fg.gather(into="total", combine="max")
+def largest_of_all(f, u, v, e, d):
+    return d.x[u, f]
+
+
+@fg.gather(into="total", combine="max", sources="active")
+def counted(f, u, v, e, d):
+    return d.x[u, f] + d.superstep
+
+
+@fg.vertex
+def take(f, v, d):
+    d.x_next[v, f] = d.total[v, f]
+    return d.total[v, f] > d.x[v, f]
+
+
+@pytest.mark.parametrize(
+    ("gather", "options", "expected"),
+    [
+        (largest, {}, True),
+        (largest, {"deterministic": True}, True),
+        (largest, {"direction": "pull"}, False),
+        (largest, {"direction": "push"}, False),
+        (largest, {"folding": False}, False),
+        (sums, {}, False),  # a sum that rounds
+        (largest_of_all, {}, False),
+        (counted, {}, False),
+    ],
+)
+def test_what_is_printed_as_a_loop(gather: Any, options: Any, expected: bool) -> None:
+    kernel = fg.foldmap(gather, take).fold(k=2, target="cpu", **options)
+    assert is_queued(kernel.plan) == expected
+    assert (kernel.kernel_source.queue is not None) == expected
+
+
+@given(seed=seeds, delta=st.sampled_from([0.5, 3.0, 100.0]))
+@settings(max_examples=30, deadline=None)
+def test_far_vertices_wait_once(seed: int, delta: float) -> None:
+    """Split what is announced again and again, and hold it against sets."""
+    rng = np.random.default_rng(seed)
+    count = 20
+    keys = rng.integers(0, 12, (count, 2)).astype(np.float64)
+    keys[rng.random(count) < 0.1] = np.nan
+    near, far = np.empty(count, np.uint32), np.empty(2 * count, np.uint32)
+    waits, far_count, limit = np.zeros(count, np.uint8), 0, -np.inf
+    waiting: set[int] = set()
+    for _ in range(12):
+        announced = np.flatnonzero(rng.random(count) < 0.3).astype(np.uint32)
+        keys[announced] -= rng.integers(0, 3, (announced.size, 1))
+        pending = waiting | set(announced.tolist())
+        expected = {v for v in pending if not (keys[v] > limit).all()}
+        if not expected and pending:
+            first = min((k for v in pending for k in keys[v] if k == k), default=np.inf)
+            limit_expected = first + delta
+            expected = {v for v in pending if not (keys[v] > limit_expected).all()}
+        else:
+            limit_expected = limit
+        number, far_count, limit = queue_cpu.split(
+            keys, 1.0, delta, limit, announced, announced.size, near, far, far_count,
+            waits,
+        )  # fmt: skip
+        assert sorted(near[:number]) == sorted(expected)
+        waiting = pending - expected
+        assert set(np.flatnonzero(waits).tolist()) == waiting
+        assert waiting <= set(far[:far_count].tolist())
+        assert limit == limit_expected
