@@ -152,21 +152,10 @@ class Buffers:
         self.current, self.next, self.stale = current, next_, changed
         state.superstep = number
 
-    def end_supersteps(self, names: Iterable[str], number: int) -> None:
-        """End so many supersteps, each of which has swapped; both buffers are equal."""
-        current, next_ = dict(self.current), dict(self.next)
-        for name in names if number % 2 else ():
-            current[name], next_[name] = next_[name], current[name]
-        stale = {**self.stale, **dict.fromkeys(names)}
-        state, number = self.state, self.state.superstep + number
-        # No calls from here on, as above.
-        self.current, self.next, self.stale = current, next_, stale
-        state.superstep = number
-
-    def end_in_place(self, names: Iterable[str]) -> None:
-        """End a superstep whose kernel has committed: both buffers are equal."""
+    def end_in_place(self, names: Iterable[str], number: int = 1) -> None:
+        """End supersteps of a kernel that has committed: both buffers are equal."""
         self.stale = {**self.stale, **dict.fromkeys(names)}
-        self.state.superstep += 1
+        self.state.superstep += number
 
     def data(
         self, source: KernelSource, data_class: Any, builtins: Mapping[str, Any]

@@ -126,8 +126,8 @@ def run_queue(
     except BaseException:
         waits.fill(0)
         raise
-    finally:  # also behind an interrupt: the kernel has told how far it came
-        buffers.end_supersteps(queue.commits, int(sizes[0]))
+    finally:  # also behind an interrupt: the loop leaves both buffers equal
+        buffers.end_in_place(queue.commits, int(sizes[0]))
     words = np.zeros(word_count(count), np.uint32)
     cpu_loops.fill_set(left, int(sizes[1]), words)
     size = int(sizes[1]) + cpu_loops.fill_waiting(far, int(sizes[2]), waits, words)

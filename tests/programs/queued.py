@@ -45,7 +45,7 @@ def search_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     }
 
 
-# Paths: keys of 64 bits, edge values, a vertex function that writes and returns False
+# Paths: keys of 64 bits, other edge values each way, a vertex function that writes and returns False
 
 
 @fg.gather(into="way", combine="argmin", sources="active")
@@ -63,12 +63,14 @@ def shorten(f, v, d):
 
 
 def paths_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
+    directions = 1 if graph.directed else 2
+    length = rng.integers(0, 9, directions * edge_count(graph)) / 8
     distance = np.full((graph.vertex_count, k), np.inf)
     distance[rng.integers(0, graph.vertex_count, k), np.arange(k)] = 0
     return {
         "distance": fg.vertex_property(distance, iterated=True),
         "previous": fg.vertex_property(np.full(distance.shape, -1), iterated=True),
-        "length": fg.edge_property(rng.integers(0, 9, edge_count(graph)) / 8),
+        "length": fg.edge_property(length, per_direction=not graph.directed),
     }
 
 

@@ -68,7 +68,7 @@ def same(one: fg.State, other: fg.State) -> None:
 
 @pytest.mark.parametrize("name", sorted(QUEUED))
 @given(data=st.data())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_loop_leaves_what_supersteps_leave(name: str, data: st.DataObject) -> None:
     graph, seed = data.draw(graphs()), data.draw(seeds)
     limit, more = data.draw(st.integers(0, 6)), data.draw(st.integers(0, 60))
