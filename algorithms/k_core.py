@@ -4,19 +4,19 @@ The k-core is the largest part of a graph in which every vertex has k neighbors 
 inside the part. The core number of v is the largest k whose k-core holds v. Peeling
 finds it. With ``degree(v)`` the number of neighbors that have no core number yet::
 
-    where core(v) is not known and degree(v) <= k:
-        core(v) = k
-        for each edge v - u:  degree(u) -= 1
+    lost(v)  = number of edges from vertices that fell in the superstep before
+    degree(v) -= lost(v)
+    core(v)  = k, where it is not known and degree(v) <= k: v falls
 
 is repeated for one k until nothing more falls. Then k rises to the smallest degree that
-is left. Whoever loses a neighbor and is left with k or less is due in the next
-superstep; nobody else is, until k rises.
+is left, and those that have it begin (``then=``). A superstep looks at who fell in the
+one before, and at their neighbors; at nobody else.
 
-State: ``core`` (V,), -1 where it is not known; ``degree`` (V,); the scalar ``k``.
-Every edge is passed twice in the whole run. For each k that occurs, all vertices are
-looked at once to find those that fall first, and once more for the smallest degree: so
-O(E + V * number of different core numbers), and the overhead of a superstep for each
-round of falling. A path of n vertices falls from its ends, in n / 2 rounds.
+State: ``core`` (V,), -1 where it is not known; ``degree`` (V,), or a number above all
+degrees behind the fall; the scalar ``k``. Pushed, every edge is passed twice in the
+whole run. For each k that occurs, all degrees are looked at once: so O(E + V * number
+of different core numbers), and the overhead of a superstep for each round of falling. A
+path of n vertices falls from its ends, in n / 2 rounds.
 
 V. Batagelj, M. Zaversnik, "An O(m) Algorithm for Cores Decomposition of Networks",
 2003, arXiv:cs/0310049. N. S. Dasari, R. Desh, M. Zubair, "ParK: An Efficient Algorithm
@@ -44,30 +44,26 @@ NO_DEGREE = 2**31 - 1
 
 
 @fg.vertex
+def is_left(f, v, d):  # type: ignore[no-untyped-def]
+    """Pass vertices that have not fallen."""
+    return d.degree[v] > d.k
+
+
+@fg.gather(into="lost", combine="sum", sources="active")
+def fallen(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Count the neighbors that have just fallen: they are what is active."""
+    return 1
+
+
+@fg.vertex
 def fall(f, v, d):  # type: ignore[no-untyped-def]
-    """Leave with core number k if no more than k neighbors are left."""
-    if d.core[v] >= 0 or d.degree[v] > d.k:
-        return False
+    """Fall if no more than k neighbors are left."""
+    d.degree[v] = d.degree[v] - d.lost[v]
     d.core[v] = d.k
-    return True
+    return d.degree[v] <= d.k
 
 
-@fg.edge
-def lose_neighbor(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Count one neighbor less where u has left; who is down to k is due."""
-    if d.core[v] >= 0:
-        return False
-    return fg.atomic.add(d.degree, v, -1) <= d.k + 1
-
-
-@fg.reduce(into="smallest", combine="min")
-def degrees_left(f, v, d):  # type: ignore[no-untyped-def]
-    """Find the smallest degree of the vertices that are left."""
-    return NO_DEGREE if d.core[v] >= 0 else d.degree[v]
-
-
-step = fg.foldmap(fall, lose_neighbor)
-find_smallest = fg.foldmap(degrees_left)
+step = fg.foldmap(is_left, fallen, fall)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -128,9 +124,8 @@ def k_core(
 
     Notes
     -----
-    Degrees are counted down by integer atomics: their order does not show, and all
-    results are exact. Memory: 8 bytes a vertex; a directed graph is built again without
-    directions.
+    All results are exact. Memory: 12 bytes a vertex; a directed graph is built again
+    without directions.
 
     Examples
     --------
@@ -159,28 +154,38 @@ def k_core(
         graph = fg.Graph.from_edges(
             sources, targets, vertex_count=count, directed=False
         )
+    degrees = np.asarray(graph.out_degree, np.int32)
     state = fg.State(
         graph,
-        core=fg.vertex_property(np.full(count, -1, np.int32)),
-        degree=fg.vertex_property(np.asarray(graph.out_degree, np.int32)),
-        k=0,
+        core=fg.vertex_property(np.zeros(count, np.int32)),
+        degree=fg.vertex_property(degrees),
+        k=-1,
     )
-    target = options.get("target", "auto")
+    begun = np.zeros(count, np.bool_)
+    left: Array = np.arange(count)
 
-    def raise_k(run: fg.Run, state: fg.State) -> None:
-        if not run.active_counts[-1]:
-            find_smallest(state, target=target)
-            smallest = int(state["smallest"][0])
-            if smallest == NO_DEGREE:
-                run.converged = True
-            else:
-                state["k"] = smallest
+    def raise_k(run: fg.Run | None, state: fg.State) -> Array:
+        nonlocal left
+        degree = state["degree"][left]
+        stays = degree > state["k"]
+        left, degree = left[stays], degree[stays]
+        if not left.size:
+            return left
+        state["k"] = smallest = int(degree.min())
+        first: Array = left[degree == smallest]
+        begun[first] = True
+        return first
 
     run = fg.iterate(
-        step, state, max_supersteps=max_supersteps, callback=raise_k, **options
+        step,
+        state,
+        active=raise_k(None, state),
+        max_supersteps=max_supersteps,
+        then=raise_k,
+        **options,
     )
-    numbers = state["core"].astype(np.int64)
-    numbers[numbers < 0] = state["k"]
+    numbers = np.where(begun, state["degree"], state["core"]).astype(np.int64)
+    numbers[~begun & (state["degree"] > state["k"])] = state["k"]
     chosen = int(numbers.max(initial=0)) if k is None else int(k)
     return KCoreResult(
         run=run,

@@ -16,9 +16,12 @@ was at least. In a circle all would be equally far, and the one that came last w
 have become nearer.
 
 A superstep reads E * k distances and E weights where everything is due. There are as
-many as the longest shortest path has edges, and one more, if weights are equal.
+many as the longest shortest path has edges, and one more, if weights are equal. Where
+far vertices wait (``near_far=``) there are more, and each edge is read about twice.
 
 R. Bellman, "On a Routing Problem", Quarterly of Applied Mathematics 16, 1958;
+U. Meyer, P. Sanders, "Delta-stepping: a parallelizable shortest path algorithm",
+Journal of Algorithms 49, 2003;
 properties of a right answer: S. Beamer, K. Asanović, D. Patterson, "The GAP Benchmark
 Suite", 2015.
 """
@@ -124,11 +127,13 @@ def sssp(
 
     Notes
     -----
-    Distances and predecessors are the same, bit for bit, on every target and with all
-    options: of several sources that are as near, the smallest is taken. With
-    ``asynchronous=True`` or ``near_far=fg.NearFar("distance")`` there are fewer
-    supersteps, or fewer edges are read, the distances are the same, and another
-    predecessor that is as near may be found.
+    Distances are the same, bit for bit, on every target and with all options. So are
+    predecessors with ``near_far=None``: of several sources that are as near, the
+    smallest is taken. By default, paths from one source on the CPU let far vertices
+    wait where supersteps run in a compiled loop, on graphs that are not small: fewer
+    edges are read, and another predecessor that is as near may be found. The same holds
+    for ``near_far=fg.NearFar("distance")`` and, in fewer supersteps, for
+    ``asynchronous=True``.
 
     Examples
     --------
@@ -140,6 +145,8 @@ def sssp(
     ([0.0, 1.0, 3.0], [0, 0, 1])
     """
     begin, real = Sources(graph, sources, together), checked_reals(dtype)
+    if begin.width == 1:
+        options.setdefault("near_far", fg.NearFar("distance", optional=True))
     lengths = _lengths(graph, weights, real)
     state = fg.State(
         graph,

@@ -58,9 +58,10 @@ from featgraph.program.operations import (
     solve,
 )
 from featgraph.program.state import State, edge_property, vertex_property
-from featgraph.runtime.driver import Run, iterate
+from featgraph.runtime.driver import iterate
 from featgraph.runtime.foldmap import FoldMap, edgemap, foldmap, trianglemap, vertexmap
 from featgraph.runtime.near_far import NearFar
+from featgraph.runtime.run import Run
 
 try:
     __version__ = _metadata.version("featgraph")

@@ -17,13 +17,13 @@ from featgraph.runtime.buffers import Buffers, buffers_of
 from featgraph.runtime.near_far import Waiting
 from featgraph.runtime.superstep import Superstep
 
-__all__ = ["QueueRun", "has_queue", "run_queue"]
+__all__ = ["QueueRun", "QueueRunner", "has_queue"]
 
 Words = Any
 #: Graphs of fewer vertices and edges together are not worth compiling a loop for: a
 #: superstep takes some 50 microseconds, the compiler a second.
 SMALLEST_GRAPH = 1 << 15
-#: More edges out of active vertices than this are left to all threads.
+#: More edges out of active vertices than this may be left to all threads.
 MOST_EDGES = 60_000
 #: A call goes along about so many edges at most, so that an interrupt is heard.
 _MOST_WORK = 1 << 25
@@ -63,79 +63,139 @@ def has_queue(superstep: Superstep) -> bool:
     )
 
 
-def run_queue(
-    superstep: Superstep, active: Words, waiting: Waiting | None, most: int
-) -> QueueRun | None:
-    """Run up to `most` supersteps, as long as few edges lead out of active vertices.
+class QueueRunner:
+    """Runs supersteps of one kernel on one state in its compiled loop.
 
     Parameters
     ----------
     superstep : Superstep
-        What to run; `has_queue` says that it can be.
-    active : words
-        A; with `waiting`, what has been announced, near or far.
-
-    Returns
-    -------
-    QueueRun or None
-        None where too many edges lead out of the active vertices; nothing has run then.
+        What runs; `has_queue` says that it can.
+    waiting : Waiting or None
+        Tells near vertices from far ones.
     """
-    from featgraph.runtime import cpu_loops
 
-    source = superstep.kernel.kernel_source
-    queue, graph = source.queue, superstep.graph
-    if queue is None:
-        return None
-    buffers = superstep.buffers = buffers_of(superstep.state, superstep.device)
-    key = -1
-    if waiting is not None:
-        if waiting.key not in queue.keys:
+    def __init__(self, superstep: Superstep, waiting: Waiting | None) -> None:
+        from featgraph.runtime import cpu_loops
+
+        self.superstep = superstep
+        self.waiting = waiting
+        self._loops = cpu_loops
+        queue = superstep.kernel.kernel_source.queue
+        if queue is None:
+            raise TypeError("a kernel without a loop")
+        self.queue = queue
+        self._key = -1
+        #: Whether vertices wait by a key that the loop does not know.
+        self.is_off = waiting is not None and waiting.key not in queue.keys
+        if waiting is not None and not self.is_off:
+            self._key = queue.keys.index(waiting.key)
+        self._most_edges = _most_edges(superstep)
+        self._has_run = False
+        graph = superstep.graph
+        self._count = graph.vertex_count
+        self._builtins = {
+            "vertex_count": self._count, "edge_count": graph.edge_count
+        }  # fmt: skip
+        self._nobody = superstep.device.empty_words(superstep.full.size)
+        self._arrays: dict[str, Any] = {}
+        self._buffers: Buffers | None = None
+
+    def _find_arrays(self, buffers: Buffers) -> dict[str, Any]:
+        """Return the arrays that the loop works in, and the graph's."""
+        if self._arrays and self._buffers is buffers:
+            return self._arrays
+        self._buffers, count = buffers, self._count
+        lists = buffers.temporary("queue lists", "uint32", (3, count))
+        far = 2 * count if self._key >= 0 else 0
+        known = {
+            "sources": lists[0], "passed": lists[1], "due": lists[2],
+            "marks": _zeros(buffers, "queue marks", "int32", count),
+            "waits": _zeros(buffers, "queue waits", "uint8", far // 2),
+            "far": buffers.temporary("queue far", "uint32", (far,)),
+        }  # fmt: skip
+        for name, dtype, shape in self.queue.memory:
+            known[name] = buffers.temporary(f"queue {name}", dtype, (count, *shape))
+        for name in self.queue.arguments:
+            if name.startswith(("in_", "out_", "incident_")):
+                known[name] = buffers.graph[name]
+        self._arrays = known
+        return known
+
+    def run(self, active: Words, most: int) -> QueueRun | None:
+        """Run up to `most` supersteps, while few edges lead out of active vertices.
+
+        Parameters
+        ----------
+        active : words
+            A; where vertices wait, what has been announced, near or far.
+
+        Returns
+        -------
+        QueueRun or None
+            None where too many edges lead out of the active vertices.
+        """
+        step, waiting, count = self.superstep, self.waiting, self._count
+        buffers = step.buffers = buffers_of(step.state, step.device)
+        if self.is_off or (waiting is None and not self._pays(active, buffers)):
             return None
-        key = queue.keys.index(waiting.key)
-    elif superstep.device.edges_of(active, buffers.graph[queue.offsets]) > MOST_EDGES:
-        return None
-    most = min(most, _MOST_SUPERSTEPS)
-    count = graph.vertex_count
-    lists = buffers.temporary("queue lists", "uint32", (3, count))
-    far = buffers.temporary("queue far", "uint32", (2 * count if key >= 0 else 0,))
-    marks = _zeros(buffers, "queue marks", "int32", count)
-    waits = _zeros(buffers, "queue waits", "uint8", count if key >= 0 else 0)
-    sizes, counts = np.zeros(3, np.int64), np.empty(most, np.int64)
-    limits = np.empty(most + 1, np.float64)
-    sizes[1] = cpu_loops.list_set(active, lists[1])
-    _refresh(superstep)
-    builtins = {"vertex_count": count, "edge_count": graph.edge_count}
-    known: dict[str, Any] = {
-        "chunk": 0,
-        "d": buffers.data(source, superstep.kernel.module.Data, builtins),
-        "sources": lists[0], "passed": lists[1], "due": lists[2], "marks": marks,
-        "most": most, "most_edges": MOST_EDGES, "most_work": _MOST_WORK, "key": key,
-        "sign": 1.0 if waiting is None else waiting.sign,
-        "delta": 0.0 if waiting is None else waiting.delta,
-        "limit": 0.0 if waiting is None else waiting.limit,
-        "far": far, "waits": waits, "sizes": sizes, "limits": limits, "counts": counts,
-    }  # fmt: skip
-    for name, dtype, shape in queue.memory:
-        known[name] = buffers.temporary(f"queue {name}", dtype, (count, *shape))
-    values = [
-        known[name] if name in known else buffers.graph[name]
-        for name in queue.arguments
-    ]
-    try:
-        left = superstep.call(queue.name, superstep.kernel.queue, *values)
-    except BaseException:
-        waits.fill(0)
-        raise
-    finally:  # also behind an interrupt: the loop leaves both buffers equal
-        buffers.end_in_place(queue.commits, int(sizes[0]))
-    words = np.zeros(word_count(count), np.uint32)
-    cpu_loops.fill_set(left, int(sizes[1]), words)
-    size = int(sizes[1]) + cpu_loops.fill_waiting(far, int(sizes[2]), waits, words)
-    number = int(sizes[0])
-    if waiting is not None:
-        waiting.limit = float(limits[number])
-    thresholds = [] if waiting is None else (waiting.sign * limits[:number]).tolist()
-    return QueueRun(counts[:number].tolist(), thresholds, words, size)
+        most = min(most, _MOST_SUPERSTEPS)
+        arrays = self._find_arrays(buffers)
+        sizes, counts = np.zeros(3, np.int64), np.empty(most, np.int64)
+        limits = np.empty(most + 1, np.float64)
+        sizes[1] = self._loops.list_set(active, arrays["passed"])
+        step.forget_touched()
+        step.freshen(step.plan.phases[0], self._nobody)  # both buffers are equal now
+        source = step.kernel.kernel_source
+        known = {
+            **arrays,
+            "chunk": 0,
+            "d": buffers.data(source, step.kernel.module.Data, self._builtins),
+            "most": most, "most_edges": self._most_edges, "most_work": _MOST_WORK,
+            "key": self._key, "sizes": sizes, "limits": limits, "counts": counts,
+            "sign": 1.0 if waiting is None else waiting.sign,
+            "delta": 0.0 if waiting is None else waiting.delta,
+            "limit": 0.0 if waiting is None else waiting.limit,
+        }  # fmt: skip
+        values = [known[name] for name in self.queue.arguments]
+        try:
+            left = step.call(self.queue.name, step.kernel.queue, *values)
+        except BaseException:
+            arrays["waits"].fill(0)
+            raise
+        finally:  # also behind an interrupt: the loop leaves both buffers equal
+            buffers.end_in_place(self.queue.commits, int(sizes[0]))
+        self._has_run = True
+        number, size, far_count = sizes.tolist()
+        words = np.zeros(word_count(count), np.uint32)
+        self._loops.fill_set(left, size, words)
+        thresholds: list[float] = []
+        if waiting is not None:
+            fill = self._loops.fill_waiting
+            size += fill(arrays["far"], far_count, arrays["waits"], words)
+            waiting.limit = float(limits[number])
+            thresholds = (waiting.sign * limits[:number]).tolist()
+        return QueueRun(counts[:number].tolist(), thresholds, words, size)
+
+    def _pays(self, active: Words, buffers: Buffers) -> bool:
+        """Whether it is worth compiling the loop for these vertices."""
+        if self._has_run:
+            return True
+        offsets = buffers.graph[self.queue.offsets]
+        return self.superstep.device.edges_of(active, offsets) <= self._most_edges
+
+
+def _most_edges(superstep: Superstep) -> int:
+    """Return how many edges may lead out of active vertices.
+
+    All threads together would pull along all edges, or, where gathers stop at the first
+    source they find, along few of them.
+    """
+    from numba import get_num_threads
+
+    if any(phase.stops for phase in superstep.plan.phases):
+        return MOST_EDGES
+    share = superstep.graph.edge_count // (2 * int(get_num_threads()))
+    return max(MOST_EDGES, share)
 
 
 def _zeros(buffers: Buffers, name: str, dtype: str, count: int) -> Any:
@@ -144,11 +204,3 @@ def _zeros(buffers: Buffers, name: str, dtype: str, count: int) -> Any:
     if key not in buffers.temporaries:
         buffers.temporaries[key] = np.zeros(count, dtype)
     return buffers.temporaries[key]
-
-
-def _refresh(superstep: Superstep) -> None:
-    """Make both buffers of what is written equal."""
-    nobody = superstep.device.empty_words(superstep.full.size)
-    superstep.forget_touched()
-    for phase in superstep.plan.phases:
-        superstep.freshen(phase, nobody)

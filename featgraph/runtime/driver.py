@@ -7,7 +7,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,64 +18,13 @@ from featgraph.program.active import ActiveSet
 from featgraph.program.state import State
 from featgraph.runtime.device import Device, choose_device
 from featgraph.runtime.foldmap import FoldMap, as_active
-from featgraph.runtime.near_far import NEAR_FAR, NearFar, Waiting
+from featgraph.runtime.near_far import NEAR_FAR, NearFar, Waiting, checked_near_far
+from featgraph.runtime.run import Run, progress_bar
 from featgraph.runtime.scalars import ScalarsRead
 from featgraph.runtime.step import check_any_order, check_dense, make_steps
 from featgraph.runtime.superstep import Outcome, full_words
 
 __all__ = ["Run", "iterate"]
-
-
-@dataclass
-class Run:
-    """The record of `iterate`.
-
-    Attributes
-    ----------
-    supersteps : int
-        How many ran.
-    converged : bool
-        Whether nothing was active, or `until` was met, at the end.
-    target : str
-        "cpu" or "cuda".
-    active_counts : list of int
-        Vertices committed by each superstep.
-    directions : list of str
-        "pull", "push" or "-" (no gather), for each superstep.
-    aggregates : list of str
-        What each superstep did with the aggregates of its gathers: "recomputed",
-        "kept" (recomputed and kept), "patched" or "-" (no gather).
-    seconds : list of float
-        Time of each superstep; the first holds compilation. Supersteps that ran in one
-        go share theirs evenly.
-    kernels : list of Kernel
-        The kernels used, one for each foldmap.
-    active_sets : list of ActiveSet or None
-        What each superstep committed, if asked for.
-    asynchronous : bool
-        Whether updates could be seen within their superstep.
-    thresholds : list of float
-        With `near_far`, the threshold of each superstep.
-    """
-
-    target: str
-    kernels: list[Any]
-    supersteps: int = 0
-    converged: bool = False
-    active_counts: list[int] = field(default_factory=list)
-    directions: list[str] = field(default_factory=list)
-    aggregates: list[str] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    active_sets: list[ActiveSet] | None = None
-    asynchronous: bool = False
-    thresholds: list[float] = field(default_factory=list)
-
-    def __repr__(self) -> str:
-        end = "converged" if self.converged else "not converged"
-        return (
-            f"<Run: {self.supersteps} supersteps on {self.target}, {end}, "
-            f"{sum(self.seconds):.3g} s>"
-        )
 
 
 @dataclass
@@ -107,6 +56,7 @@ def iterate(
     until: Callable[[State], bool] | None = None,
     progress: bool = False,
     callback: Callable[[Run, State], Any] | None = None,
+    then: Callable[[Run, State], Any] | None = None,
     record_active: bool = False,
     target: str = "auto",
     recompute_every: int | None = 64,
@@ -136,6 +86,11 @@ def iterate(
         Show a progress bar.
     callback : callable, optional
         ``callback(run, state)`` after each superstep; returning True ends the run.
+    then : callable, optional
+        ``then(run, state)`` whenever nothing is due. It may write to the state, and
+        returns the vertices to go on with, as `active`: no others are due, whatever it
+        has written. None, or none of them, ends the run as converged. It is not asked
+        where the limit has been reached; the run has not converged then.
     record_active : bool, optional
         Keep what each superstep committed.
     target : {"auto", "cpu", "cuda"}, optional
@@ -200,20 +155,23 @@ def iterate(
         )
     device = choose_device(target)
     options |= {"asynchronous": asynchronous}
-    loop = _Loop(foldmaps, state, device, options, active, recompute_every, near_far)
+    alone = until is None and callback is None and not record_active
+    loop = _Loop(
+        foldmaps, state, device, options, active, recompute_every, near_far, alone
+    )
     run = Run(
         device.name,
         [s.kernel for s in loop.steps],
         active_sets=[] if record_active else None,
         asynchronous=loop.commits_in_place,
     )
-    #: Nobody looks at the state between supersteps.
-    alone = until is None and callback is None and not record_active
-    bar = _progress_bar(progress, max_supersteps)
+    bar = progress_bar(progress, max_supersteps)
     try:
         while run.supersteps < max_supersteps and not run.converged:
             before = run.supersteps
-            if not loop.advance(run, max_supersteps - before if alone else 1):
+            if not loop.advance(run, max_supersteps - before):
+                if then is not None and loop.begin(then(run, state)):
+                    continue
                 run.converged = True
                 break
             bar.update(run.supersteps - before)
@@ -223,7 +181,7 @@ def iterate(
             if callback is not None and callback(run, state):
                 break
         else:
-            run.converged = run.converged or not loop.has_work()
+            run.converged = run.converged or (then is None and not loop.has_work())
     finally:
         bar.close()
         loop.keep()
@@ -249,6 +207,7 @@ class _Loop:
         active: Any,
         recompute_every: int | None,
         near_far: NearFar | None,
+        alone: bool,  # nobody looks at the state between supersteps
     ) -> None:
         self.foldmaps = foldmaps
         self.state = state
@@ -262,10 +221,16 @@ class _Loop:
         self.waiting: Waiting | None = None
         if self.commits_in_place:
             check_any_order(self.steps, IN_PLACE)
+        #: Whether supersteps may run in one go.
+        self.in_a_loop = alone and len(self.steps) == 1 and self.steps[0].may_queue
+        near_far = checked_near_far(near_far)
+        if near_far is not None and near_far.optional:
+            is_free = self.in_a_loop and self.steps[0].change_driven is not True
+            near_far = near_far if is_free else None
         if near_far is not None:
             check_any_order(self.steps, NEAR_FAR)
             plans = [step.plan for step in self.steps]
-            self.waiting = Waiting(near_far, plans, state, device)
+            self.waiting = Waiting(near_far, plans, state, device, self.in_a_loop)
         for step in self.steps:
             step.may_keep = self.waiting is None and not self.commits_in_place
             step.plain.spreads = self.waiting is None
@@ -294,6 +259,20 @@ class _Loop:
             None if left is None else upload(left),
             scalars,
         )
+
+    def begin(self, active: Any) -> bool:
+        """Go on with some vertices, and no others; False if there are none."""
+        if active is None:
+            return False
+        given = as_active(active, self.state)
+        self.version = self.state.version
+        for place, scalars in enumerate(self.scalars):
+            words = self.device.upload_words(given.words.copy())
+            self.pending[place] = _Pending(words, scalars=scalars.read())
+            self.pending[place].count = len(given)
+        if self.waiting is not None:
+            self.waiting.forget()
+        return len(given) > 0
 
     def keep(self) -> None:
         """Remember what stays due for a later call."""
@@ -352,7 +331,7 @@ class _Loop:
                 return place, words
         return None
 
-    def advance(self, run: Run, most: int = 1) -> bool:
+    def advance(self, run: Run, most: int) -> bool:
         """Run the next foldmap that has something due; False if none has.
 
         Up to `most` supersteps may run in one go.
@@ -362,7 +341,7 @@ class _Loop:
         for _ in range(count):
             place, self.turn = self.turn, (self.turn + 1) % count
             if self._is_due(place):
-                if most < 2 or count > 1 or not self._run_several(run, most):
+                if not (self.in_a_loop and self._run_several(run, most)):
                     self._run(place, run)
                 return True
         unproven = self._unproven()
@@ -391,7 +370,7 @@ class _Loop:
             raise
 
     def _run_several(self, run: Run, most: int) -> bool:
-        """Run supersteps of the only foldmap in one go; False if none was."""
+        """Run supersteps of the only foldmap in one go; False if none was run."""
         step, pending = self.steps[0], self.pending[0]
         words, scalars = pending.words, self.scalars[0].read()
         changed = _differ(pending.scalars, scalars)
@@ -480,19 +459,3 @@ class _Loop:
 
 def _differ(before: tuple[Any, ...] | None, now: tuple[Any, ...]) -> bool:
     return before is not None and before != now
-
-
-class _NoBar:
-    """Stands in for a progress bar that was not asked for."""
-
-    def update(self, count: int) -> None: ...
-    def set_postfix(self, **values: Any) -> None: ...
-    def close(self) -> None: ...
-
-
-def _progress_bar(wanted: bool, total: int) -> Any:
-    if not wanted:
-        return _NoBar()
-    from tqdm.auto import tqdm
-
-    return tqdm(total=total, unit="superstep")

@@ -13,7 +13,7 @@ from featgraph.fold.plan import FoldPlan
 from featgraph.fold.unordered import IN_PLACE, check_unordered
 from featgraph.program.state import State
 from featgraph.runtime.buffers import buffers_of
-from featgraph.runtime.cpu_queue import QueueRun, has_queue, run_queue
+from featgraph.runtime.cpu_queue import QueueRun, QueueRunner, has_queue
 from featgraph.runtime.device import Device
 from featgraph.runtime.directions import (
     can_choose,
@@ -81,7 +81,9 @@ class Step:
             self.direction = "push" if pushes else "pull"
         self._can_choose = can_choose(self.plain.plan)
         self._pushing: Superstep | None = None
-        self._may_queue = device.name == "cpu" and has_queue(self.plain)
+        #: Whether supersteps can run in a compiled loop.
+        self._queue: QueueRunner | None = None
+        self.may_queue = device.name == "cpu" and has_queue(self.plain)
         #: In-edges of a vertex and its targets, at most.
         self._most_reached = most_reached(state.graph) if self._can_choose else 0
         self.change_driven = options.get("change_driven", "auto")
@@ -176,9 +178,11 @@ class Step:
         QueueRun or None
             None if nothing was run.
         """
-        if active is None or most < 2 or not self._may_queue:
+        if active is None or most < 2 or not self.may_queue:
             return None
-        ran = run_queue(self.plain, active, waiting, most)
+        if self._queue is None:
+            self._queue = QueueRunner(self.plain, waiting)
+        ran = self._queue.run(active, most)
         if ran is None or not ran.counts:
             return None
         self.direction, self.work = "push", "recomputed"

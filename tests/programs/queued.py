@@ -45,7 +45,7 @@ def search_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     }
 
 
-# Paths: keys of 64 bits, other edge values each way, a vertex function that writes and returns False
+# Paths: keys of 64 bits, other lengths each way; what is written, and then dropped
 
 
 @fg.gather(into="way", combine="argmin", sources="active")

@@ -35,7 +35,7 @@ def in_a_loop(most_edges: int, most_supersteps: int = 1 << 14) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patched:
         smallest = 1 << 60 if most_edges < 0 else 0
         patched.setattr(cpu_queue, "SMALLEST_GRAPH", smallest)
-        patched.setattr(cpu_queue, "MOST_EDGES", most_edges)
+        patched.setattr(cpu_queue, "_most_edges", lambda superstep: most_edges)
         patched.setattr(cpu_queue, "_MOST_SUPERSTEPS", most_supersteps)
         yield
 
@@ -113,6 +113,38 @@ def test_most_of_a_search_runs_in_one_call(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(calls) < 3
     assert set(done.directions) == {"push"}
     assert done.supersteps > 500
+
+
+def test_vertices_wait_where_that_is_optional_and_fast() -> None:
+    graph = fg.graph.generators.grid(9, 7)
+    optional = fg.NearFar("distance", optional=True)
+    looks: list[dict[str, Any]] = [
+        {"record_active": True}, {"until": lambda s: False}, {"asynchronous": True},
+        {"change_driven": True},
+    ]  # fmt: skip
+    found = []
+    for most, options in [(-1, {}), (1 << 20, {}), *[(1 << 20, x) for x in looks]]:
+        step, state, _ = make("paths", graph, 4)
+        begin = state["distance"].min(axis=1) == 0
+        with in_a_loop(most):
+            done = run(step, state, active=begin, near_far=optional, **options)
+        assert bool(done.thresholds) == (most > 0 and not options)
+        found.append(state["distance"])
+    assert all(np.array_equal(found[0], other) for other in found)
+
+
+def test_a_delta_in_the_loop_is_small() -> None:
+    graph = fg.graph.generators.grid(9, 7)
+    first = []
+    for most in (-1, 1 << 20):
+        step, state, _ = make("paths", graph, 4)
+        begin = state["distance"].min(axis=1) == 0
+        with in_a_loop(most):
+            done = run(step, state, active=begin, near_far=fg.NearFar("distance"))
+        first.append(done.thresholds[0])
+    degree = graph.edge_count / graph.vertex_count
+    assert np.isclose(first[1], 2 / 32 * first[0])
+    assert np.isclose(first[1], 2 * state["length"].mean() / degree)
 
 
 @pytest.mark.parametrize("most_edges", [0, 1 << 20])

@@ -1,0 +1,79 @@
+"""The record of a run, and its progress bar."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from featgraph.program.active import ActiveSet
+
+__all__ = ["Run", "progress_bar"]
+
+
+@dataclass
+class Run:
+    """The record of `iterate`.
+
+    Attributes
+    ----------
+    supersteps : int
+        How many ran.
+    converged : bool
+        Whether nothing was active, or `until` was met, at the end.
+    target : str
+        "cpu" or "cuda".
+    active_counts : list of int
+        Vertices committed by each superstep.
+    directions : list of str
+        "pull", "push" or "-" (no gather), for each superstep.
+    aggregates : list of str
+        What each superstep did with the aggregates of its gathers: "recomputed",
+        "kept" (recomputed and kept), "patched" or "-" (no gather).
+    seconds : list of float
+        Time of each superstep; the first holds compilation. Supersteps that ran in one
+        go share theirs evenly.
+    kernels : list of Kernel
+        The kernels used, one for each foldmap.
+    active_sets : list of ActiveSet or None
+        What each superstep committed, if asked for.
+    asynchronous : bool
+        Whether updates could be seen within their superstep.
+    thresholds : list of float
+        With `near_far`, the threshold of each superstep.
+    """
+
+    target: str
+    kernels: list[Any]
+    supersteps: int = 0
+    converged: bool = False
+    active_counts: list[int] = field(default_factory=list)
+    directions: list[str] = field(default_factory=list)
+    aggregates: list[str] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    active_sets: list[ActiveSet] | None = None
+    asynchronous: bool = False
+    thresholds: list[float] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        end = "converged" if self.converged else "not converged"
+        return (
+            f"<Run: {self.supersteps} supersteps on {self.target}, {end}, "
+            f"{sum(self.seconds):.3g} s>"
+        )
+
+
+class _NoBar:
+    """Stands in for a progress bar that was not asked for."""
+
+    def update(self, count: int) -> None: ...
+    def set_postfix(self, **values: Any) -> None: ...
+    def close(self) -> None: ...
+
+
+def progress_bar(wanted: bool, total: int) -> Any:
+    """Return a progress bar, or what stands in for it."""
+    if not wanted:
+        return _NoBar()
+    from tqdm.auto import tqdm
+
+    return tqdm(total=total, unit="superstep")
