@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,34 +15,15 @@ from featgraph.fold.unordered import IN_PLACE
 from featgraph.program.active import ActiveSet
 from featgraph.program.state import State
 from featgraph.runtime.device import Device, choose_device
-from featgraph.runtime.foldmap import FoldMap, as_active
+from featgraph.runtime.foldmap import FoldMap
 from featgraph.runtime.near_far import NEAR_FAR, NearFar, Waiting, checked_near_far
+from featgraph.runtime.pending import begin_pending, keep_pending, recall_pending
 from featgraph.runtime.run import Run, progress_bar
 from featgraph.runtime.scalars import ScalarsRead
 from featgraph.runtime.step import check_any_order, check_dense, make_steps
 from featgraph.runtime.superstep import Outcome, full_words
 
 __all__ = ["Run", "iterate"]
-
-
-@dataclass
-class _Pending:
-    """What one foldmap has not seen yet: committed vertices, and due ones left out.
-
-    `words` is A; None means every vertex is due.
-    """
-
-    words: Any
-    left: Any = None
-    scalars: tuple[Any, ...] | None = None
-    #: How many vertices `words` has at most; None if that is not known.
-    count: int | None = None
-
-
-#: State -> foldmap -> what is pending there, as host words, with the State's version.
-_kept: weakref.WeakKeyDictionary[State, tuple[int, dict[FoldMap, Any]]] = (
-    weakref.WeakKeyDictionary()
-)
 
 
 def iterate(
@@ -241,52 +220,27 @@ class _Loop:
         self.scalars = [
             ScalarsRead(state, step.plan.analysis.functions) for step in self.steps
         ]
-        self.pending = [self._start(f, active) for f in foldmaps]
-
-    def _start(self, foldmap: FoldMap, active: Any) -> _Pending:
-        if active is not None:
-            given = as_active(active, self.state)
-            words = self.device.upload_words(given.words.copy())
-            return _Pending(words, count=len(given))
-        version, kept = _kept.get(self.state, (-1, {}))
-        known = kept.get(foldmap.base)
-        if known is None or version != self.state.version:
-            return _Pending(None)
-        words, left, scalars = known
-        upload = self.device.upload_words
-        return _Pending(
-            None if words is None else upload(words),
-            None if left is None else upload(left),
-            scalars,
-        )
+        self.pending = [
+            recall_pending(f, state, device) if active is None
+            else begin_pending(active, state, device)
+            for f in foldmaps
+        ]  # fmt: skip
 
     def begin(self, active: Any) -> bool:
         """Go on with some vertices, and no others; False if there are none."""
         if active is None:
             return False
-        given = as_active(active, self.state)
         self.version = self.state.version
         for place, scalars in enumerate(self.scalars):
-            words = self.device.upload_words(given.words.copy())
-            self.pending[place] = _Pending(words, scalars=scalars.read())
-            self.pending[place].count = len(given)
+            begun = begin_pending(active, self.state, self.device)
+            begun.scalars, self.pending[place] = scalars.read(), begun
         if self.waiting is not None:
             self.waiting.forget()
-        return len(given) > 0
+        return bool(self.pending[0].count)
 
     def keep(self) -> None:
         """Remember what stays due for a later call."""
-        version, kept = _kept.get(self.state, (-1, {}))
-        if version != self.state.version:
-            kept = {}
-        for foldmap, pending in zip(self.foldmaps, self.pending, strict=True):
-            kept[foldmap.base] = (
-                self._host(pending.words), self._host(pending.left), pending.scalars
-            )  # fmt: skip
-        _kept[self.state] = (self.state.version, kept)
-
-    def _host(self, words: Any) -> Any:
-        return None if words is None else np.array(self.device.download(words))
+        keep_pending(self.foldmaps, self.pending, self.state, self.device)
 
     def _refresh_version(self) -> None:
         """Make everything due behind a write, or a superstep, from outside."""
@@ -382,13 +336,8 @@ class _Loop:
         if ran is None:
             pending.words = words
             return False
-        number = len(ran.counts)
         seconds = time.perf_counter() - begun
-        run.seconds += [seconds / number] * number
-        run.supersteps += number
-        run.active_counts += ran.counts
-        run.directions += [step.direction] * number
-        run.aggregates += [step.work] * number
+        run.note_several(ran.counts, step.direction, step.work, seconds)
         run.thresholds += ran.thresholds
         everything = ran.size == self.state.graph.vertex_count
         pending.words = None if everything else ran.words

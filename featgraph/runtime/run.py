@@ -61,6 +61,17 @@ class Run:
             f"{sum(self.seconds):.3g} s>"
         )
 
+    def note_several(
+        self, counts: list[int], direction: str, work: str, seconds: float
+    ) -> None:
+        """Record supersteps that ran in one go."""
+        number = len(counts)
+        self.supersteps += number
+        self.active_counts += counts
+        self.directions += [direction] * number
+        self.aggregates += [work] * number
+        self.seconds += [seconds / number] * number
+
 
 class _NoBar:
     """Stands in for a progress bar that was not asked for."""

@@ -1,0 +1,75 @@
+"""What each foldmap of a run has not seen yet, also from one call to the next."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from featgraph.program.state import State
+from featgraph.runtime.device import Device
+from featgraph.runtime.foldmap import FoldMap, as_active
+
+__all__ = ["Pending", "begin_pending", "keep_pending", "recall_pending"]
+
+
+@dataclass
+class Pending:
+    """What one foldmap has not seen yet: committed vertices, and due ones left out.
+
+    `words` is A; None means every vertex is due.
+    """
+
+    words: Any
+    left: Any = None
+    scalars: tuple[Any, ...] | None = None
+    #: How many vertices `words` has at most; None if that is not known.
+    count: int | None = None
+
+
+#: State -> foldmap -> what is pending there, as host words, with the State's version.
+_kept: weakref.WeakKeyDictionary[State, tuple[int, dict[FoldMap, Any]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def begin_pending(active: Any, state: State, device: Device) -> Pending:
+    """Return what is pending where some vertices are given, and no others."""
+    given = as_active(active, state)
+    return Pending(device.upload_words(given.words.copy()), count=len(given))
+
+
+def recall_pending(foldmap: FoldMap, state: State, device: Device) -> Pending:
+    """Return what an earlier call has left; everything, if there was none."""
+    version, kept = _kept.get(state, (-1, {}))
+    known = kept.get(foldmap.base)
+    if known is None or version != state.version:
+        return Pending(None)
+    words, left, scalars = known
+    return Pending(
+        None if words is None else device.upload_words(words),
+        None if left is None else device.upload_words(left),
+        scalars,
+    )
+
+
+def keep_pending(
+    foldmaps: Sequence[FoldMap],
+    pending: Sequence[Pending],
+    state: State,
+    device: Device,
+) -> None:
+    """Remember what stays due for a later call."""
+
+    def host(words: Any) -> Any:
+        return None if words is None else np.array(device.download(words))
+
+    version, kept = _kept.get(state, (-1, {}))
+    if version != state.version:
+        kept = {}
+    for foldmap, waits in zip(foldmaps, pending, strict=True):
+        kept[foldmap.base] = host(waits.words), host(waits.left), waits.scalars
+    _kept[state] = (state.version, kept)
