@@ -4,7 +4,7 @@ Every vertex gets the smallest vertex of its component as its label. What is lef
 vertices without a label, is taken apart in three ways, each a foldmap or two::
 
     trim      a vertex that no other one left points to, or that points to no other one
-              left, is a component of its own
+              left, is a component of its own; first those that have no edges in or out
     pivot     the largest component, most likely: what one vertex reaches (forward),
               and what reaches that vertex (backward), both left
     colour    colour(v) = min of v and of what is left and reaches v; a vertex with its
@@ -82,7 +82,13 @@ def stand_alone(f, v, d):  # type: ignore[no-untyped-def]
 # -- pivot
 
 
-@fg.gather(into="reached", combine="any")
+@fg.vertex
+def not_reached(f, v, d):  # type: ignore[no-untyped-def]
+    """Pass vertices left that the pivot is not known to reach."""
+    return d.label[v] < 0 and not d.forward[v]
+
+
+@fg.gather(into="reached", combine="any", sources="active")
 def marks_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Look for a vertex that the pivot reaches and that points here."""
     return d.forward[u]
@@ -92,10 +98,16 @@ def marks_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
 def go_forward(f, v, d):  # type: ignore[no-untyped-def]
     """Be reached as well."""
     d.forward_next[v] = True
-    return d.reached[v] and not d.forward[v]
+    return d.reached[v]
 
 
-@fg.gather(into="reaches", combine="any", along="out")
+@fg.vertex
+def not_reaching(f, v, d):  # type: ignore[no-untyped-def]
+    """Pass vertices left that are not known to reach the pivot."""
+    return d.label[v] < 0 and not d.backward[v]
+
+
+@fg.gather(into="reaches", combine="any", along="out", sources="active")
 def marks_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Look for a vertex that reaches the pivot and is pointed to from here."""
     return d.backward[u]
@@ -105,7 +117,7 @@ def marks_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
 def go_backward(f, v, d):  # type: ignore[no-untyped-def]
     """Reach it as well."""
     d.backward_next[v] = True
-    return d.reaches[v] and not d.backward[v]
+    return d.reaches[v]
 
 
 @fg.reduce(into="smallest", combine="min")
@@ -131,7 +143,7 @@ def begin_colour(f, v, d):  # type: ignore[no-untyped-def]
     return d.label[v] < 0
 
 
-@fg.gather(into="low", combine="min")
+@fg.gather(into="low", combine="min", sources="active")
 def colours_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Find the smallest colour of those left that point here."""
     return d.colour[u] if d.label[u] < 0 else fg.nothing
@@ -151,7 +163,7 @@ def be_smallest(f, v, d):  # type: ignore[no-untyped-def]
     return d.label[v] < 0 and d.colour[v] == v
 
 
-@fg.gather(into="same", combine="any", along="out")
+@fg.gather(into="same", combine="any", along="out", sources="active")
 def own_colour_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Look for a vertex of the component that one's colour names, pointed to."""
     return d.label[u] == d.colour[v]
@@ -165,8 +177,8 @@ def join_colour(f, v, d):  # type: ignore[no-untyped-def]
 
 
 trim = fg.foldmap(is_left, others_behind, others_ahead, stand_alone)
-forward = fg.foldmap(is_left, marks_behind, go_forward)
-backward = fg.foldmap(is_left, marks_ahead, go_backward)
+forward = fg.foldmap(not_reached, marks_behind, go_forward)
+backward = fg.foldmap(not_reaching, marks_ahead, go_backward)
 take_pivot = fg.foldmap(smallest_marked, join_pivot)
 restart = fg.vertexmap(begin_colour)
 spread = fg.foldmap(is_left, colours_behind, take_colour)
@@ -230,9 +242,12 @@ def strongly_connected_components(
     ([0, 1, 1, 1, 4], 3)
     """
     count = graph.vertex_count
+    sources, sinks = graph.in_degree == 0, graph.out_degree == 0
+    ends = sources | sinks
+    label = np.where(ends, np.arange(count, dtype=np.int32), np.int32(LEFT))
     state = fg.State(
         graph,
-        label=fg.vertex_property(np.full(count, LEFT, np.int32), iterated=True),
+        label=fg.vertex_property(label, iterated=True),
         colour=fg.vertex_property(np.zeros(count, np.int32), iterated=True),
         forward=fg.vertex_property(np.zeros(count, np.bool_), iterated=True),
         backward=fg.vertex_property(np.zeros(count, np.bool_), iterated=True),
@@ -244,14 +259,15 @@ def strongly_connected_components(
         )  # never reached: all but one superstep change one
         fg.iterate(step, state, active=active, max_supersteps=limit, **options)
 
-    settle(trim, fg.ActiveSet(graph, "all"))
+    settle(trim, ends & ~(sources & sinks))
     left = state["label"] < 0
     if left.any():
         pivot = _pivot(graph, left)
         for name, search in (("forward", forward), ("backward", backward)):
             state[name] = np.arange(count) == pivot
             settle(search, [pivot])
-        settle(trim, take_pivot(state, **options))
+        take_pivot(state, **options)
+        settle(trim, state["label"] < 0)
         left = state["label"] < 0
     rounds = 0
     while left.any():

@@ -123,11 +123,22 @@ class CpuSweeps:
         due = active.copy()
         if offsets.size + ends.size < SMALLEST_CHUNK:
             self._loops.expand_alone(active, due, offsets, ends)
-        elif is_dense(count, offsets.size - 1):
+        elif self._finds_sooner(active, count, offsets):
             self._loops.find_due(active, due, arrays[own.offsets], arrays[own.ends])
         else:
             self._loops.expand(active, due, offsets, ends)
         return due
+
+    def _finds_sooner(self, active: Words, count: int | None, offsets: Array) -> bool:
+        """Whether vertices find an active source before all targets are gone through.
+
+        With one edge in n from an active source, a vertex looks at about n edges.
+        """
+        vertices = offsets.size - 1
+        if count is None or count * _FEW < vertices:
+            return False
+        edges = self.edges_of(active, offsets)
+        return bool(edges * edges >= vertices * int(offsets[-1]))
 
     def _find_few(self, words: Words, count: int | None) -> SparseSet | None:
         """Return where a set has bits if that is at few of its words."""

@@ -337,7 +337,7 @@ class _Loop:
             pending.words = words
             return False
         seconds = time.perf_counter() - begun
-        run.note_several(ran.counts, step.direction, step.work, seconds)
+        run.note_several(ran.counts, step.work, seconds)
         run.thresholds += ran.thresholds
         everything = ran.size == self.state.graph.vertex_count
         pending.words = None if everything else ran.words

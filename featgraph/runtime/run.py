@@ -61,14 +61,12 @@ class Run:
             f"{sum(self.seconds):.3g} s>"
         )
 
-    def note_several(
-        self, counts: list[int], direction: str, work: str, seconds: float
-    ) -> None:
-        """Record supersteps that ran in one go."""
+    def note_several(self, counts: list[int], work: str, seconds: float) -> None:
+        """Record supersteps that ran in one go, along edges out of active vertices."""
         number = len(counts)
         self.supersteps += number
         self.active_counts += counts
-        self.directions += [direction] * number
+        self.directions += ["push"] * number
         self.aggregates += [work] * number
         self.seconds += [seconds / number] * number
 

@@ -185,7 +185,7 @@ class Step:
         ran = self._queue.run(active, most)
         if ran is None or not ran.counts:
             return None
-        self.direction, self.work = "push", "recomputed"
+        self.work = "recomputed"
         return ran
 
     def _run_shorter(self, active: Words, active_count: int | None) -> Outcome:

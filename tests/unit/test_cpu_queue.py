@@ -16,6 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
+from featgraph.algorithms.bfs import bfs, verify_bfs
+from featgraph.algorithms.k_core import k_core, verify_k_core
+from featgraph.algorithms.sssp import sssp, verify_sssp
+from featgraph.algorithms.strong_components import (
+    strongly_connected_components,
+    verify_strongly_connected_components,
+)
 from featgraph.device import queue_cpu
 from featgraph.fold.queued import is_queued
 from featgraph.program.names import GENERATED, LOOPS
@@ -145,6 +152,51 @@ def test_a_delta_in_the_loop_is_small() -> None:
     degree = graph.edge_count / graph.vertex_count
     assert np.isclose(first[1], 2 / 32 * first[0])
     assert np.isclose(first[1], 2 * state["length"].mean() / degree)
+
+
+@given(graph=graphs(), most_edges=MOST_EDGES, seed=seeds)
+@settings(max_examples=25, deadline=None)
+def test_algorithms_in_the_loop_are_right(
+    graph: fg.Graph, most_edges: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    source = int(rng.integers(graph.vertex_count))
+    weights = rng.integers(0, 6, graph.given_edge_count) / np.float32(4)
+    apart = graph.sources != graph.targets
+    simple = fg.Graph.from_edges(
+        graph.sources[apart], graph.targets[apart],
+        vertex_count=graph.vertex_count, directed=graph.directed,
+    )  # fmt: skip
+    with in_a_loop(most_edges):
+        levels = bfs(graph, source, target="cpu")
+        paths = sssp(graph, source, weights=weights, target="cpu")
+        cores = k_core(simple, target="cpu").core_numbers
+        components = strongly_connected_components(graph, target="cpu").labels
+    verify_bfs(graph, source, levels.levels, levels.parents)
+    verify_sssp(
+        graph, source, paths.distances, paths.predecessors, weights=weights
+    )  # fmt: skip
+    verify_k_core(simple, cores)
+    verify_strongly_connected_components(graph, components)
+    with in_a_loop(-1):
+        near = {"near_far": None}
+        told = sssp(graph, source, weights=weights, target="cpu", **near).distances
+    assert np.array_equal(told, paths.distances)
+
+
+def test_directions_are_told_superstep_by_superstep() -> None:
+    """A hub in the middle of a path: too many edges for the loop, but for it only."""
+    ends = np.arange(60)
+    leaves = np.arange(61, 161)
+    graph = fg.Graph.from_edges(
+        np.concatenate([ends, np.full(100, 30)]), np.concatenate([ends + 1, leaves]),
+        directed=False,
+    )  # fmt: skip
+    with in_a_loop(50):
+        found = bfs(graph, 0, target="cpu")
+    # The hub is reached by the 30th superstep, and passes what it has in the 31st.
+    assert found.run.directions == ["push"] * 30 + ["pull"] * 2 + ["push"] * 29
+    assert found.levels[:61].tolist() == list(range(61))
 
 
 @pytest.mark.parametrize("most_edges", [0, 1 << 20])
