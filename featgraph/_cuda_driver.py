@@ -117,19 +117,21 @@ class Driver:
 
     def __init__(self) -> None:
         _cuda.require(gpu=True)
-        self._api = _api()
-        self._success = self._api.CUresult.CUDA_SUCCESS
+        self.api = _api()
+        self._success = self.api.CUresult.CUDA_SUCCESS
         self._threads: set[int] = set()
 
-    def _check(self, result: tuple[Any, ...]) -> None:
+    def check(self, result: tuple[Any, ...]) -> Any:
+        """Return what a call of the driver gives besides its status."""
         if result[0] != self._success:
-            _, name = self._api.cuGetErrorName(result[0])
+            _, name = self.api.cuGetErrorName(result[0])
             raise DeviceError(
                 "a call of the CUDA driver failed",
                 got=name.decode() if isinstance(name, bytes) else name,
             )
+        return result[1] if len(result) > 1 else None
 
-    def _enter(self) -> None:
+    def enter(self) -> None:
         """Have the dialect make its context current, once a thread."""
         thread = threading.get_ident()
         if thread not in self._threads:
@@ -152,36 +154,36 @@ class Driver:
         parameters : int
             Address of the pointers to its arguments.
         """
-        self._enter()
+        self.enter()
         where = int(stream.handle) if stream else 0
-        self._check(
-            self._api.cuLaunchKernel(
+        self.check(
+            self.api.cuLaunchKernel(
                 handle, blocks, 1, 1, threads, 1, 1, 0, where, parameters, 0
             )
         )
 
     def set_words(self, address: int, value: int, count: int) -> None:
         """Set `count` words of 32 bits."""
-        self._enter()
-        self._check(self._api.cuMemsetD32Async(address, value, count, 0))
+        self.enter()
+        self.check(self.api.cuMemsetD32Async(address, value, count, 0))
 
     def set_bytes(self, address: int, value: int, count: int) -> None:
         """Set `count` bytes."""
-        self._enter()
-        self._check(self._api.cuMemsetD8Async(address, value, count, 0))
+        self.enter()
+        self.check(self.api.cuMemsetD8Async(address, value, count, 0))
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Copy `size` bytes within the device."""
-        self._enter()
-        self._check(self._api.cuMemcpyDtoDAsync(target, source, size, 0))
+        self.enter()
+        self.check(self.api.cuMemcpyDtoDAsync(target, source, size, 0))
 
     def write(self, target: int, source: int, size: int) -> None:
         """Copy `size` bytes from the host, which may then write there again."""
-        self._enter()
-        self._check(self._api.cuMemcpyHtoD(target, source, size))
+        self.enter()
+        self.check(self.api.cuMemcpyHtoD(target, source, size))
 
     def read(self, target: int, source: int, size: int) -> None:
         """Copy `size` bytes to pinned memory of the host, and wait for all work."""
-        self._enter()
-        self._check(self._api.cuMemcpyDtoHAsync(target, source, size, 0))
-        self._check(self._api.cuStreamSynchronize(0))
+        self.enter()
+        self.check(self.api.cuMemcpyDtoHAsync(target, source, size, 0))
+        self.check(self.api.cuStreamSynchronize(0))

@@ -43,6 +43,9 @@ class Config:
     target : str
         ``"auto"``, ``"cuda"`` or ``"cpu"``: the target where none is asked for.
         ``FEATGRAPH_TARGET``.
+    replay : bool
+        Run supersteps that repeat on a GPU from recordings, which changes no result.
+        ``FEATGRAPH_REPLAY``, default on.
     """
 
     checked: bool = field(default_factory=lambda: _flag("FEATGRAPH_CHECKED"))
@@ -52,6 +55,9 @@ class Config:
     cache_dir: Path = field(default_factory=_cache_dir)
     target: str = field(
         default_factory=lambda: os.environ.get("FEATGRAPH_TARGET", "auto")
+    )
+    replay: bool = field(
+        default_factory=lambda: os.environ.get("FEATGRAPH_REPLAY", "1") != "0"
     )
 
 

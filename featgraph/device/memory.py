@@ -8,6 +8,9 @@ Types are int32, int64, uint32, float32 and float64; give values in the array's 
 ``set_bits(words, first, flag)``                        of 32 vertices, one a lane
 ``test_bit(words, v)``                                  bool; False beyond the words
 ``count_bits(word)``, ``trailing_zeros(word)``          int32 of a uint32
+``words_a_turn(words)``                                 int32; a warp looks at so many
+``word_of_lane(words, first, turn)``                    uint32; 0 beyond the turn
+``next_word(words, base, stride)``                      int32; where one is not 0
 ``atomic_add(array, index, value)`` ``_min`` ``_max``   the old value
 ``_or``
 ``atomic_product(array, index, value)``                 none; compare-and-swap loop
@@ -43,6 +46,46 @@ def set_bits(words, first, flag):
     bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
     if cuda.laneid == 0 and bits != 0:
         cuda.atomic.or_(words, uint32(first) >> uint32(5), bits)
+
+
+@device_function
+def words_a_turn(words):
+    """Return how many words of a set each warp of the grid looks at together.
+
+    One where there is a warp for each, else so many that all warps get a share, up to
+    32: few of the words of a small set have bits, and loading them is most of the work.
+    """
+    warps = cuda.gridsize(1) >> 5
+    return int32(max(1, min(32, (words.size + warps - 1) // warps)))
+
+
+@device_function
+def word_of_lane(words, first, turn):
+    """Return the word of this lane, of `turn` from `first` on; 0 for lanes beyond."""
+    place = uint32(first) + uint32(cuda.laneid)
+    if cuda.laneid < turn and place < uint32(words.size):
+        return words[place]
+    return uint32(0)
+
+
+@device_function
+def next_word(words, base, stride):
+    """Return the first vertex of the next word that is not zero, for a whole warp.
+
+    The words are those of vertex `base`, ``base + stride`` and so on, multiples of 32.
+    Behind the last one it is the largest int32, which is no vertex.
+    """
+    place, step = uint32(base) >> uint32(5), uint32(stride) >> uint32(5)
+    if place < uint32(words.size) and words[place] != uint32(0):
+        return int32(base)
+    while place < uint32(words.size):  # 32 words at a time
+        mine = place + uint32(cuda.laneid) * step
+        is_set = mine < uint32(words.size) and words[mine] != uint32(0)
+        found = uint32(cuda.ballot_sync(0xFFFFFFFF, is_set))
+        if found != uint32(0):
+            return int32((place + uint32(trailing_zeros(found)) * step) << uint32(5))
+        place += uint32(32) * step
+    return int32(0x7FFFFFFF)
 
 
 @device_function

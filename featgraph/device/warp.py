@@ -87,10 +87,13 @@ from featgraph.device.memory import (  # noqa: F401
     checked,
     count_bits,
     exchange_if,
+    next_word,
     set_bit,
     set_bits,
     test_bit,
     trailing_zeros,
+    word_of_lane,
+    words_a_turn,
 )
 
 FULL_WARP = 0xFFFFFFFF

@@ -9,6 +9,7 @@ from featgraph.fold.choose import BLOCK_THREADS, HUB_THREADS, SHARED_BYTES
 from featgraph.fold.cuda_combine import WARP
 from featgraph.fold.cuda_phase import CudaPhase
 from featgraph.fold.cuda_warp import WarpBody
+from featgraph.fold.cuda_words import each_word
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.fold.staged import print_staged
@@ -80,6 +81,13 @@ class WarpPhase(CudaPhase):
     ) -> Iterator[None]:
         """Print the loop over the vertices of a warp; all its lanes stay in it."""
         writer, span = self.writer, self.phase.mapping.span
+        if span == 1 and words and skip:
+            with each_word(self.writer, words):
+                writer.line("index = base + cuda.laneid")
+                writer.line(f"{wanted} = warp.test_bit({words}, index)")
+                writer.line(f"{vertex} = int32(min(index, vertex_count - 1))")
+                yield
+            return
         count = WARP // span
         times = f" * {count}" if count > 1 else ""
         # In 32 bits: in 64, the loop alone takes eight registers more.

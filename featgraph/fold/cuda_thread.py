@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.cuda_held import HeldBody
 from featgraph.fold.cuda_phase import CudaPhase
+from featgraph.fold.cuda_words import each_word
 
 __all__ = ["ThreadPhase"]
 
@@ -50,14 +51,10 @@ class ThreadPhase(CudaPhase):
         self._arrays()
         body, line = self._body(), self.writer.line
         pulls = self.phase.pulls_edges
-        line("first_vertex = int32((cuda.grid(1) >> 5) << 5)")
-        line("stride = int32(cuda.gridsize(1))")
-        with self.writer.block(
-            "for base in range(first_vertex, int32(vertex_count), stride):"
-        ):
+        words = "swept" if pulls else "due"
+        with each_word(self.writer, words):
             line("v = int32(base + cuda.laneid)")
             line("alive = edge_passed = False" if pulls else "alive = False")
-            words = "swept" if pulls else "due"
             with self.writer.block(f"if warp.test_bit({words}, v):"):
                 body.vertex()
                 body.copy_entries(self.phase.restores, "v", "if not alive:")

@@ -17,7 +17,13 @@ import numpy.typing as npt
 
 from featgraph._cuda_driver import ParameterType
 
-__all__ = ["ArrayWords", "OtherTypesError", "PackedArguments", "flatten"]
+__all__ = [
+    "ArrayWords",
+    "OtherTypesError",
+    "PackedArguments",
+    "flatten",
+    "point_to_words",
+]
 
 Array = Any
 Words = npt.NDArray[np.int64]
@@ -115,6 +121,7 @@ class PackedArguments:
         words = np.zeros(firsts[-1], np.int64)
         self._pointers = words.ctypes.data + 8 * np.arange(words.size, dtype=np.uint64)
         self.address = int(self._pointers.ctypes.data)
+        self._words = words
         #: Place, its words, and its type.
         self._arrays: list[tuple[int, Words, ParameterType]] = []
         #: Place, a view of its word in which item 0 is it, and types of values.
@@ -157,6 +164,19 @@ class PackedArguments:
             if type(value) not in types:
                 raise OtherTypesError
             view[0] = value
+
+    def copy_words(self) -> bytes:
+        """Return what is packed, for `point_to_words`."""
+        return self._words.tobytes()
+
+
+def point_to_words(packed: bytes) -> tuple[Any, npt.NDArray[np.uint64]]:
+    """Return packed words, and the pointers to them that the driver wants.
+
+    Keep both until the driver has read them.
+    """
+    words = np.frombuffer(packed, np.int64)
+    return words, words.ctypes.data + 8 * np.arange(words.size, dtype=np.uint64)
 
 
 _NO_ARRAY = object()

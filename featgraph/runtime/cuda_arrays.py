@@ -16,6 +16,8 @@ from featgraph.errors import DeviceError, DeviceMemoryError
 from featgraph.fold.choose import PIECE_BYTES
 from featgraph.runtime import cuda_loops
 from featgraph.runtime.cuda_launch import Launches
+from featgraph.runtime.cuda_record import Recording
+from featgraph.runtime.cuda_trace import OPAQUE, TracedDriver
 
 __all__ = ["BLOCK", "CudaArrays", "block_count"]
 
@@ -26,6 +28,8 @@ BLOCK = 256
 _LANDING_BYTES = 1 << 16
 #: Up to here one block counts a set: without atomics there is nothing to clear first.
 _ONE_BLOCK_WORDS = 4096
+#: Recorded supersteps that may be held at a time.
+_COUNTS = 256
 
 
 def block_count(threads: int, block: int | None = None) -> int:
@@ -52,7 +56,8 @@ class CudaArrays:
     """Device arrays of numba-cuda; all work on the default stream, in order."""
 
     def __init__(self) -> None:
-        self._driver = Driver()
+        counts = cuda.pinned_array(_COUNTS, np.int64)
+        self._driver = self.recorder = TracedDriver(Driver(), counts, Recording)
         self._launch = Launches(self._driver)
         self._total = cuda.to_device(np.zeros(1, np.int64))
         self._total_address = address_of(self._total)
@@ -64,13 +69,14 @@ class CudaArrays:
         self._views: weakref.WeakKeyDictionary[Array, Array] = (
             weakref.WeakKeyDictionary()
         )
-        self._pools: dict[int, list[Words]] = {}
+        self._pools: dict[tuple[int, bool], list[Words]] = {}
         self.full_sets: dict[int, Words] = {}
 
     # -- arrays
 
     def upload(self, array: npt.NDArray[Any]) -> Array:
         """Copy a host array to the device."""
+        self._driver.note(*OPAQUE)
         try:
             made = cuda.to_device(np.ascontiguousarray(array))
         except Exception as error:
@@ -81,6 +87,7 @@ class CudaArrays:
         """Copy a device array to the host; waits for the device."""
         size = array.size * array.dtype.itemsize
         if not 0 < size <= _LANDING_BYTES:
+            self._driver.note(*OPAQUE)
             return array.copy_to_host()  # type: ignore[no-any-return]
         with self._reading:
             self._driver.read(self._landing_address, address_of(array), size)
@@ -135,9 +142,9 @@ class CudaArrays:
         """Return a bitvector that nobody else holds.
 
         Freeing device memory waits for the device, so bitvectors are kept for the next
-        superstep.
+        superstep; each from the one before the last, so that supersteps repeat.
         """
-        pool = self._pools.setdefault(count, [])
+        pool = self._pools.setdefault((count, self.recorder.is_odd), [])
         for words in pool:
             if sys.getrefcount(words) == 3:  # the pool, this name, the call
                 return words

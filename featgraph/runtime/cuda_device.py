@@ -18,7 +18,14 @@ from featgraph.graph import Graph
 from featgraph.program.active import word_count
 from featgraph.runtime import cuda_loops
 from featgraph.runtime.cuda_arrays import BLOCK, CudaArrays, block_count
-from featgraph.runtime.device import HUB_DEGREE, LONG_ROW, host_graph_array, is_dense
+from featgraph.runtime.device import (
+    HUB_DEGREE,
+    LONG_ROW,
+    has_few_due,
+    host_graph_array,
+    is_dense,
+    is_small,
+)
 
 __all__ = ["CudaDevice", "cuda_device"]
 
@@ -32,15 +39,12 @@ _REDUCE_BLOCKS = 256
 _LEAST_BLOCKS = 4096
 #: Blocks where few vertices are due: starting more of them takes longer than what they
 #: do, which is to find out that they have nothing to do.
-_FEW_BLOCKS = 1056
-#: They are few if the active vertices and their mean of out-edges are at most one in so
-#: many vertices.
-_FEW_DUE = 32
+_FEW_BLOCKS = 2112
 
 
-def scanning(words: Words) -> int:
+def scanning(words: Words, is_small: bool) -> int:
     """Return how many threads look at the words of a set, in warps."""
-    return -(-int(words.size) // cuda_loops.WORDS) * 32
+    return -(-int(words.size) // cuda_loops.WORDS[is_small]) * 32
 
 
 class CudaDevice(CudaArrays):
@@ -73,7 +77,7 @@ class CudaDevice(CudaArrays):
             rows, threads = own, vertices
             kernels = cuda_loops.find_due, cuda_loops.find_due_hubs
         else:
-            rows, threads = theirs, scanning(active)
+            rows, threads = theirs, scanning(active, is_small(count, vertices))
             kernels = cuda_loops.expand, cuda_loops.expand_hubs
         edges = arrays[rows.offsets], arrays[rows.ends]
         hubs = arrays[rows.hubs]
@@ -100,10 +104,16 @@ class CudaDevice(CudaArrays):
         return words
 
     def refresh_vertices(
-        self, words: Words, next_: Array, current: Array, without: Words = None
+        self,
+        words: Words,
+        next_: Array,
+        current: Array,
+        without: Words = None,
+        count: int | None = None,
     ) -> None:
         """Copy the rows of the vertices in `words` that are not in `without`."""
-        blocks = min(block_count(scanning(words)), 1 << 14)
+        threads = scanning(words, is_small(count, current.shape[0]))
+        blocks = min(block_count(threads), 1 << 14)
         rows = self._rows(next_), self._rows(current)
         if without is None:
             self._launch(cuda_loops.refresh_vertices, blocks, BLOCK, (words, *rows))
@@ -119,7 +129,7 @@ class CudaDevice(CudaArrays):
             return
         offsets = arrays["out_offsets"]
         count = offsets.size - 1
-        blocks = min(block_count(scanning(words)), 1 << 14)
+        blocks = min(block_count(scanning(words, False)), 1 << 14)
         self._launch(
             cuda_loops.refresh_edges,
             blocks,
@@ -197,10 +207,8 @@ class CudaDevice(CudaArrays):
         threads = graph.edge_count if phase.from_edges else graph.vertex_count * span
         blocks = block_count(threads, block)
         few = arguments.get("active_count")
-        if few is not None and phase.kind == "vertex":
-            due = few * (1 + graph.edge_count / graph.vertex_count)
-            if due * _FEW_DUE <= graph.vertex_count:
-                blocks = min(blocks, _FEW_BLOCKS)
+        if phase.kind == "vertex" and has_few_due(few, graph):
+            blocks = min(blocks, _FEW_BLOCKS)
         if entry.strides > 1:
             blocks = min(blocks, max(-(-blocks // entry.strides), _LEAST_BLOCKS))
         if entry.scratch:

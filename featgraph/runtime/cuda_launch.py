@@ -13,6 +13,7 @@ from featgraph.runtime.arguments import (
     PackedArguments,
     flatten,
 )
+from featgraph.runtime.cuda_trace import OPAQUE
 
 __all__ = ["Launches"]
 
@@ -38,7 +39,7 @@ class Launches:
 
     Parameters
     ----------
-    driver : Driver
+    driver : TracedDriver
         Launches a handle.
     by_dialect : callable, optional
         ``by_dialect(kernel, blocks, threads, stream)(*arguments)`` launches through the
@@ -91,7 +92,7 @@ class Launches:
                 except OtherTypesError:
                     continue
                 self._driver.launch(
-                    prepared.handle, blocks, threads, stream, prepared.packed.address
+                    prepared.handle, blocks, threads, stream, prepared.packed
                 )
                 return
         self._launch_first(kernel, blocks, threads, arguments, stream)
@@ -104,6 +105,7 @@ class Launches:
         arguments: Sequence[Any],
         stream: Stream,
     ) -> None:
+        self._driver.note(*OPAQUE)
         self._by_dialect(kernel, blocks, threads, stream)(*arguments)
         if kernel in self._opaque:
             return

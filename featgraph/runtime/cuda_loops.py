@@ -30,18 +30,9 @@ __all__ = [
 
 #: Edges of one vertex that one lane takes alone.
 ALONE = 8
-#: Words that a warp looks at together: where few are set, loading them is most of the
-#: work, and where many are, more warps copy faster.
-WORDS = 8
-
-
-@device_function
-def own_word(words, first):  # type: ignore[no-untyped-def]
-    """Return the word of this lane, of those from `first` on; 0 for lanes beyond."""
-    place = uint32(first) + uint32(cuda.threadIdx.x % 32)
-    if cuda.threadIdx.x % 32 < WORDS and place < uint32(words.size):
-        return words[place]
-    return uint32(0)
+#: Words a warp looks at together, where few vertices are set and in general: where few
+#: are, loading words is most of the work, and where many are, more warps copy faster.
+WORDS = {True: 32, False: 8}
 
 
 @kernel(cache=True)
@@ -184,9 +175,10 @@ def expand(active, due, out_offsets, out_targets, vertex_count, hub_degree):  # 
     that has more. Hubs are left to `expand_hubs`.
     """
     lane = uint32(cuda.threadIdx.x % 32)
-    stride = cuda.gridsize(1) // 32 * WORDS
-    for base in range(cuda.grid(1) // 32 * WORDS, active.size, stride):
-        mine = own_word(active, base)
+    turn = warp.words_a_turn(active)
+    stride = cuda.gridsize(1) // 32 * turn
+    for base in range(cuda.grid(1) // 32 * turn, active.size, stride):
+        mine = warp.word_of_lane(active, base, turn)
         pending = warp.group_bits(mine != 0, 32)
         while pending != 0:
             place = warp.trailing_zeros(pending)
@@ -290,19 +282,21 @@ def copy_marked(mine, base, next_, current):  # type: ignore[no-untyped-def]
 @kernel(cache=True)
 def refresh_vertices(words, next_, current):  # type: ignore[no-untyped-def]
     """Copy the rows of the vertices in `words`, both of shape (V, N)."""
-    stride = cuda.gridsize(1) // 32 * WORDS
-    for base in range(cuda.grid(1) // 32 * WORDS, words.size, stride):
-        copy_marked(own_word(words, base), base, next_, current)
+    turn = warp.words_a_turn(words)
+    stride = cuda.gridsize(1) // 32 * turn
+    for base in range(cuda.grid(1) // 32 * turn, words.size, stride):
+        copy_marked(warp.word_of_lane(words, base, turn), base, next_, current)
 
 
 @kernel(cache=True)
 def refresh_vertices_without(words, without, next_, current):  # type: ignore[no-untyped-def]
     """Copy the rows of the vertices in `words` but not in `without`, shape (V, N)."""
-    stride = cuda.gridsize(1) // 32 * WORDS
-    for base in range(cuda.grid(1) // 32 * WORDS, words.size, stride):
-        copy_marked(
-            own_word(words, base) & ~own_word(without, base), base, next_, current
-        )
+    turn = warp.words_a_turn(words)
+    stride = cuda.gridsize(1) // 32 * turn
+    for base in range(cuda.grid(1) // 32 * turn, words.size, stride):
+        mine = warp.word_of_lane(words, base, turn)
+        mine &= ~warp.word_of_lane(without, base, turn)
+        copy_marked(mine, base, next_, current)
 
 
 @device_function
@@ -322,9 +316,10 @@ def refresh_edges(words, next_, current, out_offsets, out_edges, vertex_count): 
     that has more.
     """
     lane = uint32(cuda.threadIdx.x % 32)
-    stride = cuda.gridsize(1) // 32 * WORDS
-    for base in range(cuda.grid(1) // 32 * WORDS, words.size, stride):
-        mine = own_word(words, base)
+    turn = warp.words_a_turn(words)
+    stride = cuda.gridsize(1) // 32 * turn
+    for base in range(cuda.grid(1) // 32 * turn, words.size, stride):
+        mine = warp.word_of_lane(words, base, turn)
         pending = warp.group_bits(mine != 0, 32)
         while pending != 0:
             place = warp.trailing_zeros(pending)

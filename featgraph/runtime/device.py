@@ -25,7 +25,17 @@ from featgraph.runtime.cpu_sweeps import (
     is_dense,
 )
 
-__all__ = ["HUB_DEGREE", "LONG_ROW", "CpuDevice", "Device", "choose_device", "is_dense"]
+__all__ = [
+    "HUB_DEGREE",
+    "LONG_ROW",
+    "CpuDevice",
+    "Device",
+    "Recorder",
+    "choose_device",
+    "has_few_due",
+    "is_dense",
+    "is_small",
+]
 
 # Threads that wait by spinning hold up the ones that work wherever cores are shared.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -37,6 +47,41 @@ HUB_DEGREE = 2048
 #: A row of so many higher ranks is left to a block of its own: its bitmap then saves
 #: six steps of a search or more.
 LONG_ROW = 64
+#: Words take a GPU some 2 us for each that a warp has to load in turn, and as much for
+#: each that it finds bits in. So 32 words at a time pay, rather than 8, while there are
+#: 1,600 of them for the root of the set's size.
+_SMALL = 1600 * 32
+#: At most one vertex in so many is few.
+_FEW_DUE = 32
+
+
+def is_small(count: int | None, vertex_count: int) -> bool:
+    """Whether finding the words of a set with bits is most of the work."""
+    return count is not None and count * _SMALL**2 <= vertex_count**2
+
+
+def has_few_due(active_count: int | None, graph: Graph) -> bool:
+    """Whether the active vertices and their mean of out-edges are few."""
+    if active_count is None:
+        return False
+    due = active_count * (1 + graph.edge_count / graph.vertex_count)
+    return due * _FEW_DUE <= graph.vertex_count
+
+
+class Recorder(Protocol):
+    """Remembers what supersteps ask a device for, and makes launches of it."""
+
+    def begin(self) -> None:
+        """Begin to remember."""
+
+    def end(self) -> Any:
+        """Return what was asked for since; None if it cannot be recorded."""
+
+    def record(self, operations: Any) -> Any:
+        """Return operations as an object with `launch`, and `wait` for the count.
+
+        None if too many are held.
+        """
 
 
 class Device(Protocol):
@@ -48,6 +93,10 @@ class Device(Protocol):
     name: str
     #: Vertex count -> the set of all vertices.
     full_sets: dict[int, Words]
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """What makes launches of whole supersteps, where that is faster."""
 
     def upload(self, array: npt.NDArray[Any]) -> Array:
         """Return an array of the device."""
@@ -114,9 +163,17 @@ class Device(Protocol):
         """Return the targets of the edges that passed."""
 
     def refresh_vertices(
-        self, words: Words, next_: Array, current: Array, without: Words = None
+        self,
+        words: Words,
+        next_: Array,
+        current: Array,
+        without: Words = None,
+        count: int | None = None,
     ) -> None:
-        """Copy the rows of the vertices in `words` that are not in `without`."""
+        """Copy the rows of the vertices in `words` that are not in `without`.
+
+        `count` says about how many vertices `words` has, where that is known.
+        """
 
     def refresh_edges(
         self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
@@ -142,6 +199,7 @@ class CpuDevice(CpuSweeps):
     """NumPy arrays and Numba's threads."""
 
     name = "cpu"
+    recorder = None
 
     def __init__(self) -> None:
         super().__init__()

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from featgraph.errors import ConvergenceWarning, StateError
-from featgraph.fold.unordered import IN_PLACE
-from featgraph.program.active import ActiveSet
 from featgraph.program.state import State
-from featgraph.runtime.device import Device, choose_device
+from featgraph.runtime.device import choose_device
 from featgraph.runtime.foldmap import FoldMap
-from featgraph.runtime.near_far import NEAR_FAR, NearFar, Waiting, checked_near_far
-from featgraph.runtime.pending import begin_pending, keep_pending, recall_pending
+from featgraph.runtime.loop import Loop
+from featgraph.runtime.near_far import NearFar
+from featgraph.runtime.replay import advancing
 from featgraph.runtime.run import Run, progress_bar
-from featgraph.runtime.scalars import ScalarsRead
-from featgraph.runtime.step import check_any_order, check_dense, make_steps
-from featgraph.runtime.superstep import Outcome, full_words
 
 __all__ = ["Run", "iterate"]
 
@@ -117,25 +111,11 @@ def iterate(
             got=repr(steps),
             expected="a FoldMap or a list of them",
         )
-    if not isinstance(max_supersteps, int | np.integer) or max_supersteps < 0:
-        raise StateError(
-            "the limit of supersteps is a count",
-            where="max_supersteps=",
-            got=repr(max_supersteps),
-            expected="an integer, 0 or more",
-        )
-    is_count = type(recompute_every) is int and recompute_every > 0
-    if not (recompute_every is None or is_count):
-        raise StateError(
-            "a number of supersteps",
-            where="recompute_every=",
-            got=repr(recompute_every),
-            expected="an integer, 1 or more, or None",
-        )
+    _check_counts(max_supersteps, recompute_every)
     device = choose_device(target)
     options |= {"asynchronous": asynchronous}
     alone = until is None and callback is None and not record_active
-    loop = _Loop(
+    loop = Loop(
         foldmaps, state, device, options, active, recompute_every, near_far, alone
     )
     run = Run(
@@ -144,11 +124,12 @@ def iterate(
         active_sets=[] if record_active else None,
         asynchronous=loop.commits_in_place,
     )
+    advance = advancing(loop, alone)
     bar = progress_bar(progress, max_supersteps)
     try:
         while run.supersteps < max_supersteps and not run.converged:
             before = run.supersteps
-            if not loop.advance(run, max_supersteps - before):
+            if not advance(run, max_supersteps - before):
                 if then is not None and loop.begin(then(run, state)):
                     continue
                 run.converged = True
@@ -174,237 +155,19 @@ def iterate(
     return run
 
 
-class _Loop:
-    """The foldmaps of one call, and what is pending for each."""
-
-    def __init__(
-        self,
-        foldmaps: list[FoldMap],
-        state: State,
-        device: Device,
-        options: dict[str, Any],
-        active: Any,
-        recompute_every: int | None,
-        near_far: NearFar | None,
-        alone: bool,  # nobody looks at the state between supersteps
-    ) -> None:
-        self.foldmaps = foldmaps
-        self.state = state
-        self.device = device
-        self.steps = make_steps(foldmaps, state, device, options, recompute_every)
-        #: Every vertex is active in every superstep.
-        self.is_dense = options.get("change_driven") is False
-        if self.is_dense:
-            check_dense(self.steps, active)
-        self.commits_in_place = bool(options.get("asynchronous", False))
-        self.waiting: Waiting | None = None
-        if self.commits_in_place:
-            check_any_order(self.steps, IN_PLACE)
-        #: Whether supersteps may run in one go.
-        self.in_a_loop = alone and len(self.steps) == 1 and self.steps[0].may_queue
-        near_far = checked_near_far(near_far)
-        if near_far is not None and near_far.optional:
-            is_free = self.in_a_loop and self.steps[0].change_driven is not True
-            near_far = near_far if is_free else None
-        if near_far is not None:
-            check_any_order(self.steps, NEAR_FAR)
-            plans = [step.plan for step in self.steps]
-            self.waiting = Waiting(near_far, plans, state, device, self.in_a_loop)
-        for step in self.steps:
-            step.may_keep = self.waiting is None and not self.commits_in_place
-            step.plain.spreads = self.waiting is None
-            step.may_sweep_all &= self.waiting is None  # far vertices wait
-        self.version = state.version
-        self.superstep = state.superstep
-        self.turn = 0
-        self.scalars = [
-            ScalarsRead(state, step.plan.analysis.functions) for step in self.steps
-        ]
-        self.pending = [
-            recall_pending(f, state, device) if active is None
-            else begin_pending(active, state, device)
-            for f in foldmaps
-        ]  # fmt: skip
-
-    def begin(self, active: Any) -> bool:
-        """Go on with some vertices, and no others; False if there are none."""
-        if active is None:
-            return False
-        self.version = self.state.version
-        for place, scalars in enumerate(self.scalars):
-            begun = begin_pending(active, self.state, self.device)
-            begun.scalars, self.pending[place] = scalars.read(), begun
-        if self.waiting is not None:
-            self.waiting.forget()
-        return bool(self.pending[0].count)
-
-    def keep(self) -> None:
-        """Remember what stays due for a later call."""
-        keep_pending(self.foldmaps, self.pending, self.state, self.device)
-
-    def _refresh_version(self) -> None:
-        """Make everything due behind a write, or a superstep, from outside."""
-        seen = (self.version, self.superstep)
-        if (self.state.version, self.state.superstep) != seen:
-            self.version, self.superstep = self.state.version, self.state.superstep
-            for pending in self.pending:
-                pending.words = None
-            if self.waiting is not None:
-                self.waiting.forget()
-
-    def _is_due(self, place: int) -> bool:
-        pending, step = self.pending[place], self.steps[place]
-        scalars = self.scalars[place].read()
-        if pending.words is None or _differ(pending.scalars, scalars):
-            return True
-        count = pending.count  # 0 only if nothing was committed
-        if count is None:
-            count = self.device.count(pending.words)
-        if count > 0:
-            return True
-        if pending.left is None:
-            return False
-        left = (
-            pending.left
-            if step.on is None
-            else self.device.words_and(pending.left, step.on)
+def _check_counts(max_supersteps: Any, recompute_every: Any) -> None:
+    if not isinstance(max_supersteps, int | np.integer) or max_supersteps < 0:
+        raise StateError(
+            "the limit of supersteps is a count",
+            where="max_supersteps=",
+            got=repr(max_supersteps),
+            expected="an integer, 0 or more",
         )
-        return self.device.count(left) > 0
-
-    def has_work(self) -> bool:
-        """Whether any foldmap has something due, or rounded aggregates."""
-        self._refresh_version()
-        places = range(len(self.steps))
-        return any(self._is_due(p) for p in places) or self._unproven() is not None
-
-    def _unproven(self) -> tuple[int, Any] | None:
-        """Return a foldmap whose aggregates are rounded by patches, and where."""
-        for place, step in enumerate(self.steps):
-            words = step.unproven()
-            if words is not None and self.device.count(words) > 0:
-                return place, words
-        return None
-
-    def advance(self, run: Run, most: int) -> bool:
-        """Run the next foldmap that has something due; False if none has.
-
-        Up to `most` supersteps may run in one go.
-        """
-        self._refresh_version()
-        count = len(self.steps)
-        for _ in range(count):
-            place, self.turn = self.turn, (self.turn + 1) % count
-            if self._is_due(place):
-                if not (self.in_a_loop and self._run_several(run, most)):
-                    self._run(place, run)
-                return True
-        unproven = self._unproven()
-        if unproven is None:
-            return False
-        self._prove(*unproven, run)
-        return True
-
-    def _prove(self, place: int, words: Any, run: Run) -> None:
-        """Recompute what patches have rounded: convergence must be exact."""
-        begun = time.perf_counter()
-        with self._announcing():
-            outcome = self.steps[place].prove(words)
-            self._note(place, run, outcome, begun)
-
-    @contextmanager
-    def _announcing(self) -> Iterator[None]:
-        """Have everything due if what is committed here cannot be announced."""
-        number = self.state.superstep
-        try:
-            yield
-        except BaseException:
-            if self.commits_in_place or self.state.superstep != number:
-                for waiting in self.pending:
-                    waiting.words = None
-            raise
-
-    def _run_several(self, run: Run, most: int) -> bool:
-        """Run supersteps of the only foldmap in one go; False if none was run."""
-        step, pending = self.steps[0], self.pending[0]
-        words, scalars = pending.words, self.scalars[0].read()
-        changed = _differ(pending.scalars, scalars)
-        if self.is_dense or pending.left is not None or changed:
-            return False
-        begun = time.perf_counter()
-        pending.words = None  # so everything is due behind an error or an interrupt
-        ran = step.run_several(words, self.waiting, most)
-        if ran is None:
-            pending.words = words
-            return False
-        seconds = time.perf_counter() - begun
-        run.note_several(ran.counts, step.work, seconds)
-        run.thresholds += ran.thresholds
-        everything = ran.size == self.state.graph.vertex_count
-        pending.words = None if everything else ran.words
-        pending.count, pending.scalars = ran.size, scalars
-        self.superstep = self.state.superstep
-        return True
-
-    def _run(self, place: int, run: Run) -> None:
-        step, pending = self.steps[place], self.pending[place]
-        scalars = self.scalars[place].read()
-        changed = pending.words is not None and _differ(pending.scalars, scalars)
-        begun = time.perf_counter()
-        due = None if self.is_dense else pending.words
-        count = None if pending.words is None else pending.count
-        far = None
-        if self.waiting is not None and not changed:
-            due, far, count = self._nearest(due, self.waiting)
-        if self.waiting is not None:
-            run.thresholds.append(self.waiting.threshold)
-        announced = due if far is not None else pending.words
-        if due is not None and pending.left is not None:
-            due = self.device.words_or(due, pending.left)
-        with self._announcing():
-            outcome = step.run(due, announced, all_due=changed, active_count=count)
-            self._note(place, run, outcome, begun)
-        if far is not None and pending.words is not None:
-            pending.words = self.device.words_or(pending.words, far)
-            pending.count = None
-        pending.scalars = scalars
-        pending.left = None
-        if step.on is not None and outcome.due is not None:
-            pending.left = self.device.words_without(outcome.due, step.on)
-
-    def _nearest(self, words: Any, waiting: Waiting) -> tuple[Any, Any, int]:
-        """Return the near ones of what is announced, the others, how many are near."""
-        full = full_words(self.device, self.state.graph.vertex_count)
-        announced = full if words is None else words
-        near, count = waiting.split(announced)
-        far = self.device.words_without(announced, near)
-        everything = count == self.state.graph.vertex_count
-        return (None if everything else near), far, count
-
-    def _note(self, place: int, run: Run, outcome: Outcome, begun: float) -> None:
-        """Announce what was committed, and record the superstep."""
-        committed = outcome.active_out
-        number = self.device.count(committed)
-        run.seconds.append(time.perf_counter() - begun)
-        run.supersteps += 1
-        run.active_counts.append(number)
-        run.directions.append(self.steps[place].direction)
-        run.aggregates.append(self.steps[place].work)
-        if run.active_sets is not None:
-            words = np.array(self.device.download(committed))
-            count = self.state.graph.vertex_count
-            run.active_sets.append(ActiveSet.from_words(count, words))
-        everything = number == self.state.graph.vertex_count
-        for other, waiting in enumerate(self.pending):
-            if everything:  # None saves looking for who gathers from them: all are due
-                waiting.words = None
-            elif other == place:
-                waiting.words, waiting.count = committed, number
-            elif waiting.words is not None:
-                waiting.words = self.device.words_or(waiting.words, committed)
-                if waiting.count is not None:
-                    waiting.count += number
-        self.superstep = self.state.superstep
-
-
-def _differ(before: tuple[Any, ...] | None, now: tuple[Any, ...]) -> bool:
-    return before is not None and before != now
+    is_count = type(recompute_every) is int and recompute_every > 0
+    if not (recompute_every is None or is_count):
+        raise StateError(
+            "a number of supersteps",
+            where="recompute_every=",
+            got=repr(recompute_every),
+            expected="an integer, 1 or more, or None",
+        )

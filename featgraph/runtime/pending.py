@@ -29,6 +29,11 @@ class Pending:
     #: How many vertices `words` has at most; None if that is not known.
     count: int | None = None
 
+    @property
+    def active_count(self) -> int | None:
+        """How many vertices have not been seen, if that is known; None for all."""
+        return None if self.words is None else self.count
+
 
 #: State -> foldmap -> what is pending there, as host words, with the State's version.
 _kept: weakref.WeakKeyDictionary[State, tuple[int, dict[FoldMap, Any]]] = (

@@ -54,6 +54,14 @@ class Run:
     asynchronous: bool = False
     thresholds: list[float] = field(default_factory=list)
 
+    def add(self, number: int, seconds: float, direction: str, work: str) -> None:
+        """Record a superstep that committed `number` vertices."""
+        self.supersteps += 1
+        self.seconds.append(seconds)
+        self.active_counts.append(number)
+        self.directions.append(direction)
+        self.aggregates.append(work)
+
     def __repr__(self) -> str:
         end = "converged" if self.converged else "not converged"
         return (

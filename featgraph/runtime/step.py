@@ -14,7 +14,7 @@ from featgraph.fold.unordered import IN_PLACE, check_unordered
 from featgraph.program.state import State
 from featgraph.runtime.buffers import buffers_of
 from featgraph.runtime.cpu_queue import QueueRun, QueueRunner, has_queue
-from featgraph.runtime.device import Device
+from featgraph.runtime.device import Device, has_few_due, is_dense, is_small
 from featgraph.runtime.directions import (
     can_choose,
     fixed_cost,
@@ -26,7 +26,7 @@ from featgraph.runtime.kept import Kept
 from featgraph.runtime.near_far import Waiting
 from featgraph.runtime.superstep import Outcome, Superstep
 
-__all__ = ["Step", "check_any_order", "check_dense", "make_steps"]
+__all__ = ["Step", "check_any_order", "check_dense", "decide", "make_steps"]
 
 Words = Any
 #: "auto" patches while no more than this share of the vertices is active. With more, a
@@ -43,6 +43,9 @@ FEWEST_CONTRIBUTIONS = 1 << 23
 #: a vertex on: about two in three are due then. Finding them, and refreshing entries of
 #: the others, took 50 of 210 us on a road-like graph of 4M vertices (NVIDIA H200).
 MOST_DUE = 1.0
+#: The same where a thread has a vertex. Those that are due have a warp to themselves
+#: then, as good as: with one in nine due, evaluating them took 39 us, and all 91.
+MOST_DUE_ALONE = 1 / 6
 #: Where finding the due vertices costs what evaluating them does.
 SWEEPING_TARGETS = {"cuda"}
 
@@ -94,7 +97,10 @@ class Step:
         self._folded: tuple[Changes, Kernel | None] = (self.changes, None)
         self._keeping: Superstep | None = None
         self._kept: Kept | None = None
-        self._patched_supersteps = 0
+        #: In which sums or products of reals were patched since they were recomputed.
+        self.patched_supersteps = 0
+        #: Whether all that changes is announced to who reads it.
+        self.announces = all(is_announced(f) for f in functions)
         #: Whether a vertex that is not due may be evaluated all the same.
         self.may_sweep_all = False
         #: Whether every vertex has been evaluated in this run.
@@ -193,9 +199,7 @@ class Step:
         buffers, graph = buffers_of(self.state, self.device), self.state.graph
         due = self.device.expand(active, buffers.graph, active_count)
         runs, self.direction = self.plain, "pull"
-        # Few vertices cannot have enough edges into whom they reach.
-        most = None if active_count is None else active_count * self._most_reached
-        if most is None or most > fixed_cost(self.plan, graph):
+        if self._may_push(active_count):
             asked = (self.plan, graph, self.device, buffers, active, due)
             if is_push_shorter(*asked):
                 runs, self.direction = self._prepare_push(), "push"
@@ -224,7 +228,7 @@ class Step:
         kept.recompute(words)
         outcome = keeping.run(nobody, track=True, kept=kept, due=words)
         self.work = "recomputed"
-        self._patched_supersteps = 0
+        self.patched_supersteps = 0
         return outcome
 
     def forget(self) -> None:
@@ -254,8 +258,24 @@ class Step:
         if not (self.may_sweep_all and self._knows_all) or active_count is None:
             return False
         graph = self.state.graph
+        alone = all(p.mapping.span == 1 for p in self.plan.phases)
+        most = MOST_DUE_ALONE if alone else MOST_DUE
         size = graph.vertex_count + graph.edge_count
-        return active_count * size >= MOST_DUE * graph.vertex_count**2
+        return active_count * size >= most * graph.vertex_count**2
+
+    def _may_push(self, active_count: int | None) -> bool:
+        """Whether enough vertices could be reached for a push to be shorter."""
+        # Few vertices cannot have enough edges into whom they reach.
+        most = None if active_count is None else active_count * self._most_reached
+        return most is None or most > fixed_cost(self.plan, self.state.graph)
+
+    def patches_left(self) -> int | None:
+        """Return how many supersteps may yet patch before all is recomputed."""
+        kept = self._kept
+        is_bounded = kept is not None and not kept.is_exact and self.work == "patched"
+        if not is_bounded or self.recompute_every is None:
+            return None
+        return self.recompute_every - 1 - self.patched_supersteps
 
     def _can_keep(self) -> bool:
         """Whether any aggregate can be kept, in a run that changes `changes`."""
@@ -284,12 +304,25 @@ class Step:
 
     def _count_patches(self, kept: Kept) -> None:
         """Have what was patched recomputed from time to time: roundings add up."""
-        self._patched_supersteps += 1
+        self.patched_supersteps += 1
         if self.recompute_every is None or kept.is_exact:
             return
-        if self._patched_supersteps >= self.recompute_every:
+        if self.patched_supersteps >= self.recompute_every:
             kept.recompute(kept.patched)
-            self._patched_supersteps = 0
+            self.patched_supersteps = 0
+
+
+def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
+    """Return what the number of active vertices decides of a superstep."""
+    graph = step.state.graph
+    return (
+        step._keeps(active_count),
+        step._sweeps_all(active_count),
+        step._can_choose and step._may_push(active_count),
+        is_dense(active_count, graph.vertex_count),
+        is_small(active_count, graph.vertex_count),
+        has_few_due(active_count, graph),
+    )
 
 
 def _check_restrictions(steps: list[Step]) -> None:
@@ -319,7 +352,7 @@ def make_steps(
     announces = (
         device.name in SWEEPING_TARGETS
         and options.get("change_driven", "auto") == "auto"
-        and all(is_announced(f) for s in steps for f in s.plan.analysis.functions)
+        and all(step.announces for step in steps)
     )
     for step in steps:
         step.changes = changes

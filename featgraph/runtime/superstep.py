@@ -125,6 +125,7 @@ class Superstep(StaleEntries):
             active_count=active_count,
         )  # fmt: skip
         self.forget_touched()
+        self.active_count = active_count
         try:
             self.extra = kept.arrays if kept is not None else {}
             for number, phase in enumerate(self.plan.phases):
@@ -195,7 +196,8 @@ class Superstep(StaleEntries):
         due = self._due(sets)
         self.freshen(phase, due)
         arguments["due"] = due
-        arguments["active_count"] = None if due is self.full else sets.active_count
+        everything = sets.all_due or due is self.full
+        arguments["active_count"] = None if everything else sets.active_count
         arguments["active_sources"] = self._active(sets)
         if phase.keeps:
             arguments["changed_sources"] = sets.kept.changed

@@ -13,7 +13,7 @@ import pytest
 import featgraph as fg
 from featgraph import reference
 from featgraph.program.program import Program
-from featgraph.runtime import driver
+from featgraph.runtime import loop
 from featgraph.runtime.step import Step
 from tests.simt.superstep import mask_of
 
@@ -56,7 +56,7 @@ class Watch:
 
     def iterate(self, foldmaps: Any, state: fg.State, **options: Any) -> fg.Run:
         """Run `fg.iterate`; it may reach its limit."""
-        make_steps = driver.make_steps
+        make_steps = loop.make_steps
 
         def watched(*args: Any) -> list[Step]:
             self.steps = make_steps(*args)
@@ -77,7 +77,7 @@ class Watch:
 
         with self.monkeypatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore", fg.ConvergenceWarning)
-            patch.setattr(driver, "make_steps", watched)
+            patch.setattr(loop, "make_steps", watched)
             return fg.iterate(
                 foldmaps, state, callback=take_down, record_active=True, **options
             )

@@ -24,7 +24,7 @@ import pytest
 from featgraph import _cuda
 from featgraph._cuda_driver import Compiled, ParameterType
 from featgraph.runtime import cuda_arrays, cuda_device
-from featgraph.runtime.arguments import flatten
+from featgraph.runtime.arguments import flatten, point_to_words
 from featgraph.runtime.cuda_launch import Launches
 from tests.simt.emulator import Emulator
 
@@ -80,6 +80,9 @@ class Gpu:
         self.emulator = Emulator()
         self.modules: dict[str, ModuleType] = {}
         self.streams = itertools.count(1)
+        #: All that were made, and launches that have not run.
+        self.recordings: list[Recording] = []
+        self.waiting: list[Recording] = []
 
     # -- the dialect's namespace
 
@@ -194,6 +197,32 @@ class Gpu:
         )
 
 
+class Recording:
+    """Runs the operations of a recorded superstep when it is waited for."""
+
+    def __init__(self, gpu: Gpu, operations: list[tuple[Any, ...]]) -> None:
+        self.gpu, self.operations, self.launched = gpu, operations, 0
+        gpu.recordings.append(self)
+
+    def launch(self) -> None:
+        """Launches run in order, so those of others that wait come first."""
+        self.launched += 1
+        self.gpu.waiting.append(self)
+
+    def wait(self) -> None:
+        while self in self.gpu.waiting:
+            self.gpu.waiting.pop(0)._run()
+
+    def _run(self) -> None:
+        for name, *arguments in self.operations:
+            if name == "launch":
+                words, pointers = point_to_words(arguments[-1])
+                self.gpu.launch(*arguments[:-1], int(pointers.ctypes.data))
+                del words
+            else:
+                getattr(self.gpu, name)(*arguments)
+
+
 def _on_host(argument: Any) -> Any:
     if isinstance(argument, tuple):
         return type(argument)(*map(_on_host, argument))
@@ -219,6 +248,7 @@ def emulated_gpu() -> Iterator[Gpu]:
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(cuda_arrays, "Driver", lambda: gpu)
         patch.setattr(cuda_arrays, "Launches", launches)
+        patch.setattr(cuda_arrays, "Recording", Recording)
         # Lanes take their time: two blocks of a reduce are enough.
         patch.setattr(cuda_device, "_REDUCE_BLOCKS", 2)
         device = cuda_device.CudaDevice()

@@ -91,6 +91,34 @@ def test_supersteps_agree_with_the_cpu(
     assert set(gpu.by_driver) <= set(gpu.by_dialect)
 
 
+@pytest.mark.parametrize("feature_parallel", [True, False])
+@pytest.mark.parametrize("name", ["label_propagation", "bfs"])
+def test_few_warps_look_at_several_words(
+    name: str, feature_parallel: bool, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two warps for all words, in sweeps and in what finds and copies rows."""
+    from featgraph.runtime import device
+
+    monkeypatch.setattr(cuda_device, "_FEW_BLOCKS", 2)
+    monkeypatch.setattr(device, "_FEW_DUE", 0)
+    monkeypatch.setattr(device, "_SMALL", 0)
+    monkeypatch.setattr(device, "is_dense", lambda count, vertices: False)
+    rng = np.random.default_rng(2)
+    count = 3000  # a warp skips 32 words, and then more
+    graph = fg.Graph.from_edges(*rng.integers(0, count, (2, 3000)), vertex_count=count)
+    program, states = BY_NAME[name], []
+    for target in ("cuda", "cpu"):
+        made = program.make_state(graph, 4, np.random.default_rng(1))
+        states.append(fg.State(graph, **made))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", fg.ConvergenceWarning)
+            fg.iterate(
+                program.foldmaps[0], states[-1], max_supersteps=3, target=target,
+                active=[3, 700, 2190, 2999], feature_parallel=feature_parallel,
+            )  # fmt: skip
+    assert_same(*states)
+
+
 def test_changes_between_supersteps_arrive(gpu: Gpu) -> None:
     """A scalar, a property written from outside, another state, another graph."""
     foldmap = BY_NAME["label_propagation"].foldmaps[0]

@@ -19,8 +19,10 @@ from featgraph.runtime.arguments import (
     OtherTypesError,
     PackedArguments,
     flatten,
+    point_to_words,
 )
 from featgraph.runtime.cuda_launch import Launches
+from featgraph.runtime.cuda_trace import OPAQUE
 
 Data = namedtuple("Data", "x scale on")
 
@@ -99,9 +101,16 @@ class FakeDriver:
         self.seen: list[Any] = []
 
     def launch(
-        self, handle: Any, blocks: int, threads: int, stream: Any, parameters: int
+        self, handle: Any, blocks: int, threads: int, stream: Any, packed: Any
     ) -> None:
-        self.seen.append((handle, blocks, threads, stream, unpack(parameters, TYPES)))
+        values = unpack(packed.address, TYPES)
+        words, pointers = point_to_words(packed.copy_words())
+        assert unpack(int(pointers.ctypes.data), TYPES) == values
+        self.seen.append((handle, blocks, threads, stream, values))
+        del words
+
+    def note(self, *operation: Any) -> None:
+        assert operation == OPAQUE  # a launch through the dialect
 
 
 class Dialect:

@@ -1,0 +1,266 @@
+"""Supersteps that repeat, run by the device alone (docs/design/0019-replay.md).
+
+Behind its first supersteps a run asks the device for the same operations again and
+again: the same kernels, on the same memory, since buffers and sets change places in a
+cycle. Once a cycle has been asked for twice, its supersteps are recorded, one launch
+each, and launched until something that is decided by the number of active vertices
+would be decided otherwise, or nothing is active. The host only reads how many vertices
+were committed, while the next superstep runs.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from featgraph.config import config
+from featgraph.runtime.step import decide
+
+if TYPE_CHECKING:
+    from featgraph.runtime.device import Recorder
+    from featgraph.runtime.loop import Loop
+    from featgraph.runtime.run import Run
+
+__all__ = ["Traced", "advancing", "decisions_of"]
+
+#: A cycle is looked for among so many times the foldmaps of a run.
+_LONGEST = 4
+#: Supersteps that take longer, in s, gain nothing: they keep the device busy, and one
+#: that is launched ahead for nothing costs as long.
+_MOST_SECONDS = 1e-3
+#: Supersteps that must have repeated those before them, whatever their cycle: recording
+#: one takes as long as the host needs for two or three, and a run may end before that
+#: has paid.
+_FEWEST_REPEATED = 8
+#: The next superstep is launched ahead unless at this rate of decay fewer vertices than
+#: this would be active in it.
+_FEWEST = 8
+
+
+@dataclass(eq=False)
+class Traced:
+    """A superstep as it was run.
+
+    Attributes
+    ----------
+    place : int
+        Which of the foldmaps ran.
+    decisions : tuple
+        What the number of active vertices decided.
+    everything : bool
+        Whether all vertices were committed, of which no set is kept.
+    committed : weakref
+        The set of the committed ones: a reference would keep its memory from being
+        used again.
+    direction, work : str
+        What the record says of it.
+    operations : object or None
+        What it asked the device for; None if that cannot be recorded.
+    """
+
+    place: int
+    decisions: tuple[Any, ...]
+    everything: bool
+    committed: weakref.ref[Any]
+    direction: str
+    work: str
+    operations: Any = None
+
+    def repeats(self, other: Traced) -> bool:
+        """Whether it did what another one did."""
+        return (
+            self.operations is not None
+            and self.place == other.place
+            and self.decisions == other.decisions
+            and self.everything == other.everything
+            and bool(self.operations == other.operations)
+        )
+
+
+def decisions_of(loop: Loop, place: int) -> tuple[Any, ...]:
+    """Return what the number of active vertices decides of a foldmap's superstep."""
+    count = loop.pending[place].active_count
+    return loop.pending[place].words is None, *decide(loop.steps[place], count)
+
+
+def may_be_late(loop: Loop, traced: Traced) -> bool:
+    """Whether the next supersteps may be run in the way of one before.
+
+    Where all vertices are due without a set, edges are looked at whose sources have not
+    been announced, and what is kept is recomputed: that must not go on.
+    """
+    all_due, announces = traced.decisions[0], loop.steps[traced.place].announces
+    is_kept = traced.work in {"kept", "patched"}
+    return loop.is_dense or not all_due or (announces and not is_kept)
+
+
+def advancing(loop: Loop, alone: bool) -> Callable[[Run, int], bool]:
+    """Return what runs the supersteps of a loop; `alone`, if nobody watches it.
+
+    It takes a record and how many may run, and returns False if nothing is due.
+    """
+    recorder = loop.device.recorder
+    if recorder is None or not alone or not config.replay:
+        return loop.advance
+    return Replayer(loop, recorder).advance
+
+
+class Replayer:
+    """Runs the supersteps of a loop, by the host or from their recordings."""
+
+    def __init__(self, loop: Loop, recorder: Recorder) -> None:
+        self._loop = loop
+        self._recorder = recorder
+        loop.is_traced = True
+        turns = len(loop.steps)
+        self._traced: deque[Traced] = deque(maxlen=2 * _LONGEST * turns)
+        #: Length of a cycle -> how many supersteps have repeated those before them.
+        self._repeated = {turns * n: 0 for n in range(1, _LONGEST + 1) if turns * n > 1}
+
+    def advance(self, run: Run, most: int) -> bool:
+        """Run one superstep, or up to `most`; False if nothing is due."""
+        if self._replay(run, most):
+            return True
+        self._recorder.begin()
+        try:
+            is_run = self._loop.advance(run, most)
+        finally:
+            operations = self._recorder.end()
+        if is_run and self._loop.traced is not None:
+            self._note(self._loop.traced, operations)
+            self._loop.traced = None
+        return is_run
+
+    def _note(self, made: Traced, operations: Any) -> None:
+        made.operations = operations
+        for length, count in self._repeated.items():
+            is_same = len(self._traced) >= length
+            is_same = is_same and made.repeats(self._traced[-length])
+            self._repeated[length] = count + 1 if is_same else 0
+        self._traced.append(made)
+
+    # -- replaying
+
+    def _replay(self, run: Run, most: int) -> bool:
+        """Run supersteps of a cycle, if one was seen; False if none was run."""
+        enough = _FEWEST_REPEATED
+        length = next(
+            (n for n, c in self._repeated.items() if c >= max(n, enough)), None
+        )
+        if length is None or sum(run.seconds[-length:]) > length * _MOST_SECONDS:
+            return False
+        cycle = list(self._traced)[-length:]
+        limit = self._limit(cycle, most)
+        if limit == 0 or not self._continues(cycle[0]):
+            return False
+        recordings = [self._recorder.record(t.operations) for t in cycle]
+        if None in recordings:
+            return False
+        with self._loop.announcing():
+            _Flight(self._loop, run, cycle, recordings).run(limit)
+        return True
+
+    def _limit(self, cycle: list[Traced], most: int) -> int:
+        """Return how many supersteps may be replayed: whole cycles."""
+        loop, length = self._loop, len(cycle)
+        if not all(may_be_late(loop, t) for t in cycle):
+            return 0
+        places = [t.place for t in cycle]
+        turns = len(loop.steps)
+        if places != [(loop.turn + i) % turns for i in range(length)]:
+            return 0
+        cycles = most // length
+        for place, step in enumerate(loop.steps):
+            left = step.patches_left()
+            if left is not None:
+                cycles = min(cycles, left // places.count(place))
+        return cycles * length
+
+    def _continues(self, first: Traced) -> bool:
+        """Whether the next superstep is due, and would be like the first of a cycle."""
+        loop = self._loop
+        loop.refresh_version()
+        is_due = loop.pending[first.place].active_count != 0
+        return is_due and decisions_of(loop, first.place) == first.decisions
+
+
+class _Flight:
+    """Launches of a cycle, one superstep ahead of what the host knows.
+
+    Deciding late changes no result: what a count decides is how a superstep is run, and
+    one without active vertices commits nothing. `may_be_late` says where it would.
+    """
+
+    def __init__(
+        self, loop: Loop, run: Run, cycle: list[Traced], recordings: list[Any]
+    ) -> None:
+        self._loop = loop
+        self._run = run
+        self._cycle = cycle
+        self._recordings = recordings
+        self._launched = self._done = 0
+        self._begun = time.perf_counter()
+        #: Whether no further cycle is begun.
+        self._ends = False
+
+    def run(self, limit: int) -> None:
+        """Run supersteps, at most `limit`, which is a multiple of the cycle's."""
+        length = len(self._cycle)
+        ahead = 0
+        try:
+            while True:
+                while self._launched <= self._done + ahead and (
+                    self._launched % length
+                    or not (self._ends or self._launched == limit)
+                ):
+                    self._recordings[self._launched % length].launch()
+                    self._launched += 1
+                if self._launched == self._done:
+                    return
+                ahead = self._account()
+        finally:
+            while self._done < self._launched:
+                self._account()
+
+    def _account(self) -> int:
+        """Wait for a superstep; return how many may be launched ahead of the next."""
+        loop, place = self._loop, self._done % len(self._cycle)
+        traced, number = self._cycle[place], self._recordings[place].wait()
+        self._done += 1
+        begun, self._begun = self._begun, time.perf_counter()
+        before = loop.pending[traced.place].active_count
+        self._announce(traced, number)
+        following = self._cycle[self._done % len(self._cycle)]
+        is_due = loop.pending[following.place].active_count != 0
+        self._ends |= (
+            not is_due or decisions_of(loop, following.place) != following.decisions
+        )
+        if before == 0 and number == 0:  # the host would not have run it
+            return 0
+        self._run.add(number, self._begun - begun, traced.direction, traced.work)
+        loop.steps[traced.place].patched_supersteps += traced.work == "patched"
+        loop.state.superstep += 1
+        loop.superstep = loop.state.superstep
+        return int(number * number >= _FEWEST * (before or 0))
+
+    def _announce(self, traced: Traced, number: int) -> None:
+        """Announce what was committed.
+
+        The sets are as behind the last superstep that the host ran: a cycle leaves them
+        where it found them. Only that all vertices are due is said without a set.
+        """
+        pending = self._loop.pending
+        everything = number == self._loop.state.graph.vertex_count
+        for place, waiting in enumerate(pending):
+            if everything:
+                waiting.words = None
+            elif place == traced.place:
+                waiting.count = number
+                if waiting.words is None and len(pending) == 1:
+                    waiting.words = traced.committed()
+            elif waiting.words is not None and waiting.count is not None:
+                waiting.count += number

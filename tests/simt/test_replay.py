@@ -1,0 +1,190 @@
+"""Supersteps from recordings do what the host would have had the device do."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph import _cuda
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
+from featgraph.runtime import replay
+from tests.simt.gpu import Gpu, Recording, emulated_gpu
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    monkeypatch.setattr(replay, "_MOST_SECONDS", np.inf)  # lanes take their time
+    monkeypatch.setattr(replay, "_FEWEST_REPEATED", 0)
+    with emulated_gpu() as made:
+        yield made
+
+
+@fg.gather(into="low", combine="min")
+def lowest(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.label[u]
+
+
+@fg.vertex
+def adopt(f, v, d):  # type: ignore[no-untyped-def]
+    d.label_next[v] = min(d.label[v], d.low[v])
+    return d.low[v] < d.label[v]
+
+
+@fg.gather(into="mean", combine="sum")
+def weigh(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.share[u, f] * d.weight[e]
+
+
+@fg.vertex
+def blend(f, v, d):  # type: ignore[no-untyped-def]
+    new = d.base[v, f] + d.mean[v, f]
+    d.share_next[v, f] = new
+    return abs(new - d.share[v, f]) > 1e-4
+
+
+@fg.vertex
+def clock(f, v, d):  # type: ignore[no-untyped-def]
+    d.label_next[v] = d.superstep
+    return d.superstep < 12
+
+
+labels, shares = fg.foldmap(lowest, adopt), fg.foldmap(weigh, blend)
+VERTICES = 34
+
+
+def path_state(step: int = 1) -> fg.State:
+    """Return labels of which the least goes along a path, a vertex a superstep."""
+    ends = np.arange(VERTICES - 1)
+    graph = fg.Graph.from_edges(ends, ends + 1, vertex_count=VERTICES, directed=False)
+    return fg.State(
+        graph,
+        label=fg.vertex_property(
+            np.arange(VERTICES, dtype=np.int32)[::step].copy(), iterated=True
+        ),
+    )
+
+
+def shares_state() -> fg.State:
+    """Return shares that settle in some twenty supersteps, not all at once."""
+    rng = np.random.default_rng(4)
+    source, target = rng.integers(0, VERTICES, (2, 70))
+    graph = fg.Graph.from_edges(source, target, vertex_count=VERTICES)
+    weight = 0.7 / np.maximum(graph.in_degree, 1)[target]
+    base = rng.random((VERTICES, 2)).astype(np.float32)
+    return fg.State(
+        graph,
+        share=fg.vertex_property(np.zeros_like(base), iterated=True),
+        base=fg.vertex_property(base),
+        weight=fg.edge_property(weight.astype(np.float32)),
+    )
+
+
+def halves(step: fg.FoldMap) -> list[fg.FoldMap]:
+    even = np.arange(VERTICES) % 2 == 0
+    return [step.on(even), step.on(~even)]
+
+
+CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "labels": (labels, path_state, {}),
+    "from one vertex": (labels, path_state, {"active": [0]}),
+    "all vertices": (labels, path_state, {"change_driven": False}),
+    "pushed": (labels, path_state, {"direction": "push"}),
+    "kept": (labels, path_state, {"change_driven": True}),
+    "in place": (labels, partial(path_state, -1), {"asynchronous": True}),
+    "shares": (shares, shares_state, {}),
+    "shares, all": (shares, shares_state, {"change_driven": False}),
+    "shares, kept": (shares, shares_state, {"change_driven": True}),
+    "shares, proven": (
+        shares, shares_state, {"change_driven": True, "recompute_every": 13},
+    ),
+    "in turn": (halves(shares), shares_state, {}),
+    "in turn, kept": (halves(shares), shares_state, {"change_driven": True}),
+    "along a path, in turn": (halves(labels), path_state, {}),
+    "along a path, in turn, kept": (
+        halves(labels), path_state, {"change_driven": True},
+    ),
+    "in turn, all": (halves(shares), shares_state, {"change_driven": False}),
+}  # fmt: skip
+
+
+def run(case: str, replays: bool, limits: list[int]) -> tuple[fg.State, list[Any]]:
+    """Return the state behind calls with limits of supersteps, and their records."""
+    steps, make_state, options = CASES[case]
+    state, records = make_state(), []
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)
+        patch.setattr(fg.config, "replay", replays)
+        for limit in limits:
+            done = fg.iterate(
+                steps, state, target="cuda", max_supersteps=limit, **options
+            )
+            options = {k: v for k, v in options.items() if k != "active"}
+            records.append(
+                (
+                    done.supersteps, done.converged, done.active_counts,
+                    done.directions, done.aggregates, len(done.seconds),
+                    state.superstep,
+                )
+            )  # fmt: skip
+    return state, records
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_replayed_runs_are_those_of_the_host(case: str, gpu: Gpu) -> None:
+    """Results, records and what stays due, also where limits cut a cycle."""
+    limits = [14, 3, 1000]
+    meant, records = run(case, False, limits)
+    assert not gpu.recordings
+    replayed, others = run(case, True, limits)
+    assert others == records
+    for name in meant:
+        np.testing.assert_array_equal(replayed[name], meant[name], err_msg=name)
+    assert sum(r.launched for r in gpu.recordings) > 1
+    assert not gpu.waiting
+
+
+def test_what_reads_the_superstep_s_number_is_not_replayed(gpu: Gpu) -> None:
+    state = path_state()
+    done = fg.iterate(fg.foldmap(clock), state, target="cuda")
+    assert done.supersteps == 13
+    assert (state["label"] == 11).all()
+    assert not gpu.recordings
+
+
+def test_who_watches_sees_every_superstep(gpu: Gpu) -> None:
+    state, seen = path_state(), []
+    fg.iterate(
+        labels, state, target="cuda",
+        callback=lambda run, s: seen.append(int((s["label"] == 0).sum())),
+    )  # fmt: skip
+    assert seen == [*range(2, VERTICES + 1), VERTICES]
+    assert not gpu.recordings
+
+
+def test_an_interrupt_leaves_everything_due(gpu: Gpu) -> None:
+    """What was launched has run; the next call goes on from there."""
+    state, wait = path_state(), Recording.wait
+
+    def interrupted(self: Recording) -> None:
+        wait(self)
+        if gpu.recordings[0].launched == 5:
+            gpu.recordings[0].launched += 1
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Recording, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fg.iterate(labels, state, target="cuda")
+    assert not gpu.waiting
+    assert 0 < (state["label"] == 0).sum() < VERTICES
+    assert fg.iterate(labels, state, target="cuda").converged
+    assert (state["label"] == 0).all()
