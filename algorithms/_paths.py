@@ -114,7 +114,9 @@ def checked_lengths(
             expected=f"({graph.given_edge_count},)",
         )
     lengths = np.asarray(given, dtype)
-    require_weights(graph, ~np.isnan(lengths), lengths, "a weight is a number", None)
+    if np.isnan(lengths.min(initial=0)):  # a least weight is found in one pass
+        holds = ~np.isnan(lengths)
+        require_weights(graph, holds, lengths, "a weight is a number", None)
     return lengths
 
 

@@ -219,11 +219,12 @@ def verify_sssp(
 
 def _lengths(graph: fg.Graph, weights: Any, dtype: np.dtype[Any]) -> Array:
     lengths = checked_lengths(graph, weights, dtype)
-    require_weights(
-        graph,
-        lengths >= 0,
-        lengths,
-        "weights of shortest paths must not be negative",
-        "shift or scale the weights; paths may go round a negative circle forever",
-    )
+    if lengths.min(initial=0) < 0:
+        require_weights(
+            graph,
+            lengths >= 0,
+            lengths,
+            "weights of shortest paths must not be negative",
+            "shift or scale the weights; paths may go round a negative circle forever",
+        )
     return lengths

@@ -138,7 +138,7 @@ class CpuSweeps:
         if count is None or count * _FEW < vertices:
             return False
         edges = self.edges_of(active, offsets)
-        return bool(edges * edges >= vertices * int(offsets[-1]))
+        return bool(4 * edges * edges >= vertices * int(offsets[-1]))
 
     def _find_few(self, words: Words, count: int | None) -> SparseSet | None:
         """Return where a set has bits if that is at few of its words."""

@@ -38,7 +38,7 @@ _EDGES = 32
 #: fastest (2026-11-21, two cores of an AMD EPYC).
 _EDGES_IN_A_LOOP = 2
 #: Weights of which the mean is taken, at most.
-_MOST_SAMPLED = 1 << 16
+_MOST_SAMPLED = 1 << 13
 
 
 @dataclass(frozen=True)

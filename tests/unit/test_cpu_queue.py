@@ -42,7 +42,7 @@ def in_a_loop(most_edges: int, most_supersteps: int = 1 << 14) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patched:
         smallest = 1 << 60 if most_edges < 0 else 0
         patched.setattr(cpu_queue, "SMALLEST_GRAPH", smallest)
-        patched.setattr(cpu_queue, "_most_edges", lambda superstep: most_edges)
+        patched.setattr(cpu_queue, "_most_edges", lambda *given: most_edges)
         patched.setattr(cpu_queue, "_MOST_SUPERSTEPS", most_supersteps)
         yield
 
