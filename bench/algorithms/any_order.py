@@ -21,6 +21,7 @@ from bench.graphs import SEED, make_graph
 from bench.record import Recorder
 from bench.timing import Contender, interleave
 from featgraph.algorithms.sssp import step as paths
+from featgraph.runtime.cpu_queue import QueueRunner
 from featgraph.runtime.superstep import Superstep
 
 if TYPE_CHECKING:
@@ -127,6 +128,12 @@ class _Problem:
 def _counting(graph: fg.Graph) -> Iterator[list[int]]:
     """Count the edges that gathers are launched on: into who is due, or pushed."""
     launch, edges = Superstep.launch, [0]
+    run_queue = QueueRunner.run
+
+    def counted_run(self: QueueRunner, *arguments: Any) -> Any:
+        ran = run_queue(self, *arguments)
+        edges[0] += 0 if ran is None else ran.edges
+        return ran
 
     def counted(self: Superstep, number: int, arguments: dict[str, Any]) -> None:
         launch(self, number, arguments)
@@ -141,10 +148,12 @@ def _counting(graph: fg.Graph) -> Iterator[list[int]]:
         edges[0] += int(degree[bits[: graph.vertex_count].astype(bool)].sum())
 
     Superstep.launch = counted  # type: ignore[method-assign]
+    QueueRunner.run = counted_run  # type: ignore[method-assign]
     try:
         yield edges
     finally:
         Superstep.launch = launch  # type: ignore[method-assign]
+        QueueRunner.run = run_queue  # type: ignore[method-assign]
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:

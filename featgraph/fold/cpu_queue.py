@@ -271,16 +271,16 @@ class _QueueBody(TiledBody):
                         "far_count, waits)"
                     )
             line(f"edges = queue.count_edges(sources, source_count, {rows.offsets})")
-            line("work += edges")
-            line("ends = number == most or source_count == 0 or work > most_work")
-            with block("if ends or edges > most_edges:"):
+            line("ends = number == most or source_count == 0")
+            with block("if ends or edges > most_edges or work + edges > most_work:"):
                 line("break")
             line("limits[number] = limit")
             inner = ["chunk", "now", *_LISTS, *rows.arguments, *self.memory]
             line(f"passed_count = superstep_0({', '.join(inner)})")
             line("counts[number] = passed_count")
+            line("work += edges")
             line("number += 1")
-        line("sizes[1], sizes[2] = source_count, far_count")
+        line("sizes[1], sizes[2], sizes[3] = source_count, far_count, work")
         line("limits[number] = limit")
         line("sizes[0] = number  # last: what is told stands")
         line("return sources")

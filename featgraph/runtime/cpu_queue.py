@@ -49,12 +49,15 @@ class QueueRun:
         What is due next.
     size : int
         How many vertices that has.
+    edges : int
+        Edges that were gone along.
     """
 
     counts: list[int]
     thresholds: list[float]
     words: Words
     size: int
+    edges: int
 
 
 def has_queue(superstep: Superstep) -> bool:
@@ -144,7 +147,7 @@ class QueueRunner:
             return None
         most = min(most, _MOST_SUPERSTEPS)
         arrays = self._find_arrays(buffers)
-        sizes, counts = np.zeros(3, np.int64), np.empty(most, np.int64)
+        sizes, counts = np.zeros(4, np.int64), np.empty(most, np.int64)
         limits = np.empty(most + 1, np.float64)
         sizes[1] = self._loops.list_set(active, arrays["passed"])
         step.forget_touched()
@@ -169,7 +172,7 @@ class QueueRunner:
         finally:  # also behind an interrupt: the loop leaves both buffers equal
             buffers.end_in_place(self.queue.commits, int(sizes[0]))
         self._has_run = True
-        number, size, far_count = sizes.tolist()
+        number, size, far_count, edges = sizes.tolist()
         words = np.zeros(word_count(count), np.uint32)
         self._loops.fill_set(left, size, words)
         thresholds: list[float] = []
@@ -178,7 +181,7 @@ class QueueRunner:
             size += fill(arrays["far"], far_count, arrays["waits"], words)
             waiting.limit = float(limits[number])
             thresholds = (waiting.sign * limits[:number]).tolist()
-        return QueueRun(counts[:number].tolist(), thresholds, words, size)
+        return QueueRun(counts[:number].tolist(), thresholds, words, size, edges)
 
     def _pays(self, active: Words, buffers: Buffers) -> bool:
         """Whether it is worth compiling the loop for these vertices."""

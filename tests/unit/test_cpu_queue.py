@@ -122,6 +122,24 @@ def test_most_of_a_search_runs_in_one_call(monkeypatch: pytest.MonkeyPatch) -> N
     assert done.supersteps > 500
 
 
+@pytest.mark.parametrize("batch", [3, 1 << 14])
+def test_edges_are_counted(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = fg.graph.generators.grid(9, 7)
+    ran, edges = cpu_queue.QueueRunner.run, []
+
+    def counted(self: Any, *arguments: Any) -> Any:
+        done = ran(self, *arguments)
+        edges.append(0 if done is None else done.edges)
+        return done
+
+    monkeypatch.setattr(cpu_queue.QueueRunner, "run", counted)
+    with in_a_loop(1 << 20, batch):
+        found = bfs(graph, 5, target="cpu")
+    assert found.converged
+    assert sum(edges) == graph.edge_count  # each vertex passes on once
+    assert len(edges) >= found.supersteps / batch
+
+
 def test_vertices_wait_where_that_is_optional_and_fast() -> None:
     graph = fg.graph.generators.grid(9, 7)
     optional = fg.NearFar("distance", optional=True)
