@@ -158,6 +158,25 @@ def test_vertices_wait_where_that_is_optional_and_fast() -> None:
     assert all(np.array_equal(found[0], other) for other in found)
 
 
+@pytest.mark.parametrize("most_edges", [-1, 1 << 20])
+def test_each_stage_begins_with_its_first_key(most_edges: int) -> None:
+    graph = fg.graph.generators.grid(9, 7)
+    step, state, _ = make("paths", graph, 4)
+    begin = state["distance"].min(axis=1) == 0
+    ends: list[int] = []
+
+    def again(run: fg.Run, state: fg.State) -> Any:
+        ends.append(run.supersteps)
+        return begin if len(ends) == 1 else None
+
+    with in_a_loop(most_edges):
+        near_far = fg.NearFar("distance", delta=0.25)
+        done = run(step, state, active=begin, near_far=near_far, then=again)
+    assert done.converged
+    assert done.thresholds[0] == done.thresholds[ends[0]] == 0.25
+    assert done.active_counts[ends[0] :] == [0] * (done.supersteps - ends[0])
+
+
 def test_a_delta_in_the_loop_is_small() -> None:
     graph = fg.graph.generators.grid(9, 7)
     first = []

@@ -92,6 +92,23 @@ def test_a_hub_is_left_to_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (cpu.known.find(due) is not None) == known
 
 
+def test_who_is_due_is_looked_for_where_there_is_less_to_go_through() -> None:
+    """By edges: active leaves have few of all, though they are many."""
+    hub, leaves = np.zeros(3000, np.int64), np.arange(1, 3001)
+    rest = np.random.default_rng(5).integers(3001, COUNT, (2, 40_000))
+    graph = fg.Graph.from_edges(
+        np.concatenate([hub, rest[0]]), np.concatenate([leaves, rest[1]]),
+        vertex_count=COUNT, directed=False,
+    )  # fmt: skip
+    cpu = choose_device("cpu")
+    assert isinstance(cpu, CpuDevice)
+    offsets = graph_arrays(graph, cpu)["out_offsets"]
+    few, many = (ActiveSet(COUNT, v).words for v in (leaves, np.arange(3001, COUNT)))
+    assert not cpu._finds_sooner(few, leaves.size, offsets)
+    assert cpu._finds_sooner(many, COUNT - 3001, offsets)
+    assert not cpu._finds_sooner(many, None, offsets)
+
+
 def test_what_is_known_of_a_set_goes_with_it() -> None:
     known = KnownSets()
     words = np.zeros(4, np.uint32)
