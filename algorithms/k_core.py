@@ -4,19 +4,17 @@ The k-core is the largest part of a graph in which every vertex has k neighbors 
 inside the part. The core number of v is the largest k whose k-core holds v. Peeling
 finds it. With ``degree(v)`` the number of neighbors that have no core number yet::
 
-    lost(v)  = number of edges from vertices that fell in the superstep before
-    degree(v) -= lost(v)
-    core(v)  = k, where it is not known and degree(v) <= k: v falls
+    degree(v) -= number of edges from vertices that fell in the superstep before
+    core(v)    = k, where degree(v) is more than k before, and not behind: v falls
 
 is repeated for one k until nothing more falls. Then k rises to the smallest degree that
-is left, and those that have it begin (``then=``). A superstep looks at who fell in the
-one before, and at their neighbors; at nobody else.
+is left, and those that have it have fallen, with core number k (``then=``). What is
+active is always what has just fallen. A superstep looks at that and at its neighbors.
 
-State: ``core`` (V,), -1 where it is not known; ``degree`` (V,), or a number above all
-degrees behind the fall; the scalar ``k``. Pushed, every edge is passed twice in the
-whole run. For each k that occurs, all degrees are looked at once: so O(E + V * number
-of different core numbers), and the overhead of a superstep for each round of falling. A
-path of n vertices falls from its ends, in n / 2 rounds.
+State: ``core`` and ``degree`` (V,), the scalar ``k``. Pushed, an edge is passed once
+from either end in the whole run. For each k that occurs, all degrees are looked at
+once: so O(E + V * number of different core numbers), and the overhead of a superstep
+for each round of falling. A path of n vertices falls from its ends, in n / 2 rounds.
 
 V. Batagelj, M. Zaversnik, "An O(m) Algorithm for Cores Decomposition of Networks",
 2003, arXiv:cs/0310049. N. S. Dasari, R. Desh, M. Zubair, "ParK: An Efficient Algorithm
@@ -39,8 +37,8 @@ __all__ = ["KCoreResult", "k_core", "verify_k_core"]
 
 Array = npt.NDArray[Any]
 
-#: Larger than every degree.
-NO_DEGREE = 2**31 - 1
+#: More than any degree is above k.
+NOBODY_LEFT = np.uint32(2**31)
 
 
 @fg.vertex
@@ -124,7 +122,7 @@ def k_core(
 
     Notes
     -----
-    All results are exact. Memory: 12 bytes a vertex; a directed graph is built again
+    All results are exact. Memory: 9 bytes a vertex; a directed graph is built again
     without directions.
 
     Examples
@@ -162,18 +160,16 @@ def k_core(
         k=-1,
     )
     begun = np.zeros(count, np.bool_)
-    left: Array = np.arange(count)
 
     def raise_k(run: fg.Run | None, state: fg.State) -> Array:
-        nonlocal left
-        degree = state["degree"][left]
-        stays = degree > state["k"]
-        left, degree = left[stays], degree[stays]
-        if not left.size:
-            return left
-        state["k"] = smallest = int(degree.min())
-        first: Array = left[degree == smallest]
-        begun[first] = True
+        # What has fallen is at k or below: as an unsigned number, above all others.
+        above = (state["degree"] - (state["k"] + 1)).view(np.uint32)
+        least = above.min(initial=NOBODY_LEFT)
+        first: Array = above == least
+        if least >= NOBODY_LEFT:
+            return np.zeros_like(first)
+        state["k"] += int(least) + 1
+        np.logical_or(begun, first, out=begun)
         return first
 
     run = fg.iterate(
