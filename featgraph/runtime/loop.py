@@ -69,6 +69,8 @@ class Loop:
         self.version = state.version
         self.superstep = state.superstep
         self.turn = 0
+        #: How often the run has begun anew.
+        self.stage = 0
         #: Whether `traced` tells of the superstep that was run last.
         self.is_traced = False
         self.traced: Traced | None = None
@@ -85,6 +87,7 @@ class Loop:
         """Go on with some vertices, and no others; False if there are none."""
         if active is None:
             return False
+        self.stage += 1
         self.version = self.state.version
         for place, scalars in enumerate(self.scalars):
             begun = begin_pending(active, self.state, self.device)

@@ -120,9 +120,14 @@ class Replayer:
         self._traced: deque[Traced] = deque(maxlen=2 * _LONGEST * turns)
         #: Length of a cycle -> how many supersteps have repeated those before them.
         self._repeated = {turns * n: 0 for n in range(1, _LONGEST + 1) if turns * n > 1}
+        self._stage = loop.stage
 
     def advance(self, run: Run, most: int) -> bool:
         """Run one superstep, or up to `most`; False if nothing is due."""
+        if self._stage != self._loop.stage:  # with other scalars, and other sets
+            self._stage = self._loop.stage
+            self._traced.clear()
+            self._repeated = dict.fromkeys(self._repeated, 0)
         if self._replay(run, most):
             return True
         self._recorder.begin()

@@ -152,6 +152,36 @@ def test_replayed_runs_are_those_of_the_host(case: str, gpu: Gpu) -> None:
     assert not gpu.waiting
 
 
+@fg.vertex
+def adopt_below(f, v, d):  # type: ignore[no-untyped-def]
+    d.label_next[v] = d.low[v]
+    return d.low[v] < d.label[v] and v < d.wall
+
+
+@pytest.mark.parametrize("replays", [False, True])
+def test_a_stage_is_not_replayed_in_the_next(replays: bool, gpu: Gpu) -> None:
+    """What was recorded knows the scalars, and the sets, of the stage before."""
+    made, first = path_state(), 15
+    state = fg.State(
+        made.graph, label=fg.vertex_property(made["label"], iterated=True), wall=first
+    )
+
+    def lower(run: fg.Run, state: fg.State) -> Any:
+        if state["wall"] == VERTICES:
+            return None
+        state["wall"] = VERTICES
+        return [first - 1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fg.config, "replay", replays)
+        step = fg.foldmap(lowest, adopt_below)
+        done = fg.iterate(step, state, active=[0], target="cuda", then=lower)
+    assert (state["label"] == 0).all()
+    ones = [1] * (first - 1), [1] * (VERTICES - first)
+    assert done.active_counts == [*ones[0], 0, *ones[1], 0]
+    assert bool(gpu.recordings) == replays
+
+
 def test_what_reads_the_superstep_s_number_is_not_replayed(gpu: Gpu) -> None:
     state = path_state()
     done = fg.iterate(fg.foldmap(clock), state, target="cuda")
