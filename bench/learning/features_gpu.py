@@ -18,7 +18,7 @@ import featgraph as fg
 from bench.graphs import NamedGraph, make_graph
 from bench.learning import atomics
 from bench.learning import cells as cells_module
-from bench.learning.cells import Cells, cut_after, mappings, median, timed_runs
+from bench.learning.cells import Callback, Cells, mappings, median, timed_runs
 from bench.learning.problems import LearningProblem, make_problem
 from bench.record import Recorder
 
@@ -102,11 +102,10 @@ def _measure_all(cells: Cells, named: NamedGraph, problem: LearningProblem) -> N
         def measure(
             contender: str = contender, options: Any = options, key: Any = key
         ) -> None:
-            def once() -> fg.Run:
+            def once(callback: Callback | None) -> fg.Run:
                 done = fg.iterate(
                     problem.steps, problem.state, target=arguments.target,
-                    max_supersteps=arguments.supersteps,
-                    callback=cut_after(arguments.cell), **options,
+                    max_supersteps=arguments.supersteps, callback=callback, **options,
                 )  # fmt: skip
                 device.synchronize()
                 return done

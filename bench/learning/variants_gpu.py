@@ -22,9 +22,9 @@ from bench.graphs import NamedGraph, make_graph
 from bench.learning import cells as cells_module
 from bench.learning.by_hand import Sweep
 from bench.learning.cells import (
+    Callback,
     Cells,
     aggregates,
-    cut_after,
     mappings,
     median,
     timed_runs,
@@ -131,11 +131,10 @@ class _Row:
         problem, arguments = self.problem, self.cells.arguments
         device = self.cells.device
 
-        def once() -> fg.Run:
+        def once(callback: Callback | None) -> fg.Run:
             done = fg.iterate(
                 problem.steps, problem.state, max_supersteps=arguments.supersteps,
-                target=arguments.target, callback=cut_after(arguments.cell),
-                **VARIANTS[contender],
+                target=arguments.target, callback=callback, **VARIANTS[contender],
             )  # fmt: skip
             device.synchronize()
             return done
@@ -161,7 +160,7 @@ class _Row:
         arguments, sweep = self.cells.arguments, self.by_hand
         assert sweep is not None, "the sweeps are written for k = 4"
         trials, (supersteps, converged) = timed_runs(
-            lambda: sweep.iterate(arguments.supersteps),
+            lambda _: sweep.iterate(arguments.supersteps),
             sweep.reset,
             arguments.repeat,
             arguments.cell,

@@ -159,6 +159,10 @@ class CudaArrays:
         self._driver.write(address_of(uploaded), int(given.ctypes.data), size)
         return uploaded
 
+    def hold(self, words: Words | None) -> Words | None:
+        """Return a set that stays as it is: itself, for none that is held is reused."""
+        return words
+
     def empty_words(self, count: int) -> Words:
         """Return a bitvector of no vertices."""
         words = self._words(count)

@@ -104,6 +104,9 @@ class Device(Protocol):
     def upload_words(self, words: npt.NDArray[np.uint32]) -> Words:
         """Return a bitvector of the device."""
 
+    def hold(self, words: Words | None) -> Words | None:
+        """Return a set that stays as it is, whatever runs next."""
+
     def download(self, array: Array) -> npt.NDArray[Any]:
         """Return a host array."""
 
@@ -212,6 +215,10 @@ class CpuDevice(CpuSweeps):
     def upload_words(self, words: npt.NDArray[np.uint32]) -> Words:
         """Return a bitvector of the device; on the CPU `words` itself."""
         return words
+
+    def hold(self, words: Words | None) -> Words | None:
+        """Return a set that stays as it is: a copy."""
+        return None if words is None else words.copy()
 
     def download(self, array: Array) -> npt.NDArray[Any]:
         """Return a host array; on the CPU `array` itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from dataclasses import replace
 from typing import Any
@@ -46,6 +47,7 @@ class FoldMap:
         self.program = program
         self.vertices = vertices
         self.base = base or self
+        self._on: dict[tuple[str, int], Any] = {}
         self._kernels: dict[Any, Kernel] = base._kernels if base is not None else {}
         # Shared, as `on` may be called for every superstep, with other vertices.
         self._traits: weakref.WeakKeyDictionary[Any, GraphTraits] = (
@@ -67,9 +69,9 @@ class FoldMap:
         Parameters
         ----------
         vertices : ActiveSet or array_like
-            Integer ids of shape (N,), or a boolean mask of shape (V,).
+            Integer ids of shape (N,), or a boolean mask of shape (V,); copied.
         """
-        return FoldMap(self.program, vertices, self.base)
+        return FoldMap(self.program, copy.deepcopy(vertices), self.base)
 
     def __call__(
         self,
@@ -137,10 +139,17 @@ class FoldMap:
                 expected="fg.State(graph, ...)",
             )
         kernel = self.kernel(state, device.name, options)
-        on = None
-        if self.vertices is not None:
-            on = device.upload_words(as_active(self.vertices, state).words.copy())
-        return Superstep(kernel, state, device, on)
+        return Superstep(kernel, state, device, self._restriction(state, device))
+
+    def _restriction(self, state: State, device: Device) -> Any:
+        """Return the set that `on` has restricted this to; it stays on the device."""
+        if self.vertices is None:
+            return None
+        key = device.name, state.graph.vertex_count
+        if key not in self._on:
+            given = as_active(self.vertices, state).words.copy()
+            self._on[key] = device.upload_words(given)
+        return self._on[key]
 
     def kernel(
         self,

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from featgraph.program.state import State
 from featgraph.runtime.device import Device
 from featgraph.runtime.foldmap import FoldMap, as_active
@@ -35,8 +33,28 @@ class Pending:
         return None if self.words is None else self.count
 
 
-#: State -> foldmap -> what is pending there, as host words, with the State's version.
-_kept: weakref.WeakKeyDictionary[State, tuple[int, dict[FoldMap, Any]]] = (
+@dataclass(frozen=True)
+class _Left:
+    """What a call has left for the next one, on the device that it ran on."""
+
+    device: Device
+    words: Any
+    left: Any
+    scalars: tuple[Any, ...] | None
+
+    def on(self, device: Device) -> Pending:
+        """Return it on a device."""
+        words, left = self.words, self.left
+        if device is not self.device:
+            words, left = (
+                None if w is None else device.upload_words(self.device.download(w))
+                for w in (words, left)
+            )
+        return Pending(words, left, self.scalars)
+
+
+#: State -> foldmap -> what is pending there, with the State's version.
+_kept: weakref.WeakKeyDictionary[State, tuple[int, dict[FoldMap, _Left]]] = (
     weakref.WeakKeyDictionary()
 )
 
@@ -53,12 +71,7 @@ def recall_pending(foldmap: FoldMap, state: State, device: Device) -> Pending:
     known = kept.get(foldmap.base)
     if known is None or version != state.version:
         return Pending(None)
-    words, left, scalars = known
-    return Pending(
-        None if words is None else device.upload_words(words),
-        None if left is None else device.upload_words(left),
-        scalars,
-    )
+    return known.on(device)
 
 
 def keep_pending(
@@ -68,13 +81,10 @@ def keep_pending(
     device: Device,
 ) -> None:
     """Remember what stays due for a later call."""
-
-    def host(words: Any) -> Any:
-        return None if words is None else np.array(device.download(words))
-
     version, kept = _kept.get(state, (-1, {}))
     if version != state.version:
         kept = {}
     for foldmap, waits in zip(foldmaps, pending, strict=True):
-        kept[foldmap.base] = host(waits.words), host(waits.left), waits.scalars
+        words, left = map(device.hold, (waits.words, waits.left))
+        kept[foldmap.base] = _Left(device, words, left, waits.scalars)
     _kept[state] = (state.version, kept)

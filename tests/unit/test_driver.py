@@ -467,3 +467,15 @@ def test_nobody_looks_for_gatherers_behind_a_superstep_that_committed_all(
         run = fg.iterate(copying, state, max_supersteps=4, target="cpu")
         assert set(run.active_counts) == {6 if enough == 6 else 5}
         assert len(calls) == expected
+
+
+def test_what_on_was_given_may_change_later() -> None:
+    """The set is that of the call, for every graph of the size and every run."""
+    chosen = np.arange(34) < 20
+    restricted = visits.on(chosen)
+    chosen[:] = True
+    for _ in range(2):
+        visited = fg.vertex_property(0, dtype=np.int32)
+        state = fg.State(line(34), visits=visited, enough=1)
+        restricted(state, target="cpu")
+        assert state["visits"].sum() == 20
