@@ -160,7 +160,6 @@ class CpuSweeps:
         next_: Array,
         current: Array,
         without: Words = None,
-        count: int | None = None,
     ) -> None:
         """Copy the rows of the vertices in `words` that are not in `without`."""
         if current.ndim != 2:

@@ -24,7 +24,6 @@ from featgraph.runtime.device import (
     has_few_due,
     host_graph_array,
     is_dense,
-    is_small,
 )
 
 __all__ = ["CudaDevice", "cuda_device"]
@@ -37,14 +36,17 @@ _SCRATCH_BYTES = 1 << 29
 _REDUCE_BLOCKS = 256
 #: Blocks that are launched, if there is work for them, before any goes round again.
 _LEAST_BLOCKS = 4096
-#: Blocks where few vertices are due: starting more of them takes longer than what they
-#: do, which is to find out that they have nothing to do.
+#: Blocks where few vertices are due, or only those that are: starting more of them
+#: takes longer than what they do, which is to find out that they have nothing to do.
 _FEW_BLOCKS = 2112
+#: Blocks that look at the words of a set. With more, most warps start for nothing; with
+#: fewer, each goes through the words that it has found one after the other.
+_SCAN_BLOCKS = 2112
 
 
-def scanning(words: Words, is_small: bool) -> int:
-    """Return how many threads look at the words of a set, in warps."""
-    return -(-int(words.size) // cuda_loops.WORDS[is_small]) * 32
+def scanning(words: Words) -> int:
+    """Return how many blocks look at the words of a set."""
+    return min(block_count(int(words.size) * 32), _SCAN_BLOCKS)
 
 
 class CudaDevice(CudaArrays):
@@ -74,15 +76,14 @@ class CudaDevice(CudaArrays):
         theirs, own = rows_along(REVERSED[along]), rows_along(along)
         vertices = arrays[theirs.offsets].size - 1
         if is_dense(count, vertices):
-            rows, threads = own, vertices
+            rows, blocks = own, min(block_count(vertices), 1 << 16)
             kernels = cuda_loops.find_due, cuda_loops.find_due_hubs
         else:
-            rows, threads = theirs, scanning(active, is_small(count, vertices))
+            rows, blocks = theirs, scanning(active)
             kernels = cuda_loops.expand, cuda_loops.expand_hubs
         edges = arrays[rows.offsets], arrays[rows.ends]
         hubs = arrays[rows.hubs]
         most = vertices, HUB_DEGREE
-        blocks = min(block_count(threads), 1 << 16)
         self._launch(kernels[0], blocks, BLOCK, (active, due, *edges, *most))
         if hubs.size:
             self._launch(
@@ -109,11 +110,9 @@ class CudaDevice(CudaArrays):
         next_: Array,
         current: Array,
         without: Words = None,
-        count: int | None = None,
     ) -> None:
         """Copy the rows of the vertices in `words` that are not in `without`."""
-        threads = scanning(words, is_small(count, current.shape[0]))
-        blocks = min(block_count(threads), 1 << 14)
+        blocks = scanning(words)
         rows = self._rows(next_), self._rows(current)
         if without is None:
             self._launch(cuda_loops.refresh_vertices, blocks, BLOCK, (words, *rows))
@@ -129,7 +128,7 @@ class CudaDevice(CudaArrays):
             return
         offsets = arrays["out_offsets"]
         count = offsets.size - 1
-        blocks = min(block_count(scanning(words, False)), 1 << 14)
+        blocks = scanning(words)
         self._launch(
             cuda_loops.refresh_edges,
             blocks,
@@ -207,7 +206,8 @@ class CudaDevice(CudaArrays):
         threads = graph.edge_count if phase.from_edges else graph.vertex_count * span
         blocks = block_count(threads, block)
         few = arguments.get("active_count")
-        if phase.kind == "vertex" and has_few_due(few, graph):
+        are_few = few is not None and (span == 1 or has_few_due(few, graph))
+        if phase.kind == "vertex" and are_few:
             blocks = min(blocks, _FEW_BLOCKS)
         if entry.strides > 1:
             blocks = min(blocks, max(-(-blocks // entry.strides), _LEAST_BLOCKS))

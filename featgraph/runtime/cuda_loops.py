@@ -30,9 +30,6 @@ __all__ = [
 
 #: Edges of one vertex that one lane takes alone.
 ALONE = 8
-#: Words a warp looks at together, where few vertices are set and in general: where few
-#: are, loading words is most of the work, and where many are, more warps copy faster.
-WORDS = {True: 32, False: 8}
 
 
 @kernel(cache=True)

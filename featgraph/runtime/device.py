@@ -34,7 +34,6 @@ __all__ = [
     "choose_device",
     "has_few_due",
     "is_dense",
-    "is_small",
 ]
 
 # Threads that wait by spinning hold up the ones that work wherever cores are shared.
@@ -47,17 +46,8 @@ HUB_DEGREE = 2048
 #: A row of so many higher ranks is left to a block of its own: its bitmap then saves
 #: six steps of a search or more.
 LONG_ROW = 64
-#: Words take a GPU some 2 us for each that a warp has to load in turn, and as much for
-#: each that it finds bits in. So 32 words at a time pay, rather than 8, while there are
-#: 1,600 of them for the root of the set's size.
-_SMALL = 1600 * 32
 #: At most one vertex in so many is few.
 _FEW_DUE = 32
-
-
-def is_small(count: int | None, vertex_count: int) -> bool:
-    """Whether finding the words of a set with bits is most of the work."""
-    return count is not None and count * _SMALL**2 <= vertex_count**2
 
 
 def has_few_due(active_count: int | None, graph: Graph) -> bool:
@@ -171,12 +161,8 @@ class Device(Protocol):
         next_: Array,
         current: Array,
         without: Words = None,
-        count: int | None = None,
     ) -> None:
-        """Copy the rows of the vertices in `words` that are not in `without`.
-
-        `count` says about how many vertices `words` has, where that is known.
-        """
+        """Copy the rows of the vertices in `words` that are not in `without`."""
 
     def refresh_edges(
         self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]

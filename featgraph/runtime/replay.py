@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from featgraph.config import config
-from featgraph.runtime.step import decide
+from featgraph.runtime.step import decide, patches_left
 
 if TYPE_CHECKING:
     from featgraph.runtime.device import Recorder
@@ -32,10 +32,11 @@ _LONGEST = 4
 #: Supersteps that take longer, in s, gain nothing: they keep the device busy, and one
 #: that is launched ahead for nothing costs as long.
 _MOST_SECONDS = 1e-3
-#: Supersteps that must have repeated those before them, whatever their cycle: recording
-#: one takes as long as the host needs for two or three, and a run may end before that
-#: has paid.
-_FEWEST_REPEATED = 8
+#: Supersteps of a run before any is recorded. Recording one takes as long as the host
+#: needs for two or three, and a run may end before that has paid.
+_FEWEST_BEFORE = 24
+#: Supersteps that must have repeated those before them, whatever their cycle.
+_FEWEST_REPEATED = 4
 #: The next superstep is launched ahead unless at this rate of decay fewer vertices than
 #: this would be active in it.
 _FEWEST = 8
@@ -152,6 +153,8 @@ class Replayer:
 
     def _replay(self, run: Run, most: int) -> bool:
         """Run supersteps of a cycle, if one was seen; False if none was run."""
+        if run.supersteps < _FEWEST_BEFORE:
+            return False
         enough = _FEWEST_REPEATED
         length = next(
             (n for n, c in self._repeated.items() if c >= max(n, enough)), None
@@ -180,7 +183,7 @@ class Replayer:
             return 0
         cycles = most // length
         for place, step in enumerate(loop.steps):
-            left = step.patches_left()
+            left = patches_left(step)
             if left is not None:
                 cycles = min(cycles, left // places.count(place))
         return cycles * length

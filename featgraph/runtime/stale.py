@@ -25,8 +25,6 @@ class StaleEntries(Launcher):
 
     #: The set of all vertices.
     full: Words
-    #: How many vertices the superstep before has committed, about, if that is known.
-    active_count: int | None = None
 
     def __init__(
         self, kernel: Kernel, state: State, device: Device, reduced_over: Words
@@ -79,7 +77,7 @@ class StaleEntries(Launcher):
         device, buffers = self.device, self.buffers
         next_, current = buffers.next_of(name), buffers.property(name)
         if self._is_vertex_property(name):
-            device.refresh_vertices(words, next_, current, without, self.active_count)
+            device.refresh_vertices(words, next_, current, without)
             return
         if without is not None:
             words = device.words_without(words, without)

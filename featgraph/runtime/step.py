@@ -14,7 +14,7 @@ from featgraph.fold.unordered import IN_PLACE, check_unordered
 from featgraph.program.state import State
 from featgraph.runtime.buffers import buffers_of
 from featgraph.runtime.cpu_queue import QueueRun, QueueRunner, has_queue
-from featgraph.runtime.device import Device, has_few_due, is_dense, is_small
+from featgraph.runtime.device import Device, has_few_due, is_dense
 from featgraph.runtime.directions import (
     can_choose,
     fixed_cost,
@@ -26,7 +26,14 @@ from featgraph.runtime.kept import Kept
 from featgraph.runtime.near_far import Waiting
 from featgraph.runtime.superstep import Outcome, Superstep
 
-__all__ = ["Step", "check_any_order", "check_dense", "decide", "make_steps"]
+__all__ = [
+    "Step",
+    "check_any_order",
+    "check_dense",
+    "decide",
+    "make_steps",
+    "patches_left",
+]
 
 Words = Any
 #: "auto" patches while no more than this share of the vertices is active. With more, a
@@ -99,6 +106,8 @@ class Step:
         self._kept: Kept | None = None
         #: In which sums or products of reals were patched since they were recomputed.
         self.patched_supersteps = 0
+        #: Whether a thread has a vertex for itself.
+        self.is_alone = all(p.mapping.span == 1 for p in phases)
         #: Whether all that changes is announced to who reads it.
         self.announces = all(is_announced(f) for f in functions)
         #: Whether a vertex that is not due may be evaluated all the same.
@@ -258,8 +267,7 @@ class Step:
         if not (self.may_sweep_all and self._knows_all) or active_count is None:
             return False
         graph = self.state.graph
-        alone = all(p.mapping.span == 1 for p in self.plan.phases)
-        most = MOST_DUE_ALONE if alone else MOST_DUE
+        most = MOST_DUE_ALONE if self.is_alone else MOST_DUE
         size = graph.vertex_count + graph.edge_count
         return active_count * size >= most * graph.vertex_count**2
 
@@ -268,14 +276,6 @@ class Step:
         # Few vertices cannot have enough edges into whom they reach.
         most = None if active_count is None else active_count * self._most_reached
         return most is None or most > fixed_cost(self.plan, self.state.graph)
-
-    def patches_left(self) -> int | None:
-        """Return how many supersteps may yet patch before all is recomputed."""
-        kept = self._kept
-        is_bounded = kept is not None and not kept.is_exact and self.work == "patched"
-        if not is_bounded or self.recompute_every is None:
-            return None
-        return self.recompute_every - 1 - self.patched_supersteps
 
     def _can_keep(self) -> bool:
         """Whether any aggregate can be kept, in a run that changes `changes`."""
@@ -314,15 +314,25 @@ class Step:
 
 def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
     """Return what the number of active vertices decides of a superstep."""
+    keeps = step._keeps(active_count)
+    if not keeps and step._sweeps_all(active_count):
+        return ("all",)
     graph = step.state.graph
     return (
-        step._keeps(active_count),
-        step._sweeps_all(active_count),
+        keeps,
         step._can_choose and step._may_push(active_count),
         is_dense(active_count, graph.vertex_count),
-        is_small(active_count, graph.vertex_count),
-        has_few_due(active_count, graph),
+        not step.is_alone and has_few_due(active_count, graph),
     )
+
+
+def patches_left(step: Step) -> int | None:
+    """Return how many supersteps may yet patch before all is recomputed; None: any."""
+    kept = step._kept
+    is_bounded = kept is not None and not kept.is_exact and step.work == "patched"
+    if not is_bounded or step.recompute_every is None:
+        return None
+    return step.recompute_every - 1 - step.patched_supersteps
 
 
 def _check_restrictions(steps: list[Step]) -> None:

@@ -125,7 +125,6 @@ class Superstep(StaleEntries):
             active_count=active_count,
         )  # fmt: skip
         self.forget_touched()
-        self.active_count = active_count
         try:
             self.extra = kept.arrays if kept is not None else {}
             for number, phase in enumerate(self.plan.phases):

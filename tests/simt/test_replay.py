@@ -23,6 +23,7 @@ from tests.simt.gpu import Gpu, Recording, emulated_gpu
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     monkeypatch.setattr(replay, "_MOST_SECONDS", np.inf)  # lanes take their time
+    monkeypatch.setattr(replay, "_FEWEST_BEFORE", 0)
     monkeypatch.setattr(replay, "_FEWEST_REPEATED", 0)
     with emulated_gpu() as made:
         yield made

@@ -101,7 +101,7 @@ def test_few_warps_look_at_several_words(
 
     monkeypatch.setattr(cuda_device, "_FEW_BLOCKS", 2)
     monkeypatch.setattr(device, "_FEW_DUE", 0)
-    monkeypatch.setattr(device, "_SMALL", 0)
+    monkeypatch.setattr(cuda_device, "_SCAN_BLOCKS", 2)
     monkeypatch.setattr(device, "is_dense", lambda count, vertices: False)
     rng = np.random.default_rng(2)
     count = 3000  # a warp skips 32 words, and then more
