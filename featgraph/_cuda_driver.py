@@ -120,6 +120,7 @@ class Driver:
         self.api = _api()
         self._success = self.api.CUresult.CUDA_SUCCESS
         self._threads: set[int] = set()
+        self._side: Any = None
 
     def check(self, result: tuple[Any, ...]) -> Any:
         """Return what a call of the driver gives besides its status."""
@@ -187,3 +188,11 @@ class Driver:
         self.enter()
         self.check(self.api.cuMemcpyDtoHAsync(target, source, size, 0))
         self.check(self.api.cuStreamSynchronize(0))
+
+    def side_stream(self) -> Any:
+        """Return a stream that waits for nothing it is not told to."""
+        if self._side is None:
+            self.enter()
+            flag = self.api.CUstream_flags.CU_STREAM_NON_BLOCKING
+            self._side = self.check(self.api.cuStreamCreate(int(flag)))
+        return self._side

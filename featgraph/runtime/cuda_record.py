@@ -6,10 +6,14 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from featgraph._cuda_driver import Driver
 from featgraph.runtime.arguments import point_to_words
 
-__all__ = ["Recording"]
+__all__ = ["Recording", "mentions", "split_fills"]
+
+Operation = tuple[Any, ...]
 
 
 class Recording:
@@ -23,7 +27,7 @@ class Recording:
         (`PackedArguments.copy_words`). They are captured, not run.
     """
 
-    def __init__(self, driver: Driver, operations: Sequence[tuple[Any, ...]]) -> None:
+    def __init__(self, driver: Driver, operations: Sequence[Operation]) -> None:
         self._driver = driver
         self._api, check = driver.api, driver.check
         driver.enter()
@@ -44,19 +48,67 @@ class Recording:
     def launch(self) -> None:
         """Run the operations behind all work of the default stream."""
         self._driver.enter()
-        self._driver.check(self._api.cuGraphLaunch(self._graph, 0))
-        self._driver.check(self._api.cuEventRecord(self._event, 0))
+        self._launch_on(0)
+
+    def launch_behind(self, other: Recording) -> None:
+        """Run the operations behind the last launch of another recording, no later.
+
+        What is asked of the default stream from now on does not wait for them.
+        """
+        side, check = self._driver.side_stream(), self._driver.check
+        check(self._api.cuStreamWaitEvent(side, other._event, 0))
+        self._launch_on(side)
+
+    def _launch_on(self, stream: Any) -> None:
+        self._driver.check(self._api.cuGraphLaunch(self._graph, stream))
+        self._driver.check(self._api.cuEventRecord(self._event, stream))
 
     def wait(self) -> None:
         """Wait for what was launched last."""
         self._driver.check(self._api.cuEventSynchronize(self._event))
 
 
+def mentions(operation: Operation, first: int, size: int) -> bool:
+    """Whether an operation may touch memory that begins with an array.
+
+    A kernel may if it is given an address there; a number that looks like one counts.
+    """
+    name, *given = operation
+    if name == "launch":
+        words = np.frombuffer(given[-1], np.int64)
+        return bool(((words >= first) & (words < first + size)).any())
+    span = _filled(operation)
+    spans = [(a, given[2]) for a in given[:2]] if span is None else [span]
+    return any(a < first + size and first < a + count for a, count in spans)
+
+
+def split_fills(
+    operations: Sequence[Operation],
+) -> tuple[list[Operation], list[Operation]]:
+    """Return the fills of memory that nothing before them touches, and all others."""
+    early: list[Operation] = []
+    others: list[Operation] = []
+    for place, operation in enumerate(operations):
+        span = _filled(operation)
+        is_free = span is not None and not any(
+            mentions(o, *span) for o in operations[:place]
+        )
+        (early if is_free else others).append(operation)
+    return early, others
+
+
+def _filled(operation: Operation) -> tuple[int, int] | None:
+    """Return the address and the size in bytes of what an operation fills."""
+    bytes_each = {"set_words": 4, "set_bytes": 1}.get(operation[0])
+    return None if bytes_each is None else (operation[1], bytes_each * operation[3])
+
+
 class _Capture:
     """Asks for operations once more, on streams that capture them.
 
     One stream stands for the default one, and each other stream waits for it and it for
-    them, as the driver has it.
+    them, as the driver has it. Fills that may be early have a stream of their own: the
+    others wait for them where they touch the same memory.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -73,16 +125,14 @@ class _Capture:
         flag = self._api.CUstream_flags.CU_STREAM_NON_BLOCKING
         return self._check(self._api.cuStreamCreate(int(flag)))
 
-    def run(self, operations: Sequence[tuple[Any, ...]]) -> Any:
+    def run(self, operations: Sequence[Operation]) -> Any:
         """Return the graph of some operations."""
         api, check = self._api, self._check
         mode = api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         try:
             check(api.cuStreamBeginCapture(self._main, mode))
             try:
-                for name, *arguments in operations:
-                    getattr(self, f"_{name}")(*arguments)
-                self._join()
+                self._ask(operations)
             except BaseException:
                 api.cuStreamEndCapture(self._main)
                 raise
@@ -92,6 +142,29 @@ class _Capture:
                 api.cuEventDestroy(event)
             for stream in (self._main, *self._others.values()):
                 api.cuStreamDestroy(stream)
+
+    def _ask(self, operations: Sequence[Operation]) -> None:
+        early, others = split_fills(operations)
+        spans = [span for o in early if (span := _filled(o)) is not None]
+        fills = self._make_stream() if early else self._main
+        if early:
+            self._others[None] = fills
+            self._let_wait(fills, self._main)
+        for operation in early:
+            self._call(fills, *operation)
+        for operation in others:
+            if any(mentions(operation, *span) for span in spans):
+                spans.clear()
+                self._let_wait(self._join(), fills)
+            name, *arguments = operation
+            asked = arguments.pop(3) if name == "launch" else 0
+            self._call(self._stream(asked), name, *arguments)
+        self._join()
+        if spans:
+            self._let_wait(self._main, fills)
+
+    def _call(self, stream: Any, name: str, *arguments: Any) -> None:
+        getattr(self, f"_{name}")(stream, *arguments)
 
     def _let_wait(self, later: Any, earlier: Any) -> None:
         no_timing = self._api.CUevent_flags.CU_EVENT_DISABLE_TIMING
@@ -118,26 +191,21 @@ class _Capture:
         return self._others[asked]
 
     def _launch(
-        self, handle: Any, blocks: int, threads: int, stream: Any, packed: bytes
+        self, stream: Any, handle: Any, blocks: int, threads: int, packed: bytes
     ) -> None:
         words, pointers = point_to_words(packed)
-        where, address = self._stream(stream), int(pointers.ctypes.data)
-        grid = blocks, 1, 1, threads, 1, 1
-        self._check(self._api.cuLaunchKernel(handle, *grid, 0, where, address, 0))
+        grid, address = (blocks, 1, 1, threads, 1, 1), int(pointers.ctypes.data)
+        self._check(self._api.cuLaunchKernel(handle, *grid, 0, stream, address, 0))
         del words  # the driver has read them
 
-    def _set_words(self, address: int, value: int, count: int) -> None:
-        stream = self._join()
+    def _set_words(self, stream: Any, address: int, value: int, count: int) -> None:
         self._check(self._api.cuMemsetD32Async(address, value, count, stream))
 
-    def _set_bytes(self, address: int, value: int, count: int) -> None:
-        stream = self._join()
+    def _set_bytes(self, stream: Any, address: int, value: int, count: int) -> None:
         self._check(self._api.cuMemsetD8Async(address, value, count, stream))
 
-    def _copy(self, target: int, source: int, size: int) -> None:
-        stream = self._join()
+    def _copy(self, stream: Any, target: int, source: int, size: int) -> None:
         self._check(self._api.cuMemcpyDtoDAsync(target, source, size, stream))
 
-    def _read(self, target: int, source: int, size: int) -> None:
-        stream = self._join()
+    def _read(self, stream: Any, target: int, source: int, size: int) -> None:
         self._check(self._api.cuMemcpyDtoHAsync(target, source, size, stream))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy.typing as npt
 
 from featgraph.runtime.arguments import PackedArguments
+from featgraph.runtime.cuda_record import mentions
 
 __all__ = ["OPAQUE", "RecordedSuperstep", "TracedDriver"]
 
@@ -25,27 +26,32 @@ _COUNT_BYTES = 8
 
 
 class RecordedSuperstep:
-    """The operations of a superstep as one launch.
+    """The operations of a superstep as one launch, and another that counts.
 
     Parameters
     ----------
-    recording : object
-        The driver's, which reads to `landed`.
+    work, count : object
+        The driver's recordings; `count` reads to `landed`.
     landed : ndarray of int64, shape (1,)
         Page-locked.
     """
 
-    def __init__(self, recording: Any, landed: npt.NDArray[Any]) -> None:
-        self._recording = recording
+    def __init__(self, work: Any, count: Any, landed: npt.NDArray[Any]) -> None:
+        self._work = work
+        self._count = count
         self._landed = landed
 
     def launch(self) -> None:
-        """Have the device run the superstep behind what it was given before."""
-        self._recording.launch()
+        """Have the device run the superstep behind what it was given before.
+
+        What it is given next need not wait until the committed vertices are counted.
+        """
+        self._work.launch()
+        self._count.launch_behind(self._work)
 
     def wait(self) -> int:
         """Wait for the launch; return how many vertices it committed."""
-        self._recording.wait()
+        self._count.wait()
         return int(self._landed[0])
 
 
@@ -107,11 +113,15 @@ class TracedDriver:
         except IndexError:
             return None
         landed = self._landing[place : place + 1]
-        own = [
-            ("read", int(landed.ctypes.data), *o[2:]) if o[0] == "read" else o
-            for o in operations
-        ]
-        made = RecordedSuperstep(self._record(self._driver, own), landed)
+        total = next(o[2] for o in operations if o[0] == "read")
+        work: Operations = []
+        count: Operations = []
+        for o in operations:
+            (count if mentions(o, total, _COUNT_BYTES) else work).append(o)
+        own = [("read", int(landed.ctypes.data), *o[2:]) if o[0] == "read" else o
+               for o in count]  # fmt: skip
+        counting = self._record(self._driver, own)
+        made = RecordedSuperstep(self._record(self._driver, work), counting, landed)
         weakref.finalize(made, self._free.append, place)
         self._recorded.append((operations, made))
         return made

@@ -251,6 +251,7 @@ class _Flight:
             return 0
         self._run.add(number, self._begun - begun, traced.direction, traced.work)
         loop.steps[traced.place].patched_supersteps += traced.work == "patched"
+        loop.turn = (traced.place + 1) % len(loop.steps)
         loop.state.superstep += 1
         loop.superstep = loop.state.superstep
         return int(number * number >= _FEWEST * (before or 0))

@@ -26,6 +26,7 @@ from featgraph._cuda_driver import Compiled, ParameterType
 from featgraph.runtime import cuda_arrays, cuda_device
 from featgraph.runtime.arguments import flatten, point_to_words
 from featgraph.runtime.cuda_launch import Launches
+from featgraph.runtime.cuda_record import split_fills
 from tests.simt.emulator import Emulator
 
 __all__ = ["Gpu", "emulated_gpu"]
@@ -198,20 +199,33 @@ class Gpu:
 
 
 class Recording:
-    """Runs the operations of a recorded superstep when it is waited for."""
+    """Runs recorded operations as late as the driver may.
+
+    That is when something waits for them. Launches on the default stream run in order;
+    what is launched behind one of them may come behind all that were launched later.
+    """
 
     def __init__(self, gpu: Gpu, operations: list[tuple[Any, ...]]) -> None:
-        self.gpu, self.operations, self.launched = gpu, operations, 0
+        self.gpu, self.launched = gpu, 0
+        early, others = split_fills(operations)
+        self.operations = [*early, *others]
+        self.side = False
         gpu.recordings.append(self)
 
     def launch(self) -> None:
-        """Launches run in order, so those of others that wait come first."""
         self.launched += 1
         self.gpu.waiting.append(self)
 
+    def launch_behind(self, other: Recording) -> None:
+        assert other in self.gpu.waiting
+        self.side = True
+
     def wait(self) -> None:
-        while self in self.gpu.waiting:
+        while self.gpu.waiting:
             self.gpu.waiting.pop(0)._run()
+        if self.side:
+            self._run()
+        self.side = False
 
     def _run(self) -> None:
         for name, *arguments in self.operations:
