@@ -38,7 +38,46 @@ def print_queue(
     return _QueueBody(context, plan, printed).run(fields)
 
 
-class _QueueBody(TiledBody):
+class _HeldRows(TiledBody):
+    """Combines what gathers fill in rows of memory, one a vertex that was met."""
+
+    @staticmethod
+    def _held_names(accumulator: Accumulator) -> list[str]:
+        """Return the arrays that hold what a gather fills between edges."""
+        name = f"held_{accumulator.name}"
+        return [name, f"{name}_source"] if accumulator.is_arg else [name]
+
+    def _entries(self, accumulator: Accumulator) -> list[tuple[str, str]]:
+        """Return an element of the arrays, and of their sources, for each feature."""
+        name = f"held_{accumulator.name}"
+        places = [f", {j}" for j in range(self.copies)] if accumulator.is_wide else [""]
+        return [(f"{name}[row{p}]", f"{name}_source[row{p}]") for p in places]
+
+    def _combine(self, function: Analysed) -> None:
+        """Combine what edge `e` contributes into memory."""
+        accumulator = self.accumulators[function.into]
+        printed, writer = self.printed[function.name], self.writer
+        for j, (entry, source) in enumerate(self._entries(accumulator)):
+            value = self.call_featurewise(printed, str(j))
+            if not accumulator.is_arg:
+                writer.line(accumulator.update(entry, value))
+                continue
+            writer.line(f"key, source = {value}")
+            wins = f"cpu.wins_{accumulator.combine[3:]}(key, source, {entry}, {source})"
+            with writer.block(f"if {wins}:"):
+                writer.line(f"{entry} = key")
+                writer.line(f"{source} = source")
+
+    def _bring(self, accumulator: Accumulator) -> None:
+        """Bring what a gather has filled from memory."""
+        for j, (entry, source) in enumerate(self._entries(accumulator)):
+            held = self.held(accumulator, j)
+            self.writer.line(f"{held} = {entry}")
+            if accumulator.is_arg:
+                self.writer.line(f"{source_name(held)} = {source}")
+
+
+class _QueueBody(_HeldRows):
     """Prints one superstep, and the loop around it."""
 
     def __init__(
@@ -89,12 +128,6 @@ class _QueueBody(TiledBody):
             self.phase.writes_next, self.pushed.offsets,
         )  # fmt: skip
 
-    @staticmethod
-    def _held_names(accumulator: Accumulator) -> list[str]:
-        """Return the arrays that hold what a gather fills between edges."""
-        name = f"held_{accumulator.name}"
-        return [name, f"{name}_source"] if accumulator.is_arg else [name]
-
     def _header(
         self, name: str, arguments: list[str], doc: str, form: str = "INNER"
     ) -> None:
@@ -112,12 +145,6 @@ class _QueueBody(TiledBody):
         self.writer.line("f_0 = chunk - chunk  # not a literal")
         for j in range(1, self.copies):
             self.writer.line(f"f_{j} = f_0 + {j}")
-
-    def _entries(self, accumulator: Accumulator) -> list[tuple[str, str]]:
-        """Return an element of the arrays, and of their sources, for each feature."""
-        name = f"held_{accumulator.name}"
-        places = [f", {j}" for j in range(self.copies)] if accumulator.is_wide else [""]
-        return [(f"{name}[row{p}]", f"{name}_source[row{p}]") for p in places]
 
     def _print_before(self) -> None:
         """Print the function that runs what stands before the gathers."""
@@ -184,7 +211,9 @@ class _QueueBody(TiledBody):
             self._meet()
         with writer.block("for place in range(source_count):"):
             writer.line("u = int64(sources[place])")
-            first, last = f"{rows.offsets}[u]", f"{rows.offsets}[u + 1]"
+            first, last = (f"{rows.offsets}[u{more}]" for more in ("", " + 1"))
+            if not self.plan.traits.wide_offsets:
+                first, last = (f"int64(uint32({end}))" for end in (first, last))
             with writer.block(f"for slot in range({first}, {last}):"):
                 writer.line(f"v = int64(uint32({rows.ends}[slot]))")
                 writer.line("met = marks[v]")
@@ -214,28 +243,11 @@ class _QueueBody(TiledBody):
         writer.line("return passed_count")
         writer.depth -= 1
 
-    def _combine(self, function: Analysed) -> None:
-        """Combine what edge `e` contributes into memory."""
-        accumulator = self.accumulators[function.into]
-        printed, writer = self.printed[function.name], self.writer
-        for j, (entry, source) in enumerate(self._entries(accumulator)):
-            value = self.call_featurewise(printed, str(j))
-            if not accumulator.is_arg:
-                writer.line(accumulator.update(entry, value))
-                continue
-            writer.line(f"key, source = {value}")
-            wins = f"cpu.wins_{accumulator.combine[3:]}(key, source, {entry}, {source})"
-            with writer.block(f"if {wins}:"):
-                writer.line(f"{entry} = key")
-                writer.line(f"{source} = source")
-
-    def _bring(self, accumulator: Accumulator) -> None:
-        """Bring what a gather has filled from memory."""
-        for j, (entry, source) in enumerate(self._entries(accumulator)):
-            held = self.held(accumulator, j)
-            self.writer.line(f"{held} = {entry}")
-            if accumulator.is_arg:
-                self.writer.line(f"{source_name(held)} = {source}")
+    def _other_rows(self) -> list[str]:
+        """Return tests that what gathers fill has rows of another length."""
+        wide = [a for f in self.gathers if (a := self.accumulators[f.into]).is_wide]
+        names = [name for a in wide for name in self._held_names(a)]
+        return [f"{name}.shape[1] != {self.copies}" for name in names]
 
     def _print_loop(self, fields: tuple[Field, ...]) -> list[str]:
         writer, rows, phase = self.writer, self.pushed, self.phase
@@ -250,6 +262,12 @@ class _QueueBody(TiledBody):
             "Run supersteps while few edges lead out of who is active.", "SWEEP",
         )  # fmt: skip
         depth, line, block = writer.depth, writer.line, writer.block
+        # It never holds. Behind it rows are as long as the compiler is told, and it
+        # multiplies by a number that it knows.
+        shapes = [*_other_shapes(fields, self.plan), *self._other_rows()]
+        if shapes:
+            with block(f"if ({' or '.join(shapes)}):"):
+                line("return sources")
         swapped = [_swapped(f, phase.writes_next) for f in fields]
         line(f"other = Data({', '.join(swapped)})")
         line("number, work = 0, 0")
@@ -286,6 +304,17 @@ class _QueueBody(TiledBody):
         line("return sources")
         writer.depth = depth - 1
         return arguments
+
+
+def _other_shapes(fields: tuple[Field, ...], plan: FoldPlan) -> list[str]:
+    """Return tests that properties have rows of another shape than they have."""
+    signature = plan.analysis.signature
+    return [
+        f"d.{field.name}.shape[{axis}] != {size}"
+        for field in fields
+        if field.source in {"property", "next"} and field.of in signature
+        for axis, size in enumerate(signature[field.of].item_shape, 1)
+    ]
 
 
 def _swapped(field: Field, written: tuple[str, ...]) -> str:
