@@ -125,7 +125,7 @@ class _Problem:
 
 
 @contextmanager
-def _counting(graph: fg.Graph) -> Iterator[list[int]]:
+def _counting() -> Iterator[list[int]]:
     """Count the edges that gathers are launched on: into who is due, or pushed."""
     launch, edges = Superstep.launch, [0]
     run_queue = QueueRunner.run
@@ -142,10 +142,8 @@ def _counting(graph: fg.Graph) -> Iterator[list[int]]:
             return
         pushes = phase.kind == "push"
         chosen = arguments["active_sources" if pushes else "due"]
-        words = np.asarray(self.device.download(chosen))
-        bits = np.unpackbits(words.view(np.uint8), bitorder="little")
-        degree = graph.out_degree if pushes else graph.in_degree
-        edges[0] += int(degree[bits[: graph.vertex_count].astype(bool)].sum())
+        offsets = self.buffers.graph["out_offsets" if pushes else "in_offsets"]
+        edges[0] += self.device.edges_of(chosen, offsets)
 
     Superstep.launch = counted  # type: ignore[method-assign]
     QueueRunner.run = counted_run  # type: ignore[method-assign]
@@ -166,7 +164,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             ends, counts, edges = {}, {}, {}
             for way, options in ways.items():
                 problem.reset()
-                with _counting(named.graph) as counted:
+                with _counting() as counted:
                     counts[way] = problem.iterate(**options).supersteps
                 edges[way] = counted[0] / named.graph.edge_count
                 ends[way] = problem.state[problem.key].copy()
