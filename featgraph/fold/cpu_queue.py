@@ -267,7 +267,7 @@ class _QueueBody(_HeldRows):
         shapes = [*_other_shapes(fields, self.plan), *self._other_rows()]
         if shapes:
             with block(f"if ({' or '.join(shapes)}):"):
-                line("return sources")
+                line("return passed")
         swapped = [_swapped(f, phase.writes_next) for f in fields]
         line(f"other = Data({', '.join(swapped)})")
         line("number, work = 0, 0")
