@@ -162,7 +162,7 @@ class CudaDevice(CudaArrays):
             return self.upload(rows[most_first].astype(np.int32))
         return self.upload(host_graph_array(graph, name))
 
-    def reduce_rows(self, entry: Entry, graph: Graph) -> int:
+    def reduce_rows(self, arrays: Mapping[str, Array]) -> int:
         """Return how many partial results a reduce leaves."""
         return _REDUCE_BLOCKS
 

@@ -172,8 +172,8 @@ class Device(Protocol):
     def graph_array(self, graph: Graph, name: str) -> Array:
         """Return an array of the graph by its generated name."""
 
-    def reduce_rows(self, entry: Entry, graph: Graph) -> int:
-        """Return how many partial results a reduce leaves."""
+    def reduce_rows(self, arrays: Mapping[str, Array]) -> int:
+        """Return how many partial results a reduce leaves, by the graph's arrays."""
 
     def launch(
         self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]
@@ -268,9 +268,9 @@ class CpuDevice(CpuSweeps):
         """Return an array of the graph by its name in generated code."""
         return host_graph_array(graph, name)
 
-    def reduce_rows(self, entry: Entry, graph: Graph) -> int:
-        """Return how many partial results a reduce leaves."""
-        return len(_chunks(graph, "vertex_chunks")) - 1
+    def reduce_rows(self, arrays: Mapping[str, Array]) -> int:
+        """Return how many partial results a reduce leaves, by the graph's arrays."""
+        return len(arrays["vertex_chunks"]) - 1
 
     def synchronize(self) -> None:
         """Wait for launched work; there is none on the CPU."""

@@ -74,10 +74,7 @@ class Launcher:
         count = math.prod(shape)
         dtype = memory_dtype(function.returns, self.plan.real)
         dtype = "bool" if function.returns == "bool" else dtype
-        main = next(
-            e for e in self.kernel.entries if e.phase == number and e.role == "main"
-        )
-        rows = self.device.reduce_rows(main, self.graph)
+        rows = self.device.reduce_rows(self.buffers.graph)
         arguments["due"] = self.reduced_over
         arguments["partials"] = self.buffers.temporary(
             f"partials {number}", dtype, (rows, count)
