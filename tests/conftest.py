@@ -53,12 +53,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def lanes_share_small_matrices() -> Iterator[None]:
-    """Have lanes share matrices on small graphs, too: one thread would be chosen."""
+def small_graphs_are_as_large_ones() -> Iterator[None]:
+    """Have lanes share matrices, and only due vertices evaluated, on small graphs."""
     from featgraph.fold import choose
+    from featgraph.runtime import step
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choose, "FEW_EDGES", 0)
+        patch.setattr(step, "FEWEST_TO_SKIP", 0)
         yield
 
 

@@ -53,6 +53,10 @@ MOST_DUE = 1.0
 #: The same where a thread has a vertex. Those that are due have a warp to themselves
 #: then, as good as: with one in nine due, evaluating them took 39 us, and all 91.
 MOST_DUE_ALONE = 1 / 6
+#: "auto" sweeps all vertices on a GPU where they and their edges, times the features,
+#: are fewer: a sweep then takes no longer than finding who is due. Skipping lost up to a
+#: third on graphs of 0.3M to 0.9M vertices and edges, with four features (NVIDIA H200).
+FEWEST_TO_SKIP = 1 << 22
 #: Where finding the due vertices costs what evaluating them does.
 SWEEPING_TARGETS = {"cuda"}
 
@@ -267,8 +271,10 @@ class Step:
         if not (self.may_sweep_all and self._knows_all) or active_count is None:
             return False
         graph = self.state.graph
-        most = MOST_DUE_ALONE if self.is_alone else MOST_DUE
         size = graph.vertex_count + graph.edge_count
+        if size * max(p.width for p in self.plan.phases) < FEWEST_TO_SKIP:
+            return True
+        most = MOST_DUE_ALONE if self.is_alone else MOST_DUE
         return active_count * size >= most * graph.vertex_count**2
 
     def _may_push(self, active_count: int | None) -> bool:

@@ -63,6 +63,18 @@ def test_the_same_vertices_commit_the_same(
     np.testing.assert_array_equal(found[1], expected[1])
 
 
+def test_a_small_graph_is_swept_to_the_end(
+    swept: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = run(labels(500, 1500))
+    monkeypatch.setattr(steps, "FEWEST_TO_SKIP", (500 + 2 * 1500) * 3 + 1)
+    swept.clear()
+    small = run(labels(500, 1500))
+    assert swept[-1]
+    assert small[0] == found[0]
+    np.testing.assert_array_equal(small[1], found[1])
+
+
 def test_not_before_all_have_been_evaluated(swept: list[bool]) -> None:
     run(labels(500, 1500), active=range(0, 500, 2))
     assert len(swept) > 5
