@@ -54,8 +54,8 @@ MOST_DUE = 1.0
 #: then, as good as: with one in nine due, evaluating them took 39 us, and all 91.
 MOST_DUE_ALONE = 1 / 6
 #: "auto" sweeps all vertices on a GPU where they and their edges, times the features,
-#: are fewer: a sweep then takes no longer than finding who is due. Skipping lost up to a
-#: third on graphs of 0.3M to 0.9M vertices and edges, with four features (NVIDIA H200).
+#: are fewer: a sweep then takes no longer than finding who is due. Skipping lost up to
+#: a third on graphs of 0.3M to 0.9M vertices and edges, with k = 4 (NVIDIA H200).
 FEWEST_TO_SKIP = 1 << 22
 #: Where finding the due vertices costs what evaluating them does.
 SWEEPING_TARGETS = {"cuda"}
