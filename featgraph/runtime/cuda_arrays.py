@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,25 @@ def _aligned(array: Array) -> Array:
     return array
 
 
+class Own(threading.local):
+    """What kernels of one thread work in; a replay writes to it while others run."""
+
+    def __init__(self) -> None:
+        #: For sets of a size, in odd supersteps and in others.
+        self.pools: dict[tuple[int, bool], list[Words]] = {}
+        self.scratch: dict[str, Array] = {}
+
+    @cached_property
+    def total(self) -> Array:
+        """The place of a count."""
+        return cuda.to_device(np.zeros(1, np.int64))
+
+    @cached_property
+    def total_address(self) -> int:
+        """Where that is."""
+        return address_of(self.total)
+
+
 class CudaArrays:
     """Device arrays of numba-cuda; all work on the default stream, in order."""
 
@@ -59,8 +79,6 @@ class CudaArrays:
         counts = cuda.pinned_array(_COUNTS, np.int64)
         self._driver = self.recorder = TracedDriver(Driver(), counts, Recording)
         self._launch = Launches(self._driver)
-        self._total = cuda.to_device(np.zeros(1, np.int64))
-        self._total_address = address_of(self._total)
         # Page-locked: the driver copies there without a detour. One reader at a time.
         self._landing = cuda.pinned_array(_LANDING_BYTES, np.uint8)
         self._landing_address = int(self._landing.ctypes.data)
@@ -69,7 +87,7 @@ class CudaArrays:
         self._views: weakref.WeakKeyDictionary[Array, Array] = (
             weakref.WeakKeyDictionary()
         )
-        self._pools: dict[tuple[int, bool], list[Words]] = {}
+        self._own = Own()
         self.full_sets: dict[int, Words] = {}
 
     # -- arrays
@@ -144,7 +162,7 @@ class CudaArrays:
         Freeing device memory waits for the device, so bitvectors are kept for the next
         superstep; each from the one before the last, so that supersteps repeat.
         """
-        pool = self._pools.setdefault((count, self.recorder.is_odd), [])
+        pool = self._own.pools.setdefault((count, self.recorder.is_odd), [])
         for words in pool:
             if sys.getrefcount(words) == 3:  # the pool, this name, the call
                 return words
@@ -193,25 +211,25 @@ class CudaArrays:
 
     def count(self, words: Words) -> int:
         """Return the number of set bits; waits for the device."""
-        arguments = (words, self._total)
+        arguments = (words, self._own.total)
         if words.size <= _ONE_BLOCK_WORDS:
             self._launch(cuda_loops.count_in_one_block, 1, BLOCK, arguments)
         else:
-            self._driver.set_words(self._total_address, 0, 2)
+            self._driver.set_words(self._own.total_address, 0, 2)
             blocks = block_count(words.size)
             self._launch(cuda_loops.count_bits, blocks, BLOCK, arguments)
         with self._reading:
-            self._driver.read(self._landing_address, self._total_address, 8)
+            self._driver.read(self._landing_address, self._own.total_address, 8)
             return int(self._landed_total[0])
 
     def edges_of(self, words: Words, offsets: Array) -> int:
         """Return how many edges a set has, by row offsets; waits for the device."""
-        self._driver.set_words(self._total_address, 0, 2)
+        self._driver.set_words(self._own.total_address, 0, 2)
         blocks = min(block_count(words.size * 32), 1 << 12)
-        arguments = (words, offsets, self._total)
+        arguments = (words, offsets, self._own.total)
         self._launch(cuda_loops.count_edges, blocks, BLOCK, arguments)
         with self._reading:
-            self._driver.read(self._landing_address, self._total_address, 8)
+            self._driver.read(self._landing_address, self._own.total_address, 8)
             return int(self._landed_total[0])
 
     def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:

@@ -56,7 +56,6 @@ class CudaDevice(CudaArrays):
 
     def __init__(self) -> None:
         super().__init__()
-        self._scratch: dict[str, Array] = {}
         # Hubs and all other vertices run side by side. Both streams wait for the
         # default one and it for them.
         self._streams = {"hubs": cuda.stream(), "main": cuda.stream()}
@@ -221,9 +220,9 @@ class CudaDevice(CudaArrays):
 
     def _scratch_area(self, name: str, shape: tuple[int, ...], real: str) -> Array:
         key = f"{name} {shape[1:]} {real}"
-        held = self._scratch.get(key)
+        held = self._own.scratch.get(key)
         if held is None or held.shape[0] < shape[0]:
-            self._scratch[key] = held = self.empty(shape, real)
+            self._own.scratch[key] = held = self.empty(shape, real)
         return held
 
     def synchronize(self) -> None:

@@ -69,7 +69,7 @@ class Recording:
 
 
 def mentions(operation: Operation, first: int, size: int) -> bool:
-    """Whether an operation may touch memory that begins with an array.
+    """Whether an operation may touch the bytes of a whole array, from `first` on.
 
     A kernel may if it is given an address there; a number that looks like one counts.
     """

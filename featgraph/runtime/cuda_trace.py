@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from featgraph.errors import DeviceError
 from featgraph.runtime.arguments import PackedArguments
 from featgraph.runtime.cuda_record import mentions
 
@@ -55,6 +56,13 @@ class RecordedSuperstep:
         return int(self._landed[0])
 
 
+class _Traces(threading.local):
+    """What a thread traces."""
+
+    operations: Operations | None = None
+    is_odd = False
+
+
 class TracedDriver:
     """Passes calls on to the driver, and remembers those of a thread while it traces.
 
@@ -74,19 +82,22 @@ class TracedDriver:
         self._record = record
         self._landing = landing
         self._free = list(range(landing.size))
-        self._own = threading.local()
+        self._own = _Traces()
         self._recorded: deque[tuple[Operations, RecordedSuperstep]] = deque(
             maxlen=_MOST_KEPT
         )
-        #: Whether an odd number of supersteps was traced.
-        self.is_odd = False
 
     # -- tracing
 
     def begin(self) -> None:
         """Begin to remember what this thread asks for."""
         self._own.operations = []
-        self.is_odd = not self.is_odd
+        self._own.is_odd = not self._own.is_odd
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether this thread has traced an odd number of supersteps."""
+        return self._own.is_odd
 
     def end(self) -> Operations | None:
         """Return what was asked for since; None if that cannot be recorded.
@@ -112,6 +123,16 @@ class TracedDriver:
             place = self._free.pop()
         except IndexError:
             return None
+        try:
+            made = self._make(operations, place)
+        except DeviceError:  # the host goes on as before
+            self._free.append(place)
+            return None
+        weakref.finalize(made, self._free.append, place)
+        self._recorded.append((operations, made))
+        return made
+
+    def _make(self, operations: Operations, place: int) -> RecordedSuperstep:
         landed = self._landing[place : place + 1]
         total = next(o[2] for o in operations if o[0] == "read")
         work: Operations = []
@@ -121,14 +142,11 @@ class TracedDriver:
         own = [("read", int(landed.ctypes.data), *o[2:]) if o[0] == "read" else o
                for o in count]  # fmt: skip
         counting = self._record(self._driver, own)
-        made = RecordedSuperstep(self._record(self._driver, work), counting, landed)
-        weakref.finalize(made, self._free.append, place)
-        self._recorded.append((operations, made))
-        return made
+        return RecordedSuperstep(self._record(self._driver, work), counting, landed)
 
     def note(self, *operation: Any) -> None:
         """Remember an operation if this thread traces."""
-        operations = getattr(self._own, "operations", None)
+        operations = self._own.operations
         if operations is not None:
             operations.append(operation)
 
@@ -144,7 +162,7 @@ class TracedDriver:
     ) -> None:
         """Launch a kernel with packed arguments."""
         self._driver.launch(handle, blocks, threads, stream, packed.address)
-        operations = getattr(self._own, "operations", None)
+        operations = self._own.operations
         if operations is not None:
             operation = "launch", handle, blocks, threads, stream, packed.copy_words()
             operations.append(operation)

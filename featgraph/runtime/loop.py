@@ -252,11 +252,6 @@ class Loop:
             count = self.state.graph.vertex_count
             run.active_sets.append(ActiveSet.from_words(count, words))
         everything = number == self.state.graph.vertex_count
-        if self.is_traced:
-            reference = weakref.ref(committed)
-            self.traced = Traced(
-                place, decisions, everything, reference, step.direction, step.work
-            )
         for other, waiting in enumerate(self.pending):
             if everything:  # None saves looking for who gathers from them: all are due
                 waiting.words = None
@@ -266,6 +261,13 @@ class Loop:
                 waiting.words = self.device.words_or(waiting.words, committed)
                 if waiting.count is not None:
                     waiting.count += number
+        if self.is_traced:
+            sets = [p.words for p in self.pending]
+            self.traced = Traced(
+                place, decisions, everything, weakref.ref(committed),
+                [None if words is None else weakref.ref(words) for words in sets],
+                step.direction, step.work,
+            )  # fmt: skip
         self.superstep = self.state.superstep
 
 

@@ -57,6 +57,8 @@ class Traced:
     committed : weakref
         The set of the committed ones: a reference would keep its memory from being
         used again.
+    pending : list of weakref or None
+        What was pending for each foldmap behind it; None for all vertices.
     direction, work : str
         What the record says of it.
     operations : object or None
@@ -67,6 +69,7 @@ class Traced:
     decisions: tuple[Any, ...]
     everything: bool
     committed: weakref.ref[Any]
+    pending: list[weakref.ref[Any] | None]
     direction: str
     work: str
     operations: Any = None
@@ -120,7 +123,9 @@ class Replayer:
         turns = len(loop.steps)
         self._traced: deque[Traced] = deque(maxlen=2 * _LONGEST * turns)
         #: Length of a cycle -> how many supersteps have repeated those before them.
-        self._repeated = {turns * n: 0 for n in range(1, _LONGEST + 1) if turns * n > 1}
+        # Of even lengths, since sets come from two pools in turn.
+        lengths = [turns * n for n in range(1, _LONGEST + 1)]
+        self._repeated = {length: 0 for length in lengths if length % 2 == 0}
         self._stage = loop.stage
 
     def advance(self, run: Run, most: int) -> bool:
@@ -168,8 +173,7 @@ class Replayer:
         recordings = [self._recorder.record(t.operations) for t in cycle]
         if None in recordings:
             return False
-        with self._loop.announcing():
-            _Flight(self._loop, run, cycle, recordings).run(limit)
+        _Flight(self._loop, run, cycle, recordings).run(limit)
         return True
 
     def _limit(self, cycle: list[Traced], most: int) -> int:
@@ -181,6 +185,8 @@ class Replayer:
         turns = len(loop.steps)
         if places != [(loop.turn + i) % turns for i in range(length)]:
             return 0
+        if turns > 1 and any(None in t.pending for t in cycle):
+            return 0  # what others have not seen yet was in no set
         cycles = most // length
         for place, step in enumerate(loop.steps):
             left = patches_left(step)
@@ -212,27 +218,53 @@ class _Flight:
         self._recordings = recordings
         self._launched = self._done = 0
         self._begun = time.perf_counter()
+        #: Supersteps that the host would not have run.
+        self._idle = 0
+        self._first = loop.state.superstep
         #: Whether no further cycle is begun.
         self._ends = False
 
     def run(self, limit: int) -> None:
         """Run supersteps, at most `limit`, which is a multiple of the cycle's."""
-        length = len(self._cycle)
         ahead = 0
         try:
             while True:
                 while self._launched <= self._done + ahead and (
-                    self._launched % length
+                    self._is_within_a_cycle()
                     or not (self._ends or self._launched == limit)
                 ):
-                    self._recordings[self._launched % length].launch()
-                    self._launched += 1
+                    self._launch()
                 if self._launched == self._done:
                     return
                 ahead = self._account()
-        finally:
-            while self._done < self._launched:
-                self._account()
+        except BaseException:
+            self._complete()
+            for waiting in self._loop.pending:
+                waiting.words = None
+            raise
+
+    def _is_within_a_cycle(self) -> bool:
+        return self._launched % len(self._cycle) != 0
+
+    def _launch(self) -> None:
+        self._recordings[self._launched % len(self._cycle)].launch()
+        self._launched += 1
+
+    def _complete(self) -> None:
+        """Run the cycle to its end: the host takes the buffers for what they are there.
+
+        Another interrupt adds nothing to the one that is on its way.
+        """
+        while self._is_within_a_cycle() or self._done < self._launched:
+            try:
+                if self._is_within_a_cycle():
+                    self._launch()
+                else:
+                    self._account()
+            except KeyboardInterrupt:
+                continue
+        loop = self._loop
+        loop.superstep = loop.state.superstep = self._first + self._done - self._idle
 
     def _account(self) -> int:
         """Wait for a superstep; return how many may be launched ahead of the next."""
@@ -243,33 +275,31 @@ class _Flight:
         before = loop.pending[traced.place].active_count
         self._announce(traced, number)
         following = self._cycle[self._done % len(self._cycle)]
-        is_due = loop.pending[following.place].active_count != 0
-        self._ends |= (
-            not is_due or decisions_of(loop, following.place) != following.decisions
-        )
-        if before == 0 and number == 0:  # the host would not have run it
+        if loop.pending[following.place].active_count == 0:
+            self._ends = True
+        self._ends |= decisions_of(loop, following.place) != following.decisions
+        if before == 0 and number == 0:
+            self._idle += 1
             return 0
         self._run.add(number, self._begun - begun, traced.direction, traced.work)
         loop.steps[traced.place].patched_supersteps += traced.work == "patched"
         loop.turn = (traced.place + 1) % len(loop.steps)
-        loop.state.superstep += 1
-        loop.superstep = loop.state.superstep
+        loop.superstep = loop.state.superstep = self._first + self._done - self._idle
         return int(number * number >= _FEWEST * (before or 0))
 
     def _announce(self, traced: Traced, number: int) -> None:
-        """Announce what was committed.
+        """Announce what was committed, as the host does behind a superstep of its own.
 
-        The sets are as behind the last superstep that the host ran: a cycle leaves them
-        where it found them. Only that all vertices are due is said without a set.
+        Sets that it would have made are where the recorded superstep has made them.
         """
-        pending = self._loop.pending
         everything = number == self._loop.state.graph.vertex_count
-        for place, waiting in enumerate(pending):
+        for place, waiting in enumerate(self._loop.pending):
+            made = traced.pending[place]
             if everything:
                 waiting.words = None
             elif place == traced.place:
-                waiting.count = number
-                if waiting.words is None and len(pending) == 1:
-                    waiting.words = traced.committed()
-            elif waiting.words is not None and waiting.count is not None:
-                waiting.count += number
+                waiting.words, waiting.count = traced.committed(), number
+            elif waiting.words is not None:
+                waiting.words = None if made is None else made()
+                if waiting.count is not None:
+                    waiting.count += number

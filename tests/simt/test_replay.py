@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterator
 from functools import partial
@@ -58,6 +59,46 @@ def clock(f, v, d):  # type: ignore[no-untyped-def]
     return d.superstep < 12
 
 
+@fg.vertex
+def adopt_and_tick(f, v, d):  # type: ignore[no-untyped-def]
+    d.label_next[v] = min(d.label[v], d.low[v])
+    d.clock_next[v] = d.clock[v] + 1
+    return d.low[v] < d.label[v] or d.clock[v] < d.busy
+
+
+@fg.gather(into="now", combine="max")
+def read_clock(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.clock[u]
+
+
+@fg.vertex
+def pulse(f, v, d):  # type: ignore[no-untyped-def]
+    d.clock_next[v] = d.now[v] + 1
+    return (v == 0 or d.now[v] == d.busy) and d.now[v] < d.busy + 10
+
+
+@fg.vertex
+def visit(f, v, d):  # type: ignore[no-untyped-def]
+    d.visits[v] = d.visits[v] + 1
+    d.mark_next[v] = d.mark[v] + 1
+    return v == 0 and d.mark[v] < d.busy + 8
+
+
+@fg.gather(into="heard", combine="sum", sources="active")
+def hear(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.label[u] + 1
+
+
+@fg.vertex
+def pass_on(f, v, d):  # type: ignore[no-untyped-def]
+    d.visits[v] = d.visits[v] + d.heard[v]
+    d.label_next[v] = min(d.label[v], d.low[v])
+    return d.low[v] < d.label[v]
+
+
+busy_steps = fg.foldmap(lowest, adopt_and_tick)
+pulses = [fg.foldmap(read_clock, pulse), fg.foldmap(visit)]
+active_sums = fg.foldmap(lowest, hear, pass_on)
 labels, shares = fg.foldmap(lowest, adopt), fg.foldmap(weigh, blend)
 VERTICES = 34
 
@@ -94,6 +135,31 @@ def halves(step: fg.FoldMap) -> list[fg.FoldMap]:
     return [step.on(even), step.on(~even)]
 
 
+def _counted(graph: fg.Graph, label: Any, busy: int) -> fg.State:
+    """Return labels with clocks, and counters that are written in place."""
+    zeros = np.zeros(VERTICES, np.int32)
+    return fg.State(
+        graph,
+        label=fg.vertex_property(label.astype(np.int32), iterated=True),
+        clock=fg.vertex_property(zeros.copy(), iterated=True),
+        mark=fg.vertex_property(zeros.copy(), iterated=True),
+        visits=fg.vertex_property(zeros.copy()),
+        busy=busy,
+    )
+
+
+def busy_state(busy: int) -> fg.State:
+    """Return a path on which all vertices commit in so many supersteps, then few."""
+    return _counted(path_state().graph, np.where(np.arange(VERTICES) > 0, 9, 0), busy)
+
+
+def hub_state(busy: int) -> fg.State:
+    """Return a hub that tells all others, who commit all at once one time."""
+    ends = np.zeros(VERTICES, int), np.arange(VERTICES)
+    graph = fg.Graph.from_edges(*ends, vertex_count=VERTICES)
+    return _counted(graph, np.arange(VERTICES), busy)
+
+
 CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "labels": (labels, path_state, {}),
     "from one vertex": (labels, path_state, {"active": [0]}),
@@ -107,6 +173,11 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "shares, proven": (
         shares, shares_state, {"change_driven": True, "recompute_every": 13},
     ),
+    "all, then few": (busy_steps, partial(busy_state, 10), {}),
+    "all, then few, odd": (busy_steps, partial(busy_state, 11), {}),
+    "everything in turn": (pulses, partial(hub_state, 14), {"active": [0]}),
+    "everything in turn, odd": (pulses, partial(hub_state, 15), {"active": [0]}),
+    "active sums": (active_sums, partial(busy_state, 0), {"active": [0]}),
     "in turn": (halves(shares), shares_state, {}),
     "in turn, kept": (halves(shares), shares_state, {"change_driven": True}),
     "along a path, in turn": (halves(labels), path_state, {}),
@@ -142,7 +213,7 @@ def run(case: str, replays: bool, limits: list[int]) -> tuple[fg.State, list[Any
 @pytest.mark.parametrize("case", CASES)
 def test_replayed_runs_are_those_of_the_host(case: str, gpu: Gpu) -> None:
     """Results, records and what stays due, also where limits cut a cycle."""
-    limits = [14, 3, 1000]
+    limits = [1000] if case.startswith("everything") else [14, 3, 1000]
     meant, records = run(case, False, limits)
     assert not gpu.recordings
     replayed, others = run(case, True, limits)
@@ -199,6 +270,58 @@ def test_who_watches_sees_every_superstep(gpu: Gpu) -> None:
     )  # fmt: skip
     assert seen == [*range(2, VERTICES + 1), VERTICES]
     assert not gpu.recordings
+
+
+@pytest.mark.parametrize("at", [5, 6, 7])
+def test_behind_an_interrupt_a_state_is_of_one_superstep(at: int, gpu: Gpu) -> None:
+    state, wait, waited = busy_state(30), Recording.wait, []
+
+    def interrupted(self: Recording) -> None:
+        wait(self)
+        waited.append(self)
+        if len(waited) == at:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Recording, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fg.iterate(busy_steps, state, target="cuda")
+    assert not gpu.waiting
+    number = state.superstep
+    assert 10 < number < 30
+    assert set(state["clock"]) == {number}
+    assert (state["label"] == 0).sum() == number + 1
+
+
+def test_threads_do_not_write_to_each_other_s_sets(gpu: Gpu) -> None:
+    """Sets of one thread's replay are in nobody's hands while it is on its way."""
+    from featgraph.runtime.cuda_device import cuda_device
+
+    device = cuda_device()
+    mine = {id(device.empty_words(2)) for _ in range(3)}
+    theirs: list[int] = []
+    thread = threading.Thread(target=lambda: theirs.append(id(device.empty_words(2))))
+    thread.start()
+    thread.join()
+    assert id(device.empty_words(2)) in mine  # nobody holds it, so it is used again
+    assert theirs[0] not in mine
+
+
+def test_what_cannot_be_recorded_is_run_by_the_host(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from featgraph.runtime.cuda_device import cuda_device
+
+    recorder: Any = cuda_device().recorder
+
+    def refuse(driver: Any, operations: Any) -> Any:
+        raise fg.DeviceError("no memory for a graph")
+
+    monkeypatch.setattr(recorder, "_record", refuse)
+    free = list(recorder._free)
+    state = path_state()
+    assert fg.iterate(labels, state, active=[0], target="cuda").supersteps == VERTICES
+    assert recorder._free == free
 
 
 def test_an_interrupt_leaves_everything_due(gpu: Gpu) -> None:
