@@ -122,8 +122,9 @@ def k_core(
 
     Notes
     -----
-    All results are exact. Memory: 9 bytes a vertex; a directed graph is built again
-    without directions.
+    All results are exact. Memory: 9 bytes a vertex, 24 more for the compiled loop that
+    runs supersteps of few vertices on the CPU, and up to 9 while k rises; a directed
+    graph is built again without directions.
 
     Examples
     --------

@@ -135,6 +135,10 @@ def sssp(
     for ``near_far=fg.NearFar("distance")`` and, in fewer supersteps, for
     ``asynchronous=True``.
 
+    Memory in float32: 16 k bytes a vertex, and 4 an edge for its weight. On the CPU,
+    the compiled loop that runs supersteps of few vertices takes 16 + 8 k bytes a vertex
+    more, and 9 where far ones wait.
+
     Examples
     --------
     >>> import featgraph as fg

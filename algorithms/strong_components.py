@@ -254,9 +254,8 @@ def strongly_connected_components(
     )
 
     def settle(step: fg.FoldMap, active: Any) -> None:
-        limit = (
-            graph.vertex_count + 2
-        )  # never reached: all but one superstep change one
+        # Never reached: all supersteps but one change a vertex.
+        limit = graph.vertex_count + 2
         fg.iterate(step, state, active=active, max_supersteps=limit, **options)
 
     settle(trim, ends & ~(sources & sinks))

@@ -11,7 +11,7 @@ from featgraph.fold.analyse import Analysed, Analysis
 from featgraph.fold.functions import gather_identity
 from featgraph.program.combine import NO_SOURCE
 
-__all__ = ["Accumulator", "accumulator_of", "is_packed", "memory_dtype"]
+__all__ = ["Accumulator", "accumulator_of", "is_packed", "memory_dtype", "rounds"]
 
 
 @dataclass(frozen=True)
@@ -201,3 +201,11 @@ def check_pushable(function: Analysed, accumulator: Accumulator, real: str) -> N
             expected="float32 or int32 keys",
             fix="use direction='pull', or store the key as float32 or int32",
         )
+
+
+def rounds(function: Analysed) -> bool:
+    """Whether the result of a gather depends on the order it combines in."""
+    operator = getattr(function.declared, "combine", None)
+    if operator is None or function.returns != "real":
+        return False
+    return bool(operator.is_custom or operator.name in {"sum", "product"})

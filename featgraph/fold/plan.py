@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from featgraph.errors import PlanError
+from featgraph.fold.accumulators import rounds
 from featgraph.fold.adjacency import (
     REVERSED,
     SAID,
@@ -448,14 +449,7 @@ def _check_deterministic(plan: FoldPlan) -> None:
         return
     for phase in plan.phases:
         for function in plan.functions_of(phase):
-            operator = getattr(function.declared, "combine", None)
-            pushed = phase.kind == "push" and operator is not None
-            rounds = (
-                function.returns == "real"
-                and operator is not None
-                and (operator.name in {"sum", "product"} or operator.is_custom)
-            )
-            if pushed and rounds:
+            if phase.kind == "push" and rounds(function):
                 raise PlanError(
                     f"{function.name} is pushed with atomics, whose order changes the "
                     "rounding",

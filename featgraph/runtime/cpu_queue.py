@@ -14,10 +14,10 @@ import numpy as np
 
 from featgraph.program.active import word_count
 from featgraph.runtime.buffers import Buffers, buffers_of
-from featgraph.runtime.near_far import Waiting
+from featgraph.runtime.near_far import NearFar, Waiting
 from featgraph.runtime.superstep import Superstep
 
-__all__ = ["QueueRun", "QueueRunner", "has_queue"]
+__all__ = ["QueueRun", "QueueRunner", "has_queue", "knows_key"]
 
 Words = Any
 #: Graphs of fewer vertices and edges together are not worth compiling a loop for: a
@@ -68,6 +68,12 @@ def has_queue(superstep: Superstep) -> bool:
         and superstep.on is None
         and graph.vertex_count + graph.edge_count >= SMALLEST_GRAPH
     )
+
+
+def knows_key(superstep: Superstep, given: NearFar | None) -> bool:
+    """Whether the compiled loop of a kernel can tell near vertices from far ones."""
+    queue = superstep.kernel.kernel_source.queue
+    return queue is not None and given is not None and given.key in queue.keys
 
 
 class QueueRunner:
@@ -165,20 +171,22 @@ class QueueRunner:
         }  # fmt: skip
         values = [known[name] for name in self.queue.arguments]
         try:
-            left = step.call(self.queue.name, step.kernel.queue, *values)
+            try:
+                left = step.call(self.queue.name, step.kernel.queue, *values)
+            finally:  # also behind an interrupt: the loop leaves both buffers equal
+                buffers.end_in_place(self.queue.commits, int(sizes[0]))
+            number, size, far_count, edges = sizes.tolist()
+            words = np.zeros(word_count(count), np.uint32)
+            self._loops.fill_set(left, size, words)
+            if waiting is not None:
+                fill = self._loops.fill_waiting
+                size += fill(arrays["far"], far_count, arrays["waits"], words)
         except BaseException:
             arrays["waits"].fill(0)
             raise
-        finally:  # also behind an interrupt: the loop leaves both buffers equal
-            buffers.end_in_place(self.queue.commits, int(sizes[0]))
         self._has_run = True
-        number, size, far_count, edges = sizes.tolist()
-        words = np.zeros(word_count(count), np.uint32)
-        self._loops.fill_set(left, size, words)
         thresholds: list[float] = []
         if waiting is not None:
-            fill = self._loops.fill_waiting
-            size += fill(arrays["far"], far_count, arrays["waits"], words)
             waiting.limit = float(limits[number])
             thresholds = (waiting.sign * limits[:number]).tolist()
         return QueueRun(counts[:number].tolist(), thresholds, words, size, edges)

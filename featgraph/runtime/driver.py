@@ -60,10 +60,12 @@ def iterate(
     callback : callable, optional
         ``callback(run, state)`` after each superstep; returning True ends the run.
     then : callable, optional
-        ``then(run, state)`` whenever nothing is due. It may write to the state, and
-        returns the vertices to go on with, as `active`: no others are due, whatever it
-        has written. None, or none of them, ends the run as converged. It is not asked
-        where the limit has been reached; the run has not converged then.
+        ``then(run, state)`` whenever nothing is due. It may write to the state, or run
+        other foldmaps on it, and returns the vertices to go on with, as `active`: no
+        others are due, whatever it has written. None, or none of them, ends the run as
+        converged. It is not asked where the limit has been reached; the run has not
+        converged then. Where it raises an error and has written, everything is due in
+        a later call.
     record_active : bool, optional
         Keep what each superstep committed.
     target : {"auto", "cpu", "cuda"}, optional
@@ -116,8 +118,9 @@ def iterate(
     options |= {"asynchronous": asynchronous}
     alone = until is None and callback is None and not record_active
     loop = Loop(
-        foldmaps, state, device, options, active, recompute_every, near_far, alone
-    )
+        foldmaps, state, device, options, active, recompute_every, near_far, alone,
+        then is not None,
+    )  # fmt: skip
     run = Run(
         device.name,
         [s.kernel for s in loop.steps],

@@ -13,6 +13,7 @@ import numpy as np
 from featgraph.fold.unordered import IN_PLACE
 from featgraph.program.active import ActiveSet
 from featgraph.program.state import State
+from featgraph.runtime.cpu_queue import knows_key
 from featgraph.runtime.device import Device
 from featgraph.runtime.foldmap import FoldMap
 from featgraph.runtime.near_far import NEAR_FAR, NearFar, Waiting, checked_near_far
@@ -39,6 +40,7 @@ class Loop:
         recompute_every: int | None,
         near_far: NearFar | None,
         alone: bool,  # nobody looks at the state between supersteps
+        goes_on: bool,  # somebody says with whom, where nothing is due
     ) -> None:
         self.foldmaps = foldmaps
         self.state = state
@@ -47,7 +49,7 @@ class Loop:
         #: Every vertex is active in every superstep.
         self.is_dense = options.get("change_driven") is False
         if self.is_dense:
-            check_dense(self.steps, active)
+            check_dense(self.steps, active, goes_on)
         self.commits_in_place = bool(options.get("asynchronous", False))
         self.waiting: Waiting | None = None
         if self.commits_in_place:
@@ -55,13 +57,14 @@ class Loop:
         #: Whether supersteps may run in one go.
         self.in_a_loop = alone and len(self.steps) == 1 and self.steps[0].may_queue
         near_far = checked_near_far(near_far)
+        waits_in_a_loop = self.in_a_loop and knows_key(self.steps[0].plain, near_far)
         if near_far is not None and near_far.optional:
-            is_free = self.in_a_loop and self.steps[0].change_driven is not True
+            is_free = waits_in_a_loop and self.steps[0].change_driven is not True
             near_far = near_far if is_free else None
         if near_far is not None:
             check_any_order(self.steps, NEAR_FAR)
             plans = [step.plan for step in self.steps]
-            self.waiting = Waiting(near_far, plans, state, device, self.in_a_loop)
+            self.waiting = Waiting(near_far, plans, state, device, waits_in_a_loop)
         for step in self.steps:
             step.may_keep = self.waiting is None and not self.commits_in_place
             step.plain.spreads = self.waiting is None
@@ -85,19 +88,21 @@ class Loop:
 
     def begin(self, active: Any) -> bool:
         """Go on with some vertices, and no others; False if there are none."""
-        if active is None:
-            return False
-        self.stage += 1
-        self.version = self.state.version
-        for place, scalars in enumerate(self.scalars):
-            begun = begin_pending(active, self.state, self.device)
-            begun.scalars, self.pending[place] = scalars.read(), begun
+        begun = self.pending  # nothing is due, but for what .on leaves out
+        if active is not None:
+            begun = [begin_pending(active, self.state, self.device) for _ in begun]
+        for pending, step, scalars in zip(begun, self.steps, self.scalars, strict=True):
+            pending.scalars = scalars.read()
+            step.forget()  # what was written is announced to nobody
         if self.waiting is not None:
             self.waiting.forget()
-        return bool(self.pending[0].count)
+        self.pending, self.stage = begun, self.stage + 1
+        self.version, self.superstep = self.state.version, self.state.superstep
+        return active is not None and bool(begun[0].count)
 
     def keep(self) -> None:
-        """Remember what stays due for a later call."""
+        """Remember what stays due for a later call: all, behind a write that failed."""
+        self.refresh_version()
         keep_pending(self.foldmaps, self.pending, self.state, self.device)
 
     def refresh_version(self) -> None:
@@ -189,10 +194,9 @@ class Loop:
         if self.is_dense or pending.left is not None or changed:
             return False
         begun = time.perf_counter()
-        pending.words = None  # so everything is due behind an error or an interrupt
+        # Supersteps behind which an interrupt comes are from outside: see `keep`.
         ran = step.run_several(words, self.waiting, most)
         if ran is None:
-            pending.words = words
             return False
         seconds = time.perf_counter() - begun
         run.note_several(ran.counts, step.work, seconds)

@@ -57,11 +57,11 @@ class NearFar:
         Small ones evaluate fewer edges in more supersteps. By default, 32 times the
         mean absolute value of what the gather reads of an edge, over the mean degree;
         at least that mean value. Where it reads nothing of an edge, the mean value
-        is 1. On the CPU, where supersteps run in a compiled loop, it is twice that mean
-        value over the mean degree.
+        is 1. On the CPU, where supersteps run in a compiled loop and write the key, it
+        is twice that mean value over the mean degree.
     optional : bool, optional
         Let `iterate` decide whether vertices wait: they do where supersteps run in a
-        compiled loop.
+        compiled loop and write the key.
 
     Raises
     ------
@@ -110,7 +110,7 @@ class Waiting:
     plans : iterable of FoldPlan
         The foldmaps of the run.
     in_a_loop : bool
-        Whether supersteps run in a compiled loop.
+        Whether supersteps run in a compiled loop that knows the key.
 
     Raises
     ------

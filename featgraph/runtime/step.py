@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from featgraph.errors import PlanError
+from featgraph.fold.accumulators import rounds
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.first import takes_active
 from featgraph.fold.keep import Changes, changes_of, join_changes
@@ -112,8 +113,9 @@ class Step:
         self.patched_supersteps = 0
         #: Whether a thread has a vertex for itself.
         self.is_alone = all(p.mapping.span == 1 for p in phases)
-        #: Whether all that changes is announced to who reads it.
-        self.announces = all(is_announced(f) for f in functions)
+        #: Whether all that changes is announced to who reads it, and who is evaluated
+        #: without that commits nothing.
+        self.announces = all(map(is_announced, functions)) and is_repeatable(self.plan)
         #: Whether a vertex that is not due may be evaluated all the same.
         self.may_sweep_all = False
         #: Whether every vertex has been evaluated in this run.
@@ -245,7 +247,8 @@ class Step:
         return outcome
 
     def forget(self) -> None:
-        """Recompute what is kept."""
+        """Take nothing for granted: not what is kept, nor that all were evaluated."""
+        self._knows_all = False
         if self._kept is not None:
             self._kept.forget()
 
@@ -386,6 +389,15 @@ def is_announced(function: Analysed) -> bool:
     )
 
 
+def is_repeatable(plan: FoldPlan) -> bool:
+    """Whether a vertex that sees what it saw before gathers what it gathered before.
+
+    What is pushed comes in any order, and may round otherwise.
+    """
+    pushed = [f for p in plan.phases if p.kind == "push" for f in plan.functions_of(p)]
+    return not any(map(rounds, pushed))
+
+
 def check_any_order(steps: list[Step], where: str) -> None:
     """See that a run may evaluate vertices in any order, and keep nothing.
 
@@ -408,7 +420,7 @@ def check_any_order(steps: list[Step], where: str) -> None:
         check_unordered(step.plan.analysis, [step.changes], where)
 
 
-def check_dense(steps: list[Step], active: Any) -> None:
+def check_dense(steps: list[Step], active: Any, goes_on: bool) -> None:
     """See that evaluating every vertex in every superstep changes no result.
 
     Raises
@@ -417,11 +429,11 @@ def check_dense(steps: list[Step], active: Any) -> None:
         Where it could.
     """
     where = "change_driven=False"
-    if active is not None:
+    if active is not None or goes_on:
         raise PlanError(
             "every vertex is active in every superstep",
             where=where,
-            got="active=",
+            got="active=" if active is not None else "then=",
             fix="drop one of the two",
         )
     for function in (f for s in steps for f in s.plan.analysis.functions):

@@ -27,7 +27,6 @@ from featgraph.device import queue_cpu
 from featgraph.fold.queued import is_queued
 from featgraph.program.names import GENERATED, LOOPS
 from featgraph.runtime import cpu_queue
-from featgraph.runtime.buffers import buffers_of
 from featgraph.runtime.superstep import Superstep
 from tests.programs.queued import QUEUED, settle, unseen
 from tests.strategies import graphs, seeds
@@ -45,6 +44,21 @@ def in_a_loop(most_edges: int, most_supersteps: int = 1 << 14) -> Iterator[None]
         patched.setattr(cpu_queue, "_most_edges", lambda *given: most_edges)
         patched.setattr(cpu_queue, "_MOST_SUPERSTEPS", most_supersteps)
         yield
+
+
+@fg.gather(into="low", combine="min", sources="active")
+def lowest_rank(f, u, v, e, d):
+    return d.rank[u, f]
+
+
+@fg.vertex
+def note_rank(f, v, d):
+    d.seen_next[v, f] = d.low[v, f]
+    return d.low[v, f] < d.seen[v, f]
+
+
+#: Does not write the key that it hands on.
+look = fg.foldmap(lowest_rank, note_rank)
 
 
 def make(name: str, graph: fg.Graph, seed: int) -> tuple[Any, fg.State, str | None]:
@@ -191,6 +205,21 @@ def test_a_delta_in_the_loop_is_small() -> None:
     assert np.isclose(first[1], 2 * state["length"].mean() / degree)
 
 
+def test_a_key_that_no_loop_knows_moves_as_ever() -> None:
+    graph = fg.graph.generators.grid(9, 7)
+    rank = fg.vertex_property(np.zeros((63, 2), np.float32), iterated=True)
+    seen = fg.vertex_property(np.full((63, 2), 9, np.float32), iterated=True)
+    for optional in (False, True):
+        for most in (-1, 1 << 20):
+            state = fg.State(graph, rank=rank, seen=seen)
+            near_far = fg.NearFar("rank", optional=optional)
+            with in_a_loop(most):
+                done = run(look, state, active=[0], near_far=near_far)
+            assert done.converged
+            degree = graph.edge_count / graph.vertex_count
+            assert done.thresholds[:1] == ([] if optional else [32 / degree])
+
+
 @given(graph=graphs(), most_edges=MOST_EDGES, seed=seeds)
 @settings(max_examples=25, deadline=None)
 def test_algorithms_in_the_loop_are_right(
@@ -251,50 +280,6 @@ def test_whoever_looks_sees_every_superstep(most_edges: int) -> None:
         assert [len(a) for a in done.active_sets] == done.active_counts
         step, state, _ = make("search", graph, 3)
         assert run(step, state, until=lambda s: s.superstep >= 7).supersteps == 7
-
-
-@pytest.mark.parametrize("near", [False, True])
-@pytest.mark.parametrize("supersteps", [4, 5])
-def test_an_interrupt_loses_nothing(
-    near: bool, supersteps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ends = np.arange(300)
-    graph = fg.Graph.from_edges(ends, ends + 1, directed=False)
-    options: dict[str, Any] = {}
-    if near:
-        options["near_far"] = fg.NearFar("distance", delta=0.5)
-    step, expected, _ = make("paths", graph, 5)
-    begin = np.flatnonzero(expected["distance"].min(axis=1) == 0)
-    with in_a_loop(-1):
-        run(step, expected, active=begin)
-    step, state, _ = make("paths", graph, 5)
-    call = Superstep.call
-
-    def interrupted(self: Any, name: str, function: Any, *arguments: Any) -> Any:
-        call(self, name, function, *arguments)
-        raise KeyboardInterrupt
-
-    with in_a_loop(1 << 20, supersteps):
-        monkeypatch.setattr(Superstep, "call", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            run(step, state, active=begin, **options)
-        monkeypatch.setattr(Superstep, "call", call)
-        assert state.superstep == supersteps
-        assert not any(
-            array.any()
-            for (name, *_), array in buffers_of(state, _device()).temporaries.items()
-            if name in {"queue marks", "queue waits"}
-        )
-        done = run(step, state, **options)
-    assert done.converged
-    assert near or done.active_counts[0] > 0
-    assert np.array_equal(state["distance"], expected["distance"])
-
-
-def _device() -> Any:
-    from featgraph.runtime.device import choose_device
-
-    return choose_device("cpu")
 
 
 def test_a_write_from_outside_makes_everything_due() -> None:

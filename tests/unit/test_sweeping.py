@@ -115,3 +115,32 @@ def test_not_where_a_change_may_be_silent(name: str, expected: bool) -> None:
     assert not any(step.may_sweep_all for step in made)  # the CPU never does
     functions = [f for step in made for f in step.plan.analysis.functions]
     assert all(steps.is_announced(f) for f in functions) is expected
+
+
+@fg.gather(into="low", combine="min")
+def lowest(f, u, v, e, d):
+    return d.label[u, f]
+
+
+@fg.vertex
+def adopt(f, v, d):
+    d.label_next[v, f] = min(d.label[v, f], d.low[v, f])
+    return d.low[v, f] < d.label[v, f]
+
+
+@pytest.mark.parametrize(
+    ("foldmap", "direction", "expected"),
+    [(label_propagation, "pull", True), (label_propagation, "push", False),
+     (fg.foldmap(lowest, adopt), "push", True)],
+)  # fmt: skip
+def test_not_where_a_push_rounds_in_any_order(
+    foldmap: Any, direction: str, expected: bool, swept: list[bool]
+) -> None:
+    options = {"direction": direction}
+    made = steps.make_steps(
+        [foldmap], labels(50, 150), choose_device("cpu"), options, None
+    )
+    assert made[0].may_sweep_all is expected
+    assert made[0].announces is expected  # which replays ask
+    fg.iterate(foldmap, labels(50, 150), target="cpu", **options)
+    assert (True in swept) is expected
