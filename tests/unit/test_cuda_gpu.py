@@ -83,7 +83,7 @@ def test_the_driver_s_errors_are_named() -> None:
     device = cuda_device()
     words = device.upload(np.ones(4, np.uint32))
     assert device.count(words) == 4
-    arguments = (words, device._total)
+    arguments = (words, device._own.total)
     device._launch(
         cuda_loops.count_bits, 1, 256, arguments
     )  # the dialect's, to compile
