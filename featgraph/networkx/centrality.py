@@ -197,7 +197,7 @@ def eigenvector_centrality(
     return found if nstart is None else {node: found[node] for node in nstart}
 
 
-@claim(pays_from=8_000, converted=8_000)
+@claim(pays_from=14_000, converted=11_000)
 def core_number(G: NetworkXGraph) -> dict[Any, int]:
     """Find the innermost core of every node; `networkx.core_number`."""
     if (G.sources == G.targets).any():

@@ -100,13 +100,13 @@ def is_weakly_connected(G: NetworkXGraph) -> bool:
     return _is_one(G)
 
 
-@claim(pays_from=20_000, converted=4_000)
+@claim(pays_from=9_000, converted=4_000)
 def number_strongly_connected_components(G: NetworkXGraph) -> int:
     """Count components; `networkx.number_strongly_connected_components`."""
     return strongly_connected_components(G.topology).count if len(G) else 0
 
 
-@claim(pays_from=None, converted=100_000)
+@claim(pays_from=None, converted=60_000)
 def is_strongly_connected(G: NetworkXGraph) -> bool:
     """Return whether there is one component; `networkx.is_strongly_connected`."""
     if len(G) == 0:

@@ -182,7 +182,7 @@ def _unless_attribute(weight: Any, target: Any = None, **_: Any) -> str | None:
     return None if target is None else "target: NetworkX stops where it is found"
 
 
-@claim(pays_from=60_000, converted=5_000, refuse=_unless_attribute)
+@claim(pays_from=450_000, converted=4_000, refuse=_unless_attribute)
 def multi_source_dijkstra_path_length(
     G: NetworkXGraph,
     sources: Any,
@@ -196,7 +196,7 @@ def multi_source_dijkstra_path_length(
     return dict(zip(G.named(found.order), found.distances, strict=True))
 
 
-@claim(pays_from=60_000, converted=5_000, refuse=_unless_attribute)
+@claim(pays_from=450_000, converted=4_000, refuse=_unless_attribute)
 def single_source_dijkstra_path_length(
     G: NetworkXGraph,
     source: Hashable,
@@ -208,7 +208,7 @@ def single_source_dijkstra_path_length(
     return dict(zip(G.named(found.order), found.distances, strict=True))
 
 
-@claim(pays_from=60_000, converted=5_000, refuse=_unless_attribute)
+@claim(pays_from=450_000, converted=4_000, refuse=_unless_attribute)
 def single_source_dijkstra_path(
     G: NetworkXGraph,
     source: Hashable,
@@ -219,7 +219,7 @@ def single_source_dijkstra_path(
     return _paths(G, search(G, _start(G, {source}), weight, cutoff))
 
 
-@claim(pays_from=60_000, converted=5_000, refuse=_unless_attribute)
+@claim(pays_from=450_000, converted=4_000, refuse=_unless_attribute)
 def single_source_dijkstra(
     G: NetworkXGraph,
     source: Hashable,

@@ -63,7 +63,7 @@ def levels_from(graph: NetworkXGraph, sources: Array, depth: float | None) -> Ar
     return np.asarray(found.levels)
 
 
-@claim(pays_from=None, converted=10_000)
+@claim(pays_from=None, converted=8_000)
 def single_source_shortest_path_length(
     G: NetworkXGraph, source: Hashable, cutoff: float | None = None
 ) -> dict[Hashable, int]:
