@@ -155,11 +155,7 @@ class CpuSweeps:
             self.known.note(words, SparseSet(at.copy(), work, count))
 
     def refresh_vertices(
-        self,
-        words: Words,
-        next_: Array,
-        current: Array,
-        without: Words = None,
+        self, words: Words, next_: Array, current: Array, without: Words = None
     ) -> None:
         """Copy the rows of the vertices in `words` that are not in `without`."""
         if current.ndim != 2:

@@ -104,11 +104,7 @@ class CudaDevice(CudaArrays):
         return words
 
     def refresh_vertices(
-        self,
-        words: Words,
-        next_: Array,
-        current: Array,
-        without: Words = None,
+        self, words: Words, next_: Array, current: Array, without: Words = None
     ) -> None:
         """Copy the rows of the vertices in `words` that are not in `without`."""
         blocks = scanning(words)

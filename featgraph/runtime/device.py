@@ -156,11 +156,7 @@ class Device(Protocol):
         """Return the targets of the edges that passed."""
 
     def refresh_vertices(
-        self,
-        words: Words,
-        next_: Array,
-        current: Array,
-        without: Words = None,
+        self, words: Words, next_: Array, current: Array, without: Words = None
     ) -> None:
         """Copy the rows of the vertices in `words` that are not in `without`."""
 

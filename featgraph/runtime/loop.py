@@ -17,7 +17,12 @@ from featgraph.runtime.cpu_queue import knows_key
 from featgraph.runtime.device import Device
 from featgraph.runtime.foldmap import FoldMap
 from featgraph.runtime.near_far import NEAR_FAR, NearFar, Waiting, checked_near_far
-from featgraph.runtime.pending import begin_pending, keep_pending, recall_pending
+from featgraph.runtime.pending import (
+    announce,
+    begin_pending,
+    keep_pending,
+    recall_pending,
+)
 from featgraph.runtime.replay import Traced, decisions_of
 from featgraph.runtime.run import Run
 from featgraph.runtime.scalars import ScalarsRead
@@ -199,7 +204,7 @@ class Loop:
         if ran is None:
             return False
         seconds = time.perf_counter() - begun
-        run.note_several(ran.counts, step.work, seconds)
+        run.add_several(ran.counts, step.work, seconds)
         run.thresholds += ran.thresholds
         everything = ran.size == self.state.graph.vertex_count
         pending.words = None if everything else ran.words
@@ -256,23 +261,21 @@ class Loop:
             count = self.state.graph.vertex_count
             run.active_sets.append(ActiveSet.from_words(count, words))
         everything = number == self.state.graph.vertex_count
-        for other, waiting in enumerate(self.pending):
-            if everything:  # None saves looking for who gathers from them: all are due
-                waiting.words = None
-            elif other == place:
-                waiting.words, waiting.count = committed, number
-            elif waiting.words is not None:
-                waiting.words = self.device.words_or(waiting.words, committed)
-                if waiting.count is not None:
-                    waiting.count += number
+        union = self.device.words_or
+        told = None if everything else committed
+        announce(self.pending, place, told, number, lambda _, w: union(w, committed))
         if self.is_traced:
             sets = [p.words for p in self.pending]
             self.traced = Traced(
                 place, decisions, everything, weakref.ref(committed),
-                [None if words is None else weakref.ref(words) for words in sets],
+                [_nothing if words is None else weakref.ref(words) for words in sets],
                 step.direction, step.work,
             )  # fmt: skip
         self.superstep = self.state.superstep
+
+
+def _nothing() -> None:
+    """Stand in for a reference to the set of all vertices, which is None."""
 
 
 def _differ(before: tuple[Any, ...] | None, now: tuple[Any, ...]) -> bool:

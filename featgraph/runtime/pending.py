@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from featgraph.program.state import State
 from featgraph.runtime.device import Device
 from featgraph.runtime.foldmap import FoldMap, as_active
 
-__all__ = ["Pending", "begin_pending", "keep_pending", "recall_pending"]
+__all__ = ["Pending", "announce", "begin_pending", "keep_pending", "recall_pending"]
 
 
 @dataclass
@@ -72,6 +72,35 @@ def recall_pending(foldmap: FoldMap, state: State, device: Device) -> Pending:
     if known is None or version != state.version:
         return Pending(None)
     return known.on(device)
+
+
+def announce(
+    pending: Sequence[Pending],
+    place: int,
+    committed: Any,
+    number: int,
+    join: Callable[[int, Any], Any],
+) -> None:
+    """Tell every foldmap which vertices the one at `place` has committed.
+
+    Parameters
+    ----------
+    committed : words or None
+        None for all vertices: that saves looking for who gathers from them.
+    number : int
+        How many they are.
+    join : callable
+        ``join(other, words)`` gives the set in which another foldmap finds them, too.
+    """
+    for other, waiting in enumerate(pending):
+        if committed is None:
+            waiting.words = None
+        elif other == place:
+            waiting.words, waiting.count = committed, number
+        elif waiting.words is not None:
+            waiting.words = join(other, waiting.words)
+            if waiting.count is not None:
+                waiting.count += number
 
 
 def keep_pending(

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from featgraph.config import config
+from featgraph.runtime.pending import announce
 from featgraph.runtime.step import decide, patches_left
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ class Traced:
     committed : weakref
         The set of the committed ones: a reference would keep its memory from being
         used again.
-    pending : list of weakref or None
-        What was pending for each foldmap behind it; None for all vertices.
+    pending : list of weakref
+        What was pending for each foldmap behind it; gives None for all vertices.
     direction, work : str
         What the record says of it.
     operations : object or None
@@ -69,7 +70,7 @@ class Traced:
     decisions: tuple[Any, ...]
     everything: bool
     committed: weakref.ref[Any]
-    pending: list[weakref.ref[Any] | None]
+    pending: list[Callable[[], Any]]
     direction: str
     work: str
     operations: Any = None
@@ -185,7 +186,7 @@ class Replayer:
         turns = len(loop.steps)
         if places != [(loop.turn + i) % turns for i in range(length)]:
             return 0
-        if turns > 1 and any(None in t.pending for t in cycle):
+        if turns > 1 and any(made() is None for t in cycle for made in t.pending):
             return 0  # what others have not seen yet was in no set
         cycles = most // length
         for place, step in enumerate(loop.steps):
@@ -273,7 +274,13 @@ class _Flight:
         self._done += 1
         begun, self._begun = self._begun, time.perf_counter()
         before = loop.pending[traced.place].active_count
-        self._announce(traced, number)
+        # Sets that the host would have made are where the recorded superstep made them.
+        everything = number == loop.state.graph.vertex_count
+        told = None if everything else traced.committed()
+        made = traced.pending
+        announce(
+            loop.pending, traced.place, told, number, lambda other, _: made[other]()
+        )
         following = self._cycle[self._done % len(self._cycle)]
         if loop.pending[following.place].active_count == 0:
             self._ends = True
@@ -286,20 +293,3 @@ class _Flight:
         loop.turn = (traced.place + 1) % len(loop.steps)
         loop.superstep = loop.state.superstep = self._first + self._done - self._idle
         return int(number * number >= _FEWEST * (before or 0))
-
-    def _announce(self, traced: Traced, number: int) -> None:
-        """Announce what was committed, as the host does behind a superstep of its own.
-
-        Sets that it would have made are where the recorded superstep has made them.
-        """
-        everything = number == self._loop.state.graph.vertex_count
-        for place, waiting in enumerate(self._loop.pending):
-            made = traced.pending[place]
-            if everything:
-                waiting.words = None
-            elif place == traced.place:
-                waiting.words, waiting.count = traced.committed(), number
-            elif waiting.words is not None:
-                waiting.words = None if made is None else made()
-                if waiting.count is not None:
-                    waiting.count += number

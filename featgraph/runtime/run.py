@@ -69,7 +69,7 @@ class Run:
             f"{sum(self.seconds):.3g} s>"
         )
 
-    def note_several(self, counts: list[int], work: str, seconds: float) -> None:
+    def add_several(self, counts: list[int], work: str, seconds: float) -> None:
         """Record supersteps that ran in one go, along edges out of active vertices."""
         number = len(counts)
         self.supersteps += number

@@ -8,41 +8,14 @@ import numpy as np
 
 import featgraph as fg
 from tests.programs.common import Rng, edge_count, signed
-
-FAR = 1 << 20
+from tests.programs.traversal import UNSEEN, bfs_state, settle, unseen
 
 # A search: a filter that only reads, any one source will do
 
 
-@fg.vertex
-def unseen(f, v, d):
-    return d.level[v, f] == FAR
-
-
 @fg.gather(into="best", combine="argmin", sources="active", first=True)
 def closest(f, u, v, e, d):
-    return d.level[u, f] if d.level[u, f] < FAR else fg.nothing
-
-
-@fg.vertex
-def settle(f, v, d):
-    if d.level[v, f] < FAR or d.best_source[v, f] < 0:
-        return False
-    d.level_next[v, f] = d.best[v, f] + 1
-    d.parent_next[v, f] = d.best_source[v, f]
-    return True
-
-
-def search_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
-    level = np.full((graph.vertex_count, k), FAR, np.int32)
-    parent = np.full((graph.vertex_count, k), -1, np.int32)
-    roots = rng.integers(0, graph.vertex_count, k)
-    level[roots, np.arange(k)] = 0
-    parent[roots, np.arange(k)] = roots
-    return {
-        "level": fg.vertex_property(level, iterated=True),
-        "parent": fg.vertex_property(parent, iterated=True),
-    }
+    return d.level[u, f] if d.level[u, f] < UNSEEN else fg.nothing
 
 
 # Paths: keys of 64 bits, other lengths each way; what is written, and then dropped
@@ -149,7 +122,7 @@ def widths_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
 
 #: Name -> foldmap, what makes its State, the key of near and far, and k.
 QUEUED: dict[str, tuple[Any, Any, str | None, int]] = {
-    "search": (fg.foldmap(unseen, closest, settle), search_state, None, 3),
+    "search": (fg.foldmap(unseen, closest, settle), bfs_state, None, 3),
     "paths": (fg.foldmap(ways, shorten), paths_state, "distance", 2),
     "peeling": (
         fg.foldmap(count_visits, fallen, stopped, fall), peeling_state, None, 1,

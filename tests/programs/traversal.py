@@ -33,7 +33,7 @@ def settle(f, v, d):
     return True
 
 
-def _bfs_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
+def bfs_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     level = np.full((graph.vertex_count, k), UNSEEN, np.int32)
     parent = np.full((graph.vertex_count, k), -1, np.int32)
     roots = rng.integers(0, graph.vertex_count, k)
@@ -194,7 +194,7 @@ def _push_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
 
 
 PROGRAMS = (
-    BankProgram("bfs", (fg.foldmap(unseen, closest, settle),), _bfs_state, exact=True),
+    BankProgram("bfs", (fg.foldmap(unseen, closest, settle),), bfs_state, exact=True),
     BankProgram(
         "components",
         (fg.foldmap(lower_component, adopt), fg.foldmap(jump)),
