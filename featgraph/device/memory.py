@@ -41,10 +41,12 @@ def set_bits(words, first, flag):
     """Set the bits of 32 vertices, lane l that of ``first + l``, where `flag` is set.
 
     `first` is a multiple of 32. One atomic operation for all lanes of the warp, which
-    must all call this.
+    must all call this: by the first lane whose flag is set. By lane 0, of which a loop
+    around the call knows from the start whether it is this one, the compiler made two
+    loops of that, and lane 0 went through its own alone.
     """
     bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
-    if cuda.laneid == 0 and bits != 0:
+    if cuda.laneid == trailing_zeros(bits):
         cuda.atomic.or_(words, uint32(first) >> uint32(5), bits)
 
 

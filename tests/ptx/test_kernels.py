@@ -186,6 +186,15 @@ def test_a_thread_loads_and_stores_rows_in_pieces(k: int) -> None:
     assert resources.registers <= (64 if k == 4 else 128)
 
 
+@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize("name", ["weighted_sum", "sides"])
+def test_all_lanes_of_a_warp_go_through_one_loop(name: str, k: int) -> None:
+    kernel = _kernel(BY_NAME[name], k, feature_parallel=False)
+    votes = len(re.findall(r"warp\.(set_bits|next_word)\(", kernel.source))
+    [(_, ptx, _)] = _compile(kernel, (9, 0))
+    assert ptx.count("vote.sync") == votes  # more, where a lane has a loop of its own
+
+
 @pytest.mark.parametrize("k", [4, 6])
 def test_small_matrices_stay_in_registers(k: int) -> None:
     kernel = _kernel(BY_NAME["least_squares"], k, feature_parallel=False)
