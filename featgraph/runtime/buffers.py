@@ -21,6 +21,7 @@ __all__ = ["ALL", "Buffers", "GraphArrays", "buffers_of"]
 #: Stale everywhere.
 ALL = "all"
 Stale = Any
+_VECTOR = PropertyKind.VECTOR
 
 _graphs: weakref.WeakKeyDictionary[Graph, dict[str, GraphArrays]] = (
     weakref.WeakKeyDictionary()
@@ -72,11 +73,16 @@ class Buffers:
         self.graph = graph_arrays(state.graph, device)
         self.current: dict[str, Any] = {}
         self.next: dict[str, Any] = {}
+        #: Property -> memory of values that were overwritten, for those that come: what
+        #: has been recorded finds them there.
+        self._outdated: dict[str, Any] = {}
         #: Property -> where its next buffer differs from the current one: None, words,
         #: or `ALL`.
         self.stale: dict[str, Stale] = {}
+        #: Sets of the next superstep, and of the one behind it, by their numbers of
+        #: words: they change places as buffers do.
+        self.pools: tuple[dict[int, list[Any]], dict[int, list[Any]]] = {}, {}
         self.temporaries: dict[tuple[str, str, tuple[int, ...]], Any] = {}
-        self._data: dict[int, Any] = {}
 
     @property
     def state(self) -> State:
@@ -93,13 +99,16 @@ class Buffers:
         held = self.current.get(name)
         type_ = self.state._entries[name].type
         # No kernel writes what belongs to no vertex.
-        if held is None or type_.kind is PropertyKind.VECTOR:
+        if held is None or type_.kind is _VECTOR:
             return self.state._entries[name].array  # type: ignore[no-any-return]
         return self.device.download(held)
 
     def written(self, name: str) -> None:
         """Drop what a write from outside has put out of date."""
-        self.current.pop(name, None)
+        held = self.current.pop(name, None)
+        # A vector may be where a reduce puts its result.
+        if held is not None and self.state.signature[name].kind is not _VECTOR:
+            self._outdated[name] = held
         self.stale[name] = ALL
 
     def leave(self) -> None:
@@ -109,15 +118,19 @@ class Buffers:
                 self.device.download(self.current[name])
             )
         self.current.clear()
+        self._outdated.clear()
         self.state.residency = None
 
     # -- kernel arguments
 
     def property(self, name: str) -> Any:
         """Return the current buffer of a property."""
-        if name not in self.current:
-            self.current[name] = self.device.upload(self.state._entries[name].array)
-        return self.current[name]
+        found = self.current.get(name)
+        if found is None:
+            values, memory = self.state._entries[name].array, self._outdated
+            found = self.device.upload(values, memory.pop(name, None))
+            self.current[name] = found
+        return found
 
     def next_of(self, name: str) -> Any:
         """Return the next buffer of an iterated property.
@@ -146,15 +159,17 @@ class Buffers:
         current, next_ = dict(self.current), dict(self.next)
         for name in stale:
             current[name], next_[name] = next_[name], current[name]
-        changed = {**self.stale, **stale}
+        changed, pools = {**self.stale, **stale}, self.pools[::-1]
         state, number = self.state, self.state.superstep + 1
         # No calls from here on: Python handles an interrupt before or after them all.
         self.current, self.next, self.stale = current, next_, changed
+        self.pools = pools
         state.superstep = number
 
     def end_in_place(self, names: Iterable[str], number: int = 1) -> None:
         """End supersteps of a kernel that has committed: both buffers are equal."""
         self.stale = {**self.stale, **dict.fromkeys(names)}
+        self.pools = self.pools[::-1]
         self.state.superstep += number
 
     def data(

@@ -17,7 +17,7 @@ from featgraph.errors import DeviceError, DeviceMemoryError
 from featgraph.fold.choose import PIECE_BYTES
 from featgraph.runtime import cuda_loops
 from featgraph.runtime.cuda_launch import Launches
-from featgraph.runtime.cuda_record import Recording
+from featgraph.runtime.cuda_record import Recording, Repetition
 from featgraph.runtime.cuda_trace import OPAQUE, TracedDriver
 
 __all__ = ["BLOCK", "CudaArrays", "block_count"]
@@ -57,8 +57,6 @@ class Own(threading.local):
     """What kernels of one thread work in; a replay writes to it while others run."""
 
     def __init__(self) -> None:
-        #: For sets of a size, in odd supersteps and in others.
-        self.pools: dict[tuple[int, bool], list[Words]] = {}
         self.scratch: dict[str, Array] = {}
 
     @cached_property
@@ -77,7 +75,9 @@ class CudaArrays:
 
     def __init__(self) -> None:
         counts = cuda.pinned_array(_COUNTS, np.int64)
-        self._driver = self.recorder = TracedDriver(Driver(), counts, Recording)
+        self._driver = self.recorder = TracedDriver(
+            Driver(), counts, Repetition, Recording
+        )
         self._launch = Launches(self._driver)
         # Page-locked: the driver copies there without a detour. One reader at a time.
         self._landing = cuda.pinned_array(_LANDING_BYTES, np.uint8)
@@ -92,11 +92,17 @@ class CudaArrays:
 
     # -- arrays
 
-    def upload(self, array: npt.NDArray[Any]) -> Array:
-        """Copy a host array to the device."""
+    def upload(self, array: npt.NDArray[Any], memory: Array | None = None) -> Array:
+        """Copy a host array to the device, into some memory if it is of its type."""
+        given = np.ascontiguousarray(array)
+        wanted = given.shape, given.dtype
+        if memory is not None and (memory.shape, memory.dtype) == wanted and given.size:
+            source = int(given.ctypes.data)
+            self._driver.write(address_of(memory), source, given.nbytes)
+            return memory
         self._driver.note(*OPAQUE)
         try:
-            made = cuda.to_device(np.ascontiguousarray(array))
+            made = cuda.to_device(given)
         except Exception as error:
             raise self._memory_error(array.nbytes, error) from error
         return _aligned(made)
@@ -159,10 +165,11 @@ class CudaArrays:
     def _words(self, count: int) -> Words:
         """Return a bitvector that nobody else holds.
 
-        Freeing device memory waits for the device, so bitvectors are kept for the next
-        superstep; each from the one before the last, so that supersteps repeat.
+        Freeing device memory waits for the device, so bitvectors are kept. A State has
+        its own, and those of a superstep are those of the one before the last, so that
+        supersteps repeat, in whatever run.
         """
-        pool = self._own.pools.setdefault((count, self.recorder.is_odd), [])
+        pool = self.recorder.pools.setdefault(count, [])
         for words in pool:
             if sys.getrefcount(words) == 3:  # the pool, this name, the call
                 return words

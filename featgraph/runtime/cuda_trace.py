@@ -3,64 +3,133 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy.typing as npt
 
 from featgraph.errors import DeviceError
 from featgraph.runtime.arguments import PackedArguments
-from featgraph.runtime.cuda_record import mentions
+from featgraph.runtime.cuda_record import Touches
+from featgraph.runtime.cycles import KnownCycles
 
 __all__ = ["OPAQUE", "RecordedSuperstep", "TracedDriver"]
 
 #: Stands for what no recording can do again: memory that comes from the host, a kernel
 #: that has to be compiled first.
 OPAQUE = ("opaque",)
-Operations = list[tuple[Any, ...]]
-#: Recordings that are kept.
-_MOST_KEPT = 32
+Operations = tuple[tuple[Any, ...], ...]
+#: Number of words -> sets of so many; those that nobody else holds are used again.
+Pools = dict[int, list[Any]]
+#: ``make(operations, beside=...)`` makes an object with `launch` and `wait`.
+Make = Callable[..., Any]
+#: Recordings that a thread keeps.
+_MOST_KEPT = 64
 #: Bytes of the count of committed vertices.
 _COUNT_BYTES = 8
+#: What two graphs take to make, in s, until it has been measured.
+_RECORDING_SECONDS = 2e-4
 
 
 class RecordedSuperstep:
-    """The operations of a superstep as one launch, and another that counts.
+    """The operations of a superstep, to be launched again.
+
+    They are asked for one by one until that has cost the device as much time as making
+    two graphs of them takes, and then launched as these: one of the work, another that
+    counts what was committed. While the device has enough to do, it costs none.
 
     Parameters
     ----------
-    work, count : object
-        The driver's recordings; `count` reads to `landed`.
+    operations : tuple
+        What a superstep asked the driver for.
     landed : ndarray of int64, shape (1,)
-        Page-locked.
+        Page-locked: where the count goes.
+    repeat, record : callable
+        ``make(operations, beside=...)``: call by call, and as a graph.
     """
 
-    def __init__(self, work: Any, count: Any, landed: npt.NDArray[Any]) -> None:
-        self._work = work
-        self._count = count
+    #: Of all that were made last, in s.
+    recording_seconds = _RECORDING_SECONDS
+
+    def __init__(
+        self,
+        operations: Operations,
+        landed: npt.NDArray[Any],
+        repeat: Make,
+        record: Make,
+    ) -> None:
+        total = next(o[2] for o in operations if o[0] == "read")
+        counting = Touches(operations).find(total, _COUNT_BYTES)
+        address = int(landed.ctypes.data)
         self._landed = landed
+        self._work: Operations = tuple(
+            o for place, o in enumerate(operations) if place not in counting
+        )
+        self._count: Operations = tuple(
+            ("read", address, *o[2:]) if o[0] == "read" else o
+            for place, o in enumerate(operations)
+            if place in counting
+        )
+        self._record: Make | None = record
+        self._make_both(repeat)
+        #: How long launching it took last, and how long the device waited for it.
+        self._launching = self._lost = 0.0
+
+    def _make_both(self, make: Make) -> None:
+        made = make(self._work, beside=False), make(self._count, beside=True)
+        self._working, self._counting = made
 
     def launch(self) -> None:
         """Have the device run the superstep behind what it was given before.
 
         What it is given next need not wait until the committed vertices are counted.
         """
-        self._work.launch()
-        self._count.launch_behind(self._work)
+        if self._record is not None and self._pays():
+            self._make_graphs(self._record)
+        begun = time.perf_counter()
+        self._working.launch()
+        self._counting.launch(behind=self._working)
+        self._launching = time.perf_counter() - begun
 
     def wait(self) -> int:
         """Wait for the launch; return how many vertices it committed."""
-        self._count.wait()
+        begun = time.perf_counter()
+        self._counting.wait()
+        if time.perf_counter() - begun < self._launching:
+            self._lost += self._launching
         return int(self._landed[0])
+
+    def _pays(self) -> bool:
+        """Whether it would have paid to have graphs from the beginning."""
+        return self._lost >= RecordedSuperstep.recording_seconds
+
+    def _make_graphs(self, record: Make) -> None:
+        self._record = None
+        begun = time.perf_counter()
+        try:
+            self._make_both(record)
+        except DeviceError:  # call by call, as before
+            return
+        seconds = time.perf_counter() - begun
+        # The first of a process takes much longer.
+        known = RecordedSuperstep.recording_seconds
+        RecordedSuperstep.recording_seconds = min(seconds, 2 * known)
 
 
 class _Traces(threading.local):
-    """What a thread traces."""
+    """What a thread traces, and what it has recorded."""
 
-    operations: Operations | None = None
-    is_odd = False
+    operations: list[tuple[Any, ...]] | None = None
+
+    def __init__(self) -> None:
+        #: Of sets that are made between supersteps.
+        self.own_pools: Pools = {}
+        self.pools = self.own_pools
+        self.recorded: OrderedDict[Operations, RecordedSuperstep] = OrderedDict()
 
 
 class TracedDriver:
@@ -71,78 +140,74 @@ class TracedDriver:
     driver : Driver
     landing : ndarray of int64
         Page-locked memory: a place for the count of each recording.
-    record : callable
-        ``record(driver, operations)`` makes a `Recording`.
+    repeat, record : callable
+        ``make(driver, operations, beside)`` makes a `Repetition`, or a `Recording`.
     """
 
     def __init__(
-        self, driver: Any, landing: npt.NDArray[Any], record: Callable[..., Any]
+        self, driver: Any, landing: npt.NDArray[Any], repeat: Make, record: Make
     ) -> None:
         self._driver = driver
-        self._record = record
+        self._repeat, self._record = repeat, record
         self._landing = landing
         self._free = list(range(landing.size))
         self._own = _Traces()
-        self._recorded: deque[tuple[Operations, RecordedSuperstep]] = deque(
-            maxlen=_MOST_KEPT
-        )
+        self.known = KnownCycles()
 
     # -- tracing
 
-    def begin(self) -> None:
-        """Begin to remember what this thread asks for."""
+    def begin(self, pools: Pools) -> None:
+        """Begin to remember what this thread asks for, with sets from some pools."""
         self._own.operations = []
-        self._own.is_odd = not self._own.is_odd
+        self._own.pools = pools
 
     @property
-    def is_odd(self) -> bool:
-        """Whether this thread has traced an odd number of supersteps."""
-        return self._own.is_odd
+    def pools(self) -> Pools:
+        """Where this thread takes its sets from."""
+        return self._own.pools
 
     def end(self) -> Operations | None:
         """Return what was asked for since; None if that cannot be recorded.
 
         It can if all of it stays on the device but for one count.
         """
-        operations = self._own.operations
-        self._own.operations = None
+        own = self._own
+        operations, own.operations, own.pools = own.operations, None, own.own_pools
         if not operations or OPAQUE in operations:
             return None
         sizes = [o[3] for o in operations if o[0] == "read"]
-        return operations if sizes == [_COUNT_BYTES] else None
+        return tuple(operations) if sizes == [_COUNT_BYTES] else None
 
     def record(self, operations: Operations) -> RecordedSuperstep | None:
-        """Return a traced superstep as one launch; None if too many are held.
+        """Return a traced superstep to launch again; None if too many are held.
 
         Those of late are kept: a run that is repeated finds its own again.
         """
-        for known, made in self._recorded:
-            if known == operations:
-                return made
+        recorded = self._own.recorded
+        known = recorded.get(operations)
+        if known is not None:
+            recorded.move_to_end(operations)
+            return known
+        if len(recorded) == _MOST_KEPT:
+            recorded.popitem(last=False)
         try:
             place = self._free.pop()
         except IndexError:
             return None
+        landed = self._landing[place : place + 1]
         try:
-            made = self._make(operations, place)
+            made = RecordedSuperstep(
+                operations,
+                landed,
+                partial(self._repeat, self._driver),
+                partial(self._record, self._driver),
+            )
         except DeviceError:  # the host goes on as before
             self._free.append(place)
             return None
         weakref.finalize(made, self._free.append, place)
-        self._recorded.append((operations, made))
+        recorded[operations] = made
         return made
-
-    def _make(self, operations: Operations, place: int) -> RecordedSuperstep:
-        landed = self._landing[place : place + 1]
-        total = next(o[2] for o in operations if o[0] == "read")
-        work: Operations = []
-        count: Operations = []
-        for o in operations:
-            (count if mentions(o, total, _COUNT_BYTES) else work).append(o)
-        own = [("read", int(landed.ctypes.data), *o[2:]) if o[0] == "read" else o
-               for o in count]  # fmt: skip
-        counting = self._record(self._driver, own)
-        return RecordedSuperstep(self._record(self._driver, work), counting, landed)
 
     def note(self, *operation: Any) -> None:
         """Remember an operation if this thread traces."""
@@ -164,8 +229,8 @@ class TracedDriver:
         self._driver.launch(handle, blocks, threads, stream, packed.address)
         operations = self._own.operations
         if operations is not None:
-            operation = "launch", handle, blocks, threads, stream, packed.copy_words()
-            operations.append(operation)
+            where, words = int(stream.handle) if stream else 0, packed.copy_words()
+            operations.append(("launch", handle, blocks, threads, where, words))
 
     def set_words(self, address: int, value: int, count: int) -> None:
         """Set `count` words of 32 bits."""

@@ -24,6 +24,7 @@ from featgraph.runtime.cpu_sweeps import (
     CpuSweeps,
     is_dense,
 )
+from featgraph.runtime.cycles import KnownCycles
 
 __all__ = [
     "HUB_DEGREE",
@@ -61,14 +62,20 @@ def has_few_due(active_count: int | None, graph: Graph) -> bool:
 class Recorder(Protocol):
     """Remembers what supersteps ask a device for, and makes launches of it."""
 
-    def begin(self) -> None:
-        """Begin to remember."""
+    @property
+    def known(self) -> KnownCycles:
+        """Cycles that have come round in other runs."""
+
+    def begin(self, pools: dict[int, list[Words]]) -> None:
+        """Begin to remember; sets come from pools, by their numbers of words."""
 
     def end(self) -> Any:
         """Return what was asked for since; None if it cannot be recorded."""
 
     def record(self, operations: Any) -> Any:
         """Return operations as an object with `launch`, and `wait` for the count.
+
+        It may ask for them one by one, or have them made into one launch.
 
         None if too many are held.
         """
@@ -88,8 +95,8 @@ class Device(Protocol):
     def recorder(self) -> Recorder | None:
         """What makes launches of whole supersteps, where that is faster."""
 
-    def upload(self, array: npt.NDArray[Any]) -> Array:
-        """Return an array of the device."""
+    def upload(self, array: npt.NDArray[Any], memory: Array | None = None) -> Array:
+        """Return an array of the device, in the memory of one that is given up."""
 
     def upload_words(self, words: npt.NDArray[np.uint32]) -> Words:
         """Return a bitvector of the device."""
@@ -190,7 +197,7 @@ class CpuDevice(CpuSweeps):
         super().__init__()
         self.full_sets: dict[int, Words] = {}
 
-    def upload(self, array: npt.NDArray[Any]) -> Array:
+    def upload(self, array: npt.NDArray[Any], memory: Array | None = None) -> Array:
         """Return an array of the device; on the CPU `array` itself."""
         return array
 

@@ -130,6 +130,7 @@ def iterate(
     advance = advancing(loop, alone)
     bar = progress_bar(progress, max_supersteps)
     try:
+        loop.release()
         while run.supersteps < max_supersteps and not run.converged:
             before = run.supersteps
             if not advance(run, max_supersteps - before):

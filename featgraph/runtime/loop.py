@@ -14,6 +14,7 @@ from featgraph.fold.unordered import IN_PLACE
 from featgraph.program.active import ActiveSet
 from featgraph.program.state import State
 from featgraph.runtime.cpu_queue import knows_key
+from featgraph.runtime.cycles import Traced
 from featgraph.runtime.device import Device
 from featgraph.runtime.foldmap import FoldMap
 from featgraph.runtime.near_far import NEAR_FAR, NearFar, Waiting, checked_near_far
@@ -22,8 +23,9 @@ from featgraph.runtime.pending import (
     begin_pending,
     keep_pending,
     recall_pending,
+    release_pending,
 )
-from featgraph.runtime.replay import Traced, decisions_of
+from featgraph.runtime.replay import decisions_of
 from featgraph.runtime.run import Run
 from featgraph.runtime.scalars import ScalarsRead
 from featgraph.runtime.step import check_any_order, check_dense, make_steps
@@ -104,6 +106,10 @@ class Loop:
         self.pending, self.stage = begun, self.stage + 1
         self.version, self.superstep = self.state.version, self.state.superstep
         return active is not None and bool(begun[0].count)
+
+    def release(self) -> None:
+        """Hold nothing of an earlier call but what is pending here; `keep` ends it."""
+        release_pending(self.foldmaps, self.state)
 
     def keep(self) -> None:
         """Remember what stays due for a later call: all, behind a write that failed."""

@@ -11,7 +11,14 @@ from featgraph.program.state import State
 from featgraph.runtime.device import Device
 from featgraph.runtime.foldmap import FoldMap, as_active
 
-__all__ = ["Pending", "announce", "begin_pending", "keep_pending", "recall_pending"]
+__all__ = [
+    "Pending",
+    "announce",
+    "begin_pending",
+    "keep_pending",
+    "recall_pending",
+    "release_pending",
+]
 
 
 @dataclass
@@ -72,6 +79,17 @@ def recall_pending(foldmap: FoldMap, state: State, device: Device) -> Pending:
     if known is None or version != state.version:
         return Pending(None)
     return known.on(device)
+
+
+def release_pending(foldmaps: Sequence[FoldMap], state: State) -> None:
+    """Forget what an earlier call has left, once it has been recalled.
+
+    The memory of those sets is used again then, and where it is decides which: a run
+    that is repeated has the same sets.
+    """
+    _, kept = _kept.get(state, (-1, {}))
+    for foldmap in foldmaps:
+        kept.pop(foldmap.base, None)
 
 
 def announce(

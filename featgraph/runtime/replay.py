@@ -2,22 +2,21 @@
 
 Behind its first supersteps a run asks the device for the same operations again and
 again: the same kernels, on the same memory, since buffers and sets change places in a
-cycle. Once a cycle has been asked for twice, its supersteps are recorded, one launch
-each, and launched until something that is decided by the number of active vertices
-would be decided otherwise, or nothing is active. The host only reads how many vertices
-were committed, while the next superstep runs.
+cycle. Once a cycle has come round, its supersteps are launched as they were recorded,
+until something that is decided by the number of active vertices would be decided
+otherwise, or nothing is active. The host only reads how many vertices were committed,
+while the next superstep runs.
 """
 
 from __future__ import annotations
 
 import time
-import weakref
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from featgraph.config import config
+from featgraph.runtime.buffers import buffers_of
+from featgraph.runtime.cycles import Cycles, Traced
 from featgraph.runtime.pending import announce
 from featgraph.runtime.step import decide, patches_left
 
@@ -26,64 +25,14 @@ if TYPE_CHECKING:
     from featgraph.runtime.loop import Loop
     from featgraph.runtime.run import Run
 
-__all__ = ["Traced", "advancing", "decisions_of"]
+__all__ = ["advancing", "decisions_of"]
 
-#: A cycle is looked for among so many times the foldmaps of a run.
-_LONGEST = 4
 #: Supersteps that take longer, in s, gain nothing: they keep the device busy, and one
 #: that is launched ahead for nothing costs as long.
 _MOST_SECONDS = 1e-3
-#: Supersteps of a run before any is recorded. Recording one takes as long as the host
-#: needs for two or three, and a run may end before that has paid.
-_FEWEST_BEFORE = 24
-#: Supersteps that must have repeated those before them, whatever their cycle.
-_FEWEST_REPEATED = 4
 #: The next superstep is launched ahead unless at this rate of decay fewer vertices than
 #: this would be active in it.
 _FEWEST = 8
-
-
-@dataclass(eq=False)
-class Traced:
-    """A superstep as it was run.
-
-    Attributes
-    ----------
-    place : int
-        Which of the foldmaps ran.
-    decisions : tuple
-        What the number of active vertices decided.
-    everything : bool
-        Whether all vertices were committed, of which no set is kept.
-    committed : weakref
-        The set of the committed ones: a reference would keep its memory from being
-        used again.
-    pending : list of weakref
-        What was pending for each foldmap behind it; gives None for all vertices.
-    direction, work : str
-        What the record says of it.
-    operations : object or None
-        What it asked the device for; None if that cannot be recorded.
-    """
-
-    place: int
-    decisions: tuple[Any, ...]
-    everything: bool
-    committed: weakref.ref[Any]
-    pending: list[Callable[[], Any]]
-    direction: str
-    work: str
-    operations: Any = None
-
-    def repeats(self, other: Traced) -> bool:
-        """Whether it did what another one did."""
-        return (
-            self.operations is not None
-            and self.place == other.place
-            and self.decisions == other.decisions
-            and self.everything == other.everything
-            and bool(self.operations == other.operations)
-        )
 
 
 def decisions_of(loop: Loop, place: int) -> tuple[Any, ...]:
@@ -121,53 +70,37 @@ class Replayer:
         self._loop = loop
         self._recorder = recorder
         loop.is_traced = True
-        turns = len(loop.steps)
-        self._traced: deque[Traced] = deque(maxlen=2 * _LONGEST * turns)
-        #: Length of a cycle -> how many supersteps have repeated those before them.
-        # Of even lengths, since sets come from two pools in turn.
-        lengths = [turns * n for n in range(1, _LONGEST + 1)]
-        self._repeated = {length: 0 for length in lengths if length % 2 == 0}
+        self._cycles = Cycles(len(loop.steps), recorder.known)
         self._stage = loop.stage
 
     def advance(self, run: Run, most: int) -> bool:
         """Run one superstep, or up to `most`; False if nothing is due."""
-        if self._stage != self._loop.stage:  # with other scalars, and other sets
-            self._stage = self._loop.stage
-            self._traced.clear()
-            self._repeated = dict.fromkeys(self._repeated, 0)
+        loop = self._loop
+        if self._stage != loop.stage:  # with other scalars, and other sets
+            self._stage = loop.stage
+            self._cycles.forget()
         if self._replay(run, most):
             return True
-        self._recorder.begin()
+        self._recorder.begin(buffers_of(loop.state, loop.device).pools[0])
         try:
-            is_run = self._loop.advance(run, most)
+            is_run = loop.advance(run, most)
         finally:
             operations = self._recorder.end()
-        if is_run and self._loop.traced is not None:
-            self._note(self._loop.traced, operations)
-            self._loop.traced = None
+        made, loop.traced = loop.traced, None
+        if is_run and made is not None:
+            made.operations = operations
+            made.behind = tuple(id(s) for p in loop.pending for s in (p.words, p.left))
+            self._cycles.add(made)
         return is_run
-
-    def _note(self, made: Traced, operations: Any) -> None:
-        made.operations = operations
-        for length, count in self._repeated.items():
-            is_same = len(self._traced) >= length
-            is_same = is_same and made.repeats(self._traced[-length])
-            self._repeated[length] = count + 1 if is_same else 0
-        self._traced.append(made)
-
-    # -- replaying
 
     def _replay(self, run: Run, most: int) -> bool:
         """Run supersteps of a cycle, if one was seen; False if none was run."""
-        if run.supersteps < _FEWEST_BEFORE:
+        cycle = self._cycles.find()
+        if cycle is None:
             return False
-        enough = _FEWEST_REPEATED
-        length = next(
-            (n for n, c in self._repeated.items() if c >= max(n, enough)), None
-        )
-        if length is None or sum(run.seconds[-length:]) > length * _MOST_SECONDS:
+        length = len(cycle)
+        if sum(run.seconds[-length:]) > length * _MOST_SECONDS:
             return False
-        cycle = list(self._traced)[-length:]
         limit = self._limit(cycle, most)
         if limit == 0 or not self._continues(cycle[0]):
             return False

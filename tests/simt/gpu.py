@@ -81,7 +81,7 @@ class Gpu:
         self.emulator = Emulator()
         self.modules: dict[str, ModuleType] = {}
         self.streams = itertools.count(1)
-        #: All that were made, and launches that have not run.
+        #: All that were made, of both kinds, and launches that have not run.
         self.recordings: list[Recording] = []
         self.waiting: list[Recording] = []
 
@@ -185,7 +185,7 @@ class Gpu:
     def compiled(self, kernel: Any, arguments: Any) -> Compiled:
         types = tuple(_type_of(value) for value in flatten(arguments))
         shapes = [type(a) if isinstance(a, tuple) else None for a in arguments]
-        return Compiled((kernel, types, shapes), types)
+        return Compiled((kernel, types, tuple(shapes)), types)
 
     def _run(self, kernel: Any, blocks: int, threads: int, arguments: Any) -> None:
         name = kernel.py_func.__module__
@@ -202,30 +202,36 @@ class Recording:
     """Runs recorded operations as late as the driver may.
 
     That is when something waits for them. Launches on the default stream run in order;
-    what is launched behind one of them may come behind all that were launched later.
+    what is launched beside it, behind one of them, may come behind all that were
+    launched later.
     """
 
-    def __init__(self, gpu: Gpu, operations: list[tuple[Any, ...]]) -> None:
-        self.gpu, self.launched = gpu, 0
+    is_graph = True
+
+    def __init__(
+        self, gpu: Gpu, operations: tuple[tuple[Any, ...], ...], beside: bool
+    ) -> None:
+        self.gpu, self.launched, self.beside = gpu, 0, beside
         early, others = split_fills(operations)
         self.operations = [*early, *others]
-        self.side = False
+        self.is_behind = False
         gpu.recordings.append(self)
 
-    def launch(self) -> None:
+    def launch(self, behind: Recording | None = None) -> None:
         self.launched += 1
-        self.gpu.waiting.append(self)
-
-    def launch_behind(self, other: Recording) -> None:
-        assert other in self.gpu.waiting
-        self.side = True
+        assert self.beside == (behind is not None)
+        if behind is None:
+            self.gpu.waiting.append(self)
+        else:
+            assert behind in self.gpu.waiting
+            self.is_behind = True
 
     def wait(self) -> None:
         while self.gpu.waiting:
             self.gpu.waiting.pop(0)._run()
-        if self.side:
+        if self.is_behind:
             self._run()
-        self.side = False
+        self.is_behind = False
 
     def _run(self) -> None:
         for name, *arguments in self.operations:
@@ -235,6 +241,18 @@ class Recording:
                 del words
             else:
                 getattr(self.gpu, name)(*arguments)
+
+
+class Repetition(Recording):
+    """Runs operations in their order, as late as the driver may."""
+
+    is_graph = False
+
+    def __init__(
+        self, gpu: Gpu, operations: tuple[tuple[Any, ...], ...], beside: bool
+    ) -> None:
+        super().__init__(gpu, operations, beside)
+        self.operations = list(operations)
 
 
 def _on_host(argument: Any) -> Any:
@@ -263,6 +281,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(cuda_arrays, "Driver", lambda: gpu)
         patch.setattr(cuda_arrays, "Launches", launches)
         patch.setattr(cuda_arrays, "Recording", Recording)
+        patch.setattr(cuda_arrays, "Repetition", Repetition)
         # Lanes take their time: two blocks of a reduce are enough.
         patch.setattr(cuda_device, "_REDUCE_BLOCKS", 2)
         device = cuda_device.CudaDevice()

@@ -18,14 +18,15 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.runtime import replay
+from featgraph.runtime.cuda_trace import RecordedSuperstep
 from tests.simt.gpu import Gpu, Recording, emulated_gpu
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     monkeypatch.setattr(replay, "_MOST_SECONDS", np.inf)  # lanes take their time
-    monkeypatch.setattr(replay, "_FEWEST_BEFORE", 0)
-    monkeypatch.setattr(replay, "_FEWEST_REPEATED", 0)
+    # Once call by call, then as graphs.
+    monkeypatch.setattr(RecordedSuperstep, "_pays", lambda self: self._launching > 0)
     with emulated_gpu() as made:
         yield made
 
@@ -307,21 +308,68 @@ def test_threads_do_not_write_to_each_other_s_sets(gpu: Gpu) -> None:
     assert theirs[0] not in mine
 
 
-def test_what_cannot_be_recorded_is_run_by_the_host(
+def refuse(driver: Any, operations: Any, beside: bool) -> Any:
+    raise fg.DeviceError("no memory for a graph")
+
+
+def test_what_cannot_be_asked_for_again_is_run_by_the_host(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from featgraph.runtime.cuda_device import cuda_device
 
     recorder: Any = cuda_device().recorder
-
-    def refuse(driver: Any, operations: Any) -> Any:
-        raise fg.DeviceError("no memory for a graph")
-
-    monkeypatch.setattr(recorder, "_record", refuse)
+    monkeypatch.setattr(recorder, "_repeat", refuse)
     free = list(recorder._free)
     state = path_state()
     assert fg.iterate(labels, state, active=[0], target="cuda").supersteps == VERTICES
     assert recorder._free == free
+
+
+def test_what_no_graph_can_be_made_of_is_launched_call_by_call(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from featgraph.runtime.cuda_device import cuda_device
+
+    recorder: Any = cuda_device().recorder
+    monkeypatch.setattr(recorder, "_record", refuse)
+    state = path_state()
+    done = fg.iterate(labels, state, active=[0], target="cuda")
+    assert (done.supersteps, done.converged) == (VERTICES, True)
+    assert (state["label"] == 0).all()
+    assert len(gpu.recordings) == 4  # two supersteps, each with its count
+    assert all(r.launched > 10 and not r.is_graph for r in gpu.recordings)
+
+
+@pytest.mark.parametrize("case", ["labels", "in turn"])
+def test_a_run_finds_what_was_recorded_by_an_earlier_one(
+    case: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over the same State, though it was written and another one runs in between."""
+    from featgraph.runtime.cuda_device import cuda_device
+
+    recorder: Any = cuda_device().recorder
+    by_host, begin = [], recorder.begin
+
+    def count(pools: Any) -> None:
+        by_host[-1] += 1
+        begin(pools)
+
+    monkeypatch.setattr(recorder, "begin", count)
+    steps = labels if case == "labels" else halves(labels)
+    state, other = path_state(), path_state()
+    first = np.array(state["label"])
+    made = []
+    for _ in range(4):
+        state["label"] = first
+        by_host.append(0)
+        fg.iterate(steps, state, target="cuda", active=[0])
+        assert (state["label"] == 0).all()
+        made.append(len(gpu.recordings))
+        by_host.append(0)
+        fg.iterate(labels, other, target="cuda", active=[20], max_supersteps=1000)
+    assert by_host[4] < by_host[0] < VERTICES
+    assert by_host[6] == by_host[4]
+    assert made[3] == made[2] == made[1]
 
 
 def test_an_interrupt_leaves_everything_due(gpu: Gpu) -> None:

@@ -1,0 +1,150 @@
+"""Supersteps as they were run, and cycles of them that have come round before."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Cycles", "KnownCycles", "Traced"]
+
+#: A cycle is looked for among so many times the foldmaps of a run.
+_LONGEST = 4
+#: Supersteps of cycles that a thread remembers.
+_MOST_KNOWN = 512
+
+
+@dataclass(eq=False)
+class Traced:
+    """A superstep as it was run.
+
+    Attributes
+    ----------
+    place : int
+        Which of the foldmaps ran.
+    decisions : tuple
+        What the number of active vertices decided.
+    everything : bool
+        Whether all vertices were committed, of which no set is kept.
+    committed : weakref
+        The set of the committed ones: a reference would keep its memory from being
+        used again.
+    pending : list of weakref
+        What was pending for each foldmap behind it; gives None for all vertices.
+    direction, work : str
+        What the record says of it.
+    operations : tuple or None
+        What it asked the device for; None if that cannot be recorded.
+    behind : tuple of int
+        Identities of the sets that are held behind it; they are in pools that stay.
+    """
+
+    place: int
+    decisions: tuple[Any, ...]
+    everything: bool
+    committed: weakref.ref[Any]
+    pending: list[Callable[[], Any]]
+    direction: str
+    work: str
+    operations: tuple[Any, ...] | None = None
+    behind: tuple[int, ...] = ()
+
+    def repeats(self, other: Traced) -> bool:
+        """Whether it did what another one did."""
+        return (
+            self.operations is not None
+            and self.place == other.place
+            and self.decisions == other.decisions
+            and self.everything == other.everything
+            and bool(self.operations == other.operations)
+        )
+
+
+class KnownCycles(threading.local):
+    """Cycles that have repeated, in any run of a thread."""
+
+    def __init__(self) -> None:
+        #: Operations -> their cycle, their place in it, and its length.
+        self._places: OrderedDict[Any, tuple[object, int, int]] = OrderedDict()
+
+    def add(self, cycle: Sequence[Traced]) -> None:
+        """Remember a cycle that has repeated."""
+        itself = object()
+        for place, traced in enumerate(cycle):
+            self._places[traced.operations] = itself, place, len(cycle)
+            self._places.move_to_end(traced.operations)
+        while len(self._places) > _MOST_KNOWN:
+            self._places.popitem(last=False)
+
+    def find(self, traced: Traced) -> tuple[object, int, int] | None:
+        """Return a cycle with what a superstep did, its place, and the length."""
+        return self._places.get(traced.operations)
+
+
+class Cycles:
+    """Finds what the supersteps of a run repeat.
+
+    A cycle is one that has been run twice in a row, or once if it is known from other
+    runs: then the sets that are held behind it must be those that were held before.
+
+    Parameters
+    ----------
+    turns : int
+        How many foldmaps there are.
+    known : KnownCycles
+    """
+
+    def __init__(self, turns: int, known: KnownCycles) -> None:
+        self._known = known
+        self._traced: deque[Traced] = deque(maxlen=2 * _LONGEST * turns)
+        #: Length of a cycle -> how many supersteps have repeated those before them.
+        # Of even lengths, since sets come from two pools in turn.
+        lengths = [turns * n for n in range(1, _LONGEST + 1)]
+        self._repeated = {length: 0 for length in lengths if length % 2 == 0}
+        #: Where the last superstep stands in a known cycle, and how many have followed
+        #: that.
+        self._place: tuple[object, int, int] | None = None
+        self._followed = 0
+
+    def forget(self) -> None:
+        """Begin anew: what comes knows nothing of what was."""
+        self._traced.clear()
+        self._repeated = dict.fromkeys(self._repeated, 0)
+        self._place, self._followed = None, 0
+
+    def add(self, made: Traced) -> None:
+        """Add the superstep that was run last."""
+        for length, count in self._repeated.items():
+            is_same = len(self._traced) >= length
+            is_same = is_same and made.repeats(self._traced[-length])
+            self._repeated[length] = count + 1 if is_same else 0
+        before, self._place = self._place, self._known.find(made)
+        if before is None or self._place is None:
+            self._followed = int(self._place is not None)
+        else:
+            cycle, place, length = before
+            follows = self._place[:2] == (cycle, (place + 1) % length)
+            self._followed = self._followed + 1 if follows else 1
+        self._traced.append(made)
+
+    def find(self) -> list[Traced] | None:
+        """Return the last supersteps if the next ones will be the same again."""
+        traced = list(self._traced)
+        for length, count in self._repeated.items():
+            if count >= length:
+                cycle = traced[-length:]
+                if count == length:
+                    self._known.add(cycle)
+                return cycle
+        if self._place is None:
+            return None
+        length = self._place[2]
+        is_closed = (
+            self._followed >= length < len(traced)
+            and traced[-1].behind == traced[-length - 1].behind
+            and all(t.operations is not None for t in traced[-length:])
+        )
+        return traced[-length:] if is_closed else None
