@@ -108,6 +108,18 @@ def address_of(array: Any) -> int:
     return array.device_ctypes_pointer.value or 0
 
 
+#: Events of a thread, of which a few are waited for at a time.
+_EVENTS = 16
+
+
+class _Events(threading.local):
+    """The events of a thread, given out in turn."""
+
+    def __init__(self) -> None:
+        self.made: list[Any] = []
+        self.turn = 0
+
+
 class Driver:
     """The driver's calls that the runtime makes at every superstep.
 
@@ -121,6 +133,7 @@ class Driver:
         self._success = self.api.CUresult.CUDA_SUCCESS
         self._threads: set[int] = set()
         self._side: Any = None
+        self._events = _Events()
 
     def check(self, result: tuple[Any, ...]) -> Any:
         """Return what a call of the driver gives besides its status."""
@@ -196,3 +209,18 @@ class Driver:
             flag = self.api.CUstream_flags.CU_STREAM_NON_BLOCKING
             self._side = self.check(self.api.cuStreamCreate(int(flag)))
         return self._side
+
+    def record_event(self, stream: Any) -> Any:
+        """Return an event behind what a stream was given.
+
+        It is given out again after 15 others, since making one takes long.
+        """
+        events = self._events
+        if len(events.made) < _EVENTS:
+            no_timing = self.api.CUevent_flags.CU_EVENT_DISABLE_TIMING
+            made = self.check(self.api.cuEventCreate(int(no_timing)))
+            events.made.append(made)
+        event = events.made[events.turn]
+        events.turn = (events.turn + 1) % _EVENTS
+        self.check(self.api.cuEventRecord(event, stream))
+        return event

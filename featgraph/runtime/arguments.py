@@ -63,22 +63,34 @@ class ArrayWords:
 
     def __init__(self, address_of: Callable[[Array], int]) -> None:
         self._address_of = address_of
-        self._known: weakref.WeakKeyDictionary[Array, tuple[ParameterType, Words]] = (
-            weakref.WeakKeyDictionary()
-        )
+        #: Identity of an array -> a reference to it, its type and its words. That is
+        #: found sooner than by the array itself, at every launch.
+        self._known: dict[int, tuple[weakref.ref[Array], ParameterType, Words]] = {}
+        self._types: dict[ParameterType, ParameterType] = {}
 
-    def find(self, array: Array) -> tuple[ParameterType, Words]:
-        """Return the type of an array and its words.
+    def find(self, array: Array) -> tuple[weakref.ref[Array], ParameterType, Words]:
+        """Return a reference to an array, its type and its words.
 
         Raises
         ------
         OtherTypesError
             If it is not contiguous.
         """
-        known = self._known.get(array)
-        if known is None:
-            self._known[array] = known = self._make(array)
+        known = self._known.get(id(array))
+        if known is None or known[0]() is not array:
+            key, own = id(array), self._known
+
+            def forget(reference: weakref.ref[Array]) -> None:
+                if key in own and own[key][0] is reference:
+                    del own[key]
+
+            known = weakref.ref(array, forget), *self._make(array)
+            own[key] = known
         return known
+
+    def same_type(self, type_: ParameterType) -> ParameterType:
+        """Return a type as the object that `find` gives for it."""
+        return self._types.setdefault(type_, type_)
 
     def _make(self, array: Array) -> tuple[ParameterType, Words]:
         shape, item = tuple(array.shape), array.dtype.itemsize
@@ -86,7 +98,7 @@ class ArrayWords:
         if array.size and not _same_strides(shape, tuple(array.strides), strides):
             raise OtherTypesError
         words = (0, 0, array.size, item, self._address_of(array), *shape, *strides)
-        type_ = ParameterType(array.dtype.name, len(shape))
+        type_ = self.same_type(ParameterType(array.dtype.name, len(shape)))
         return type_, np.array(words, np.int64)
 
 
@@ -129,7 +141,7 @@ class PackedArguments:
         for place, (type_, first) in enumerate(zip(types, firsts, strict=False)):
             own = words[first : firsts[place + 1]]
             if type_.rank is not None:
-                self._arrays.append((place, own, type_))
+                self._arrays.append((place, own, array_words.same_type(type_)))
                 continue
             kind = np.dtype(type_.dtype)
             view = own.view(kind) if kind.kind == "f" else own
@@ -148,17 +160,17 @@ class PackedArguments:
         """
         if len(values) != self._count:
             raise OtherTypesError
-        held = self._held
+        held, find = self._held, self._array_words.find
         for place, own, type_ in self._arrays:
             array = values[place]
             if held[place]() is array:
                 continue
             held[place] = _nothing  # until all of it is written
-            found, words = self._array_words.find(array)
-            if found != type_:
+            reference, found, words = find(array)
+            if found is not type_:
                 raise OtherTypesError
             own[:] = words
-            held[place] = weakref.ref(array)
+            held[place] = reference
         for place, view, types in self._scalars:
             value = values[place]
             if type(value) not in types:

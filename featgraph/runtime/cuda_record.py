@@ -30,26 +30,20 @@ class _Launched:
         driver.enter()
         self._driver, self._check, self._api = driver, driver.check, driver.api
         self._stream: Any = driver.side_stream() if beside else 0
-        no_timing = self._api.CUevent_flags.CU_EVENT_DISABLE_TIMING
-        self._event = self._check(self._api.cuEventCreate(int(no_timing)))
-        self._destroy_later(self._api.cuEventDestroy, self._event)
-
-    def _destroy_later(self, destroy: Any, what: Any) -> None:
-        # At the end of the process the driver may be gone before.
-        weakref.finalize(self, destroy, what).atexit = False
+        self._event: Any = None
 
     def launch(self, behind: _Launched | None = None) -> None:
         """Have the device run the operations.
 
         Behind the last launch of others, if some are given; else behind all work of the
-        default stream.
+        default stream. Wait before a few more are launched.
         """
         self._driver.enter()
         if behind is not None:
             wait = self._api.cuStreamWaitEvent
             self._check(wait(self._stream, behind._event, 0))
         self._launch()
-        self._check(self._api.cuEventRecord(self._event, self._stream))
+        self._event = self._driver.record_event(self._stream)
 
     def _launch(self) -> None:
         raise NotImplementedError
@@ -94,9 +88,10 @@ class Repetition(_Launched):
             address += len(words)  # a pointer takes what a word does
 
     def _launch(self) -> None:
-        check = self._check
         for call, arguments in self._calls:
-            check(call(*arguments))
+            result = call(*arguments)
+            if result[0]:  # the code of an error
+                self._check(result)
 
 
 #: Operation -> the driver's call of the same arguments, and a stream.
@@ -130,7 +125,8 @@ class Recording(_Launched):
             self._graph = self._check(self._api.cuGraphInstantiate(graph, 0))
         finally:
             self._check(self._api.cuGraphDestroy(graph))
-        self._destroy_later(self._api.cuGraphExecDestroy, self._graph)
+        destroy = weakref.finalize(self, self._api.cuGraphExecDestroy, self._graph)
+        destroy.atexit = False  # the driver may be gone before
 
     def _launch(self) -> None:
         self._check(self._api.cuGraphLaunch(self._graph, self._stream))

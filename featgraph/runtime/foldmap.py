@@ -49,6 +49,10 @@ class FoldMap:
         self.base = base or self
         self._on: dict[tuple[str, int], Any] = {}
         self._kernels: dict[Any, Kernel] = base._kernels if base is not None else {}
+        #: State -> what was asked for -> its signature then, and the kernel.
+        self._of_states: weakref.WeakKeyDictionary[
+            State, dict[Any, tuple[Any, Kernel]]
+        ] = base._of_states if base is not None else weakref.WeakKeyDictionary()
         # Shared, as `on` may be called for every superstep, with other vertices.
         self._traits: weakref.WeakKeyDictionary[Any, GraphTraits] = (
             base._traits if base is not None else weakref.WeakKeyDictionary()
@@ -163,6 +167,17 @@ class FoldMap:
 
         With `keep`, it keeps aggregates in a run that changes that.
         """
+        known = self._of_states.setdefault(state, {})
+        asked = target, config.checked, repr(options), keep
+        signature, kernel = known.get(asked, (None, None))
+        if kernel is None or signature != state.signature:
+            kernel = self._kernel(state, target, options, keep)
+            known[asked] = state.signature, kernel
+        return kernel
+
+    def _kernel(
+        self, state: State, target: str, options: dict[str, Any], keep: Changes | None
+    ) -> Kernel:
         graph = state.graph
         if graph not in self._traits:
             self._traits[graph] = graph_traits(graph)

@@ -106,6 +106,12 @@ class Step:
         self.may_keep = True
         self.changes = Changes()
         self.work = "-"
+        graph = state.graph
+        self._width = max(p.width for p in phases)
+        contributions = graph.edge_count * self._width
+        fewest = max(FEWEST_CONTRIBUTIONS, FEWEST_A_VERTEX * graph.vertex_count)
+        #: Whether "auto" may keep aggregates.
+        self._may_pay = contributions >= fewest
         self._folded: tuple[Changes, Kernel | None] = (self.changes, None)
         self._keeping: Superstep | None = None
         self._kept: Kept | None = None
@@ -253,17 +259,14 @@ class Step:
             self._kept.forget()
 
     def _keeps(self, active_count: int | None) -> bool:
-        if self.change_driven is False or not self.may_keep or not self._can_keep():
+        if self.change_driven is False or not self.may_keep:
             return False
-        if self.change_driven is True:
-            return True
-        graph = self.state.graph
-        width = max(p.width for p in self.plan.phases)
-        contributions = graph.edge_count * width
-        fewest = max(FEWEST_CONTRIBUTIONS, FEWEST_A_VERTEX * graph.vertex_count)
-        if contributions < fewest or active_count is None:
-            return False
-        return active_count <= MOST_ACTIVE * graph.vertex_count
+        if self.change_driven is not True:
+            if active_count is None or not self._may_pay:
+                return False
+            if active_count > MOST_ACTIVE * self.state.graph.vertex_count:
+                return False
+        return self._can_keep()
 
     def _sweeps_all(self, active_count: int | None) -> bool:
         """Whether all vertices are evaluated, though some are not due.
@@ -275,7 +278,7 @@ class Step:
             return False
         graph = self.state.graph
         size = graph.vertex_count + graph.edge_count
-        if size * max(p.width for p in self.plan.phases) < FEWEST_TO_SKIP:
+        if size * self._width < FEWEST_TO_SKIP:
             return True
         most = MOST_DUE_ALONE if self.is_alone else MOST_DUE
         return active_count * size >= most * graph.vertex_count**2

@@ -43,14 +43,20 @@ def test_every_kernel_is_prepared_after_one_launch(name: str) -> None:
             assert launches.is_prepared(kernel.function(entry)), entry.name
 
 
-def test_replaced_buffers_are_not_kept_alive() -> None:
+def test_overwritten_values_leave_their_memory_to_others_and_hold_none() -> None:
+    """Arguments that stay packed keep no array alive."""
     foldmap = BY_NAME["label_propagation"].foldmaps[0]
     state = make_state("label_propagation")
     foldmap(state, target="cuda")
     foldmap(state, target="cuda")
     held = weakref.ref(state.residency.current["label"])  # type: ignore[union-attr]
-    assert held() is not None
-    state["label"] = state["label"]
+    before = state["label"]
+    state["label"] = before + 1
+    gc.collect()
+    assert "label" not in state.residency.current  # type: ignore[union-attr]
+    assert state.residency.property("label") is held()  # type: ignore[union-attr]
+    np.testing.assert_array_equal(state["label"], before + 1)
+    del state
     gc.collect()
     assert held() is None
 

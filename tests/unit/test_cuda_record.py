@@ -157,6 +157,10 @@ class FakeDriver:
     def side_stream(self) -> str:
         return "side"
 
+    def record_event(self, stream: Any) -> str:
+        self.api.calls.append((stream, "event"))
+        return f"event on {stream}"
+
 
 def handled(operation: Any) -> Any:
     """Return an operation, if a launch with as many arguments as its handle says."""
@@ -188,7 +192,8 @@ def test_a_repetition_asks_for_the_same_in_the_same_order(asked: list[Any]) -> N
     for _ in range(2):
         driver.api.calls.clear()
         repetition.launch()
-        assert [o for _, o in driver.api.calls] == [handled(o) for o in asked]
+        meant = [*[handled(o) for o in asked], "event"]
+        assert [o for _, o in driver.api.calls] == meant
         assert all(stream == "side" for stream, _ in driver.api.calls)
 
 
@@ -213,4 +218,17 @@ def test_operations_of_other_streams_run_side_by_side() -> None:
     }  # fmt: skip
     calls: Any = FakeDriver()
     Repetition(calls, asked, beside=False).launch()
-    assert [stream for stream, _ in calls.api.calls] == [0, 0, 7, 8, 7, 0, 0]
+    assert [stream for stream, _ in calls.api.calls] == [0, 0, 7, 8, 7, 0, 0, 0]
+
+
+def test_what_is_launched_behind_another_waits_for_its_event() -> None:
+    driver: Any = FakeDriver()
+    waited: list[Any] = []
+    driver.api.cuStreamWaitEvent = lambda *given: (waited.append(given), (0,))[1]
+    driver.api.cuEventSynchronize = lambda event: (waited.append(event), (0,))[1]
+    first = Repetition(driver, [], beside=False)
+    second = Recording(driver, [], beside=True)
+    first.launch()
+    second.launch(behind=first)
+    second.wait()
+    assert waited == [("side", "event on 0", 0), "event on side"]
