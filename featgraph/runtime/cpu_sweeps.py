@@ -75,6 +75,11 @@ class CpuSweeps:
         """Return `a` without `b`."""
         return a & ~b
 
+    def leave_out(self, due: Words, on: Words, left: Words) -> Words:
+        """Return what of `due` is in `on`, and add the rest to `left`."""
+        left |= due & ~on
+        return due & on
+
     def settle(self, due: Words, stale: Words, patched: Words) -> None:
         """Note that due vertices have been patched or, where stale, recomputed."""
         patched |= due

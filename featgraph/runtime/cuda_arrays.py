@@ -211,6 +211,13 @@ class CudaArrays:
         """Return `a` without `b`."""
         return self._combine(cuda_loops.words_without, a, b)
 
+    def leave_out(self, due: Words, on: Words, left: Words) -> Words:
+        """Return what of `due` is in `on`, and add the rest to `left`."""
+        out = self._words(due.size)
+        arguments = due, on, left, out
+        self._launch(cuda_loops.leave_out, block_count(due.size), BLOCK, arguments)
+        return out
+
     def settle(self, due: Words, stale: Words, patched: Words) -> None:
         """Note that due vertices have been patched or, where stale, recomputed."""
         blocks = block_count(due.size)

@@ -18,6 +18,7 @@ __all__ = [
     "find_due",
     "find_due_hubs",
     "first_key",
+    "leave_out",
     "near",
     "refresh_edges",
     "refresh_vertices",
@@ -61,6 +62,15 @@ def words_without(a, b, out):  # type: ignore[no-untyped-def]
     word = cuda.grid(1)
     if word < out.size:
         out[uint32(word)] = a[uint32(word)] & ~b[uint32(word)]
+
+
+@kernel(cache=True)
+def leave_out(due, on, left, out):  # type: ignore[no-untyped-def]
+    """Set `out` to what of `due` is in `on`, and add the rest to `left`."""
+    word = uint32(cuda.grid(1))
+    if word < out.size:
+        out[word] = due[word] & on[word]
+        left[word] = left[word] | (due[word] & ~on[word])
 
 
 @kernel(cache=True)

@@ -125,6 +125,9 @@ class Device(Protocol):
     def words_without(self, a: Words, b: Words) -> Words:
         """Return `a` without `b`."""
 
+    def leave_out(self, due: Words, on: Words, left: Words) -> Words:
+        """Return what of `due` is in `on`, and add the rest to `left`."""
+
     def settle(self, due: Words, stale: Words, patched: Words) -> None:
         """Note that due vertices have been patched or, where stale, recomputed."""
 

@@ -98,6 +98,8 @@ class Loop:
         begun = self.pending  # nothing is due, but for what .on leaves out
         if active is not None:
             begun = [begin_pending(active, self.state, self.device) for _ in begun]
+            for left_out in filter(None, (s.plain.left_out for s in self.steps)):
+                left_out.forget()
         for pending, step, scalars in zip(begun, self.steps, self.scalars, strict=True):
             pending.scalars = scalars.read()
             step.forget()  # what was written is announced to nobody
@@ -114,6 +116,9 @@ class Loop:
     def keep(self) -> None:
         """Remember what stays due for a later call: all, behind a write that failed."""
         self.refresh_version()
+        for pending, step in zip(self.pending, self.steps, strict=True):
+            if pending.left is None and step.plain.left_out is not None:
+                pending.left = step.plain.left_out.words
         keep_pending(self.foldmaps, self.pending, self.state, self.device)
 
     def refresh_version(self) -> None:
@@ -232,18 +237,17 @@ class Loop:
         if self.waiting is not None:
             run.thresholds.append(self.waiting.threshold)
         announced = due if far is not None else pending.words
-        if due is not None and pending.left is not None:
-            due = self.device.words_or(due, pending.left)
         with self.announcing():
-            outcome = step.run(due, announced, all_due=changed, active_count=count)
+            outcome = step.run(
+                due, announced,
+                also_due=pending.left, all_due=changed, active_count=count,
+            )  # fmt: skip
             self._note(place, run, outcome, begun, decisions)
         if far is not None and pending.words is not None:
             pending.words = self.device.words_or(pending.words, far)
             pending.count = None
         pending.scalars = scalars
-        pending.left = None
-        if step.on is not None and outcome.due is not None:
-            pending.left = self.device.words_without(outcome.due, step.on)
+        pending.left = None  # the step knows
 
     def _nearest(self, words: Any, waiting: Waiting) -> tuple[Any, Any, int]:
         """Return the near ones of what is announced, the others, how many are near."""

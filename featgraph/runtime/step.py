@@ -12,6 +12,7 @@ from featgraph.fold.keep import Changes, changes_of, join_changes
 from featgraph.fold.kernel import Kernel
 from featgraph.fold.plan import FoldPlan
 from featgraph.fold.unordered import IN_PLACE, check_unordered
+from featgraph.graph import Graph
 from featgraph.program.state import State
 from featgraph.runtime.buffers import buffers_of
 from featgraph.runtime.cpu_queue import QueueRun, QueueRunner, has_queue
@@ -106,12 +107,8 @@ class Step:
         self.may_keep = True
         self.changes = Changes()
         self.work = "-"
-        graph = state.graph
         self._width = max(p.width for p in phases)
-        contributions = graph.edge_count * self._width
-        fewest = max(FEWEST_CONTRIBUTIONS, FEWEST_A_VERTEX * graph.vertex_count)
-        #: Whether "auto" may keep aggregates.
-        self._may_pay = contributions >= fewest
+        self._may_pay = _may_pay(state.graph, self._width)
         self._folded: tuple[Changes, Kernel | None] = (self.changes, None)
         self._keeping: Superstep | None = None
         self._kept: Kept | None = None
@@ -147,6 +144,7 @@ class Step:
         active: Words | None,
         changed: Words | None,
         *,
+        also_due: Words | None,
         all_due: bool,
         active_count: int | None,
     ) -> Outcome:
@@ -159,11 +157,18 @@ class Step:
         changed : words or None
             The vertices that were committed since this foldmap last ran, which is less
             where ``.on`` left out due ones; None if they are not known.
+        also_due : words or None
+            What is due besides.
         all_due : bool
             Everything is due.
         active_count : int or None
             How many vertices `changed` has at most; None if that is not known.
         """
+        asked: dict[str, Any] = {
+            "also_due": also_due,
+            "track": True,
+            "active_count": active_count,
+        }
         if not self._keeps(active_count):
             if self._kept is not None:
                 self._kept.forget()
@@ -171,16 +176,12 @@ class Step:
             all_due = all_due or active is None or self._sweeps_all(active_count)
             self._knows_all = self._knows_all or all_due
             if self._can_choose and active is not None and not all_due:
-                return self._run_shorter(active, active_count)
-            return self.plain.run(
-                active, all_due=all_due, track=True, active_count=active_count
-            )
+                return self._run_shorter(active, active_count, asked)
+            return self.plain.run(active, all_due=all_due, **asked)
         self._knows_all = self._knows_all or all_due or active is None
         keeping, kept = self._prepare()
         is_patched = kept.begin(buffers_of(self.state, self.device), changed)
-        outcome = keeping.run(
-            active, all_due=all_due, track=True, kept=kept, active_count=active_count
-        )
+        outcome = keeping.run(active, all_due=all_due, kept=kept, **asked)
         self.work = "patched" if is_patched else "kept"
         if is_patched:
             self._count_patches(kept)
@@ -215,22 +216,24 @@ class Step:
         self.work = "recomputed"
         return ran
 
-    def _run_shorter(self, active: Words, active_count: int | None) -> Outcome:
+    def _run_shorter(
+        self, active: Words, active_count: int | None, asked: dict[str, Any]
+    ) -> Outcome:
         """Run a superstep in the direction that has less edges to go along."""
         buffers, graph = buffers_of(self.state, self.device), self.state.graph
         due = self.device.expand(active, buffers.graph, active_count)
         runs, self.direction = self.plain, "pull"
-        if self._may_push(active_count):
-            asked = (self.plan, graph, self.device, buffers, active, due)
-            if is_push_shorter(*asked):
-                runs, self.direction = self._prepare_push(), "push"
-        return runs.run(active, track=True, due=due, active_count=active_count)
+        if self._may_push(active_count) and is_push_shorter(
+            self.plan, graph, self.device, buffers, active, due
+        ):
+            runs, self.direction = self._prepare_push(), "push"
+        return runs.run(active, due=due, **asked)
 
     def _prepare_push(self) -> Superstep:
         if self._pushing is None:
             options = {**self.options, "direction": "push"}
             kernel = self.foldmap.kernel(self.state, self.device.name, options)
-            self._pushing = Superstep(kernel, self.state, self.device, self.on)
+            self._pushing = self.plain.beside(kernel)
         return self._pushing
 
     def unproven(self) -> Words | None:
@@ -293,10 +296,7 @@ class Step:
         """Whether any aggregate can be kept, in a run that changes `changes`."""
         if not self.plan.keeping.gathers:
             return False
-        return any(p.keeps for p in self._kept_plan().phases)
-
-    def _kept_plan(self) -> FoldPlan:
-        return self._kept_kernel().plan
+        return any(p.keeps for p in self._kept_kernel().plan.phases)
 
     def _kept_kernel(self) -> Kernel:
         changes, kernel = self._folded
@@ -310,7 +310,7 @@ class Step:
     def _prepare(self) -> tuple[Superstep, Kept]:
         if self._keeping is None or self._kept is None:
             kernel = self._kept_kernel()
-            self._keeping = Superstep(kernel, self.state, self.device, self.on)
+            self._keeping = self.plain.beside(kernel)
             self._kept = Kept(kernel, self.state, self.device)
         return self._keeping, self._kept
 
@@ -322,6 +322,12 @@ class Step:
         if self.patched_supersteps >= self.recompute_every:
             kept.recompute(kept.patched)
             self.patched_supersteps = 0
+
+
+def _may_pay(graph: Graph, width: int) -> bool:
+    """Whether "auto" keeps aggregates where few vertices are active."""
+    fewest = max(FEWEST_CONTRIBUTIONS, FEWEST_A_VERTEX * graph.vertex_count)
+    return graph.edge_count * width >= fewest
 
 
 def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:

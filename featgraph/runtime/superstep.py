@@ -20,6 +20,7 @@ from featgraph.program.state import State
 from featgraph.runtime.buffers import ALL, buffers_of
 from featgraph.runtime.device import Device
 from featgraph.runtime.kept import Kept
+from featgraph.runtime.left_out import LeftOut
 from featgraph.runtime.stale import StaleEntries
 
 __all__ = ["Outcome", "Superstep", "full_words"]
@@ -31,19 +32,15 @@ SILENT = {"reduce", "triangle"}
 
 @dataclass
 class Outcome:
-    """What a superstep did: bitvectors of the device.
+    """What a superstep did.
 
     Attributes
     ----------
     active_out : words
         Committed vertices, or targets where the foldmap ends in edge functions.
-    due : words
-        Vertices that the first vertex phase was due on, before ``.on`` cut it; None
-        without one.
     """
 
     active_out: Words
-    due: Words | None
 
 
 #: Sizes of graphs whose sets of all vertices are kept.
@@ -72,6 +69,11 @@ class Superstep(StaleEntries):
     ----------
     on : words or None
         The vertices that the foldmap is restricted to.
+
+    Attributes
+    ----------
+    left_out : LeftOut or None
+        What `on` has left out.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Superstep(StaleEntries):
         super().__init__(kernel, state, device, full if on is None else on)
         self.on = on
         self.full = full
+        self.left_out = None if on is None else LeftOut(device, on, full)
         #: Whether kernels that can may add to the due vertices.
         self.spreads = True
         self.reads_foreign = any(
@@ -98,6 +101,7 @@ class Superstep(StaleEntries):
         track: bool = False,
         kept: Kept | None = None,
         due: Words | None = None,
+        also_due: Words | None = None,
         active_count: int | None = None,
     ) -> Outcome:
         """Run one superstep.
@@ -114,13 +118,16 @@ class Superstep(StaleEntries):
             The aggregates that the kernel keeps, if it keeps any; `begin` was called.
         due : words or None
             The due vertices, where that is not for A to say.
+        also_due : words or None
+            Vertices that are due besides.
         active_count : int or None
             About how many vertices A has, if that is known.
         """
         self.buffers = buffers_of(self.state, self.device)
         sets = SimpleNamespace(
             active=self.full if active is None else active,
-            base=due, passed=None, stopped=None, targets=None, swept=None, due=None,
+            base=due, also_due=also_due, is_cut=False, swept=None,
+            passed=None, stopped=None, targets=None,
             all_due=all_due or active is None, track=track, kept=kept,
             active_count=active_count,
         )  # fmt: skip
@@ -140,9 +147,15 @@ class Superstep(StaleEntries):
         self.commit(sets.passed)
         told = [p.kind for p in self.plan.phases if p.kind not in SILENT]
         if told and told[-1] == "edge":
-            return Outcome(sets.targets, sets.due)
+            return Outcome(sets.targets)
         out = sets.passed if sets.passed is not None else self._empty_words()
-        return Outcome(out, sets.due)
+        return Outcome(out)
+
+    def beside(self, kernel: Kernel) -> Superstep:
+        """Return what runs another kernel of the foldmap, in turn with this one."""
+        made = Superstep(kernel, self.state, self.device, self.on)
+        made.left_out = self.left_out
+        return made
 
     # -- sets
 
@@ -163,17 +176,25 @@ class Superstep(StaleEntries):
                 sets.base = sets.active
         return sets.base
 
+    def _reached(self, sets: Any) -> Words:
+        """Return what A makes due, and what is due besides."""
+        base = self._base(sets)
+        if sets.also_due is None or base is self.full:
+            return base
+        return self.device.words_or(base, sets.also_due)
+
     def _due(self, sets: Any) -> Words:
-        due = self._base(sets)
+        due = self._reached(sets)
         if sets.targets is not None:
             due = self.device.words_or(due, sets.targets)
         if sets.stopped is not None:
             due = self.device.words_without(due, sets.stopped)
-        if sets.due is None:
-            sets.due = due
-        if self.on is not None:
-            due = self.device.words_and(due, self.on)
-        return due
+        if self.left_out is None:
+            return due
+        if sets.is_cut:
+            return self.device.words_and(due, self.on)
+        sets.is_cut = True
+        return self.left_out.cut(due)
 
     # -- phases
 
@@ -204,8 +225,9 @@ class Superstep(StaleEntries):
             sets.kept.due = due
         if phase.spreads:
             arguments["allowed"] = self.full if self.on is None else self.on
-            # The set of all vertices is everybody's; any other was made here.
-            arguments["spreads"] = self.spreads and due is not self.full
+            # These two sets are everybody's; any other was made here.
+            own = due is not self.full and due is not self.on
+            arguments["spreads"] = self.spreads and own
         if phase.kind == "push":
             self.fill_pushed(phase)
             self.launch(number, arguments)
@@ -214,7 +236,7 @@ class Superstep(StaleEntries):
             passed = self._empty_words()
             arguments["passed"] = passed
             self.launch(number, arguments)
-        self._settle(number, sets, due, passed)
+        _settle(self, number, sets, due, passed)
 
     def _edges(
         self, number: int, phase: Phase, sets: Any, arguments: dict[str, Any]
@@ -271,7 +293,7 @@ class Superstep(StaleEntries):
         whether those are due, the kernel finds out.
         """
         device = self.device
-        sources, due = self._sources(number, sets), self._base(sets)
+        sources, due = self._sources(number, sets), self._reached(sets)
         swept = due
         if sources is self.full:
             swept = self.full
@@ -294,27 +316,25 @@ class Superstep(StaleEntries):
             "passed": passed,
         }  # fmt: skip
         self.launch(number, arguments)
-        self._settle(number, sets, self._due(sets), passed)
+        _settle(self, number, sets, self._due(sets), passed)
 
-    def _settle(self, number: int, sets: Any, due: Words, passed: Words) -> None:
-        """Update who passed and who stopped, as far as anything later asks."""
-        later = any(p.kind != "reduce" for p in self.plan.phases[number + 1 :])
-        first = sets.passed is None
-        if first and not later:
-            sets.passed = passed
-            return
-        stopped = self.device.words_without(due, passed)
-        kept = passed
-        if not first:
-            kept = self.device.words_or(
-                self.device.words_without(sets.passed, stopped), passed
-            )
-        sets.passed = kept
-        sets.stopped = (
-            stopped
-            if sets.stopped is None
-            else self.device.words_or(sets.stopped, stopped)
-        )
+
+def _settle(step: Superstep, number: int, sets: Any, due: Words, passed: Words) -> None:
+    """Update who passed and who stopped, as far as anything later asks."""
+    device = step.device
+    later = any(p.kind != "reduce" for p in step.plan.phases[number + 1 :])
+    first = sets.passed is None
+    if first and not later:
+        sets.passed = passed
+        return
+    stopped = device.words_without(due, passed)
+    kept = passed
+    if not first:
+        kept = device.words_or(device.words_without(sets.passed, stopped), passed)
+    sets.passed = kept
+    sets.stopped = (
+        stopped if sets.stopped is None else device.words_or(sets.stopped, stopped)
+    )
 
 
 def _expand(

@@ -199,6 +199,10 @@ def test_sets(gpu: Gpu) -> None:
         ):
             got = getattr(device, name)(*on_device)
             np.testing.assert_array_equal(device.download(got), wanted)
+        left = device.upload(c := rng.integers(0, 2**32, 70, np.uint32))
+        got = device.leave_out(*on_device, left)
+        np.testing.assert_array_equal(device.download(got), a & b)
+        np.testing.assert_array_equal(device.download(left), c | (a & ~b))
         assert device.count(on_device[0]) == int(np.bitwise_count(a).sum())
         degrees = rng.integers(0, 9, 70 * 32)
         offsets = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int32)
