@@ -26,7 +26,6 @@ from featgraph._cuda_driver import Compiled, ParameterType
 from featgraph.runtime import cuda_arrays, cuda_device
 from featgraph.runtime.arguments import flatten, point_to_words
 from featgraph.runtime.cuda_launch import Launches
-from featgraph.runtime.cuda_record import split_fills
 from tests.simt.emulator import Emulator
 
 __all__ = ["Gpu", "emulated_gpu"]
@@ -212,8 +211,7 @@ class Recording:
         self, gpu: Gpu, operations: tuple[tuple[Any, ...], ...], beside: bool
     ) -> None:
         self.gpu, self.launched, self.beside = gpu, 0, beside
-        early, others = split_fills(operations)
-        self.operations = [*early, *others]
+        self.operations = list(operations)
         self.is_behind = False
         gpu.recordings.append(self)
 
@@ -244,15 +242,9 @@ class Recording:
 
 
 class Repetition(Recording):
-    """Runs operations in their order, as late as the driver may."""
+    """The same, asked for call by call."""
 
     is_graph = False
-
-    def __init__(
-        self, gpu: Gpu, operations: tuple[tuple[Any, ...], ...], beside: bool
-    ) -> None:
-        super().__init__(gpu, operations, beside)
-        self.operations = list(operations)
 
 
 def _on_host(argument: Any) -> Any:

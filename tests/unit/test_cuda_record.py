@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from featgraph.runtime.cuda_record import Recording, Repetition, Touches, split_fills
+from featgraph.runtime.cuda_record import Recording, Repetition
 
 FIRST, SIZE = 4096, 64
 addresses = st.integers(0, SIZE // 4 - 1).map(lambda word: FIRST + 4 * word)
@@ -47,101 +47,73 @@ def run(asked: list[Any]) -> Any:
     return memory
 
 
-@settings(max_examples=400)
-@given(operations)
-def test_early_fills_change_no_result(asked: list[Any]) -> None:
-    early, others = split_fills(asked)
-    assert sorted(map(str, early + others)) == sorted(map(str, asked))
-    assert all(o[0] == "set_words" for o in early)
-    np.testing.assert_array_equal(run([*early, *others]), run(asked))
-
-
-def test_a_fill_is_early_where_nothing_before_it_touches_its_memory() -> None:
-    fill = ("set_words", FIRST, 0, 4)
-    assert split_fills([("copy", FIRST + 16, FIRST + 32, 16), fill])[0] == [fill]
-    assert split_fills([("copy", FIRST + 12, FIRST + 32, 4), fill])[0] == []
-    packed = np.array([3, FIRST + 8], np.int64).tobytes()
-    assert split_fills([("launch", None, 1, 32, 0, packed), fill])[0] == []
-
-
-def test_touched_memory() -> None:
-    packed = np.array([7, FIRST + 8], np.int64).tobytes()
-    asked = [
-        ("read", 8, FIRST, 8),
-        ("launch", None, 1, 32, 0, packed),
-        ("set_bytes", FIRST + 12, 0, 3),
-    ]
-    assert Touches(asked).find(FIRST, 8) == {0}
-    assert Touches(asked).find(FIRST + 8, 8) == {1, 2}
-    assert Touches(asked).find(FIRST + 15, 8) == set()
-    assert Touches([]).find(FIRST, 8) == set()
-
-
 class FakeApi:
-    """The driver's calls: nodes of graphs, and operations on streams, run later."""
+    """The driver's calls, which tell what waits for what.
+
+    An operation waits for all before it on its stream; a graph of its own is made of
+    those of a stream that captures.
+    """
 
     CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
-    CUmemorytype = SimpleNamespace(CU_MEMORYTYPE_DEVICE=2, CU_MEMORYTYPE_HOST=1)
-    CUDA_KERNEL_NODE_PARAMS = SimpleNamespace
-    CUDA_MEMSET_NODE_PARAMS = SimpleNamespace
-    CUDA_MEMCPY3D = SimpleNamespace
+    CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
+    CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1)
 
     def __init__(self) -> None:
-        self.ids = itertools.count(1)
+        self.ids = itertools.count(1000)
         #: Node -> what it waits for, and its operation.
-        self.nodes: dict[int, tuple[list[int], Any]] = {}
+        self.nodes: dict[int, tuple[set[int], Any]] = {}
+        #: Stream or event -> what the next operation there waits for.
+        self.last: dict[Any, set[int]] = {}
         self.calls: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:
         return lambda *given: (0, next(self.ids))
 
-    def _add(self, before: Any, count: int, operation: Any) -> Any:
-        assert len(before or ()) == count == len(set(before or ()))
-        self.nodes[node := next(self.ids)] = list(before or ()), operation
-        return 0, node
+    def _ask(self, stream: Any, operation: Any) -> Any:
+        self.nodes[node := next(self.ids)] = self.last.get(stream, set()), operation
+        self.last[stream] = {node}
+        self.calls.append((stream, operation))
+        return (0,)
 
-    def _kernel(self, handle: int, pointers: int) -> Any:
-        """Return a launch, as the driver reads its arguments; `handle` counts them."""
-        words = [
-            ctypes.c_int64.from_address(
-                ctypes.c_uint64.from_address(pointers + 8 * i).value
-            ).value
-            for i in range(handle)
-        ]
-        return "launch", handle, 1, 32, 0, np.array(words, np.int64).tobytes()
+    def cuStreamBeginCapture(self, stream: Any, mode: int) -> Any:
+        self.nodes.clear()
+        self.calls.clear()
+        self.last[stream] = set()
+        return (0,)
 
-    def cuGraphAddKernelNode(self, graph: Any, before: Any, count: int, p: Any) -> Any:
-        assert (p.gridDimX, p.gridDimY, p.gridDimZ) == (1, 1, 1)
-        assert (p.blockDimX, p.blockDimY, p.blockDimZ) == (32, 1, 1)
-        return self._add(before, count, self._kernel(p.func, p.kernelParams))
+    def cuStreamEndCapture(self, stream: Any) -> Any:
+        """All that was captured must have been waited for."""
+        reached, found = set(self.last[stream]), {}
+        while reached:
+            found[node] = self.nodes[node := reached.pop()]
+            reached |= found[node][0]
+        assert found.keys() == self.nodes.keys()
+        return 0, "graph"
 
-    def cuGraphAddMemsetNode(self, graph: Any, *given: Any) -> Any:
-        before, count, p, _ = given
-        assert (p.elementSize, p.height) == (4, 1)
-        return self._add(before, count, ("set_words", p.dst, p.value, p.width))
+    def cuEventRecord(self, event: Any, stream: Any) -> Any:
+        self.last["event", event] = set(self.last[stream])
+        return (0,)
 
-    def cuGraphAddMemcpyNode(self, graph: Any, *given: Any) -> Any:
-        before, count, p, _ = given
-        assert (p.srcMemoryType, p.Height, p.Depth) == (2, 1, 1)
-        is_read = p.dstMemoryType == 1
-        target = p.dstHost if is_read else p.dstDevice
-        return self._add(before, count, ("copy", target, p.srcDevice, p.WidthInBytes))
+    def cuStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> Any:
+        before = self.last.get(stream, set())
+        self.last[stream] = before | self.last["event", event]
+        return (0,)
 
     def cuLaunchKernel(self, handle: int, *given: Any) -> Any:
         assert given[:7] == (1, 1, 1, 32, 1, 1, 0)
-        self.calls.append((given[7], self._kernel(handle, given[8])))
-        return (0,)
+        pointers = (ctypes.c_uint64 * handle).from_address(given[8])
+        words = [ctypes.c_int64.from_address(p).value for p in pointers]
+        packed = np.array(words, np.int64).tobytes()
+        return self._ask(given[7], ("launch", handle, 1, 32, 0, packed))
 
     def cuMemsetD32Async(self, *given: Any) -> Any:
-        self.calls.append((given[3], ("set_words", *given[:3])))
-        return (0,)
+        return self._ask(given[3], ("set_words", *given[:3]))
 
     def cuMemcpyDtoDAsync(self, *given: Any) -> Any:
-        self.calls.append((given[3], ("copy", *given[:3])))
-        return (0,)
+        return self._ask(given[3], ("copy", *given[:3]))
 
     def cuMemcpyDtoHAsync(self, *given: Any) -> Any:
-        return self.cuMemcpyDtoDAsync(*given)
+        return self._ask(given[3], ("read", *given[:3]))
 
 
 class FakeDriver:
@@ -179,7 +151,7 @@ def test_a_graph_runs_in_any_order_it_allows(
     Recording(driver, [handled(o) for o in asked], beside=False)
     waiting, done = dict(driver.api.nodes), []
     while waiting:
-        ready = [n for n, (before, _) in waiting.items() if not {*before} & {*waiting}]
+        ready = [n for n, (before, _) in waiting.items() if not before & {*waiting}]
         done.append(waiting.pop(chance.choice(ready))[1])
     np.testing.assert_array_equal(run(done), run(asked))
 
@@ -205,20 +177,19 @@ def test_operations_of_other_streams_run_side_by_side() -> None:
         ("set_words", FIRST, 1, 2),
         *[("launch", 1, 1, 32, stream, kernel) for stream in (0, hubs, main, hubs, 0)],
         ("read", 8, FIRST + 8, 8),
+        ("launch", 1, 1, 32, main, kernel),
     ]
     driver: Any = FakeDriver()
-    asked[2] = hub = ("launch", 1, 1, 32, hubs, np.array([FIRST], np.int64).tobytes())
     Recording(driver, asked, beside=False)
-    assert hub in asked
-    fill, first, hub_node, main_node, again, last, read = driver.api.nodes
+    fill, first, hub, other, again, last, read, end = driver.api.nodes
     waits = {node: before for node, (before, _) in driver.api.nodes.items()}
     assert waits == {
-        fill: [], first: [], hub_node: [fill, first], main_node: [first],
-        again: [hub_node], last: [first, again, main_node], read: [last],
+        fill: set(), first: {fill}, hub: {first}, other: {first}, again: {hub},
+        last: {first, again, other}, read: {last}, end: {other, read},
     }  # fmt: skip
     calls: Any = FakeDriver()
     Repetition(calls, asked, beside=False).launch()
-    assert [stream for stream, _ in calls.api.calls] == [0, 0, 7, 8, 7, 0, 0, 0]
+    assert [stream for stream, _ in calls.api.calls] == [0, 0, 7, 8, 7, 0, 0, 8, 0]
 
 
 def test_what_is_launched_behind_another_waits_for_its_event() -> None:
