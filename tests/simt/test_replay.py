@@ -263,6 +263,21 @@ def test_what_reads_the_superstep_s_number_is_not_replayed(gpu: Gpu) -> None:
     assert not gpu.recordings
 
 
+@fg.vertex
+def adopt_at(f, v, d):  # type: ignore[no-untyped-def]
+    d.label_next[v] = min(d.label[v], d.low[v])
+    d.clock_next[v] = d.superstep
+    return d.low[v] < d.label[v]
+
+
+def test_supersteps_that_ask_for_other_numbers_do_not_repeat(gpu: Gpu) -> None:
+    """Though all that is decided of them is the same."""
+    state = busy_state(0)
+    fg.iterate(fg.foldmap(lowest, adopt_at), state, active=[0], target="cuda")
+    assert list(state["clock"][1:]) == list(range(VERTICES - 1))
+    assert not gpu.recordings
+
+
 def test_who_watches_sees_every_superstep(gpu: Gpu) -> None:
     state, seen = path_state(), []
     fg.iterate(
@@ -370,6 +385,7 @@ def test_a_run_finds_what_was_recorded_by_an_earlier_one(
     assert by_host[4] < by_host[0] < VERTICES
     assert by_host[6] == by_host[4]
     assert made[3] == made[2] == made[1]
+    assert {r.is_graph for r in gpu.recordings if r.launched} == {False, True}
 
 
 def test_an_interrupt_leaves_everything_due(gpu: Gpu) -> None:
