@@ -98,12 +98,13 @@ def _vectors(array: Any, width: Any, count: Any) -> Any:
     """Return (LLVM type of a vector, its entries, its bytes); None if they do not fit.
 
     Each has at most 16 bytes, and stands at a multiple of its size: `count` divides
-    the row's `width`, the column is a multiple of `count`, and arrays begin at 256.
+    the row's `width`, the column is a multiple of `count`, and arrays begin at 256. The
+    matrix of a vertex or edge is a row of all of its entries.
     """
     sizes = [getattr(each, "literal_value", 0) for each in (width, count)]
     item = getattr(getattr(array, "dtype", None), "bitwidth", 0) // 8
     fits = min(sizes) > 0 and sizes[0] % sizes[1] == 0 and item in {4, 8}
-    if not fits or array.ndim != 2 or array.layout != "C":
+    if not fits or array.ndim not in {2, 3} or array.layout != "C":
         return None
     ir: Any = importlib.import_module("llvmlite.ir")
     entries = min(sizes[1], 16 // item)

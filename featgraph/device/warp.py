@@ -48,7 +48,8 @@ lanes past the last whole group are padding and get garbage)
 ``load_row(array, row, column, width, count)``          `count` entries from a column on
                                                         that is a multiple of it, of
                                                         rows that are `width` long; a
-                                                        load of 8 or 16 bytes each
+                                                        load of 8 or 16 bytes each; a
+                                                        matrix is a row of all entries
 ``anew(index)``                                         `index`, which the compiler
                                                         takes for another each time:
                                                         what is loaded there is not

@@ -7,8 +7,14 @@ from collections.abc import Callable
 
 from featgraph.fold.nodes import Operate, Whole, is_matrix_sum, narrowed, symbol
 from featgraph.fold.operands import CopiesOperands, Origin
-from featgraph.fold.printer import Style, print_element, print_expression
-from featgraph.fold.staged import Staged
+from featgraph.fold.printer import (
+    Style,
+    array_text,
+    print_element,
+    print_entity,
+    print_expression,
+)
+from featgraph.fold.staged import STAGED_REGISTERS, Staged
 
 __all__ = ["Column", "MatrixColumns"]
 
@@ -68,10 +74,14 @@ class MatrixColumns(CopiesOperands):
         if isinstance(matrix, Whole) and not matrix.indices:
             staged = owner.staged.get(matrix.name)
             if staged is not None and staged.in_registers:
-                return lambda i: self._held_column(staged, turned, int(i))
+                return lambda i: self._held_column(staged.names, turned, int(i))
             if staged is not None:
                 first = self._first_row(staged, turned, origin)
                 return lambda i: self._staged_column(staged, first, i, origin)
+
+        if self.takes_rows(matrix):
+            rows = self._load_rows(narrowed(matrix, Whole), origin)
+            return lambda i: self._held_column(rows, turned, int(i))
 
         def element(j: int, i: str) -> str:
             f = owner.feature(j)
@@ -86,11 +96,40 @@ class MatrixColumns(CopiesOperands):
 
         return lambda i: [element(j, i) for j in range(owner.count)]
 
-    def _held_column(self, staged: Staged, turned: bool | str, i: int) -> list[str]:
-        """Return the entries of a matrix that stands in registers."""
+    def takes_rows(self, matrix: ast.expr) -> bool:
+        """Whether a small matrix of a vertex or edge is loaded row by row.
+
+        By a thread that has all features, a load for each row.
+        """
+        owner = self.owner
+        style, piece = owner.styles[0], owner.mapping.piece
+        if not isinstance(matrix, Whole) or not matrix.indices or style.guard:
+            return False
+        if owner.predicated or not owner.count == owner.width == piece > 1:
+            return False
+        is_stored = matrix.name not in style.held | set(style.temporaries)
+        type_ = owner.context.analysis.signature.get(matrix.name)
+        is_real = type_ is not None and type_.dtype in {"real", owner.context.real}
+        return is_stored and is_real and owner.width**2 <= STAGED_REGISTERS
+
+    def _load_rows(self, matrix: Whole, origin: Origin) -> tuple[str, ...]:
+        """Print a load for each row of a matrix; return the names of the rows."""
+        owner, style = self.owner, self.owner.styles[0]
+        array, entity = array_text(matrix, style), print_entity(matrix, style)
+        k, names = owner.width, []
+        for i in range(k):
+            names.append(owner._fresh("row"))
+            place = f"{entity}, {i * k}, {k * k}, {k}"
+            self._line(f"{names[i]} = warp.load_row({array}, {place})", origin)
+        return tuple(names)
+
+    def _held_column(
+        self, rows: tuple[str, ...], turned: bool | str, i: int
+    ) -> list[str]:
+        """Return the entries of a matrix whose rows stand in registers."""
         texts = []
         for f in range(self.owner.count):
-            plain, other = f"{staged.names[f]}[{i}]", f"{staged.names[i]}[{f}]"
+            plain, other = f"{rows[f]}[{i}]", f"{rows[i]}[{f}]"
             if isinstance(turned, bool):
                 texts.append(other if turned else plain)
             else:

@@ -110,10 +110,6 @@ class WarpGathers(WarpColumns):
         if wrote & {(a.name, a.version) for f in stage for a in f.accesses}:
             self._sync()
 
-    def load_forwarded(self) -> None:
-        """Load the current entries of what edge functions forward to gathers."""
-        raise NotImplementedError
-
     def _pull_free(self) -> None:
         """Run the edge functions on edge `e`; no lane waits for another."""
         self.writer.line(f"runs_edge = {self.is_source()}")

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
+from featgraph.fold.forwarded import ForwardedEntries
 from featgraph.fold.functions import Context, Printed
-from featgraph.fold.owner import OwnerBody
 from featgraph.fold.plan import FoldPlan, Phase
 
 __all__ = ["WarpNames"]
 
 
-class WarpNames(OwnerBody):
+class WarpNames(ForwardedEntries):
     """Which lane has which features, and under what condition it acts.
 
     Parameters

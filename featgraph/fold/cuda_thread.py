@@ -9,6 +9,7 @@ from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.cuda_held import HeldBody
 from featgraph.fold.cuda_phase import CudaPhase
 from featgraph.fold.cuda_words import each_word
+from featgraph.fold.staged import print_staged
 
 __all__ = ["ThreadPhase"]
 
@@ -115,8 +116,9 @@ class ThreadPhase(CudaPhase):
                 writer.line(f"partials[uint32(cuda.blockIdx.x), {j}] = {name}")
 
     def _arrays(self) -> None:
-        """Declare the small arrays that a thread works in."""
+        """Bring matrices to hand; declare the small arrays that a thread works in."""
         real, k, line = self.context.real, self.phase.width, self.writer.line
+        print_staged(self.writer, self.context.staged, real, self.threads)
         if self._has_matrices():
             self._matrices(0, "cuda.grid(1)")
         if not self.phase.mapping.loops:

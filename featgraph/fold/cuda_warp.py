@@ -257,7 +257,7 @@ class WarpBody(WarpForward):
     def _pull_edge(self) -> None:
         """Run the edge functions on edge `e` where ``runs_edge``."""
         if self.context.forwarded:
-            self._forward_edge()
+            self.forward_edge()
             return
         self.edge("runs_edge")
         self.writer.line("edge_passed = edge_passed or alive")

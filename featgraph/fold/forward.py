@@ -1,9 +1,9 @@
 """Entries of an edge that stay in registers from the edge function to the gathers.
 
 A pulled edge function writes ``d.msg_next[e, f]``, and the gathers behind it read that
-on the same edge, in the same lane. So the function returns what it computed; the kernel
-takes the old entry where the verdict is False, stores once, and hands it to the
-gathers. docs/design/0004-pulled-edges.md has the rules.
+on the same edge, in the same lane or thread. So the function returns what it computed;
+the kernel takes the old entry where the verdict is False, stores once, and hands it to
+the gathers. docs/design/0004-pulled-edges.md has the rules.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def find_forwarded(context: Context, plan: FoldPlan, phase: Phase) -> dict[str, 
     edges = [f for f in members if f.kind == "edge"]
     gathers = [f for f in members if f.kind == "gather"]
     alone = phase.pulls_edges and len(edges) == 1 and not plan.keeping.reads
-    if not alone or phase.mapping.schedule != "virtual_warp" or context.checked:
+    in_loops = phase.mapping.loops  # over arrays, which are no registers
+    if not alone or in_loops or context.checked:
         return {}
     if any(temporaries_of(g, plan.analysis) for g in gathers):
         return {}  # a second pass over the edges reads them from memory

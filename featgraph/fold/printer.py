@@ -39,6 +39,7 @@ __all__ = [
     "as_part",
     "identity_text",
     "print_element",
+    "print_entity",
     "print_expression",
     "print_returned",
     "print_statements",
@@ -185,11 +186,11 @@ def print_element(matrix: Whole, row: str, column: str, style: Style) -> str:
     indices = f"{style.index(row)}, {style.index(column)}"
     if matrix.name in style.temporaries:
         return f"{style.temporaries[matrix.name]}[{indices}]"
-    entity = f"{_print_entity(matrix, style)}, " if matrix.indices else ""
+    entity = f"{print_entity(matrix, style)}, " if matrix.indices else ""
     return f"{array_text(matrix, style)}[{entity}{indices}]"
 
 
-def _print_entity(matrix: Whole, style: Style) -> str:
+def print_entity(matrix: Whole, style: Style) -> str:
     """Return the vertex or edge of a matrix given as a whole, as an index."""
     first = matrix.indices[0]
     text = print_expression(first, style)

@@ -66,11 +66,11 @@ class MatrixProducts(MatrixColumns):
         names = self._names(target)
         semiring = node.constant("semiring")
         if semiring in {None, "plus_times"}:
-            self._sum_products(names, column, texts, origin)
+            self._sum_products(names, matrix, column, texts, origin)
         elif owner.width * owner.count <= MOST_TERMS:
             self._few_terms(names, column, texts, semiring, origin)
         else:
-            self._many_terms(names, column, texts, semiring, origin)
+            self._many_terms(names, matrix, column, texts, semiring, origin)
 
     def _hold(self, texts: list[str], origin: Origin) -> list[str]:
         """Give each copy's entry of the vector a name."""
@@ -110,15 +110,21 @@ class MatrixProducts(MatrixColumns):
                     self._line(f"{x} = {text}", origin)
                     body(column("i"), x)
 
-    def _looped(self, texts: list[str], origin: Origin) -> list[str]:
+    def _looped(self, matrix: ast.expr, texts: list[str], origin: Origin) -> list[str]:
         """Hold the vector so that a loop can index it, or in names of its own."""
         owner = self.owner
-        if owner.predicated or (owner.staged and owner.width > 1):
+        at_hand = bool(owner.staged) or self.takes_rows(matrix)
+        if owner.predicated or (at_hand and owner.width > 1):
             return self._hold(texts, origin)
         return self._hold([f"({', '.join(texts)},)"], origin)
 
     def _sum_products(
-        self, names: list[str], column: Column, texts: list[str], origin: Origin
+        self,
+        names: list[str],
+        matrix: ast.expr,
+        column: Column,
+        texts: list[str],
+        origin: Origin,
     ) -> None:
         def add(entries: list[str], x: str) -> None:
             for name, entry in zip(names, entries, strict=True):
@@ -126,7 +132,7 @@ class MatrixProducts(MatrixColumns):
 
         for name in names:
             self._line(f"{name} = {self.owner.context.real}(0.0)", origin)
-        self._loop(self._looped(texts, origin), column, add, origin)
+        self._loop(self._looped(matrix, texts, origin), column, add, origin)
 
     def _few_terms(
         self,
@@ -166,6 +172,7 @@ class MatrixProducts(MatrixColumns):
     def _many_terms(
         self,
         names: list[str],
+        matrix: ast.expr,
         column: Column,
         texts: list[str],
         semiring: str,
@@ -173,7 +180,7 @@ class MatrixProducts(MatrixColumns):
     ) -> None:
         """Loop over the terms: for the largest, and again for the sum."""
         owner, real = self.owner, self.owner.context.real
-        held = self._looped(texts, origin)
+        held = self._looped(matrix, texts, origin)
         is_max = semiring == "max_plus"
         tops = names if is_max else [owner._fresh("top") for _ in names]
 

@@ -96,11 +96,11 @@ def find_staged(
     members : sequence of Analysed
         Functions of the phase.
     mapping : Mapping
-        Of the phase; only lanes that share a vertex keep matrices.
+        Of the phase; on CUDA matrices are kept wherever features have named copies.
     width : int
         K.
     """
-    if mapping.schedule != "virtual_warp" or width == 1:
+    if mapping.schedule == "cpu" or mapping.loops or width == 1:
         return {}
     turns: dict[str, set[bool]] = {}
     for function in members:

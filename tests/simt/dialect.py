@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -352,20 +353,28 @@ def _plain(function: Any = None, **options: Any) -> Any:
     return (lambda decorated: decorated) if function is None else function
 
 
-def _piece(array: GuardedArray, column: int, width: int, count: int) -> range:
-    """Return the columns of a piece of a row, which must be aligned."""
+def _piece(
+    array: GuardedArray, row: int, column: int, width: int, count: int
+) -> list[tuple[int, ...]]:
+    """Return the indices of a piece of a row, which must be aligned.
+
+    A matrix of a vertex or edge is a row of all of its entries.
+    """
     size = min(count * array.dtype.itemsize, 16)
-    if array.shape[1] != width or width % count:
-        raise MemoryFault(f"pieces of {count} in rows of {array.shape[1]}, not {width}")
+    *rest, last = array.shape[1:]
+    whole = math.prod([*rest, last])
+    if whole != width or width % count:
+        raise MemoryFault(f"pieces of {count} in rows of {whole}, not {width}")
     if column % count or size not in {8, 16}:
         raise MemoryFault(f"columns {column} and following {count} are not aligned")
-    return range(column, column + count)
+    places = range(column, column + count)
+    return [(row, *divmod(p, last)) if rest else (row, p) for p in places]
 
 
 def _load_row(
     array: GuardedArray, row: int, column: int, width: int, count: int
 ) -> tuple[Any, ...]:
-    return tuple(array[row, each] for each in _piece(array, column, width, count))
+    return tuple(array[each] for each in _piece(array, row, column, width, count))
 
 
 def _store_row(
@@ -376,9 +385,9 @@ def _store_row(
     count: int,
     values: tuple[Any, ...],
 ) -> None:
-    places = _piece(array, column, width, count)
+    places = _piece(array, row, column, width, count)
     for each, value in zip(places, values, strict=True):
-        array[row, each] = value
+        array[each] = value
 
 
 def cuda_module() -> dict[str, Any]:

@@ -137,6 +137,24 @@ def test_matrix_of_no_vertex_stands_at_hand(k: int, copy: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("k", "copy"), [(2, "held_psi_1"), (4, "held_psi_3"), (7, "shared_psi")]
+)
+def test_a_thread_has_a_matrix_of_no_vertex_at_hand(k: int, copy: str) -> None:
+    run = Run(BY_NAME["say"], k, feature_parallel=False, size=(8, 12))
+    product = run.kernels.text.split("def say")[1].split("def messages")[0]
+    assert copy in product
+    assert "d.psi" not in product
+    run.check()
+
+
+@pytest.mark.parametrize(("k", "loads"), [(2, 2), (4, 4), (3, 0), (8, 0)])
+def test_a_thread_loads_a_small_matrix_of_an_edge_by_rows(k: int, loads: int) -> None:
+    run = Run(BY_NAME["messages"], k, feature_parallel=False)
+    assert run.kernels.text.count("= warp.load_row(d.psi, e,") == loads
+    run.check()
+
+
+@pytest.mark.parametrize(
     ("name", "k", "stays"),
     [
         ("say_plainly", 4, 1),
@@ -152,12 +170,19 @@ def test_next_entries_of_an_edge_stay_in_registers(
     name: str, k: int, stays: int
 ) -> None:
     # Two edge functions behind each other, as of "notes", leave them in memory.
-    run = Run(BY_NAME[name], k, hubs=True)
-    kernel = run.kernels.text.split("def vertex_phase_0(")[1].split("\n\n\n")[0]
     stored = "note" if name == "notes" else "msg"
-    assert kernel.count(f"next_{stored}_0 = result[") == stays
-    read = f"{stored}_next_e = warp.load_row(d.{stored}_next"
-    assert (read in kernel) == (not stays)
+    for options in ({"hubs": True}, {"feature_parallel": False}):
+        run = Run(BY_NAME[name], k, **options)
+        kernel = run.kernels.text.split("def vertex_phase_0(")[1].split("\n\n\n")[0]
+        assert kernel.count(f"next_{stored}_0 = result[") == stays
+        read = f"{stored}_next_e = warp.load_row(d.{stored}_next"
+        assert (read in kernel) == (not stays)
+        run.check()
+
+
+def test_in_loops_over_features_next_entries_of_an_edge_stand_in_memory() -> None:
+    run = Run(BY_NAME["say_plainly"], 17, feature_parallel=False, size=(8, 12))
+    assert "result" not in run.kernels.text
     run.check()
 
 

@@ -1,0 +1,80 @@
+"""Prints pulled edges whose next entries stay in registers for the gathers.
+
+The edge function returns its verdict and the new entries; the kernel takes the old ones
+where the verdict is False, stores once, and hands the gathers what it has stored.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from featgraph.fold.owner import OwnerBody
+from featgraph.fold.rows import is_piecewise
+
+__all__ = ["ForwardedEntries"]
+
+
+class ForwardedEntries(OwnerBody):
+    """What lanes that share a vertex, and threads that own one, do about them."""
+
+    def inside(self, j: int) -> str:
+        """Return the test that copy j is a feature; "" where all are."""
+        return ""
+
+    def load_forwarded(self) -> None:
+        """Begin with the current entries: what the next ones are unless one passes."""
+        mapping, width = self.phase.mapping, self.phase.width
+        for name, own in self.context.forwarded.items():
+            piece = mapping.piece
+            wide = is_piecewise(self.plan.analysis, name, width, piece)
+            for first in range(0, self.copies, piece if wide else 1):
+                f = self.index(self.feature(str(first)))
+                if not wide:
+                    self.writer.line(f"{own}_{first} = d.{name}[e, {f}]")
+                    continue
+                names = ", ".join(f"{own}_{first + j}" for j in range(piece))
+                self.writer.line(
+                    f"{names} = warp.load_row(d.{name}, e, {f}, {width}, {piece})"
+                )
+
+    def forward_edge(self) -> None:
+        """Run the edge function on edge `e` where ``runs_edge``; no lane waits."""
+        [function] = [f for f in self.functions if f.kind == "edge"]
+        writer, call = self.writer, self.call_collective(self.printed[function.name])
+        writer.line(f"# {function.kind} function {function.declared.name}")
+        with writer.block("if runs_edge:"):
+            writer.line(f"result = {call}")
+            writer.line("alive = result[0]")
+            self.take_forwarded()
+            self.store_forwarded()
+
+    def take_forwarded(self) -> None:
+        """Take the new entries of edge `e` if its verdict is True."""
+        names = [
+            f"{own}_{j}"
+            for own in self.context.forwarded.values()
+            for j in range(self.copies)
+        ]
+        with self.writer.block("if alive:"):
+            self.writer.line("edge_passed = True")
+            for place, name in enumerate(names, 1):
+                self.writer.line(f"{name} = result[{place}]")
+
+    def store_forwarded(self) -> None:
+        """Store the entries of edge `e` that now stand."""
+        mapping, width = self.phase.mapping, self.phase.width
+        for name, own in self.context.forwarded.items():
+            piece = mapping.piece
+            wide = is_piecewise(self.plan.analysis, name, width, piece)
+            for first in range(0, self.copies, piece if wide else 1):
+                f = self.index(self.feature(str(first)))
+                text = f"d.{name}_next[e, {f}] = {own}_{first}"
+                if wide:
+                    values = ", ".join(f"{own}_{first + j}" for j in range(piece))
+                    text = (
+                        f"warp.store_row(d.{name}_next, e, {f}, {width}, {piece}, "
+                        f"({values}))"
+                    )
+                inside = self.inside(first)
+                with self.writer.block(f"if {inside}:") if inside else nullcontext():
+                    self.writer.line(text)
