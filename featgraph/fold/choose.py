@@ -203,7 +203,8 @@ def choose_mapping(
     ):
         if width > MOST_COPIES:
             return Mapping(1, 1, 1, True, "thread")
-        return Mapping(1, width, 1, False, "thread", piece=_piece(width, size))
+        mapping = Mapping(1, width, 1, False, "thread", piece=_piece(width, size))
+        return _forced(mapping, width, options)
     narrow = matrices or kind == "reduce" or _reads_matrices(members, analysis)
     piece = 1 if narrow else _piece(width, size)
     lanes, copies = share_features(width, piece)

@@ -56,10 +56,13 @@ class CopiesOperations(MatrixOperations):
             for own, new in pairs:
                 self._line(f"{own} = {new}", origin)
 
-    def _combined(self, name: str, texts: list[str]) -> str:
+    def _combined(self, name: str, texts: list[str], operand: ast.expr) -> str:
         """Return the combination of one lane's copies."""
         if len(texts) == 1:
             return texts[0]
+        symbol = {"any_feature": " | ", "all_features": " & "}.get(name, "")
+        if symbol and self.owner.context.cuda and self._type(operand) == "bool":
+            return symbol.join(texts)  # "or" may branch from test to test
         if name == "feature_sum":
             return " + ".join(texts)
         if name in {"any_feature", "all_features"}:
@@ -85,7 +88,7 @@ class CopiesOperations(MatrixOperations):
         if group is not None:
             self._segments(target, node, texts, group, origin)
             return
-        text = self._combined(node.name, texts)
+        text = self._combined(node.name, texts, operand)
         if owner.predicated and owner.lanes > 1:
             wide = self._wide(text, operand, node.name)
             text = f"warp.{_REDUCTIONS[node.name][0]}({wide}, {owner.lanes})"
@@ -99,9 +102,8 @@ class CopiesOperations(MatrixOperations):
             # A lane has all members of its groups.
             for start in range(0, owner.count, group):
                 members = texts[start : start + group]
-                self._line(
-                    f"{names[start]} = {self._combined(node.name, members)}", origin
-                )
+                text = self._combined(node.name, members, node.args[0])
+                self._line(f"{names[start]} = {text}", origin)
                 for name in names[start + 1 : start + group]:
                     self._line(f"{name} = {names[start]}", origin)
         elif owner.count == 1:

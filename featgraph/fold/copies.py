@@ -31,6 +31,7 @@ from featgraph.fold.printer import (
     print_statements,
 )
 from featgraph.fold.rows import can_store
+from featgraph.fold.sunk import sink_stores
 from featgraph.fold.variance import loop_varies, returns_apart, varies
 
 __all__ = ["print_copies"]
@@ -70,6 +71,9 @@ class _Copies(CopyNames):
         self._prologue()
         self._load_rows(head)
         self._start_sent()
+        if not rest and self.context.cuda and not self.predicated:
+            restored = [n for n in self.context.restored if n not in self.sent]
+            head = sink_stores(head, restored, self.varying)
         self._block(head, "")
         if rest:
             self._call_rest(rest_name, live)

@@ -10,24 +10,15 @@ from collections.abc import Iterator
 
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
-from featgraph.fold.forwarded import ForwardedEntries
+from featgraph.fold.cuda_slots import EdgeSlots
 from featgraph.fold.functions import Printed
 from featgraph.fold.rows import load_lines
 
 __all__ = ["HeldBody"]
 
 
-class HeldBody(ForwardedEntries):
-    """Names for the elements of `phase.held`; everything else is `OwnerBody`'s."""
-
-    def _pull_edge(self) -> None:
-        """Run the edge functions on edge `e` if its source is active."""
-        if not self.context.forwarded:
-            super()._pull_edge()
-            return
-        self.writer.line(f"runs_edge = {self.is_source()}")
-        self.load_forwarded()
-        self.forward_edge()
+class HeldBody(EdgeSlots):
+    """Names for the elements of `phase.held`; all else as `OwnerBody`."""
 
     def arguments(self, name: str) -> list[str]:
         """Return what stands for a temporary in the call of a collective function."""

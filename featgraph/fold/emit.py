@@ -222,6 +222,7 @@ def emit(plan: FoldPlan) -> KernelSource:
                 plan.analysis, plan.functions_of(phase), phase.mapping, phase.width
             ),
             solved=phase.solved,
+            restored=phase.restores,
         )
         if plan.target == "cuda":
             context.forwarded = find_forwarded(context, plan, phase)

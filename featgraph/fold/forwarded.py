@@ -40,13 +40,18 @@ class ForwardedEntries(OwnerBody):
     def forward_edge(self) -> None:
         """Run the edge function on edge `e` where ``runs_edge``; no lane waits."""
         [function] = [f for f in self.functions if f.kind == "edge"]
-        writer, call = self.writer, self.call_collective(self.printed[function.name])
-        writer.line(f"# {function.kind} function {function.declared.name}")
-        with writer.block("if runs_edge:"):
-            writer.line(f"result = {call}")
-            writer.line("alive = result[0]")
-            self.take_forwarded()
+        self.writer.line(f"# {function.kind} function {function.declared.name}")
+        with self.writer.block("if runs_edge:"):
+            self.call_forwarding()
             self.store_forwarded()
+
+    def call_forwarding(self) -> None:
+        """Run the edge function on edge `e`; take the new entries if it says so."""
+        [function] = [f for f in self.functions if f.kind == "edge"]
+        call = self.call_collective(self.printed[function.name])
+        self.writer.line(f"result = {call}")
+        self.writer.line("alive = result[0]")
+        self.take_forwarded()
 
     def take_forwarded(self) -> None:
         """Take the new entries of edge `e` if its verdict is True."""

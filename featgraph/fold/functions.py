@@ -46,6 +46,8 @@ class Context:
         Edge properties whose next entries go to gathers in registers -> their name.
     solved : tuple of str
         Matrices whose elements have names.
+    restored : tuple of str
+        Properties whose next entries are put back where a function returns False.
     """
 
     writer: Writer
@@ -58,6 +60,7 @@ class Context:
     staged: dict[str, Staged] = field(default_factory=dict)
     forwarded: dict[str, str] = field(default_factory=dict)
     solved: tuple[str, ...] = ()
+    restored: tuple[str, ...] = ()
 
     @property
     def real(self) -> str:

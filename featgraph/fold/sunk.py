@@ -1,0 +1,77 @@
+"""Stores of next entries that wait for the verdict of their function.
+
+Behind a False verdict the kernel puts the old entries back. What a function has stored
+before would be stored twice, and a load in front of it be made again.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+
+from featgraph.fold.nodes import Access, Atomic, Whole, assigned_names, names_read
+from featgraph.fold.variance import varies
+
+__all__ = ["sink_stores"]
+
+
+def sink_stores(
+    body: Sequence[ast.stmt], restored: Sequence[str], varying: frozenset[str]
+) -> list[ast.stmt]:
+    """Return `body` with its last stores of next entries under its verdict.
+
+    Parameters
+    ----------
+    body : sequence of ast.stmt
+        Of a vertex or edge function.
+    restored : sequence of str
+        Properties whose entries the kernel puts back where the verdict is False.
+    varying : frozenset of str
+        What differs between features; the verdict must not.
+    """
+    *before, last = body
+    verdict = last.value if isinstance(last, ast.Return) else None
+    if not isinstance(verdict, ast.Name) or varies(verdict, varying):
+        return list(body)
+    kept: list[ast.stmt] = []
+    sunk: list[ast.stmt] = []
+    for statement in reversed(before):
+        if _may_wait(statement, restored, [*kept, *sunk]):
+            sunk.insert(0, statement)
+        else:
+            kept.insert(0, statement)
+    if not sunk:
+        return list(body)
+    stores = ast.copy_location(ast.If(test=verdict, body=sunk, orelse=[]), sunk[0])
+    return [*kept, stores, last]
+
+
+def _may_wait(
+    statement: ast.stmt, restored: Sequence[str], behind: Sequence[ast.stmt]
+) -> bool:
+    """Whether nothing of what stands behind a store minds when it is made."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if not isinstance(target, Access) or target.version != "next":
+        return False
+    if target.name not in restored:
+        return False
+    if not all(isinstance(other, ast.Assign) for other in behind):
+        return False
+    inside = [node for other in behind for node in ast.walk(other)]
+    if any(isinstance(node, Atomic) for node in [*inside, *ast.walk(statement)]):
+        return False
+    if (target.name, "next") in _entries(inside):
+        return False
+    changed = _entries([t for other in behind for t in _targets(other)])
+    bound = set().union(*(assigned_names(other) for other in behind))
+    reads = _entries(ast.walk(statement)) - {(target.name, "next")}
+    return not (reads & changed or names_read(statement) & bound)
+
+
+def _targets(statement: ast.stmt) -> list[ast.expr]:
+    return statement.targets if isinstance(statement, ast.Assign) else []
+
+
+def _entries(nodes: Iterable[ast.AST]) -> set[tuple[str, str]]:
+    """Return (property, version) of the accesses among nodes."""
+    return {(n.name, n.version) for n in nodes if isinstance(n, Access | Whole)}
