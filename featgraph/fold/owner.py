@@ -34,10 +34,15 @@ class OwnerBody(StoppingGathers):
             self._load(self.accumulators[name])
         self.copy_entries(self.phase.copies, "v", "")
         writer = self.writer
-        if not self.phase.pulls_edges:
-            writer.line("alive = True")
         depth = writer.depth
         stages = self._stages()
+        leaving = self.leaving(stages)
+        if leaving:
+            writer.line(f"alive = not {leaving}")
+            writer.line("if alive:")
+            writer.depth += 1
+        elif not self.phase.pulls_edges:
+            writer.line("alive = True")
         for place, stage in enumerate(stages):
             pulled = self.phase.pulls_edges and place == 0
             if stage[0].kind == "gather":
@@ -54,6 +59,10 @@ class OwnerBody(StoppingGathers):
             self._store(self.accumulators[name])
         writer.depth = depth
         self.commit()
+
+    def leaving(self, stages: list[list[Analysed]]) -> str:
+        """Return the test that makes all stages needless; "" where none is known."""
+        return ""
 
     def commit(self) -> None:
         """Print the commit of `v` in the kernel, from the next buffer to the other."""

@@ -1,7 +1,8 @@
-"""Stores of next entries that wait for the verdict of their function.
+"""Work that functions do in vain where they return False.
 
 Behind a False verdict the kernel puts the old entries back. What a function has stored
-before would be stored twice, and a load in front of it be made again.
+before would be stored twice, and a load in front of it be made again. And a function
+that leaves with its first statement has no use for what was gathered.
 """
 
 from __future__ import annotations
@@ -9,10 +10,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
-from featgraph.fold.nodes import Access, Atomic, Whole, assigned_names, names_read
+from featgraph.fold.analyse import Analysed
+from featgraph.fold.nodes import (
+    Access,
+    Atomic,
+    Operate,
+    Whole,
+    assigned_names,
+    names_read,
+)
 from featgraph.fold.variance import varies
 
-__all__ = ["sink_stores"]
+__all__ = ["leaving_test", "sink_stores"]
 
 
 def sink_stores(
@@ -75,3 +84,28 @@ def _targets(statement: ast.stmt) -> list[ast.expr]:
 def _entries(nodes: Iterable[ast.AST]) -> set[tuple[str, str]]:
     """Return (property, version) of the accesses among nodes."""
     return {(n.name, n.version) for n in nodes if isinstance(n, Access | Whole)}
+
+
+def leaving_test(function: Analysed) -> ast.expr | None:
+    """Return the test with which a vertex function leaves first, if it is simple.
+
+    Such a test reads entries of the vertex as they stand, without features, and
+    scalars.
+    """
+    first = function.body[0]
+    if not isinstance(first, ast.If) or first.orelse or len(first.body) != 1:
+        return None
+    [only] = first.body
+    value = only.value if isinstance(only, ast.Return) else None
+    if not isinstance(value, ast.Constant) or value.value is not False:
+        return None
+    for node in ast.walk(first.test):
+        if isinstance(node, Access):
+            is_own = len(node.indices) == 1 and isinstance(node.indices[0], ast.Name)
+            if not is_own or node.version != "now":
+                return None
+        if isinstance(node, Atomic | Operate | Whole):
+            return None
+        if isinstance(node, ast.Name) and node.id not in {"v", "d"}:
+            return None
+    return first.test

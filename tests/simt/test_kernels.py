@@ -61,12 +61,18 @@ class Run:
         self.values, signature = case.values(self.graph, k, rng, dtype)
         self.active = rng.random(self.graph.vertex_count) < 0.6
         program = case.program()
-        self.expected = reference.superstep(
+        self._expect = lambda: reference.superstep(
             program, self.graph, self.values, signature, active=self.active
         )
+        self.expected = self._expect()
         traits = GraphTraits(degree, hubs, wide, case.undirected)
         plan = make_plan(program, signature, Options(target="cuda", **options), traits)
         self.kernels: KernelSource = emit(plan)
+
+    def activate(self) -> None:
+        """Let all vertices be active."""
+        self.active = np.ones_like(self.active)
+        self.expected = self._expect()
 
     def check(self, text: str | None = None) -> None:
         """Run the kernels and compare everything they left."""
@@ -174,10 +180,30 @@ def test_next_entries_of_an_edge_stay_in_registers(
     for options in ({"hubs": True}, {"feature_parallel": False}):
         run = Run(BY_NAME[name], k, **options)
         kernel = run.kernels.text.split("def vertex_phase_0(")[1].split("\n\n\n")[0]
-        assert kernel.count(f"next_{stored}_0 = result[") == stays
+        assert (f" next_{stored}_0 = result[" in kernel) == bool(stays)
         read = f"{stored}_next_e = warp.load_row(d.{stored}_next"
         assert (read in kernel) == (not stays)
         run.check()
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("name", ["say_plainly", "say_to_others", "messages"])
+def test_a_thread_takes_pulled_edges_in_pairs(name: str, wide: bool) -> None:
+    run = Run(BY_NAME[name], 4, feature_parallel=False, wide=wide)
+    assert run.kernels.text.count("two_result = ") == 1
+    run.check()
+    # Some sources are not active, and then no edges go in pairs: let all be.
+    run.activate()
+    run.check()
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+@pytest.mark.parametrize("name", ["label_propagation", "least_squares", "combines"])
+def test_a_thread_takes_edges_in_groups(name: str, count: int) -> None:
+    forced = (("unroll", count),)
+    run = Run(BY_NAME[name], 4, feature_parallel=False, mapping=forced, size=(20, 160))
+    assert f"for step in range({count}):" in run.kernels.text
+    run.check()
 
 
 def test_in_loops_over_features_next_entries_of_an_edge_stand_in_memory() -> None:
