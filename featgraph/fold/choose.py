@@ -21,9 +21,17 @@ MOST_COPIES = 16
 #: solves a system there.
 MOST_HELD = 6
 #: Up to so many features, one thread takes two of the edges that its vertex pulls at a
-#: time. Belief propagation, K = 4: 0.153 against 0.263 ms on a Delaunay graph, 34.8
-#: against 41.9 on a graph with hubs, 0.194 against 0.178 on a grid-like one (H200).
-MOST_PAIRED = 4
+#: time. Belief propagation on a Delaunay graph, links of the web, a graph with hubs and
+#: a road-like one, K = 4: 0.153, 5.1, 34.8 and 0.194 ms against 0.263, 6.1, 41.9 and
+#: 0.178; K = 8 on the first two: 0.30 and 6.7 against 0.37 and 9.9 (NVIDIA H200).
+MOST_PAIRED = 8
+#: Edges that one thread gathers from at a time where each has a row of its own, up to
+#: so many features, and there are hubs: 12.4 against 17.4 ms on kron-19, 1.9 against 2.2
+#: on links of the web, but 0.149 against 0.123 on a road-like graph (multi-manifold
+#: ranking, K = 4). With a weight an edge, what the compiler makes of the plain loop was
+#: faster everywhere (NVIDIA H200).
+ROWS_TOGETHER = 4
+MOST_ROWS_TOGETHER = 4
 #: Up to so many features, lanes sum the columns of a matrix in registers: each lane has
 #: as many for a column of its own.
 MOST_ROWS = 16
@@ -207,12 +215,9 @@ def choose_mapping(
     ):
         if width > MOST_COPIES:
             return Mapping(1, 1, 1, True, "thread")
-        pairs = width <= MOST_PAIRED and any(f.kind == "edge" for f in members)
-        mapping = Mapping(
-            1, width, 1, False, "thread", piece=_piece(width, size),
-            unroll=2 if pairs and kind == "vertex" else 1,
-        )  # fmt: skip
-        return _forced(mapping, width, options)
+        mapping = Mapping(1, width, 1, False, "thread", piece=_piece(width, size))
+        together = _edges_together(kind, members, analysis, width, traits)
+        return _forced(replace(mapping, unroll=together), width, options)
     narrow = matrices or kind == "reduce" or _reads_matrices(members, analysis)
     piece = 1 if narrow else _piece(width, size)
     lanes, copies = share_features(width, piece)
@@ -352,6 +357,32 @@ def _edge_slots(
     share = MULTIPLYING_LANES_A_DEGREE if _multiplies(members) else LANES_A_DEGREE
     together = min(VERTEX_LANES, max(1, int(traits.typical_degree * share)))
     return max(1, together // lanes)
+
+
+def _edges_together(
+    kind: str,
+    members: Sequence[Analysed],
+    analysis: Analysis,
+    width: int,
+    traits: GraphTraits,
+) -> int:
+    """Return how many edges one thread takes at a time."""
+    if kind != "vertex":
+        return 1
+    if any(f.kind == "edge" for f in members):
+        return 2 if width <= MOST_PAIRED else 1
+    types = [
+        analysis.signature.get(a.name)
+        for f in members
+        if f.kind == "gather"
+        for a in f.accesses
+    ]
+    has_rows = any(
+        t is not None and t.kind.value == "edge" and t.item_shape == (width,)
+        for t in types
+    )
+    few = 1 < width <= MOST_ROWS_TOGETHER
+    return ROWS_TOGETHER if has_rows and few and traits.has_hubs else 1
 
 
 def _suits_a_thread(

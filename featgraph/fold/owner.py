@@ -60,10 +60,6 @@ class OwnerBody(StoppingGathers):
         writer.depth = depth
         self.commit()
 
-    def leaving(self, stages: list[list[Analysed]]) -> str:
-        """Return the test that makes all stages needless; "" where none is known."""
-        return ""
-
     def commit(self) -> None:
         """Print the commit of `v` in the kernel, from the next buffer to the other."""
         if self.phase.commits:

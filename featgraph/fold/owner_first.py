@@ -1,4 +1,4 @@
-"""Gathers that leave their edges early, where one thread owns a vertex."""
+"""Gathers that leave their edges early or alone, where one thread owns a vertex."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ __all__ = ["StoppingGathers"]
 
 class StoppingGathers(KeptGathers):
     """Knows when no edge that follows can change what a gather fills."""
+
+    def leaving(self, stages: list[list[Analysed]]) -> str:
+        """Return the test that makes all stages needless; "" where none is known."""
+        return ""
 
     def takes_active(self, stage: list[Analysed]) -> bool:
         """Whether gathers that go over the edges together take those from A only."""

@@ -33,7 +33,7 @@ class SentEntries:
     def _with_sent(self, verdict: str) -> str:
         """Return what a function returns: its verdict, and what its caller stores."""
         sent = [name for names in self.sent.values() for name in names]
-        return ", ".join([f"({verdict})" if sent else verdict, *sent])
+        return f"({', '.join([verdict, *sent])})" if sent else verdict
 
     def _start_sent(self) -> None:
         """Give what the caller stores a value where the function leaves early."""

@@ -48,7 +48,8 @@ GENERATED = _words(
     "rounds row rows runs_edge scratch slot source source_count sources spreads stale",
     "start step stop stopped_count stride sweep swept swept_words",
     "taken target targets thread tile_columns tile_count tile_like tile_rows",
-    "tile_scale tiles turn u uint32 uint64 uint8 v value vectors vertex_count warp",
+    "tile_scale tiles turn two_alive two_e two_next_msg two_result two_u",
+    "u uint32 uint64 uint8 v value vectors vertex_count warp",
     "whole word work writer",
 )
 
