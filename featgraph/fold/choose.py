@@ -26,8 +26,8 @@ MOST_HELD = 6
 #: 0.178; K = 8 on the first two: 0.30 and 6.7 against 0.37 and 9.9 (NVIDIA H200).
 MOST_PAIRED = 8
 #: Edges that one thread gathers from at a time where each has a row of its own, up to
-#: so many features, and there are hubs: 12.4 against 17.4 ms on kron-19, 1.9 against 2.2
-#: on links of the web, but 0.149 against 0.123 on a road-like graph (multi-manifold
+#: so many features, and there are hubs: 12.4 against 17.4 ms on kron-19, 1.9 against
+#: 2.2 on links of the web, but 0.149 against 0.123 on a road-like graph (multi-manifold
 #: ranking, K = 4). With a weight an edge, what the compiler makes of the plain loop was
 #: faster everywhere (NVIDIA H200).
 ROWS_TOGETHER = 4

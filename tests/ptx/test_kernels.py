@@ -238,6 +238,37 @@ def test_matrix_of_no_vertex_is_read_from_shared_memory(k: int, pieces: int) -> 
     assert resources.registers <= 112
 
 
+@pytest.mark.parametrize(("k", "shared"), [(4, 0), (8, 256), (16, 1024)])
+def test_a_thread_has_a_matrix_and_two_messages_in_registers(
+    k: int, shared: int
+) -> None:
+    kernel = _kernel(BY_NAME["say_plainly"], k, feature_parallel=False)
+    [(_, ptx, resources)] = _compile(kernel, (9, 0))
+    assert ".local" not in ptx
+    assert resources.shared_bytes == shared
+    assert resources.spill_stores_bytes == resources.stack_bytes == 0
+    assert resources.registers <= {4: 96, 8: 144, 16: 128}[k]
+    pairs = 2 if k <= 8 else 0
+    # A row of a message is stored in pieces, once an edge; and that of the vertex
+    # once, new or old.
+    assert ptx.count("st.global.v4.f32") == (pairs + 1 + 2) * (k // 4)
+    assert "st.global.f32" not in ptx
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_a_thread_loads_the_matrix_of_an_edge_by_rows(k: int) -> None:
+    kernel = _kernel(BY_NAME["messages"], k, feature_parallel=False)
+    [(_, ptx, resources)] = _compile(kernel, (9, 0))
+    assert "ld.global.f32" not in ptx
+    assert resources.spill_stores_bytes == resources.stack_bytes == 0
+
+
+def test_a_thread_computes_few_addresses() -> None:
+    kernel = _kernel(BY_NAME["label_propagation"], 4, feature_parallel=False)
+    [(_, _, resources)] = _compile(kernel, (9, 0))
+    assert resources.registers <= 48  # 10 blocks of 128 threads a multiprocessor
+
+
 @pytest.mark.parametrize("k", [1, 4, 8, 10])
 def test_an_edge_function_that_leaves_early_compiles(k: int) -> None:
     for _, ptx, resources in _compile(_kernel(BY_NAME["say_to_others"], k), (9, 0)):
