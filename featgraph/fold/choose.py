@@ -164,7 +164,8 @@ class Mapping:
         loads = f" in loads of {self.piece}" if self.piece > 1 else ""
         if self.schedule == "thread":
             form = "loops over" if self.loops else "named copies of"
-            return f"one thread a vertex (NFA), {form} {width} features{loads}"
+            edges = f", {self.unroll} edges at a time" if self.unroll > 1 else ""
+            return f"one thread a vertex (NFA), {form} {width} features{loads}{edges}"
         hubs = ", a block for each hub" if self.hubs else ""
         columns = ", columns in registers" if self.column_piece else ""
         more = f" x {self.unroll}" if self.unroll > 1 else ""
