@@ -20,11 +20,12 @@ MOST_COPIES = 16
 #: Up to here one thread holds the elements of a matrix that it sums in registers, and
 #: solves a system there.
 MOST_HELD = 6
-#: Up to so many features, one thread takes two of the edges that its vertex pulls at a
-#: time. Belief propagation on a Delaunay graph, links of the web, a graph with hubs and
-#: a road-like one, K = 4: 0.153, 5.1, 34.8 and 0.194 ms against 0.263, 6.1, 41.9 and
-#: 0.178; K = 8 on the first two: 0.30 and 6.7 against 0.37 and 9.9 (NVIDIA H200).
-MOST_PAIRED = 8
+#: Up to so many bytes of features, one thread takes two of the edges that its vertex
+#: pulls at a time; with more, registers run out. Belief propagation on a Delaunay
+#: graph, links of the web, a graph with hubs and a road-like one, K = 4: 0.153, 5.1,
+#: 34.8 and 0.194 ms against 0.263, 6.1, 41.9 and 0.178; K = 8 on the first two: 0.30
+#: and 6.7 against 0.37 and 9.9 (NVIDIA H200).
+PAIRED_BYTES = 32
 #: Edges that one thread gathers from at a time where each has a row of its own, up to
 #: so many features, and there are hubs: 12.4 against 17.4 ms on kron-19, 1.9 against
 #: 2.2 on links of the web, but 0.149 against 0.123 on a road-like graph (multi-manifold
@@ -371,7 +372,8 @@ def _edges_together(
     if kind != "vertex":
         return 1
     if any(f.kind == "edge" for f in members):
-        return 2 if width <= MOST_PAIRED else 1
+        size = 4 if analysis.real == "float32" else 8
+        return 2 if width * size <= PAIRED_BYTES else 1
     types = [
         analysis.signature.get(a.name)
         for f in members
