@@ -5,12 +5,15 @@ Types are int32, int64, uint32, float32 and float64; give values in the array's 
 
 ======================================================  ================================
 ``set_bit(words, v)``                                   atomically
-``set_bits(words, first, flag)``                        of 32 vertices, one a lane
+``set_bits(words, v, flag)``                            of a word's, one a lane
 ``test_bit(words, v)``                                  bool; False beyond the words
 ``count_bits(word)``, ``trailing_zeros(word)``          int32 of a uint32
 ``words_a_turn(words)``                                 int32; a warp looks at so many
-``word_of_lane(words, first, turn)``                    uint32; 0 beyond the turn
-``next_word(words, base, stride)``                      int32; where one is not 0
+``word_of_lane(words, place, turn)``                    uint32; 0 beyond the turn
+``bits_before(word)``                                   (int32, int32); of the lanes
+                                                        before, and of all lanes
+``nth_bit(word, before, n)``                            int32; among those of all lanes
+``vertex_at(first, step, bit)``                         int32; whose bit that is
 ``atomic_add(array, index, value)`` ``_min`` ``_max``   the old value
 ``_or``
 ``atomic_product(array, index, value)``                 none; compare-and-swap loop
@@ -37,17 +40,17 @@ def set_bit(words, v):
 
 
 @device_function
-def set_bits(words, first, flag):
-    """Set the bits of 32 vertices, lane l that of ``first + l``, where `flag` is set.
+def set_bits(words, v, flag):
+    """Set the bits of the vertices of a warp's lanes where `flag` is set.
 
-    `first` is a multiple of 32. One atomic operation for all lanes of the warp, which
+    Those are the 32 of one word. One atomic operation for all lanes of the warp, which
     must all call this: by the first lane whose flag is set. By lane 0, of which a loop
     around the call knows from the start whether it is this one, the compiler made two
     loops of that, and lane 0 went through its own alone.
     """
     bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
     if cuda.laneid == trailing_zeros(bits):
-        cuda.atomic.or_(words, uint32(first) >> uint32(5), bits)
+        cuda.atomic.or_(words, uint32(v) >> uint32(5), bits)
 
 
 @device_function
@@ -62,32 +65,59 @@ def words_a_turn(words):
 
 
 @device_function
-def word_of_lane(words, first, turn):
-    """Return the word of this lane, of `turn` from `first` on; 0 for lanes beyond."""
-    place = uint32(first) + uint32(cuda.laneid)
-    if cuda.laneid < turn and place < uint32(words.size):
-        return words[place]
+def word_of_lane(words, place, turn):
+    """Return a lane's word; 0 for lanes from `turn` on, and beyond the words."""
+    if cuda.laneid < turn and uint32(place) < uint32(words.size):
+        return words[uint32(place)]
     return uint32(0)
 
 
 @device_function
-def next_word(words, base, stride):
-    """Return the first vertex of the next word that is not zero, for a whole warp.
+def bits_before(word):
+    """Return how many bits the words of lower lanes have, and how many those of all.
 
-    The words are those of vertex `base`, ``base + stride`` and so on, multiples of 32.
-    Behind the last one it is the largest int32, which is no vertex.
+    All lanes of the warp must call this.
     """
-    place, step = uint32(base) >> uint32(5), uint32(stride) >> uint32(5)
-    if place < uint32(words.size) and words[place] != uint32(0):
-        return int32(base)
-    while place < uint32(words.size):  # 32 words at a time
-        mine = place + uint32(cuda.laneid) * step
-        is_set = mine < uint32(words.size) and words[mine] != uint32(0)
-        found = uint32(cuda.ballot_sync(0xFFFFFFFF, is_set))
-        if found != uint32(0):
-            return int32((place + uint32(trailing_zeros(found)) * step) << uint32(5))
-        place += uint32(32) * step
-    return int32(0x7FFFFFFF)
+    lane, own = int32(cuda.laneid), count_bits(word)
+    total, offset = own, int32(1)
+    while offset < 32:
+        lower = cuda.shfl_up_sync(0xFFFFFFFF, total, offset)
+        if lane >= offset:
+            total = int32(total + lower)
+        offset += offset
+    return int32(total - own), cuda.shfl_sync(0xFFFFFFFF, total, int32(31))
+
+
+@device_function
+def nth_bit(word, before, n):
+    """Return the place of the n-th bit, from 0 on, of the words of all lanes in a row.
+
+    `before` is of `bits_before`; with no more than n bits the result means nothing. All
+    lanes of the warp must call this, each with an n of its own.
+    """
+    owner, step = int32(0), int32(16)
+    while step > 0:  # the last lane with no more than n bits before its own
+        if cuda.shfl_sync(0xFFFFFFFF, before, int32(owner + step)) <= n:
+            owner = int32(owner + step)
+        step >>= 1
+    rest = int32(n - cuda.shfl_sync(0xFFFFFFFF, before, owner))
+    bits = uint32(cuda.shfl_sync(0xFFFFFFFF, int32(word), owner))
+    place, width = int32(owner * 32), uint32(16)
+    while width > 0:  # in the lower half of the bits, or behind it
+        lower = count_bits(bits & ((uint32(1) << width) - uint32(1)))
+        if rest >= lower:
+            rest = int32(rest - lower)
+            place = int32(place + int32(width))
+            bits >>= width
+        width >>= uint32(1)
+    return place
+
+
+@device_function
+def vertex_at(first, step, bit):
+    """Return whose bit one of `nth_bit` is; lane l has word ``first + l * step``."""
+    place = uint32(first) + (uint32(bit) >> uint32(5)) * uint32(step)
+    return int32((place << uint32(5)) + (uint32(bit) & uint32(31)))
 
 
 @device_function

@@ -27,7 +27,6 @@ class WarpForward(WarpKept):
         else:
             self._vote("moved", self.lanes)
         self.take_forwarded()
-        self._under(["runs_edge"], self.store_forwarded)
 
 
 def all_lanes_agree(function: Analysed) -> bool:

@@ -117,6 +117,7 @@ class WarpGathers(WarpColumns):
             self.load_forwarded()
         with self.of_edges():
             self._pull_edge()
+        self.store_forwarded()
 
     def _pull_masked(self, stage: list[Analysed]) -> None:
         """Run the edge functions where all lanes go along, if any of the warp has to.
@@ -131,6 +132,8 @@ class WarpGathers(WarpColumns):
         with self.writer.block(f"if {any_runs}:"), self.of_edges():
             self._pull_edge()
             self._order(pulled, stage)
+        if self.context.forwarded:
+            self._under(["inside_edge"], self.store_forwarded)
 
     def _contribute_masked(self, stage: list[Analysed], pulled: bool) -> None:
         """Every lane calls what makes shuffles; only lanes inside take the result."""

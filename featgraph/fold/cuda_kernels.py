@@ -1,7 +1,8 @@
 """Kernels of the CUDA target: where the emitter begins.
 
 `cuda_lanes` has lanes that share a vertex (FA), `cuda_thread` one thread for it (NFA).
-They print the loops around what `WarpBody` and `OwnerBody` do for a vertex or an edge.
+They print the loops around what `WarpBody` and `OwnerBody` do for a vertex or an edge;
+`cuda_words` prints them where few vertices are due.
 
 Grids may have any size: every kernel strides over its vertices. Words that a kernel
 sets bits in (`passed`, `targets`) are zero before.
@@ -79,6 +80,7 @@ def print_phase(
     if phase.mapping.schedule == "thread":
         return ThreadPhase(context, plan, number, phase, printed).run()
     entries = WarpPhase(context, plan, number, phase, printed).run()
-    if phase.mapping.hubs:  # launched first, for they take longest
+    # Launched first, for they take longest.
+    if phase.mapping.hubs and not plan.packed:
         entries = HubPhase(context, plan, number, phase, printed).run() + entries
     return entries

@@ -9,7 +9,7 @@ from featgraph.fold.choose import BLOCK_THREADS, HUB_THREADS, SHARED_BYTES
 from featgraph.fold.cuda_combine import WARP
 from featgraph.fold.cuda_phase import CudaPhase
 from featgraph.fold.cuda_warp import WarpBody
-from featgraph.fold.cuda_words import each_word
+from featgraph.fold.cuda_words import each_packed
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.fold.staged import print_staged
@@ -81,12 +81,19 @@ class WarpPhase(CudaPhase):
     ) -> Iterator[None]:
         """Print the loop over the vertices of a warp; all its lanes stay in it."""
         writer, span = self.writer, self.phase.mapping.span
-        if span == 1 and words and skip:
-            with each_word(self.writer, words):
-                writer.line("index = base + cuda.laneid")
-                writer.line(f"{wanted} = warp.test_bit({words}, index)")
-                writer.line(f"{vertex} = int32(min(index, vertex_count - 1))")
+        if self.is_packed and words:
+            with each_packed(writer, words, vertex, wanted, span):
                 yield
+            return
+        if self.covers:
+            shift = span.bit_length() - 1
+            place = f"cuda.grid(1) >> {shift}" if shift else "cuda.grid(1)"
+            name = vertex if span == WARP else "index"
+            writer.line(f"{name} = int32({place})")
+            self._want(name, words, wanted, skip, "return")
+            if name == "index":
+                writer.line(f"{vertex} = min(index, int32(vertex_count - 1))")
+            yield
             return
         count = WARP // span
         times = f" * {count}" if count > 1 else ""
@@ -105,14 +112,20 @@ class WarpPhase(CudaPhase):
                 )
                 writer.line(f"index = base + {own}")
                 name = "index"
-            in_set = f"warp.test_bit({words}, {name})"
-            writer.line(f"{wanted} = {in_set if words else f'{name} < vertex_count'}")
-            if words and skip:
-                with writer.block(f"if not warp.group_any({wanted}, {WARP}):"):
-                    writer.line("continue  # the whole warp")
+            self._want(name, words, wanted, skip, "continue")
             if count > 1:
                 writer.line(f"{vertex} = int32(min(index, vertex_count - 1))")
             yield
+
+    def _want(self, name: str, words: str, wanted: str, skip: bool, end: str) -> None:
+        """Print whether a lane's vertex is swept, and what a warp does without any."""
+        in_set = (
+            f"warp.test_bit({words}, {name})" if words else f"{name} < vertex_count"
+        )
+        self.writer.line(f"{wanted} = {in_set}")
+        if words and skip:
+            with self.writer.block(f"if not warp.group_any({wanted}, {WARP}):"):
+                self.writer.line(f"{end}  # the whole warp")
 
     def _row(self, vertex: str, wanted: str) -> None:
         """Find the edges of a vertex: `start` to `stop`, none where not wanted."""
@@ -138,12 +151,17 @@ class WarpPhase(CudaPhase):
                 *(["slot == 0"] if body.slots > 1 else []),
                 *(["lane == 0"] if body.lanes > 1 else []),
             ]
-            if self.phase.mapping.span == 1 and not self.block_threads:
-                self.writer.line("warp.set_bits(passed, base, alive)")
+            if self._is_alone():
+                self.writer.line("warp.set_bits(passed, v, alive)")
             else:
                 with self.writer.block(f"if {' and '.join(tests)}:"):
                     self.writer.line("warp.set_bit(passed, v)")
             body.restore("v", swept[1])
+
+    def _is_alone(self) -> bool:
+        """Whether a warp has the 32 vertices of a word, a lane each."""
+        is_word = self.phase.mapping.span == 1 and not self.is_packed
+        return is_word and not self.block_threads
 
     def push(self) -> None:
         """Print the body of the kernel."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.choose import BLOCK_THREADS, HUB_THREADS
+from featgraph.fold.cuda_areas import KernelAreas
 from featgraph.fold.cuda_combine import box_dtypes, print_block_combine
 from featgraph.fold.functions import Context, Printed
-from featgraph.fold.owner import OwnerBody
 from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.fold.pulled import WORDS as PULLED
 from featgraph.fold.staged import STRIDES
@@ -37,7 +37,7 @@ _DOCS = {
 }
 
 
-class CudaPhase:
+class CudaPhase(KernelAreas):
     """What the kernels of all mappings have in common."""
 
     role = "main"
@@ -58,7 +58,10 @@ class CudaPhase:
         self.phase = phase
         self.printed = printed
         self.functions = plan.functions_of(phase)
-        self.name = f"{phase.kind}_phase_{number}"
+        #: Whether a warp packs the vertices of a set that it finds.
+        self.is_packed = plan.packed
+        packed = "packed_" * self.is_packed
+        self.name = f"{packed}{phase.kind}_phase_{number}"
         self.edge_id = "uint64({})" if plan.traits.wide_offsets else "uint32({})"
         self.gathers = any(f.kind == "gather" for f in self.functions)
         self.several = plan.keeps_edge_state
@@ -98,6 +101,17 @@ class CudaPhase:
         Where several phases sweep edges, the targets are gathered at the end.
         """
         return "edge_state[e] = 2" if self.several else "warp.set_bit(targets, v)"
+
+    @property
+    def covers(self) -> bool:
+        """Whether the grid has a place for each vertex, so that nobody goes round.
+
+        The loop alone took up to 1.6 times as long as all else that a thread did for a
+        vertex of few edges (H200). Where groups work in memory of their own, or begin
+        with what is worth more than one vertex, grids are smaller.
+        """
+        loops = bool(self.scratch) or self._strides() > 1 or self.phase.kind == "reduce"
+        return not (loops or self.is_packed)
 
     # -- around the kernel
 
@@ -146,6 +160,8 @@ class CudaPhase:
             doc = _DOCS["pushed"]
         if self.role == "hubs":
             doc += " A block for each hub."
+        elif self.is_packed:
+            doc += " Warps pack those that they find."
         writer.line(f'"""{doc}"""')
         yield
         writer.depth -= 1
@@ -177,6 +193,7 @@ class CudaPhase:
             self.threads,
             self._bounds(),
             self._strides(),
+            self.covers and self.role == "main",
         )
         if self.phase.kind != "reduce":
             return [main]
@@ -223,51 +240,6 @@ class CudaPhase:
 
     def _reduced_width(self) -> int:
         return self._reduced().size
-
-    def _body(self) -> OwnerBody:
-        raise NotImplementedError
-
-    # -- memory that the kernel works in
-
-    def _matrices(self, shared: int, owner: str) -> None:
-        """Name the k x k areas of each group or thread.
-
-        In shared memory for `shared` groups, else in scratch memory.
-        """
-        real, k, line = self.context.real, self.phase.width, self.writer.line
-        for name, columns in self._areas():
-            if shared:
-                shape = f"({shared}, {k}, {columns})"
-                line(f"{name} = cuda.shared.array({shape}, {real})[uint32({owner})]")
-                continue
-            argument = f"scratch_{len(self.scratch)}"
-            self.scratch[argument] = (k, columns)
-            line(f"{name} = {argument}[uint32({owner})]")
-
-    def _areas(self) -> list[tuple[str, int]]:
-        """Return the names and columns of the areas of a group or thread."""
-        elsewhere = {*self.phase.loads, *self.phase.solved}
-        matrices = {a.name for a in self._held() if a.is_matrix} - elsewhere
-        areas = [(name, self.phase.width) for name in sorted(matrices)]
-        for printed in self.printed.values():
-            areas += [
-                (f"{printed.name}_work_{n}", columns)
-                for n, columns in enumerate(printed.areas)
-            ]
-        return areas
-
-    def _has_matrices(self) -> bool:
-        return bool(self._areas())
-
-    def _held(self) -> list[Accumulator]:
-        """Return the accumulators that this phase keeps for a vertex."""
-        names = (
-            {f.into for f in self.functions if f.into is not None}
-            if self.phase.kind != "push"
-            else set()
-        )
-        accumulators = self._body().accumulators
-        return [accumulators[n] for n in sorted(names | set(self.phase.loads))]
 
     def _combine(self, accumulator: Accumulator, name: str) -> None:
         """Combine what the groups of a block (or its threads) have reduced."""

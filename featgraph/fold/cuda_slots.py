@@ -88,6 +88,7 @@ class EdgeSlots(ForwardedEntries):
         self.writer.line(f"runs_edge = {self.is_source()}")
         self.load_forwarded()
         self.forward_edge()
+        self.store_forwarded()
 
     def _groups(self, stage: list[Analysed]) -> None:
         """Print a loop over some edges at a time, which the compiler writes out.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.cuda_held import HeldBody
 from featgraph.fold.cuda_phase import CudaPhase
-from featgraph.fold.cuda_words import each_word
+from featgraph.fold.cuda_words import each_packed
 from featgraph.fold.staged import print_staged
 
 __all__ = ["ThreadPhase"]
@@ -26,6 +26,21 @@ class ThreadPhase(CudaPhase):
     def _each(self, vertex: str, words: str) -> Iterator[None]:
         """Print a thread's loop over the vertices of the set `words` (all if "")."""
         writer = self.writer
+        if self.is_packed and words:
+            each = each_packed(writer, words, vertex, "is_wanted", 1)
+            with each, writer.block("if is_wanted:"):
+                yield
+            return
+        if self.covers:
+            writer.line(f"{vertex} = int32(cuda.grid(1))")
+            test = (
+                f"warp.test_bit({words}, {vertex})"
+                if words
+                else f"{vertex} < vertex_count"
+            )
+            with writer.block(f"if {test}:"):
+                yield
+            return
         writer.line(
             "first_vertex, stride = int32(cuda.grid(1)), int32(cuda.gridsize(1))"
         )
@@ -50,18 +65,51 @@ class ThreadPhase(CudaPhase):
     def vertex(self) -> None:
         """Print the body of the kernel."""
         self._arrays()
-        body, line = self._body(), self.writer.line
-        pulls = self.phase.pulls_edges
+        if self.is_packed:
+            self._packed_vertex()
+            return
+        writer, line, pulls = self.writer, self.writer.line, self.phase.pulls_edges
         words = "swept" if pulls else "due"
-        with each_word(self.writer, words):
-            line("v = int32(base + cuda.laneid)")
+        with self._each_of_all("v"):
             line("alive = edge_passed = False" if pulls else "alive = False")
-            with self.writer.block(f"if warp.test_bit({words}, v):"):
-                body.vertex()
-                body.copy_entries(self.phase.restores, "v", "if not alive:")
+            with writer.block(f"if warp.test_bit({words}, v):"):
+                self._own_vertex()
             if pulls:
-                line("warp.set_bits(targets, base, edge_passed)")
-            line("warp.set_bits(passed, base, alive)")
+                line("warp.set_bits(targets, v, edge_passed)")
+            line("warp.set_bits(passed, v, alive)")
+
+    @contextmanager
+    def _each_of_all(self, vertex: str) -> Iterator[None]:
+        """Print a warp's loop over all vertices; its lanes stay together."""
+        writer = self.writer
+        if self.covers:
+            writer.line(f"{vertex} = int32(cuda.grid(1))")
+            yield
+            return
+        writer.line("first_vertex = int32((cuda.grid(1) >> 5) << 5)")
+        writer.line("stride = int32(cuda.gridsize(1))")
+        with writer.block(
+            "for base in range(first_vertex, int32(vertex_count), stride):"
+        ):
+            writer.line(f"{vertex} = int32(base + cuda.laneid)")
+            yield
+
+    def _packed_vertex(self) -> None:
+        """Print the same where a warp packs the vertices that it finds."""
+        writer, pulls = self.writer, self.phase.pulls_edges
+        with self._each("v", "swept" if pulls else "due"):
+            self._own_vertex()
+            if pulls:
+                with writer.block("if edge_passed:"):
+                    writer.line("warp.set_bit(targets, v)")
+            with writer.block("if alive:"):
+                writer.line("warp.set_bit(passed, v)")
+
+    def _own_vertex(self) -> None:
+        """Print all that a thread does for its vertex."""
+        body = self._body()
+        body.vertex()
+        body.copy_entries(self.phase.restores, "v", "if not alive:")
 
     def push(self) -> None:
         """Print the body of the kernel."""

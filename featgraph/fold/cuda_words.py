@@ -1,25 +1,42 @@
-"""How a warp of a CUDA kernel goes through the words of a set."""
+"""How the warps of a CUDA kernel share out the vertices of a set among their lanes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from featgraph.fold.choose import WARP
 from featgraph.fold.writer import Writer
 
-__all__ = ["each_word"]
+__all__ = ["each_packed"]
 
 
 @contextmanager
-def each_word(writer: Writer, words: str) -> Iterator[None]:
-    """Print a warp's loop over words of a set that are not zero, from vertex `base` on.
+def each_packed(
+    writer: Writer, words: str, vertex: str, wanted: str, span: int
+) -> Iterator[None]:
+    """Print a warp's loop over the vertices of a set, `span` lanes for each.
 
-    Where the grid has fewer warps than the set has words, a warp skips those that are
-    zero 32 at a time.
+    A warp looks at up to 32 words together and takes the vertices that it finds there
+    side by side, however far apart they are. Its words are far apart, so that warps
+    find about as many. All its lanes stay in the loop; those without a vertex of their
+    own, where `wanted` is False, have the last one.
     """
     line = writer.line
-    line("stride = int32(cuda.gridsize(1) & ~31)")
-    line(f"base = warp.next_word({words}, int32(cuda.grid(1) & ~31), stride)")
-    with writer.block("while base < vertex_count:"):
-        yield
-        line(f"base = warp.next_word({words}, base + stride, stride)")
+    line(f"turn = warp.words_a_turn({words})")
+    line("warp_count = int32(cuda.gridsize(1) >> 5)")
+    line("first = int32(cuda.grid(1) >> 5)")
+    with writer.block(f"while first < {words}.size:"):
+        line("place = int32(first + cuda.laneid * warp_count)")
+        line(f"word = warp.word_of_lane({words}, place, turn)")
+        line("before, count = warp.bits_before(word)")
+        with writer.block(f"for done in range(0, count, {WARP // span}):"):
+            own = {1: "cuda.laneid", WARP: "0"}.get(
+                span, f"(cuda.laneid >> {span.bit_length() - 1})"
+            )
+            line(f"nth = int32(done + {own})")
+            line(f"{wanted} = nth < count")
+            line("bit = warp.nth_bit(word, before, min(nth, int32(count - 1)))")
+            line(f"{vertex} = warp.vertex_at(first, warp_count, bit)")
+            yield
+        line("first = int32(first + turn * warp_count)")

@@ -103,6 +103,7 @@ class Entry:
     block: int = 0
     launch_bounds: int | tuple[int, int] = 0
     strides: int = 1
+    covers: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,9 @@ class KernelSource:
         Checked mode: (function, file, line, name, axis) of each guarded index.
     queue : Queue or None
         The loop over supersteps of few vertices.
+    forwarded : tuple of str
+        Edge properties of which a pulled phase writes the ``_next`` entries of all
+        in-edges of whom it sweeps, whether their sources are active or not.
     """
 
     plan: FoldPlan
@@ -160,6 +164,7 @@ class KernelSource:
     origins: dict[int, tuple[str, int]]
     sites: list[tuple[str, str, int, str, int]]
     queue: Queue | None = None
+    forwarded: tuple[str, ...] = ()
 
     @property
     def fill_values(self) -> dict[str, str]:
@@ -208,8 +213,11 @@ def emit(plan: FoldPlan) -> KernelSource:
     for helper in plan.analysis.helpers:
         print_helper(writer, helper, plan.real, target.DECORATOR, plan.target == "cuda")
     entries: list[Entry] = []
+    forwarded: list[str] = []
     seen = {n: seen_name(n, plan.analysis.signature) for n in plan.keeping.reads}
     for number, phase in enumerate(plan.phases):
+        if plan.packed and not plan.can_pack(phase):
+            continue
         context = Context(
             writer,
             plan.analysis,
@@ -226,6 +234,7 @@ def emit(plan: FoldPlan) -> KernelSource:
         )
         if plan.target == "cuda":
             context.forwarded = find_forwarded(context, plan, phase)
+            forwarded += context.forwarded
         printed = {
             f.name: _print_function(context, phase, f)
             for f in [*plan.functions_of(phase), *plan.seen_of(phase)]
@@ -238,8 +247,9 @@ def emit(plan: FoldPlan) -> KernelSource:
     if is_queued(plan):
         queue = cpu_kernels.print_queue(context, plan, printed, fields)
     return KernelSource(
-        plan, writer.text, tuple(entries), fields, writer.origins, sites or [], queue
-    )
+        plan, writer.text, tuple(entries), fields, writer.origins, sites or [], queue,
+        tuple(forwarded),
+    )  # fmt: skip
 
 
 def _print_function(context: Context, phase: Phase, function: Analysed) -> Printed:

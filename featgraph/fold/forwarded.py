@@ -1,7 +1,8 @@
 """Prints pulled edges whose next entries stay in registers for the gathers.
 
 The edge function returns its verdict and the new entries; the kernel takes the old ones
-where the verdict is False, stores once, and hands the gathers what it has stored.
+where the verdict is False or the source is not active, stores once, and hands the
+gathers what it has stored. So a sweep over all vertices leaves no entry to refresh.
 """
 
 from __future__ import annotations
@@ -43,7 +44,6 @@ class ForwardedEntries(OwnerBody):
         self.writer.line(f"# {function.kind} function {function.declared.name}")
         with self.writer.block("if runs_edge:"):
             self.call_forwarding()
-            self.store_forwarded()
 
     def call_forwarding(self) -> None:
         """Run the edge function on edge `e`; take the new entries if it says so."""

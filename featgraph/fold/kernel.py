@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from types import ModuleType
 from typing import Any
 
 from featgraph.errors import PlanError
 from featgraph.fold.compile import explain_numba_error, load_module
-from featgraph.fold.emit import Entry, KernelSource
+from featgraph.fold.emit import Entry, KernelSource, emit
 from featgraph.fold.plan import FoldPlan
 
 __all__ = ["Kernel"]
@@ -55,6 +56,11 @@ class Kernel:
     def module(self) -> ModuleType:
         """The generated module, imported from the store."""
         return load_module(self.kernel_source)
+
+    @cached_property
+    def packed(self) -> Kernel:
+        """The kernels for few due vertices, which warps pack (CUDA)."""
+        return Kernel(emit(replace(self.plan, packed=True)))
 
     def function(self, entry: Entry) -> Any:
         """Return the compiled function of an entry."""

@@ -144,6 +144,9 @@ class FoldPlan:
         are due; empty where edge functions say who is.
     keeping : Keeping
         Which aggregates can be kept between supersteps; they are if `keeps`.
+    packed : bool
+        Whether its kernels are for sets of few vertices, which a warp looks for in many
+        words at a time and shares out among its lanes (CUDA).
     """
 
     analysis: Analysis
@@ -152,6 +155,7 @@ class FoldPlan:
     phases: tuple[Phase, ...]
     expands: tuple[str, ...]
     keeping: Keeping = dataclasses.field(default_factory=Keeping)
+    packed: bool = False
 
     @property
     def keeps(self) -> bool:
@@ -177,6 +181,12 @@ class FoldPlan:
     def functions_of(self, phase: Phase) -> list[Analysed]:
         """Return the functions of a phase."""
         return [self.analysis.functions[i] for i in phase.functions]
+
+    def can_pack(self, phase: Phase) -> bool:
+        """Whether a phase sweeps a set, and nothing depends on who sweeps whom."""
+        if phase.kind == "push":
+            return self.takes_active(phase)
+        return phase.kind in {"vertex", "edge"}
 
     def takes_active(self, phase: Phase) -> bool:
         """Whether a gather of a phase leaves out edges from vertices not active."""

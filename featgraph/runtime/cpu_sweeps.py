@@ -18,7 +18,7 @@ from featgraph.fold.kernel import Kernel
 from featgraph.graph import Graph
 from featgraph.runtime.cpu_sets import KnownSets, SparseSet
 
-__all__ = ["CHUNKS_PER_THREAD", "SMALLEST_CHUNK", "CpuSweeps", "is_dense"]
+__all__ = ["CHUNKS_PER_THREAD", "SMALLEST_CHUNK", "CpuSweeps"]
 
 Array = Any
 Words = Any
@@ -27,8 +27,6 @@ CHUNKS_PER_THREAD = 16
 #: Edges and vertices below which a chunk is not worth a thread: a parallel region costs
 #: some microseconds, and far more on a busy machine.
 SMALLEST_CHUNK = 20_000
-#: From one active vertex in so many on, due vertices look for an active source.
-_DENSE = 8
 #: A set is known by its words if these are at most one in so many of all.
 _SPARSE = 4
 #: Looking for the words of a set of which only the size is known goes through all of
@@ -36,14 +34,6 @@ _SPARSE = 4
 _FEW = 64
 #: More out-edges than this are gone through on all threads.
 _MOST_ALONE = 60_000
-
-
-def is_dense(count: int | None, vertex_count: int) -> bool:
-    """Whether so many vertices are active that a vertex soon finds one of its sources.
-
-    Then looking for one ends sooner than going through the targets of all.
-    """
-    return count is not None and count * _DENSE >= vertex_count
 
 
 class CpuSweeps:

@@ -2,7 +2,7 @@
 
 import math
 
-from numba import float64, int64, uint32
+from numba import float64, int32, int64, uint32
 
 from featgraph._cuda import cuda, device_function, kernel
 from featgraph.device import warp
@@ -174,28 +174,36 @@ def mark_targets(start, stop, step, due, out_targets):  # type: ignore[no-untype
             warp.set_bit(due, v)
 
 
+@device_function
+def own_row(first, step, mine, before, done, count, offsets):  # type: ignore[no-untyped-def]
+    """Return where the row of a lane's vertex begins and ends; empty without a vertex.
+
+    Lane l has word ``first + l * step``, and of the bits of all words the one that
+    comes l places behind `done`. All lanes of the warp must call this.
+    """
+    nth = int32(done + cuda.laneid)
+    bit = warp.nth_bit(mine, before, min(nth, int32(count - 1)))
+    start, stop = int64(0), int64(0)
+    if nth < count:
+        u = uint32(warp.vertex_at(first, step, bit))
+        start, stop = int64(offsets[u]), int64(offsets[u + uint32(1)])
+    return start, stop
+
+
 @kernel(cache=True)
-def expand(active, due, out_offsets, out_targets, vertex_count, hub_degree):  # type: ignore[no-untyped-def]
+def expand(active, due, out_offsets, out_targets, hub_degree):  # type: ignore[no-untyped-def]
     """Add the targets of the active vertices' out-edges to `due`.
 
-    A lane has a vertex, and takes few edges alone; all lanes share those of a vertex
-    that has more. Hubs are left to `expand_hubs`.
+    A warp packs the vertices that it finds, a lane each, which takes few edges alone;
+    all lanes share those of a vertex that has more. Hubs are left to `expand_hubs`.
     """
-    lane = uint32(cuda.threadIdx.x % 32)
+    lane, step = int32(cuda.laneid), int32(cuda.gridsize(1) >> 5)
     turn = warp.words_a_turn(active)
-    stride = cuda.gridsize(1) // 32 * turn
-    for base in range(cuda.grid(1) // 32 * turn, active.size, stride):
-        mine = warp.word_of_lane(active, base, turn)
-        pending = warp.group_bits(mine != 0, 32)
-        while pending != 0:
-            place = warp.trailing_zeros(pending)
-            pending &= pending - uint32(1)
-            bits = uint32(warp.broadcast(int64(mine), place, 32))
-            u = uint32(base + place) * uint32(32) + lane
-            start, stop = int64(0), int64(0)
-            if (bits >> lane) & uint32(1) and u < vertex_count:
-                start = int64(out_offsets[u])
-                stop = int64(out_offsets[u + uint32(1)])
+    for first in range(cuda.grid(1) >> 5, active.size, turn * step):
+        mine = warp.word_of_lane(active, first + lane * step, turn)
+        before, count = warp.bits_before(mine)
+        for done in range(int32(0), count, int32(32)):
+            start, stop = own_row(first, step, mine, before, done, count, out_offsets)
             if stop - start >= hub_degree:
                 stop = start
             few = stop if stop - start <= ALONE else start
@@ -222,20 +230,29 @@ def expand_hubs(active, due, hubs, out_offsets, out_targets):  # type: ignore[no
 
 
 @kernel(cache=True)
-def find_due(active, due, in_offsets, in_sources, vertex_count, hub_degree):  # type: ignore[no-untyped-def]
-    """Add to `due` the vertices with an active source; a thread looks for one.
+def find_due(active, due, in_offsets, in_sources, hub_degree):  # type: ignore[no-untyped-def]
+    """Set `due` to the active vertices and those with an active source.
 
-    Hubs are left to `find_due_hubs`.
+    A thread looks for one; hubs are left to `find_due_hubs`.
     """
-    for v in range(cuda.grid(1), vertex_count, cuda.gridsize(1)):
-        start = in_offsets[uint32(v)]
-        stop = in_offsets[uint32(v) + uint32(1)]
-        if warp.test_bit(active, v) or stop - start >= hub_degree:
-            continue
+    count = in_offsets.size - 1
+    for base in range(cuda.grid(1) & ~31, count, cuda.gridsize(1)):
+        v = int32(base + cuda.laneid)
+        start = stop = int64(0)
+        if v < count and not warp.test_bit(active, v):
+            start = int64(in_offsets[uint32(v)])
+            stop = int64(in_offsets[uint32(v) + uint32(1)])
+        if stop - start >= hub_degree:
+            stop = start
+        is_due = False
         for slot in range(start, stop):
             if warp.test_bit(active, in_sources[slot]):
-                warp.set_bit(due, v)
+                is_due = True
                 break
+        found = warp.group_bits(is_due, 32)
+        if cuda.laneid == 0:
+            word = uint32(base) >> uint32(5)
+            due[word] = active[word] | found
 
 
 @kernel(cache=True)
@@ -263,47 +280,46 @@ def collect_targets(edge_state, in_offsets, words, vertex_count):  # type: ignor
 
 
 @device_function
-def copy_rows(bits, word, next_, current):  # type: ignore[no-untyped-def]
-    """Copy the rows of 32 vertices whose bits are set; a whole warp calls this."""
-    width = uint32(current.shape[1])
-    first = uint32(word) * uint32(32)
-    rows = min(32, current.shape[0] - word * 32)
-    for place in range(cuda.threadIdx.x % 32, rows * current.shape[1], 32):
-        row = uint32(place) // width
-        if (bits >> row) & uint32(1):
-            f = uint32(place) - row * width
-            next_[first + row, f] = current[first + row, f]
+def copy_marked(mine, first, step, next_, current):  # type: ignore[no-untyped-def]
+    """Copy the rows of the vertices in a warp's words, that of lane l ``l * step`` on.
 
-
-@device_function
-def copy_marked(mine, base, next_, current):  # type: ignore[no-untyped-def]
-    """Copy the rows of the vertices in the words of all lanes, from word `base` on."""
-    pending = warp.group_bits(mine != 0, 32)
-    while pending != 0:
-        place = warp.trailing_zeros(pending)
-        pending &= pending - uint32(1)
-        bits = uint32(warp.broadcast(int64(mine), place, 32))
-        copy_rows(bits, base + place, next_, current)
+    The lanes go through the entries of 32 rows side by side.
+    """
+    lane, width = int32(cuda.laneid), uint32(current.shape[1])
+    before, count = warp.bits_before(mine)
+    for done in range(int32(0), count, int32(32)):
+        nth = min(int32(done + lane), int32(count - 1))
+        own = warp.vertex_at(first, step, warp.nth_bit(mine, before, nth))
+        entries = uint32(min(32, count - done)) * width
+        for begin in range(uint32(0), entries, uint32(32)):
+            entry = begin + uint32(lane)
+            row = entry // width
+            v = uint32(warp.broadcast(own, min(row, uint32(31)), 32))
+            if entry < entries:
+                f = entry - row * width
+                next_[v, f] = current[v, f]
 
 
 @kernel(cache=True)
 def refresh_vertices(words, next_, current):  # type: ignore[no-untyped-def]
     """Copy the rows of the vertices in `words`, both of shape (V, N)."""
+    lane, step = int32(cuda.laneid), int32(cuda.gridsize(1) >> 5)
     turn = warp.words_a_turn(words)
-    stride = cuda.gridsize(1) // 32 * turn
-    for base in range(cuda.grid(1) // 32 * turn, words.size, stride):
-        copy_marked(warp.word_of_lane(words, base, turn), base, next_, current)
+    for first in range(cuda.grid(1) >> 5, words.size, turn * step):
+        mine = warp.word_of_lane(words, first + lane * step, turn)
+        copy_marked(mine, first, step, next_, current)
 
 
 @kernel(cache=True)
 def refresh_vertices_without(words, without, next_, current):  # type: ignore[no-untyped-def]
     """Copy the rows of the vertices in `words` but not in `without`, shape (V, N)."""
+    lane, step = int32(cuda.laneid), int32(cuda.gridsize(1) >> 5)
     turn = warp.words_a_turn(words)
-    stride = cuda.gridsize(1) // 32 * turn
-    for base in range(cuda.grid(1) // 32 * turn, words.size, stride):
-        mine = warp.word_of_lane(words, base, turn)
-        mine &= ~warp.word_of_lane(without, base, turn)
-        copy_marked(mine, base, next_, current)
+    for first in range(cuda.grid(1) >> 5, words.size, turn * step):
+        place = first + lane * step
+        mine = warp.word_of_lane(words, place, turn)
+        mine &= ~warp.word_of_lane(without, place, turn)
+        copy_marked(mine, first, step, next_, current)
 
 
 @device_function
@@ -316,27 +332,19 @@ def copy_out_edges(start, stop, step, next_, current, out_edges):  # type: ignor
 
 
 @kernel(cache=True)
-def refresh_edges(words, next_, current, out_offsets, out_edges, vertex_count):  # type: ignore[no-untyped-def]
+def refresh_edges(words, next_, current, out_offsets, out_edges):  # type: ignore[no-untyped-def]
     """Copy the rows of the out-edges of the vertices in `words`.
 
-    A lane has a vertex, and takes few edges alone; all lanes share those of a vertex
-    that has more.
+    A warp packs the vertices that it finds, a lane each, which takes few edges alone;
+    all lanes share those of a vertex that has more.
     """
-    lane = uint32(cuda.threadIdx.x % 32)
+    lane, step = int32(cuda.laneid), int32(cuda.gridsize(1) >> 5)
     turn = warp.words_a_turn(words)
-    stride = cuda.gridsize(1) // 32 * turn
-    for base in range(cuda.grid(1) // 32 * turn, words.size, stride):
-        mine = warp.word_of_lane(words, base, turn)
-        pending = warp.group_bits(mine != 0, 32)
-        while pending != 0:
-            place = warp.trailing_zeros(pending)
-            pending &= pending - uint32(1)
-            bits = uint32(warp.broadcast(int64(mine), place, 32))
-            u = uint32(base + place) * uint32(32) + lane
-            start, stop = int64(0), int64(0)
-            if (bits >> lane) & uint32(1) and u < vertex_count:
-                start = int64(out_offsets[u])
-                stop = int64(out_offsets[u + uint32(1)])
+    for first in range(cuda.grid(1) >> 5, words.size, turn * step):
+        mine = warp.word_of_lane(words, first + lane * step, turn)
+        before, count = warp.bits_before(mine)
+        for done in range(int32(0), count, int32(32)):
+            start, stop = own_row(first, step, mine, before, done, count, out_offsets)
             few = stop if stop - start <= ALONE else start
             copy_out_edges(start, few, 1, next_, current, out_edges)
             shared = warp.group_bits(stop > few, 32)

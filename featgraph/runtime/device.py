@@ -15,6 +15,7 @@ from featgraph.errors import PlanError
 from featgraph.fold.adjacency import rows_along, rows_with
 from featgraph.fold.emit import Entry
 from featgraph.fold.kernel import Kernel
+from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.graph import Graph
 from featgraph.graph._columns import incident_columns, out_columns
 from featgraph.program.active import word_count
@@ -22,7 +23,6 @@ from featgraph.runtime.cpu_sweeps import (
     CHUNKS_PER_THREAD,
     SMALLEST_CHUNK,
     CpuSweeps,
-    is_dense,
 )
 from featgraph.runtime.cycles import KnownCycles
 
@@ -33,7 +33,6 @@ __all__ = [
     "Device",
     "Recorder",
     "choose_device",
-    "has_few_due",
     "is_dense",
 ]
 
@@ -47,16 +46,15 @@ HUB_DEGREE = 2048
 #: A row of so many higher ranks is left to a block of its own: its bitmap then saves
 #: six steps of a search or more.
 LONG_ROW = 64
-#: At most one vertex in so many is few.
-_FEW_DUE = 32
 
 
-def has_few_due(active_count: int | None, graph: Graph) -> bool:
-    """Whether the active vertices and their mean of out-edges are few."""
-    if active_count is None:
-        return False
-    due = active_count * (1 + graph.edge_count / graph.vertex_count)
-    return due * _FEW_DUE <= graph.vertex_count
+def is_dense(count: int | None, vertex_count: int, edge_count: int) -> bool:
+    """Whether so many vertices are active that a vertex soon finds one of its sources.
+
+    Then looking for one ends sooner than going through the targets of all: with one
+    edge in n from an active source, a vertex looks at about n edges.
+    """
+    return count is not None and 4 * count**2 * edge_count >= vertex_count**3
 
 
 class Recorder(Protocol):
@@ -181,6 +179,14 @@ class Device(Protocol):
     def reduce_rows(self, arrays: Mapping[str, Array]) -> int:
         """Return how many partial results a reduce leaves, by the graph's arrays."""
 
+    def packs(
+        self, plan: FoldPlan, phase: Phase, graph: Graph, count: int | None
+    ) -> bool:
+        """Whether a phase is run by the kernel that packs due vertices.
+
+        `count` says how many vertices are active, where not all are and it is known.
+        """
+
     def launch(
         self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]
     ) -> None:
@@ -277,6 +283,12 @@ class CpuDevice(CpuSweeps):
     def reduce_rows(self, arrays: Mapping[str, Array]) -> int:
         """Return how many partial results a reduce leaves, by the graph's arrays."""
         return len(arrays["vertex_chunks"]) - 1
+
+    def packs(
+        self, plan: FoldPlan, phase: Phase, graph: Graph, count: int | None
+    ) -> bool:
+        """Whether a kernel packs due vertices; the CPU has no such kernels."""
+        return False
 
     def synchronize(self) -> None:
         """Wait for launched work; there is none on the CPU."""

@@ -54,6 +54,8 @@ class Launcher:
         fields = kernel.kernel_source.fields
         #: Entry -> its arguments that are the graph's.
         self._of_graph: dict[str, dict[str, Any]] = {}
+        #: Phase, and whether warps pack due vertices -> what runs it.
+        self._of_phase: dict[tuple[int, bool], list[tuple[Kernel, Entry]]] = {}
         self._vectors = [field for field in fields if field.source == "vector"]
 
     def fill_pushed(self, phase: Phase) -> None:
@@ -142,9 +144,8 @@ class Launcher:
             self.device.fill(fault, 0)
             builtins["fault"] = fault
         arguments["d"] = self.buffers.data(source, self.kernel.module.Data, builtins)
-        for entry in self.kernel.entries:
-            if entry.phase == number:
-                self._launch_entry(entry, arguments)
+        for kernel, entry in self._entries(number, arguments.get("active_count")):
+            self._launch_entry(kernel, entry, arguments)
         if fault is not None:
             _raise_fault(source.sites, np.array(self.device.download(fault)))
 
@@ -163,12 +164,28 @@ class Launcher:
                 found[name] = arrays["edge_chunks" if phase.from_edges else chunks]
         return found
 
-    def _launch_entry(self, entry: Entry, arguments: dict[str, Any]) -> None:
+    def _entries(self, number: int, count: int | None) -> list[tuple[Kernel, Entry]]:
+        """Return what runs a phase; `count`: how many vertices are active, if known."""
+        phase = self.plan.phases[number]
+        key = number, self.device.packs(self.plan, phase, self.graph, count)
+        found = self._of_phase.get(key)
+        if found is None:
+            found = [(self.kernel, e) for e in self.kernel.entries if e.phase == number]
+            if key[1]:
+                packed = self.kernel.packed
+                found = [t for t in found if t[1].role != "main"]
+                found += [(packed, e) for e in packed.entries if e.phase == number]
+            self._of_phase[key] = found
+        return found
+
+    def _launch_entry(
+        self, kernel: Kernel, entry: Entry, arguments: dict[str, Any]
+    ) -> None:
         of_graph = self._of_graph.get(entry.name)
         if of_graph is None:
             of_graph = self._of_graph[entry.name] = self._graph_arguments(entry)
         bound = {**arguments, **of_graph}
-        self.call(entry.name, self.device.launch, self.kernel, entry, self.graph, bound)
+        self.call(entry.name, self.device.launch, kernel, entry, self.graph, bound)
 
     def call(self, name: str, function: Any, *arguments: Any) -> Any:
         """Call what may compile a kernel, and return what it does.

@@ -20,6 +20,12 @@ from featgraph.runtime.launcher import Launcher, Words
 __all__ = ["StaleEntries"]
 
 
+#: Kernels with pulled edges sweep all vertices from so many active ones and targets of
+#: theirs a vertex on. With half of a Delaunay graph's vertices active, finding the
+#: others and refreshing edges took 270 of 440 us (NVIDIA H200).
+LEAST_REACHED = 1 / 8
+
+
 class StaleEntries(Launcher):
     """Launches for one state, and keeps its ``_next`` buffers fresh."""
 
@@ -59,6 +65,8 @@ class StaleEntries(Launcher):
             if name in self.touched:
                 continue
             of_vertices = sources is None or self._is_vertex_property(name)
+            if vertices is self.full and name in self.kernel.kernel_source.forwarded:
+                of_vertices = True  # the kernel writes all of their in-edges
             swept = vertices if of_vertices else sources
             self.touched.add(name)
             self.buffers.next_of(name)
@@ -72,6 +80,17 @@ class StaleEntries(Launcher):
             else:
                 self._refresh(name, stale, None if reads else swept)
             self.buffers.stale[name] = None
+
+    def pulls_all(self, active_count: int | None) -> bool:
+        """Whether kernels with pulled edges sweep all vertices though few are due.
+
+        Where such a kernel writes all in-edges of whom it sweeps, that saves finding
+        who is due, and refreshing what it would leave out.
+        """
+        if not self.kernel.kernel_source.forwarded or active_count is None:
+            return False
+        reached = active_count * (1 + self.graph.edge_count / self.graph.vertex_count)
+        return reached >= LEAST_REACHED * self.graph.vertex_count
 
     def _refresh(self, name: str, words: Words, without: Words | None) -> None:
         device, buffers = self.device, self.buffers

@@ -16,7 +16,7 @@ from featgraph.graph import Graph
 from featgraph.program.state import State
 from featgraph.runtime.buffers import buffers_of
 from featgraph.runtime.cpu_queue import QueueRun, QueueRunner, has_queue
-from featgraph.runtime.device import Device, has_few_due, is_dense
+from featgraph.runtime.device import Device, is_dense
 from featgraph.runtime.directions import (
     can_choose,
     fixed_cost,
@@ -52,9 +52,10 @@ FEWEST_CONTRIBUTIONS = 1 << 23
 #: a vertex on: about two in three are due then. Finding them, and refreshing entries of
 #: the others, took 50 of 210 us on a road-like graph of 4M vertices (NVIDIA H200).
 MOST_DUE = 1.0
-#: The same where a thread has a vertex. Those that are due have a warp to themselves
-#: then, as good as: with one in nine due, evaluating them took 39 us, and all 91.
-MOST_DUE_ALONE = 1 / 6
+#: The same where a thread has a vertex: with one in four due, a superstep over them
+#: took 75 of the 88 us of a sweep where they stood in runs, and more than a sweep where
+#: they were anywhere.
+MOST_DUE_ALONE = 1 / 4
 #: "auto" sweeps all vertices on a GPU where they and their edges, times the features,
 #: are fewer: a sweep then takes no longer than finding who is due. Skipping lost up to
 #: a third on graphs of 0.3M to 0.9M vertices and edges, with k = 4 (NVIDIA H200).
@@ -335,12 +336,13 @@ def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
     keeps = step._keeps(active_count)
     if not keeps and step._sweeps_all(active_count):
         return ("all",)
-    graph = step.state.graph
+    graph, phases = step.state.graph, step.plan.phases
     return (
         keeps,
         step._can_choose and step._may_push(active_count),
-        is_dense(active_count, graph.vertex_count),
-        not step.is_alone and has_few_due(active_count, graph),
+        is_dense(active_count, graph.vertex_count, graph.edge_count),
+        step.plain.pulls_all(active_count),
+        *(step.device.packs(step.plan, p, graph, active_count) for p in phases),
     )
 
 

@@ -246,6 +246,8 @@ class Superstep(StaleEntries):
         first = not any(p.kind == "edge" for p in self.plan.phases[:number])
         self.freshen(phase, sources if first else self._empty_words())
         arguments["sources"] = sources
+        if sources is sets.active and sources is not self.full:
+            arguments["active_count"] = sets.active_count
         arguments["targets"] = sets.targets = self._empty_words()
         several = any("edge_state" in e.arguments for e in self.kernel.entries)
         if several:
@@ -295,7 +297,7 @@ class Superstep(StaleEntries):
         device = self.device
         sources, due = self._sources(number, sets), self._reached(sets)
         swept = due
-        if sources is self.full:
+        if sources is self.full or self.pulls_all(sets.active_count):
             swept = self.full
         elif due is not self.full:
             swept = _expand(self, sources, sets)
@@ -310,6 +312,8 @@ class Superstep(StaleEntries):
         self.remember_sources(phase, sources)
         arguments["active_sources"] = self._active(sets)
         sets.targets, passed = self._empty_words(), self._empty_words()
+        if swept is not self.full:
+            arguments["active_count"] = sets.active_count
         arguments |= {
             "swept": swept, "due": due, "allowed": allowed, "sources": sources,
             "all_sources": sources is self.full, "targets": sets.targets,

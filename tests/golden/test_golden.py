@@ -30,6 +30,7 @@ DIRECTIONS = {
     "patch": {"direction": "pull", "change_driven": True},
     "asynchronous": {"asynchronous": True},
     "mark": {"schedule": "mark"},
+    "packed": {"direction": "pull"},
 }
 #: The CPU target has one mapping; on CUDA, lanes share a vertex (FA) or do not (NFA).
 MAPPINGS = {
@@ -62,6 +63,10 @@ CASES = [
 CASES += [
     ("paths", MONOTONE["paths"].foldmaps[0], 3, mapping, "asynchronous")
     for mapping in MAPPINGS
+]
+CASES += [
+    ("label_propagation", label_propagation, 8, mapping, "packed")
+    for mapping in ("cuda_fa", "cuda_nfa")
 ]
 CASES += [("search", QUEUED["search"][0], 2, "cpu", "auto")]
 CASES += [
@@ -96,6 +101,8 @@ def test_golden(case: tuple[Any, ...], request: pytest.FixtureRequest) -> None:
     _, step, k, mapping, direction = case
     target, options = MAPPINGS[mapping]
     kernel = step.fold(k=k, target=target, **options, **DIRECTIONS[direction])
+    if direction == "packed":
+        kernel = kernel.packed
     made = normalised(kernel.source)
     kept = HERE / f"{name_of(case)}.py.txt"
     if request.config.getoption("--update-golden", default=False):

@@ -190,9 +190,21 @@ def test_a_thread_loads_and_stores_rows_in_pieces(k: int) -> None:
 @pytest.mark.parametrize("name", ["weighted_sum", "sides"])
 def test_all_lanes_of_a_warp_go_through_one_loop(name: str, k: int) -> None:
     kernel = _kernel(BY_NAME[name], k, feature_parallel=False)
-    votes = len(re.findall(r"warp\.(set_bits|next_word)\(", kernel.source))
+    votes = len(re.findall(r"warp\.set_bits\(", kernel.source))
     [(_, ptx, _)] = _compile(kernel, (9, 0))
     assert ptx.count("vote.sync") == votes  # more, where a lane has a loop of its own
+
+
+@pytest.mark.parametrize("feature_parallel", [True, False])
+@pytest.mark.parametrize("name", ["label_propagation", "least_squares"])
+def test_packed_vertices_cost_few_registers(name: str, feature_parallel: bool) -> None:
+    kernel = _kernel(BY_NAME[name], 4, feature_parallel=feature_parallel)
+    [(_, _, resources)] = _compile(kernel, (9, 0))
+    [(entry, ptx, packed)] = _compile(kernel.packed, (9, 0))
+    assert entry.name == "packed_vertex_phase_0"
+    assert ".local" not in ptx
+    assert packed.registers <= max(resources.registers + 20, 80)
+    assert packed.spill_stores_bytes == packed.stack_bytes == 0
 
 
 @pytest.mark.parametrize("k", [4, 6])

@@ -66,13 +66,13 @@ def test_small_kernels() -> None:
     words, offsets = types.uint32[::1], types.int32[::1]
     rows = types.float32[:, ::1]
     signatures = {
-        "expand": (words, words, offsets, offsets, types.int64, types.int64),
+        "expand": (words, words, offsets, offsets, types.int64),
         "expand_hubs": (words, words, offsets, offsets, offsets),
-        "find_due": (words, words, offsets, offsets, types.int64, types.int64),
+        "find_due": (words, words, offsets, offsets, types.int64),
         "find_due_hubs": (words, words, offsets, offsets, offsets),
         "refresh_vertices": (words, rows, rows),
         "refresh_vertices_without": (words, words, rows, rows),
-        "refresh_edges": (words, rows, rows, offsets, offsets, types.int64),
+        "refresh_edges": (words, rows, rows, offsets, offsets),
         "count_bits": (words, types.int64[::1]),
         "fill": (types.float64[::1], types.float64),
         "near": (words, rows, types.float64, types.float64, words),

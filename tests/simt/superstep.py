@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from featgraph.device import ordering
-from featgraph.fold.emit import Entry, KernelSource
+from featgraph.fold.emit import Entry, KernelSource, emit
 from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.program.signature import PropertyKind
 from tests.simt.emulator import Emulator
@@ -51,6 +52,8 @@ class Superstep:
         From here on a vertex is a hub.
     text : str, optional
         Stands in for the module's text (planted faults).
+    packed : bool
+        Whether due vertices are packed wherever they can be.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Superstep:
         *,
         hub_degree: int = 9,
         text: str | None = None,
+        packed: bool = False,
     ) -> None:
         self.kernels = kernels
         self.plan: FoldPlan = kernels.plan
@@ -70,6 +74,16 @@ class Superstep:
         self.hub_degree = hub_degree
         self.emulator = Emulator()
         self.module = self.emulator.load(text or kernels.text)
+        self.entries = [(self.module, entry) for entry in kernels.entries]
+        if packed:
+            others = emit(replace(kernels.plan, packed=True))
+            module = self.emulator.load(others.text)
+            phases = {entry.phase for entry in others.entries}
+            self.entries = [(module, entry) for entry in others.entries] + [
+                (m, e)
+                for m, e in self.entries
+                if e.phase not in phases or e.role != "main"
+            ]
         self.reduced: dict[str, Any] = {}
         self.arrays = self._arrays(values)
         self.buffers = {
@@ -227,11 +241,13 @@ class Superstep:
             array[rows] = np.nan if array.dtype.kind == "f" else 77
 
     def _launch_phase(self, number: int, phase: Phase, words: dict[str, Any]) -> None:
-        for entry in self.kernels.entries:
+        for module, entry in self.entries:
             if entry.phase == number:
-                self._launch(entry, phase, words)
+                self._launch(module, entry, phase, words)
 
-    def _launch(self, entry: Entry, phase: Phase, words: dict[str, Any]) -> None:
+    def _launch(
+        self, module: ModuleType, entry: Entry, phase: Phase, words: dict[str, Any]
+    ) -> None:
         d = self.data()
         degrees = np.diff(self.buffers[phase.rows.offsets])
         hubs = np.flatnonzero(degrees >= self.hub_degree).astype(np.int32)
@@ -254,11 +270,13 @@ class Superstep:
             self.partials = np.full((GRID, width), 66, self._reduced_dtype(function))
             available["partials"] = self.partials
         grid = max(len(hubs), 1) if entry.role == "hubs" else GRID
+        if entry.covers:
+            grid = -(-self.count * phase.mapping.span // entry.block)
         groups = grid * entry.block // phase.mapping.span
         for name, shape in entry.scratch.items():
             available[name] = np.full((groups, *shape), np.nan, self.plan.real)
         arguments = [available[name] for name in entry.arguments]
-        self.emulator.launch(self.module, entry.name, grid, entry.block, arguments)
+        self.emulator.launch(module, entry.name, grid, entry.block, arguments)
 
     def _reduced_dtype(self, function: Any) -> str:
         return {"real": self.plan.real, "bool": "int32"}.get(

@@ -185,6 +185,33 @@ c[1, i] = warp.trailing_zeros(uint32(0 if i >= 32 else 1 << i))
     np.testing.assert_array_equal(counts[1], np.minimum(np.arange(128), 32))
 
 
+@pytest.mark.parametrize("share", [0.0, 0.03, 0.5, 1.0])
+@pytest.mark.parametrize("turn", [1, 5, 32])
+def test_lanes_take_the_bits_of_a_warps_words_in_order(share: float, turn: int) -> None:
+    rng = np.random.default_rng(turn)
+    step, first = 3, 2  # every third word from the third on is the warp's
+    words = np.packbits(rng.random((100, 32)) < share, axis=1, bitorder="little")
+    words = np.ascontiguousarray(words).view(np.uint32).ravel()
+    before, total = np.zeros((2, 32), np.int32)
+    own = words[first : first + step * turn : step].copy()
+    bits = np.unpackbits(own.view(np.uint8), bitorder="little").nonzero()[0]
+    wanted = (first + bits // 32 * step) * 32 + bits % 32
+    found = np.full(max(bits.size, 1) + 31, -1, np.int32)
+    body = f"""
+word = warp.word_of_lane(a, {first} + i * {step}, {turn})
+before, count = warp.bits_before(word)
+b[i], c[i] = before, count
+for done in range(0, d.size - 31, 32):
+    nth = min(int32(done + i), int32(max(count, 1) - 1))
+    d[done + i] = warp.vertex_at({first}, {step}, warp.nth_bit(word, before, nth))
+"""
+    run(body, words, before, total, found)
+    counts = np.bitwise_count(np.append(own, np.zeros(32 - own.size, np.uint32)))
+    np.testing.assert_array_equal(before, np.cumsum(counts) - counts)
+    assert (total == bits.size).all()
+    np.testing.assert_array_equal(found[: bits.size], wanted)
+
+
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float32, np.float64])
 def test_atomics_under_contention(dtype: type) -> None:
     x = np.zeros((4, 2, 3), dtype)

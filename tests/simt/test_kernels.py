@@ -25,6 +25,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "hubs": {"hubs": True},
     "checked": {"checked": True},
     "unfolded": {"folding": False, "hubs": True},
+    "packed": {"hubs": True, "packed": True},
+    "packed_nfa": {"feature_parallel": False, "packed": True},
     "push": {"direction": "push"},
     "push_hubs": {"direction": "push", "hubs": True, "checked": True},
     "push_nfa": {"direction": "push", "feature_parallel": False},
@@ -53,13 +55,16 @@ class Run:
         dtype: str = "float32",
         degree: int = 32,
         size: tuple[int, int] | None = None,
+        share: float = 0.6,
+        packed: bool = False,
         **options: Any,
     ) -> None:
+        self.packed = packed
         rng = np.random.default_rng(k)
         size = size or ((40, 110) if k <= 10 else (16, 40))
         self.graph = tiny_graph(case.undirected, *size, rng)
         self.values, signature = case.values(self.graph, k, rng, dtype)
-        self.active = rng.random(self.graph.vertex_count) < 0.6
+        self.active = rng.random(self.graph.vertex_count) < share
         program = case.program()
         self._expect = lambda: reference.superstep(
             program, self.graph, self.values, signature, active=self.active
@@ -76,7 +81,9 @@ class Run:
 
     def check(self, text: str | None = None) -> None:
         """Run the kernels and compare everything they left."""
-        step = Superstep(self.kernels, self.graph, self.values, text=text)
+        step = Superstep(
+            self.kernels, self.graph, self.values, text=text, packed=self.packed
+        )
         result = step.run(self.active)
         assert not step.arrays["fault"].any()
         np.testing.assert_array_equal(
@@ -120,6 +127,17 @@ def test_agrees_with_the_interpreter(
     case: Case, k: int, options: dict[str, Any]
 ) -> None:
     Run(case, k, **options).check()
+
+
+@pytest.mark.parametrize("feature_parallel", [True, False])
+@pytest.mark.parametrize("share", [0.02, 0.9])
+def test_a_warp_packs_vertices_of_several_words(
+    share: float, feature_parallel: bool
+) -> None:
+    # Ten words for the eight warps of a grid: two have two.
+    size, options = (310, 500), {"feature_parallel": feature_parallel}
+    case = BY_NAME["label_propagation"]
+    Run(case, 3, size=size, share=share, packed=True, **options).check()
 
 
 @pytest.mark.parametrize("k", WIDTHS)

@@ -19,6 +19,7 @@ if not _cuda.is_installed():
 from featgraph.program.active import ActiveSet
 from featgraph.runtime import cuda_device, cuda_loops
 from featgraph.runtime.buffers import graph_arrays
+from featgraph.runtime.superstep import Superstep
 from tests.bank import BY_NAME
 from tests.simt.gpu import Gpu, emulated_gpu
 
@@ -96,16 +97,15 @@ def test_supersteps_agree_with_the_cpu(
 def test_few_warps_look_at_several_words(
     name: str, feature_parallel: bool, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two warps for all words, in sweeps and in what finds and copies rows."""
-    from featgraph.runtime import device
-
-    monkeypatch.setattr(cuda_device, "_FEW_BLOCKS", 2)
-    monkeypatch.setattr(device, "_FEW_DUE", 0)
-    monkeypatch.setattr(cuda_device, "_SCAN_BLOCKS", 2)
-    monkeypatch.setattr(device, "is_dense", lambda count, vertices: False)
+    """Few warps for all words, in sweeps and in what finds and copies rows."""
+    for blocks in ("_PACKING_BLOCKS", "_SCAN_BLOCKS"):
+        monkeypatch.setattr(cuda_device, blocks, 1)
+    for one_in in ("_PACKED_ALONE", "_PACKED_SHARED"):
+        monkeypatch.setattr(cuda_device, one_in, 0)
+    monkeypatch.setattr(cuda_device, "is_dense", lambda *_: False)
     rng = np.random.default_rng(2)
-    count = 3000  # a warp skips 32 words, and then more
-    graph = fg.Graph.from_edges(*rng.integers(0, count, (2, 3000)), vertex_count=count)
+    count = 5000  # 157 words: a warp looks at 32, and then at others
+    graph = fg.Graph.from_edges(*rng.integers(0, count, (2, 5000)), vertex_count=count)
     program, states = BY_NAME[name], []
     for target in ("cuda", "cpu"):
         made = program.make_state(graph, 4, np.random.default_rng(1))
@@ -114,8 +114,50 @@ def test_few_warps_look_at_several_words(
             warnings.simplefilter("ignore", fg.ConvergenceWarning)
             fg.iterate(
                 program.foldmaps[0], states[-1], max_supersteps=3, target=target,
-                active=[3, 700, 2190, 2999], feature_parallel=feature_parallel,
+                active=[3, 700, 2190, 4999], feature_parallel=feature_parallel,
             )  # fmt: skip
+    assert any(name.startswith("packed_") for name in gpu.by_dialect)
+    assert_same(*states)
+
+
+@pytest.mark.parametrize("k", [3, 20])
+@pytest.mark.parametrize("feature_parallel", [True, False])
+@pytest.mark.parametrize("turns", [(True,), (False,), (True, False)], ids=str)
+def test_pulled_edges_sweep_all_or_some(
+    turns: tuple[bool, ...],
+    feature_parallel: bool,
+    k: int,
+    gpu: Gpu,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Entries of edges from others than the active ones are right either way."""
+    made: list[Superstep] = []
+
+    def pulls_all(step: Superstep, active_count: int | None) -> bool:
+        made.append(step)
+        return turns[step.state.superstep % len(turns)]
+
+    monkeypatch.setattr(Superstep, "pulls_all", pulls_all)
+    rng = np.random.default_rng(4)
+    graph = fg.Graph.from_edges(
+        *rng.integers(0, 40, (2, 60)), vertex_count=40, directed=False
+    )
+    program, states, counts = BY_NAME["belief_propagation"], [], []
+    for target in ("cuda", "cpu"):
+        counts.append([])
+        values = program.make_state(graph, k, np.random.default_rng(1))
+        states.append(fg.State(graph, **values))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", fg.ConvergenceWarning)
+            for first in (3, 30, 11, 12, 26, 5):  # others are active each time
+                run = fg.iterate(
+                    program.foldmaps[0], states[-1], max_supersteps=1, target=target,
+                    active=[first, first + 1], feature_parallel=feature_parallel,
+                )  # fmt: skip
+                counts[-1] += run.active_counts
+    forwards = bool(made[0].kernel.kernel_source.forwarded)
+    assert forwards == (feature_parallel or k == 3)
+    assert counts[0] == counts[1]
     assert_same(*states)
 
 

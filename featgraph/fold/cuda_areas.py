@@ -1,0 +1,67 @@
+"""Memory that a CUDA kernel works in: k x k areas of its groups or threads."""
+
+from __future__ import annotations
+
+from featgraph.fold.accumulators import Accumulator
+from featgraph.fold.analyse import Analysed
+from featgraph.fold.functions import Context, Printed
+from featgraph.fold.owner import OwnerBody
+from featgraph.fold.plan import Phase
+from featgraph.fold.writer import Writer
+
+__all__ = ["KernelAreas"]
+
+
+class KernelAreas:
+    """Which areas a phase needs, and where they are."""
+
+    context: Context
+    writer: Writer
+    phase: Phase
+    functions: list[Analysed]
+    printed: dict[str, Printed]
+    #: Argument -> shape of an area in global memory.
+    scratch: dict[str, tuple[int, ...]]
+
+    def _body(self) -> OwnerBody:
+        raise NotImplementedError
+
+    def _matrices(self, shared: int, owner: str) -> None:
+        """Name the k x k areas of each group or thread.
+
+        In shared memory for `shared` groups, else in scratch memory.
+        """
+        real, k, line = self.context.real, self.phase.width, self.writer.line
+        for name, columns in self._areas():
+            if shared:
+                shape = f"({shared}, {k}, {columns})"
+                line(f"{name} = cuda.shared.array({shape}, {real})[uint32({owner})]")
+                continue
+            argument = f"scratch_{len(self.scratch)}"
+            self.scratch[argument] = (k, columns)
+            line(f"{name} = {argument}[uint32({owner})]")
+
+    def _areas(self) -> list[tuple[str, int]]:
+        """Return the names and columns of the areas of a group or thread."""
+        elsewhere = {*self.phase.loads, *self.phase.solved}
+        matrices = {a.name for a in self._held() if a.is_matrix} - elsewhere
+        areas = [(name, self.phase.width) for name in sorted(matrices)]
+        for printed in self.printed.values():
+            areas += [
+                (f"{printed.name}_work_{n}", columns)
+                for n, columns in enumerate(printed.areas)
+            ]
+        return areas
+
+    def _has_matrices(self) -> bool:
+        return bool(self._areas())
+
+    def _held(self) -> list[Accumulator]:
+        """Return the accumulators that this phase keeps for a vertex."""
+        names = (
+            {f.into for f in self.functions if f.into is not None}
+            if self.phase.kind != "push"
+            else set()
+        )
+        accumulators = self._body().accumulators
+        return [accumulators[n] for n in sorted(names | set(self.phase.loads))]
