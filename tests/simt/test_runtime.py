@@ -93,9 +93,16 @@ def test_supersteps_agree_with_the_cpu(
 
 
 @pytest.mark.parametrize("feature_parallel", [True, False])
-@pytest.mark.parametrize("name", ["label_propagation", "bfs"])
+@pytest.mark.parametrize(
+    ("name", "keeps"),
+    [("label_propagation", False), ("label_propagation", True), ("bfs", False)],
+)
 def test_few_warps_look_at_several_words(
-    name: str, feature_parallel: bool, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    keeps: bool,
+    feature_parallel: bool,
+    gpu: Gpu,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Few warps for all words, in sweeps and in what finds and copies rows."""
     for blocks in ("_PACKING_BLOCKS", "_SCAN_BLOCKS"):
@@ -115,6 +122,7 @@ def test_few_warps_look_at_several_words(
             fg.iterate(
                 program.foldmaps[0], states[-1], max_supersteps=3, target=target,
                 active=[3, 700, 2190, 4999], feature_parallel=feature_parallel,
+                change_driven=keeps or "auto",
             )  # fmt: skip
     assert any(name.startswith("packed_") for name in gpu.by_dialect)
     assert_same(*states)
