@@ -107,7 +107,8 @@ class Buffers:
         """Drop what a write from outside has put out of date."""
         held = self.current.pop(name, None)
         # A vector may be where a reduce puts its result.
-        if held is not None and self.state.signature[name].kind is not _VECTOR:
+        is_own = self.state._entries[name].type.kind is not _VECTOR
+        if held is not None and is_own and self.device.recorder is not None:
             self._outdated[name] = held
         self.stale[name] = ALL
 
