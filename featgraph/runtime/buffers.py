@@ -79,9 +79,10 @@ class Buffers:
         #: Property -> where its next buffer differs from the current one: None, words,
         #: or `ALL`.
         self.stale: dict[str, Stale] = {}
+        recorder = device.recorder
         #: Sets of the next superstep, and of the one behind it, by their numbers of
         #: words: they change places as buffers do.
-        self.pools: tuple[dict[int, list[Any]], dict[int, list[Any]]] = {}, {}
+        self.pools = ({}, {}) if recorder is None else recorder.lend_pools(self)
         self.temporaries: dict[tuple[str, str, tuple[int, ...]], Any] = {}
 
     @property

@@ -29,6 +29,8 @@ Pools = dict[int, list[Any]]
 Make = Callable[..., Any]
 #: Recordings that a thread keeps.
 _MOST_KEPT = 64
+#: Pairs of pools that wait for somebody to need them.
+_MOST_SPARE = 8
 #: Bytes of the count of committed vertices.
 _COUNT_BYTES = 8
 #: What two graphs take to make, in s, until it has been measured.
@@ -159,9 +161,28 @@ class TracedDriver:
         self._landing = landing
         self._free = list(range(landing.size))
         self._own = _Traces()
+        #: Pools that were given back.
+        self._spare: list[tuple[Pools, ...]] = []
         self.known = KnownCycles()
 
     # -- tracing
+
+    def lend_pools(self, to: object) -> tuple[Pools, ...]:
+        """Return two pools of sets, for as long as an object lives.
+
+        Then others get them: allocating sets takes longer than a short run, and freeing
+        them waits for the device.
+        """
+        try:
+            pools = self._spare.pop()
+        except IndexError:
+            pools = {}, {}
+        weakref.finalize(to, self._give_back, pools).atexit = False
+        return pools
+
+    def _give_back(self, pools: tuple[Pools, ...]) -> None:
+        if len(self._spare) < _MOST_SPARE:
+            self._spare.append(pools)
 
     def begin(self, pools: Pools) -> None:
         """Begin to remember what this thread asks for, with sets from some pools."""

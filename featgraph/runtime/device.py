@@ -64,6 +64,9 @@ class Recorder(Protocol):
     def known(self) -> KnownCycles:
         """Cycles that have come round in other runs."""
 
+    def lend_pools(self, to: object) -> tuple[dict[int, list[Words]], ...]:
+        """Return two pools of sets, for as long as an object lives."""
+
     def begin(self, pools: dict[int, list[Words]]) -> None:
         """Begin to remember; sets come from pools, by their numbers of words."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import warnings
 from collections.abc import Iterator
@@ -325,6 +326,31 @@ def test_threads_do_not_write_to_each_other_s_sets(gpu: Gpu) -> None:
 
 def refuse(driver: Any, operations: Any, beside: bool) -> Any:
     raise fg.DeviceError("no memory for a graph")
+
+
+def test_sets_of_a_state_that_is_gone_go_to_the_next(gpu: Gpu) -> None:
+    """And what somebody still holds of them stays as it is."""
+    from featgraph.runtime.cuda_device import cuda_device
+
+    recorder: Any = cuda_device().recorder
+    first, second, third = path_state(), path_state(), path_state()
+    for state in (first, second):
+        fg.iterate(labels, state, active=[0], target="cuda")
+        assert (state["label"] == 0).all()
+    pools = [{id(p) for p in s.residency.pools} for s in (first, second)]
+    assert not pools[0] & pools[1]
+    words = [id(w) for p in first.residency.pools for w in p[2]]
+    held = first.residency.pools[0][2][0]
+    before = np.array(cuda_device().download(held))
+    del first, state
+    gc.collect()
+    fg.iterate(labels, third, active=[0], target="cuda")
+    assert (third["label"] == 0).all()
+    assert {id(p) for p in third.residency.pools} == pools[0]
+    now = [id(w) for p in third.residency.pools for w in p[2]]
+    assert set(words) <= set(now)
+    np.testing.assert_array_equal(cuda_device().download(held), before)
+    assert not recorder._spare
 
 
 def test_what_cannot_be_asked_for_again_is_run_by_the_host(
