@@ -112,12 +112,13 @@ def address_of(array: Any) -> int:
 _EVENTS = 16
 
 
-class _Events(threading.local):
-    """The events of a thread, given out in turn."""
+class _OfThread(threading.local):
+    """A thread's events, given out in turn, and whether it has a context."""
 
     def __init__(self) -> None:
-        self.made: list[Any] = []
+        self.events: list[Any] = []
         self.turn = 0
+        self.has_context = False
 
 
 class Driver:
@@ -131,9 +132,8 @@ class Driver:
         _cuda.require(gpu=True)
         self.api = _api()
         self._success = self.api.CUresult.CUDA_SUCCESS
-        self._threads: set[int] = set()
         self._side: Any = None
-        self._events = _Events()
+        self._own = _OfThread()
 
     def check(self, result: tuple[Any, ...]) -> Any:
         """Return what a call of the driver gives besides its status."""
@@ -147,10 +147,9 @@ class Driver:
 
     def enter(self) -> None:
         """Have the dialect make its context current, once a thread."""
-        thread = threading.get_ident()
-        if thread not in self._threads:
+        if not self._own.has_context:
             _cuda.cuda.current_context()
-            self._threads.add(thread)
+            self._own.has_context = True
 
     def launch(
         self, handle: Any, blocks: int, threads: int, stream: Any, parameters: int
@@ -215,12 +214,12 @@ class Driver:
 
         It is given out again after 15 others, since making one takes long.
         """
-        events = self._events
-        if len(events.made) < _EVENTS:
+        own = self._own
+        if len(own.events) < _EVENTS:
             no_timing = self.api.CUevent_flags.CU_EVENT_DISABLE_TIMING
             made = self.check(self.api.cuEventCreate(int(no_timing)))
-            events.made.append(made)
-        event = events.made[events.turn]
-        events.turn = (events.turn + 1) % _EVENTS
+            own.events.append(made)
+        event = own.events[own.turn]
+        own.turn = (own.turn + 1) % _EVENTS
         self.check(self.api.cuEventRecord(event, stream))
         return event

@@ -71,7 +71,8 @@ class _Copies(CopyNames):
         self._prologue()
         self._load_rows(head)
         self._start_sent()
-        if not rest and self.context.cuda and not self.predicated:
+        waits = self.context.cuda and not (self.predicated or self.context.checked)
+        if waits and not rest:
             restored = [n for n in self.context.restored if n not in self.sent]
             head = sink_stores(head, restored, self.varying)
         self._block(head, "")

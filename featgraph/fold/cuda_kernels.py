@@ -4,8 +4,7 @@
 They print the loops around what `WarpBody` and `OwnerBody` do for a vertex or an edge;
 `cuda_words` prints them where few vertices are due.
 
-Grids may have any size: every kernel strides over its vertices. Words that a kernel
-sets bits in (`passed`, `targets`) are zero before.
+Words that a kernel sets bits in (`passed`, `targets`) are zero before.
 """
 
 from __future__ import annotations

@@ -93,6 +93,9 @@ class Entry:
     strides : int
         Vertices that a group of lanes takes in turn, at least, so that what its block
         does first pays (CUDA).
+    covers : bool
+        Whether its grid must have a place for each vertex, since nobody goes round;
+        other grids may have any size (CUDA).
     """
 
     name: str

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 
 from featgraph.fold.analyse import Analysed
+from featgraph.fold.first import takes_active
 from featgraph.fold.functions import Context, stores_rows, temporaries_of
 from featgraph.fold.liveness import needs_guard
 from featgraph.fold.nodes import Access, Whole
@@ -37,6 +38,8 @@ def find_forwarded(context: Context, plan: FoldPlan, phase: Phase) -> dict[str, 
         return {}
     if any(temporaries_of(g, plan.analysis) for g in gathers):
         return {}  # a second pass over the edges reads them from memory
+    if len({takes_active(g) for g in gathers}) > 1:
+        return {}  # so do gathers that go over the edges apart
     signature = plan.analysis.signature
     names = {n for n in phase.restores if signature[n].kind is PropertyKind.EDGE}
     if names & set(phase.copies) or names != _written(context, phase, edges[0]):

@@ -184,6 +184,8 @@ class FoldPlan:
 
     def can_pack(self, phase: Phase) -> bool:
         """Whether a phase sweeps a set, and nothing depends on who sweeps whom."""
+        if self.options.checked:
+            return False
         if phase.kind == "push":
             return self.takes_active(phase)
         return phase.kind in {"vertex", "edge"}

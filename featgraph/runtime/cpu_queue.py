@@ -172,7 +172,9 @@ class QueueRunner:
         values = [known[name] for name in self.queue.arguments]
         try:
             try:
-                left = step.call(self.queue.name, step.kernel.queue, *values)
+                left = step.call(
+                    step.kernel, self.queue.name, step.kernel.queue, *values
+                )
             finally:  # also behind an interrupt: the loop leaves both buffers equal
                 buffers.end_in_place(self.queue.commits, int(sizes[0]))
             number, size, far_count, edges = sizes.tolist()

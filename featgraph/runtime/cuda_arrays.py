@@ -70,6 +70,17 @@ class Own(threading.local):
         return address_of(self.total)
 
 
+def _count_references(pool: list[Any]) -> int:
+    """Return how many references to its first entry there are, seen by a loop."""
+    for entry in pool:
+        return sys.getrefcount(entry)
+    return 0
+
+
+#: The same of a set that only its pool holds.
+_UNHELD = _count_references([object()])
+
+
 class CudaArrays:
     """Device arrays of numba-cuda; all work on the default stream, in order."""
 
@@ -171,7 +182,7 @@ class CudaArrays:
         """
         pool = self.recorder.pools.setdefault(count, [])
         for words in pool:
-            if sys.getrefcount(words) == 3:  # the pool, this name, the call
+            if sys.getrefcount(words) == _UNHELD:
                 return words
         pool.append(cuda.device_array(count, np.uint32))
         return pool[-1]

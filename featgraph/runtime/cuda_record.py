@@ -166,7 +166,7 @@ class _Capture:
     def run(self, operations: Sequence[Operation]) -> Any:
         """Return the graph of some operations."""
         api, check = self._api, self._check
-        mode = api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        mode = api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         try:
             check(api.cuStreamBeginCapture(self._main, mode))
             try:

@@ -185,9 +185,10 @@ class Launcher:
         if of_graph is None:
             of_graph = self._of_graph[entry.name] = self._graph_arguments(entry)
         bound = {**arguments, **of_graph}
-        self.call(entry.name, self.device.launch, kernel, entry, self.graph, bound)
+        launch = self.device.launch
+        self.call(kernel, entry.name, launch, kernel, entry, self.graph, bound)
 
-    def call(self, name: str, function: Any, *arguments: Any) -> Any:
+    def call(self, kernel: Kernel, name: str, function: Any, *arguments: Any) -> Any:
         """Call what may compile a kernel, and return what it does.
 
         Raises
@@ -208,7 +209,7 @@ class Launcher:
                 type(error).__module__.startswith("numba")
                 and "Error" in type(error).__name__
             ):
-                raise self.kernel.explain_error(error) from error
+                raise kernel.explain_error(error) from error
             raise
 
 

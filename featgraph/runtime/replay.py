@@ -10,8 +10,11 @@ while the next superstep runs.
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from featgraph.config import config
@@ -136,11 +139,33 @@ class Replayer:
         return is_due and decisions_of(loop, first.place) == first.decisions
 
 
+@contextmanager
+def _held_back() -> Iterator[list[int]]:
+    """Hold interrupts back until the end; give the list of those that have come.
+
+    Python looks for signals behind every call, so nothing else could tell whether a
+    superstep had been launched when one came.
+    """
+    came: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield came  # another thread handles them
+        return
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
 class _Flight:
     """Launches of a cycle, one superstep ahead of what the host knows.
 
-    Deciding late changes no result: what a count decides is how a superstep is run, and
-    one without active vertices commits nothing. `may_be_late` says where it would.
+    Deciding late changes no result but how kept sums are rounded, which may be patched
+    once more: what a count decides is how a superstep is run, and one without active
+    vertices commits nothing. `may_be_late` says where it would.
     """
 
     def __init__(
@@ -160,22 +185,29 @@ class _Flight:
 
     def run(self, limit: int) -> None:
         """Run supersteps, at most `limit`, which is a multiple of the cycle's."""
+        with _held_back() as came:
+            try:
+                self._fly(limit, came)
+            except BaseException:
+                try:
+                    self._complete()
+                finally:
+                    for waiting in self._loop.pending:
+                        waiting.words = None
+                raise
+
+    def _fly(self, limit: int, came: list[int]) -> None:
+        """Launch and account for supersteps until the last cycle has ended."""
         ahead = 0
-        try:
-            while True:
-                while self._launched <= self._done + ahead and (
-                    self._is_within_a_cycle()
-                    or not (self._ends or self._launched == limit)
-                ):
-                    self._launch()
-                if self._launched == self._done:
-                    return
-                ahead = self._account()
-        except BaseException:
-            self._complete()
-            for waiting in self._loop.pending:
-                waiting.words = None
-            raise
+        while True:
+            self._ends |= bool(came)
+            while self._launched <= self._done + ahead and (
+                self._is_within_a_cycle() or not (self._ends or self._launched == limit)
+            ):
+                self._launch()
+            if self._launched == self._done:
+                return
+            ahead = self._account()
 
     def _is_within_a_cycle(self) -> bool:
         return self._launched % len(self._cycle) != 0

@@ -336,13 +336,18 @@ def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
     keeps = step._keeps(active_count)
     if not keeps and step._sweeps_all(active_count):
         return ("all",)
-    graph, phases = step.state.graph, step.plan.phases
+    graph = step.state.graph
+    runs = step._prepare()[0] if keeps else step.plain
+    sizes = [graph.edge_count * (2 if a == "both" else 1) for a in runs.plan.expands]
     return (
         keeps,
         step._can_choose and step._may_push(active_count),
-        is_dense(active_count, graph.vertex_count, graph.edge_count),
-        step.plain.pulls_all(active_count),
-        *(step.device.packs(step.plan, p, graph, active_count) for p in phases),
+        *(is_dense(active_count, graph.vertex_count, size) for size in sizes),
+        runs.pulls_all(active_count),
+        *(
+            step.device.packs(runs.plan, p, graph, active_count)
+            for p in runs.plan.phases
+        ),
     )
 
 

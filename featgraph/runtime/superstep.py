@@ -126,7 +126,7 @@ class Superstep(StaleEntries):
         self.buffers = buffers_of(self.state, self.device)
         sets = SimpleNamespace(
             active=self.full if active is None else active,
-            base=due, also_due=also_due, is_cut=False, swept=None,
+            base=due, also_due=also_due,
             passed=None, stopped=None, targets=None,
             all_due=all_due or active is None, track=track, kept=kept,
             active_count=active_count,
@@ -189,12 +189,7 @@ class Superstep(StaleEntries):
             due = self.device.words_or(due, sets.targets)
         if sets.stopped is not None:
             due = self.device.words_without(due, sets.stopped)
-        if self.left_out is None:
-            return due
-        if sets.is_cut:
-            return self.device.words_and(due, self.on)
-        sets.is_cut = True
-        return self.left_out.cut(due)
+        return due if self.left_out is None else self.left_out.cut(due)
 
     # -- phases
 

@@ -115,7 +115,12 @@ def _rotated() -> Any:
         for variant, options in VARIANTS.items():
             if options.get("direction") == "push" and not case.pushes:
                 continue
-            widths = [k for k in WIDTHS if k <= case.widest]
+            packs = options.get("packed", False)
+            if packs and (place % 2 == 0) == ("feature_parallel" in options):
+                continue  # the cases take turns
+            widths = [
+                k for k in WIDTHS if k <= case.widest and k <= (10 if packs else k)
+            ]
             k = widths[(place * 4 + turn) % len(widths)]
             turn += 1
             k += case.name == "pairs" and k % 2

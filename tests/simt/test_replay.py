@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 import warnings
 from collections.abc import Iterator
@@ -308,6 +309,52 @@ def test_behind_an_interrupt_a_state_is_of_one_superstep(at: int, gpu: Gpu) -> N
     assert 10 < number < 30
     assert set(state["clock"]) == {number}
     assert (state["label"] == 0).sum() == number + 1
+
+
+@fg.vertex
+def adopt_and_count(f, v, d):  # type: ignore[no-untyped-def]
+    d.runs[v] = d.runs[v] + 1
+    d.label_next[v] = min(d.label[v], d.low[v])
+    return d.low[v] < d.label[v]
+
+
+@pytest.mark.parametrize("at", [5, 6])
+def test_an_interrupt_waits_for_the_end_of_a_cycle(at: int, gpu: Gpu) -> None:
+    """No superstep runs twice, in which functions count in place."""
+    ends, count = np.arange(VERTICES - 1), fg.vertex_property(np.zeros(VERTICES, int))
+    graph = fg.Graph.from_edges(ends, ends + 1, directed=False)
+    states = []
+    for _ in range(2):
+        label = fg.vertex_property(np.arange(VERTICES, dtype=np.int32), iterated=True)
+        states.append(fg.State(graph, label=label, runs=count))
+    state, meant = states
+    step, launch, launched = (
+        fg.foldmap(lowest, adopt_and_count),
+        (RecordedSuperstep.launch),
+        [],
+    )
+
+    def interrupting(self: RecordedSuperstep) -> None:
+        launch(self)
+        launched.append(self)
+        if len(launched) == at:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RecordedSuperstep, "launch", interrupting)
+        with pytest.raises(KeyboardInterrupt):
+            fg.iterate(step, state, active=[0], target="cuda")
+    assert not gpu.waiting
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.warns(fg.ConvergenceWarning):
+        fg.iterate(
+            step, meant, active=[0], target="cpu", max_supersteps=state.superstep
+        )
+    for name in ("label", "runs"):
+        np.testing.assert_array_equal(state[name], meant[name])
+    run = fg.iterate(step, state, target="cuda")
+    assert (state["label"] == 0).all()
+    assert max(run.active_counts) == 1  # nobody else was made due
 
 
 def test_threads_do_not_write_to_each_other_s_sets(gpu: Gpu) -> None:

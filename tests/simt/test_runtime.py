@@ -128,13 +128,16 @@ def test_few_warps_look_at_several_words(
     assert_same(*states)
 
 
-@pytest.mark.parametrize("k", [3, 20])
 @pytest.mark.parametrize("feature_parallel", [True, False])
-@pytest.mark.parametrize("turns", [(True,), (False,), (True, False)], ids=str)
+@pytest.mark.parametrize(
+    ("turns", "k"),
+    [((True,), 3), ((False,), 3), ((True, False), 3), ((True, False), 20)],
+    ids=str,
+)
 def test_pulled_edges_sweep_all_or_some(
     turns: tuple[bool, ...],
-    feature_parallel: bool,
     k: int,
+    feature_parallel: bool,
     gpu: Gpu,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -167,6 +170,92 @@ def test_pulled_edges_sweep_all_or_some(
     assert forwards == (feature_parallel or k == 3)
     assert counts[0] == counts[1]
     assert_same(*states)
+
+
+@fg.edge
+def send(f, u, v, e, d):
+    new = fg.normalize(d.x[u, f] + d.msg[e, f])
+    d.msg_next[e, f] = new
+    return True
+
+
+@fg.gather(into="total", combine="sum")
+def of_all(f, u, v, e, d):
+    return d.msg_next[e, f]
+
+
+@fg.gather(into="recent", combine="sum", sources="active")
+def of_active(f, u, v, e, d):
+    return 2 * d.msg_next[e, f]
+
+
+@fg.vertex
+def add_both(f, v, d):
+    d.x_next[v, f] = d.total[v, f] + d.recent[v, f]
+    return True
+
+
+@pytest.mark.parametrize("feature_parallel", [True, False])
+@pytest.mark.parametrize("gathers", [(of_all, of_active), (of_active, of_all)])
+def test_gathers_in_loops_of_their_own_read_what_edges_were_sent(
+    gathers: tuple[Any, Any], feature_parallel: bool, gpu: Gpu
+) -> None:
+    foldmap, rng = fg.foldmap(send, *gathers, add_both), np.random.default_rng(1)
+    graph = fg.Graph.from_edges(*rng.integers(0, 12, (2, 40)), vertex_count=12)
+    x, msg = rng.random((12, 4), np.float32), rng.random((40, 4), np.float32)
+    states = []
+    for target in ("cuda", "cpu"):
+        state = fg.State(
+            graph,
+            x=fg.vertex_property(x, iterated=True),
+            msg=fg.edge_property(msg, iterated=True),
+        )
+        with pytest.warns(fg.ConvergenceWarning):
+            fg.iterate(
+                foldmap, state, active=[1, 2, 3], max_supersteps=2, target=target,
+                feature_parallel=feature_parallel,
+            )  # fmt: skip
+        states.append(state)
+    assert_same(*states)
+
+
+@fg.reduce(into="most", combine="max")
+def largest(f, v, d):
+    return d.weights[v, d.first[v]]
+
+
+@fg.gather(into="low", combine="min")
+def lowest(f, u, v, e, d):
+    return d.x[u, f]
+
+
+@fg.vertex
+def astray(f, v, d):
+    d.x_next[v, f] = d.table[v, d.place[v]]
+    return fg.any_feature(d.low[v, f] < 0.0)
+
+
+@pytest.mark.parametrize("active", [None, [0]], ids=["all", "few"])
+@pytest.mark.parametrize("feature_parallel", [True, False])
+def test_checked_mode_names_the_place_whatever_kernel_runs(
+    feature_parallel: bool, active: Any, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fg.config, "checked", True)
+    ends = np.arange(63)
+    state = fg.State(
+        fg.Graph.from_edges(ends, ends + 1),
+        x=fg.vertex_property(np.ones((64, 4), np.float32), iterated=True),
+        table=fg.vertex_property(np.zeros((64, 3), np.float32)),
+        place=fg.vertex_property(np.full(64, 99, np.int32)),
+        weights=fg.vertex_property(np.zeros((64, 2), np.float32)),
+        first=fg.vertex_property(np.zeros(64, np.int32)),
+    )
+    with pytest.raises(fg.KernelFaultError, match=r"d\.table") as caught:
+        fg.iterate(
+            fg.foldmap(largest, lowest, astray), state, active=active, target="cuda",
+            feature_parallel=feature_parallel,
+        )  # fmt: skip
+    assert caught.value.index == 99  # of a store that no verdict asks for
 
 
 def test_changes_between_supersteps_arrive(gpu: Gpu) -> None:

@@ -75,3 +75,29 @@ def test_all_that_is_left_out_is_due_behind_a_sweep() -> None:
     with pytest.warns(fg.ConvergenceWarning):
         fg.iterate(counted.on(~even), state, target="cpu", max_supersteps=1)
     assert state["label"].tolist() == [0, 0, 1, 1, 3, 3, 5, 5, 7, 7, 9, 9]
+
+
+@fg.vertex
+def count_reached(f, v, d):
+    d.visits[v] = d.visits[v] + 1
+    return d.label[v] == 0
+
+
+@fg.edge
+def reaches(f, u, v, e, d):
+    return d.label[v] != 0
+
+
+@fg.vertex
+def take(f, v, d):
+    d.label_next[v] = 0
+    return d.label[v] != 0
+
+
+def test_what_a_later_phase_finds_due_is_left_out_too() -> None:
+    state, step = line_state(), fg.foldmap(count_reached, reaches, take)
+    fg.iterate(step.on(even), state, active=[0], target="cpu")
+    assert state["label"].tolist()[:3] == [0, 1, 2]
+    assert state["visits"].tolist()[:3] == [1, 0, 0]
+    fg.iterate(step, state, target="cpu")
+    assert state["visits"].tolist()[:3] == [1, 1, 0]  # its source has reached it
