@@ -122,7 +122,7 @@ def _rotated() -> Any:
                 k for k in WIDTHS if k <= case.widest and k <= (10 if packs else k)
             ]
             k = widths[(place * 4 + turn) % len(widths)]
-            turn += 1
+            turn += not packs
             k += case.name == "pairs" and k % 2
             yield pytest.param(case, k, options, id=f"{case.name}-{variant}-{k}")
 
