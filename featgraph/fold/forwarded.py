@@ -7,6 +7,7 @@ gathers what it has stored. So a sweep over all vertices leaves no entry to refr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 
 from featgraph.fold.owner import OwnerBody
@@ -22,21 +23,28 @@ class ForwardedEntries(OwnerBody):
         """Return the test that copy j is a feature; "" where all are."""
         return ""
 
+    def _pieces(self) -> Iterator[tuple[str, int, str, list[str]]]:
+        """Yield the parts of an edge's entries that are loaded and stored at once.
+
+        A part is the property, its first copy, the place of that in the row, and the
+        names of the registers.
+        """
+        piece, width = self.phase.mapping.piece, self.phase.width
+        for name, own in self.context.forwarded.items():
+            wide = is_piecewise(self.plan.analysis, name, width, piece)
+            count = piece if wide else 1
+            for first in range(0, self.copies, count):
+                f = self.index(self.feature(str(first)))
+                place = f"e, {f}, {width}, {piece}" if wide else f"e, {f}"
+                yield name, first, place, [f"{own}_{first + j}" for j in range(count)]
+
     def load_forwarded(self) -> None:
         """Begin with the current entries: what the next ones are unless one passes."""
-        mapping, width = self.phase.mapping, self.phase.width
-        for name, own in self.context.forwarded.items():
-            piece = mapping.piece
-            wide = is_piecewise(self.plan.analysis, name, width, piece)
-            for first in range(0, self.copies, piece if wide else 1):
-                f = self.index(self.feature(str(first)))
-                if not wide:
-                    self.writer.line(f"{own}_{first} = d.{name}[e, {f}]")
-                    continue
-                names = ", ".join(f"{own}_{first + j}" for j in range(piece))
-                self.writer.line(
-                    f"{names} = warp.load_row(d.{name}, e, {f}, {width}, {piece})"
-                )
+        for name, _, place, held in self._pieces():
+            loaded = f"d.{name}[{place}]"
+            if len(held) > 1:
+                loaded = f"warp.load_row(d.{name}, {place})"
+            self.writer.line(f"{', '.join(held)} = {loaded}")
 
     def forward_edge(self) -> None:
         """Run the edge function on edge `e` where ``runs_edge``; no lane waits."""
@@ -67,19 +75,10 @@ class ForwardedEntries(OwnerBody):
 
     def store_forwarded(self) -> None:
         """Store the entries of edge `e` that now stand."""
-        mapping, width = self.phase.mapping, self.phase.width
-        for name, own in self.context.forwarded.items():
-            piece = mapping.piece
-            wide = is_piecewise(self.plan.analysis, name, width, piece)
-            for first in range(0, self.copies, piece if wide else 1):
-                f = self.index(self.feature(str(first)))
-                text = f"d.{name}_next[e, {f}] = {own}_{first}"
-                if wide:
-                    values = ", ".join(f"{own}_{first + j}" for j in range(piece))
-                    text = (
-                        f"warp.store_row(d.{name}_next, e, {f}, {width}, {piece}, "
-                        f"({values}))"
-                    )
-                inside = self.inside(first)
-                with self.writer.block(f"if {inside}:") if inside else nullcontext():
-                    self.writer.line(text)
+        for name, first, place, held in self._pieces():
+            text = f"d.{name}_next[{place}] = {held[0]}"
+            if len(held) > 1:
+                text = f"warp.store_row(d.{name}_next, {place}, ({', '.join(held)}))"
+            inside = self.inside(first)
+            with self.writer.block(f"if {inside}:") if inside else nullcontext():
+                self.writer.line(text)
