@@ -118,9 +118,8 @@ def _rotated() -> Any:
             packs = options.get("packed", False)
             if packs and (place % 2 == 0) == ("feature_parallel" in options):
                 continue  # the cases take turns
-            widths = [
-                k for k in WIDTHS if k <= case.widest and k <= (10 if packs else k)
-            ]
+            widest = min(case.widest, 10 if packs else 32)  # wider ones take long
+            widths = [k for k in WIDTHS if k <= widest]
             k = widths[(place * 4 + turn) % len(widths)]
             turn += not packs
             k += case.name == "pairs" and k % 2

@@ -120,9 +120,9 @@ def test_most_of_a_search_runs_in_one_call(monkeypatch: pytest.MonkeyPatch) -> N
     calls = []
     call = Superstep.call
 
-    def counting(self: Any, name: str, function: Any, *arguments: Any) -> Any:
+    def counting(self: Any, kernel: Any, name: str, *arguments: Any) -> Any:
         calls.append(name)
-        return call(self, name, function, *arguments)
+        return call(self, kernel, name, *arguments)
 
     monkeypatch.setattr(Superstep, "call", counting)
     ends = np.arange(4000)
