@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 
 # Both repeat from run to run: what fails here fails at the next one's desk, too.
 hypothesis.settings.register_profile(
-    "ci", max_examples=16, deadline=None, derandomize=True, print_blob=True
+    "ci", max_examples=25, deadline=None, derandomize=True, print_blob=True
 )
 hypothesis.settings.register_profile(
     "deep", parent=hypothesis.settings.get_profile("ci"), max_examples=1000

@@ -118,7 +118,7 @@ def _rotated() -> Any:
             packs = options.get("packed", False)
             if packs and (place % 2 == 0) == ("feature_parallel" in options):
                 continue  # the cases take turns
-            widest = min(case.widest, 10 if packs else 32)  # wider ones take long
+            widest = min(case.widest, 10) if packs else case.widest
             widths = [k for k in WIDTHS if k <= widest]
             k = widths[(place * 4 + turn) % len(widths)]
             turn += not packs
