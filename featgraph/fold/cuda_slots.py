@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -108,39 +107,26 @@ class EdgeSlots(ForwardedEntries):
     def _pairs(self, stage: list[Analysed]) -> None:
         """Print a loop over two edges at a time, where all sources are active.
 
-        What the second one reads is on its way before the first is stored.
+        What the second one reads is on its way before the first is stored: the second
+        is computed ahead, and put by.
         """
         writer, rows = self.writer, self.phase.rows
+        names = ", ".join(["u", "e", *self.forwarded_names()])
         writer.line(f"whole = {self._narrow('stop - 1')} if all_sources else slot")
         with writer.block("while slot < whole:"):
             [function] = [f for f in self.functions if f.kind == "edge"]
             name = function.declared.name
             writer.line(f"# edge function {name}, on two edges at a time")
-            for which in (_own, self._other()):
-                writer.rename = which
-                writer.line(f"u = {rows.ends}[{self.edge_id.format('slot')}]")
-                self.slot_edge()
+            for place in ("slot + 1", "slot"):
+                writer.line(f"u = {rows.ends}[{self.edge_id.format(place)}]")
+                self.slot_edge(place)
                 self.load_forwarded()
                 self.call_forwarding()
-            for which in (_own, self._other()):
-                writer.rename = which
-                self.store_forwarded()
-                self.contribute_all(stage)
-            writer.rename = None
+                if place != "slot":
+                    writer.line(f"other_edge = ({names})")
+            self.store_forwarded()
+            self.contribute_all(stage)
+            writer.line(f"{names} = other_edge")
+            self.store_forwarded()
+            self.contribute_all(stage)
             writer.line(f"slot = {self._narrow('slot + 2')}")
-
-    def _other(self) -> Callable[[str], str]:
-        """Return what turns a line for an edge into one for the other of two."""
-        own = [rf"{own}_\d+" for own in self.context.forwarded.values()]
-        names = "|".join(["u", "e", "alive", "result", *own])
-        found = re.compile(rf"(?<![\w.])({names})(?!\w)")
-        prefix = "two_"
-        while any(str(name).startswith(prefix) for name in self.accumulators):
-            prefix += "_"
-        return lambda text: re.sub(
-            r"\bslot\b", "slot + 1", found.sub(rf"{prefix}\1", text)
-        )
-
-
-def _own(text: str) -> str:
-    return text

@@ -25,18 +25,18 @@ def each_packed(
     line = writer.line
     line(f"turn = warp.words_a_turn({words})")
     line("warp_count = int32(cuda.gridsize(1) >> 5)")
-    line("first = int32(cuda.grid(1) >> 5)")
-    with writer.block(f"while first < {words}.size:"):
-        line("place = int32(first + cuda.laneid * warp_count)")
+    line("first_place = int32(cuda.grid(1) >> 5)")
+    with writer.block(f"while first_place < {words}.size:"):
+        line("place = int32(first_place + cuda.laneid * warp_count)")
         line(f"word = warp.word_of_lane({words}, place, turn)")
-        line("before, count = warp.bits_before(word)")
+        line("bits_before, count = warp.bits_before(word)")
         with writer.block(f"for done in range(0, count, {WARP // span}):"):
             own = {1: "cuda.laneid", WARP: "0"}.get(
                 span, f"(cuda.laneid >> {span.bit_length() - 1})"
             )
             line(f"nth = int32(done + {own})")
             line(f"{wanted} = nth < count")
-            line("bit = warp.nth_bit(word, before, min(nth, int32(count - 1)))")
-            line(f"{vertex} = warp.vertex_at(first, warp_count, bit)")
+            line("bit = warp.nth_bit(word, bits_before, min(nth, int32(count - 1)))")
+            line(f"{vertex} = warp.vertex_at(first_place, warp_count, bit)")
             yield
-        line("first = int32(first + turn * warp_count)")
+        line("first_place = int32(first_place + turn * warp_count)")

@@ -38,6 +38,11 @@ class ForwardedEntries(OwnerBody):
                 place = f"e, {f}, {width}, {piece}" if wide else f"e, {f}"
                 yield name, first, place, [f"{own}_{first + j}" for j in range(count)]
 
+    def forwarded_names(self) -> list[str]:
+        """Return the names of the registers that hold an edge's entries."""
+        own = self.context.forwarded.values()
+        return [f"{name}_{j}" for name in own for j in range(self.copies)]
+
     def load_forwarded(self) -> None:
         """Begin with the current entries: what the next ones are unless one passes."""
         for name, _, place, held in self._pieces():
@@ -63,14 +68,9 @@ class ForwardedEntries(OwnerBody):
 
     def take_forwarded(self) -> None:
         """Take the new entries of edge `e` if its verdict is True."""
-        names = [
-            f"{own}_{j}"
-            for own in self.context.forwarded.values()
-            for j in range(self.copies)
-        ]
         with self.writer.block("if alive:"):
             self.writer.line("edge_passed = True")
-            for place, name in enumerate(names, 1):
+            for place, name in enumerate(self.forwarded_names(), 1):
                 self.writer.line(f"{name} = result[{place}]")
 
     def store_forwarded(self) -> None:

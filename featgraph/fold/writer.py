@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 __all__ = ["Writer"]
@@ -24,15 +24,12 @@ class Writer:
         The text so far.
     origins : dict
         Generated line number -> ``(file, line)`` of the user's code it came from.
-    rename : callable or None
-        Takes the text of a line that is written, and returns what is written instead.
     """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.origins: dict[int, tuple[str, int]] = {}
         self.depth = 0
-        self.rename: Callable[[str], str] | None = None
 
     def line(self, text: str = "", origin: tuple[str, int] | None = None) -> None:
         """Append one line at the current indentation.
@@ -42,8 +39,6 @@ class Writer:
         if text.startswith("#") and not text.isprintable():
             # A comment names a file, and a new line in that name would end it.
             text = text.encode("unicode_escape").decode()
-        if self.rename is not None:
-            text = self.rename(text)
         for part in _wrapped("    " * self.depth + text) if text else [""]:
             self.lines.append(part)
             if origin is not None:

@@ -212,7 +212,7 @@ def test_next_entries_of_an_edge_stay_in_registers(
 @pytest.mark.parametrize("name", ["say_plainly", "say_to_others", "messages"])
 def test_a_thread_takes_pulled_edges_in_pairs(name: str, wide: bool) -> None:
     run = Run(BY_NAME[name], 4, feature_parallel=False, wide=wide)
-    assert run.kernels.text.count("two_result = ") == 1
+    assert run.kernels.text.count("other_edge = ") == 1
     run.check()
     # Some sources are not active, and then no edges go in pairs: let all be.
     run.activate()

@@ -362,16 +362,24 @@ def test_generated_text(step: Any, k: int, options: dict[str, Any]) -> None:
         # Imported on the CPU target, and used nowhere.
         body = re.sub(r"from numba import .*", "", text)
         assert "float64" not in body
-    reserved_names_cover(kernel)
+    modules = [text]
+    packs = kernel.plan.target == "cuda" and any(
+        kernel.plan.can_pack(phase) for phase in kernel.plan.phases
+    )
+    if packs:
+        modules.append(kernel.packed.source)
+        check_module(modules[-1])
+    for module in modules:
+        reserved_names_cover(kernel, module)
 
 
-def reserved_names_cover(kernel: Any) -> None:
+def reserved_names_cover(kernel: Any, text: str) -> None:
     """Hold GENERATED against the names that kernels use, users' functions apart."""
     analysis = kernel.plan.analysis
     own = {f.name for f in analysis.functions} | {h.name for h in analysis.helpers}
     intos = {str(f.into) for f in analysis.functions}
     used: set[str] = set()
-    for node in ast.parse(kernel.source).body:
+    for node in ast.parse(text).body:
         if isinstance(node, ast.ImportFrom | ast.Import):
             used |= {(a.asname or a.name).split(".")[0] for a in node.names}
         elif isinstance(node, ast.FunctionDef):
