@@ -60,6 +60,15 @@ VERTEX_LANES = 8
 LANES_A_DEGREE = 1 / 4
 #: The same where each edge takes a product by a matrix (belief propagation, likewise).
 MULTIPLYING_LANES_A_DEGREE = 1 / 2
+#: Bytes that a lane gathers into, of all blocks that the compiler must let fit a
+#: multiprocessor together: at 16 bytes a lane 8 blocks, 64 registers. Kernel alone, K = 4,
+#: with and without: multi-manifold ranking 66 and 81 us (a thread a vertex, Delaunay
+#: graph), 7.1 and 17.5 ms (kron-19), 105 and 171 us (lanes, links of the web); belief
+#: propagation 151 and 182 us (a thread, Delaunay). Lanes that multiply took up to 1.1
+#: times longer, as did those of graphs without hubs at K = 8 and 32, and all on a
+#: road-like graph, whose typical degree is 2 (NVIDIA H200).
+RESIDENT_BYTES = 128
+LEAST_LOOPED = 4
 #: Up to this typical degree one thread sums and solves small matrices faster than lanes
 #: that share them: 54 against 277 us on a Delaunay graph, 42 against 85 us on a network
 #: of authors; with more it is the other way round, 692 against 303 us (K = 4, H200).
@@ -219,7 +228,9 @@ def choose_mapping(
             return Mapping(1, 1, 1, True, "thread")
         mapping = Mapping(1, width, 1, False, "thread", piece=_piece(width, size))
         together = _edges_together(kind, members, analysis, width, traits)
-        return _forced(replace(mapping, unroll=together), width, options)
+        mapping = replace(mapping, unroll=together)
+        resident = _resident(kind, members, mapping, width, size, traits)
+        return _forced(replace(mapping, resident=resident), width, options)
     narrow = matrices or kind == "reduce" or _reads_matrices(members, analysis)
     piece = 1 if narrow else _piece(width, size)
     lanes, copies = share_features(width, piece)
@@ -244,7 +255,8 @@ def choose_mapping(
     mapping = Mapping(lanes, copies, span, False, "virtual_warp", hubs, shared, piece)
     if columns and any(f.kind == "gather" and _is_matrix(f) for f in members):
         mapping = replace(mapping, column_piece=_piece(width, size))
-    return _forced(mapping, width, options)
+    resident = _resident(kind, members, mapping, width, size, traits)
+    return _forced(replace(mapping, resident=resident), width, options)
 
 
 def _choose_intersection(options: Options, traits: GraphTraits) -> Mapping:
@@ -386,6 +398,38 @@ def _edges_together(
     )
     few = 1 < width <= MOST_ROWS_TOGETHER
     return ROWS_TOGETHER if has_rows and few and traits.has_hubs else 1
+
+
+def _resident(
+    kind: str,
+    members: Sequence[Analysed],
+    mapping: Mapping,
+    width: int,
+    size: int,
+    traits: GraphTraits,
+) -> int:
+    """Return how many blocks must fit a multiprocessor; 0 to leave that open.
+
+    The compiler then knows what registers it may spend: it has more of a loop's loads
+    on the way at a time. It pays where vertices go through many edges.
+    """
+    gathers = kind == "vertex" and any(f.kind == "gather" for f in members)
+    if not gathers or traits.typical_degree < LEAST_LOOPED:
+        return 0
+    matrices, multiplies = _needs_matrices(members) > 0, _multiplies(members)
+    if mapping.span == 1:
+        if matrices and not traits.has_hubs:
+            return 0
+        few = mapping.copies * size < PIECE_BYTES and not multiplies
+    else:
+        few = width * size < PIECE_BYTES or multiplies or not traits.has_hubs
+    if few:
+        return 0
+    rows = [f for f in members if f.kind == "gather" and not f.is_scalar]
+    # Where edges are found through a list of them, registers go into that, too.
+    summed = sum(2 if f.declared.along == "both" else 1 for f in rows)  # type: ignore[attr-defined]
+    blocks = RESIDENT_BYTES // max(summed * mapping.copies * size, PIECE_BYTES)
+    return max(blocks // 2 if mapping.column_piece else blocks, 1)
 
 
 def _suits_a_thread(

@@ -80,6 +80,6 @@ def print_phase(
         return ThreadPhase(context, plan, number, phase, printed).run()
     entries = WarpPhase(context, plan, number, phase, printed).run()
     # Launched first, for they take longest.
-    if phase.mapping.hubs and not plan.packed:
+    if phase.mapping.hubs and plan.form == "plain":
         entries = HubPhase(context, plan, number, phase, printed).run() + entries
     return entries

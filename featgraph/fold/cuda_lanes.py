@@ -9,7 +9,7 @@ from featgraph.fold.choose import BLOCK_THREADS, HUB_THREADS, SHARED_BYTES
 from featgraph.fold.cuda_combine import WARP
 from featgraph.fold.cuda_phase import CudaPhase
 from featgraph.fold.cuda_warp import WarpBody
-from featgraph.fold.cuda_words import each_packed
+from featgraph.fold.cuda_words import each_listed, each_packed
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.fold.staged import print_staged
@@ -81,8 +81,13 @@ class WarpPhase(CudaPhase):
     ) -> Iterator[None]:
         """Print the loop over the vertices of a warp; all its lanes stay in it."""
         writer, span = self.writer, self.phase.mapping.span
-        if self.is_packed and words:
+        if self.form == "packed" and words:
             with each_packed(writer, words, vertex, wanted, span):
+                yield
+            return
+        if self.form == "listed" and words:
+            with each_listed(writer, words, vertex, wanted, span):
+                self._leave(wanted, "return")
                 yield
             return
         if self.covers:
@@ -124,8 +129,12 @@ class WarpPhase(CudaPhase):
         )
         self.writer.line(f"{wanted} = {in_set}")
         if words and skip:
-            with self.writer.block(f"if not warp.group_any({wanted}, {WARP}):"):
-                self.writer.line(f"{end}  # the whole warp")
+            self._leave(wanted, end)
+
+    def _leave(self, wanted: str, end: str) -> None:
+        """Print what a warp does none of whose lanes has a vertex of its own."""
+        with self.writer.block(f"if not warp.group_any({wanted}, {WARP}):"):
+            self.writer.line(f"{end}  # the whole warp")
 
     def _row(self, vertex: str, wanted: str) -> None:
         """Find the edges of a vertex: `start` to `stop`, none where not wanted."""
@@ -151,16 +160,16 @@ class WarpPhase(CudaPhase):
                 *(["slot == 0"] if body.slots > 1 else []),
                 *(["lane == 0"] if body.lanes > 1 else []),
             ]
-            if self._is_alone():
+            if self._has_words():
                 self.writer.line("warp.set_bits(passed, v, alive)")
             else:
                 with self.writer.block(f"if {' and '.join(tests)}:"):
                     self.writer.line("warp.set_bit(passed, v)")
             body.restore("v", swept[1])
 
-    def _is_alone(self) -> bool:
-        """Whether a warp has the 32 vertices of a word, a lane each."""
-        is_word = self.phase.mapping.span == 1 and not self.is_packed
+    def _has_words(self) -> bool:
+        """Whether a warp has the 32 vertices of a word of a set, a lane each."""
+        is_word = self.phase.mapping.span == 1 and self.form == "plain"
         return is_word and not self.block_threads
 
     def push(self) -> None:

@@ -37,6 +37,13 @@ _DOCS = {
 }
 
 
+_FORMS = {
+    "plain": "",
+    "packed": " Warps pack those that they find.",
+    "listed": " They are on a list.",
+}
+
+
 class CudaPhase(KernelAreas):
     """What the kernels of all mappings have in common."""
 
@@ -58,10 +65,9 @@ class CudaPhase(KernelAreas):
         self.phase = phase
         self.printed = printed
         self.functions = plan.functions_of(phase)
-        #: Whether a warp packs the vertices of a set that it finds.
-        self.is_packed = plan.packed
-        packed = "packed_" * self.is_packed
-        self.name = f"{packed}{phase.kind}_phase_{number}"
+        self.form = plan.form
+        form = "" if plan.form == "plain" else f"{plan.form}_"
+        self.name = f"{form}{phase.kind}_phase_{number}"
         self.edge_id = "uint64({})" if plan.traits.wide_offsets else "uint32({})"
         self.gathers = any(f.kind == "gather" for f in self.functions)
         self.several = plan.keeps_edge_state
@@ -111,7 +117,7 @@ class CudaPhase(KernelAreas):
         with what is worth more than one vertex, grids are smaller.
         """
         loops = bool(self.scratch) or self._strides() > 1 or self.phase.kind == "reduce"
-        return not (loops or self.is_packed)
+        return not loops and self.form == "plain"
 
     # -- around the kernel
 
@@ -140,7 +146,12 @@ class CudaPhase(KernelAreas):
         }[self.phase.kind]
         hubs = self.role == "main" and self.phase.mapping.hubs
         active = self.plan.takes_active(self.phase)
-        return [*arguments, *["hub_degree"] * hubs, *["active_sources"] * active]
+        return [
+            *arguments,
+            *["listed"] * (self.form == "listed"),
+            *["hub_degree"] * hubs,
+            *["active_sources"] * active,
+        ]
 
     @contextmanager
     def _kernel(self) -> Iterator[None]:
@@ -160,8 +171,8 @@ class CudaPhase(KernelAreas):
             doc = _DOCS["pushed"]
         if self.role == "hubs":
             doc += " A block for each hub."
-        elif self.is_packed:
-            doc += " Warps pack those that they find."
+        else:
+            doc += _FORMS[self.form]
         writer.line(f'"""{doc}"""')
         yield
         writer.depth -= 1

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.cuda_held import HeldBody
 from featgraph.fold.cuda_phase import CudaPhase
-from featgraph.fold.cuda_words import each_packed
+from featgraph.fold.cuda_words import each_listed, each_packed
 from featgraph.fold.staged import print_staged
 
 __all__ = ["ThreadPhase"]
@@ -26,9 +26,10 @@ class ThreadPhase(CudaPhase):
     def _each(self, vertex: str, words: str) -> Iterator[None]:
         """Print a thread's loop over the vertices of the set `words` (all if "")."""
         writer = self.writer
-        if self.is_packed and words:
-            each = each_packed(writer, words, vertex, "is_wanted", 1)
-            with each, writer.block("if is_wanted:"):
+        if self.form != "plain" and words:
+            each = each_packed if self.form == "packed" else each_listed
+            sweep = each(writer, words, vertex, "is_wanted", 1)
+            with sweep, writer.block("if is_wanted:"):
                 yield
             return
         if self.covers:
@@ -65,8 +66,8 @@ class ThreadPhase(CudaPhase):
     def vertex(self) -> None:
         """Print the body of the kernel."""
         self._arrays()
-        if self.is_packed:
-            self._packed_vertex()
+        if self.form != "plain":
+            self._vertex_apart()
             return
         writer, line, pulls = self.writer, self.writer.line, self.phase.pulls_edges
         words = "swept" if pulls else "due"
@@ -94,8 +95,8 @@ class ThreadPhase(CudaPhase):
             writer.line(f"{vertex} = int32(base + cuda.laneid)")
             yield
 
-    def _packed_vertex(self) -> None:
-        """Print the same where a warp packs the vertices that it finds."""
+    def _vertex_apart(self) -> None:
+        """Print the same where a warp has vertices of several words."""
         writer, pulls = self.writer, self.phase.pulls_edges
         with self._each("v", "swept" if pulls else "due"):
             self._own_vertex()

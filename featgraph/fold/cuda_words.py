@@ -1,4 +1,4 @@
-"""How the warps of a CUDA kernel share out the vertices of a set among their lanes."""
+"""How the lanes of a CUDA kernel come to the vertices of a set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from featgraph.fold.choose import WARP
 from featgraph.fold.writer import Writer
 
-__all__ = ["each_packed"]
+__all__ = ["each_listed", "each_packed"]
 
 
 @contextmanager
@@ -40,3 +40,19 @@ def each_packed(
             line(f"{vertex} = warp.vertex_at(first_place, warp_count, bit)")
             yield
         line("first_place = int32(first_place + turn * warp_count)")
+
+
+@contextmanager
+def each_listed(
+    writer: Writer, words: str, vertex: str, wanted: str, span: int
+) -> Iterator[None]:
+    """Print which vertex of a list a lane has, `span` lanes for each.
+
+    The list has all of the set, and no two are the same. Lanes behind its end have the
+    last one; there `wanted` is False.
+    """
+    shift = f" >> {span.bit_length() - 1}" if span > 1 else ""
+    writer.line(f"nth = int32(cuda.grid(1){shift})")
+    writer.line(f"{vertex} = listed[uint32(min(nth, int32(listed.size - 1)))]")
+    writer.line(f"{wanted} = nth < listed.size and warp.test_bit({words}, {vertex})")
+    yield

@@ -219,7 +219,7 @@ def emit(plan: FoldPlan) -> KernelSource:
     forwarded: list[str] = []
     seen = {n: seen_name(n, plan.analysis.signature) for n in plan.keeping.reads}
     for number, phase in enumerate(plan.phases):
-        if plan.packed and not plan.can_pack(phase):
+        if plan.form != "plain" and not plan.can_take(plan.form, phase):
             continue
         context = Context(
             writer,

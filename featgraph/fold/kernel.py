@@ -28,6 +28,7 @@ class Kernel:
 
     def __init__(self, kernel_source: KernelSource) -> None:
         self.kernel_source = kernel_source
+        self._forms: dict[str, Kernel] = {}
 
     @property
     def plan(self) -> FoldPlan:
@@ -57,10 +58,11 @@ class Kernel:
         """The generated module, imported from the store."""
         return load_module(self.kernel_source)
 
-    @cached_property
-    def packed(self) -> Kernel:
-        """The kernels for few due vertices, which warps pack (CUDA)."""
-        return Kernel(emit(replace(self.plan, packed=True)))
+    def in_form(self, form: str) -> Kernel:
+        """Return the kernels that come to their vertices so: see `FoldPlan` (CUDA)."""
+        if form not in self._forms:
+            self._forms[form] = Kernel(emit(replace(self.plan, form=form)))
+        return self._forms[form]
 
     def function(self, entry: Entry) -> Any:
         """Return the compiled function of an entry."""

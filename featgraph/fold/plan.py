@@ -144,9 +144,11 @@ class FoldPlan:
         are due; empty where edge functions say who is.
     keeping : Keeping
         Which aggregates can be kept between supersteps; they are if `keeps`.
-    packed : bool
-        Whether its kernels are for sets of few vertices, which a warp looks for in many
-        words at a time and shares out among its lanes (CUDA).
+    form : str
+        How its kernels come to the vertices of a set (CUDA): "plain", a place of the
+        grid for each vertex of the graph; "packed", for few, which a warp looks for in
+        many words at a time and shares out among its lanes; "listed", those of a list
+        that has all of the set.
     """
 
     analysis: Analysis
@@ -155,7 +157,7 @@ class FoldPlan:
     phases: tuple[Phase, ...]
     expands: tuple[str, ...]
     keeping: Keeping = dataclasses.field(default_factory=Keeping)
-    packed: bool = False
+    form: str = "plain"
 
     @property
     def keeps(self) -> bool:
@@ -182,10 +184,12 @@ class FoldPlan:
         """Return the functions of a phase."""
         return [self.analysis.functions[i] for i in phase.functions]
 
-    def can_pack(self, phase: Phase) -> bool:
-        """Whether a phase sweeps a set, and nothing depends on who sweeps whom."""
+    def can_take(self, form: str, phase: Phase) -> bool:
+        """Whether a phase sweeps a set so, and nothing depends on who sweeps whom."""
         if self.options.checked:
             return False
+        if form == "listed":  # pulled edges sweep others, too
+            return phase.kind == "vertex" and not phase.pulls_edges
         if phase.kind == "push":
             return self.takes_active(phase)
         return phase.kind in {"vertex", "edge"}

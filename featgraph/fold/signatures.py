@@ -33,7 +33,7 @@ def entry_signature(
     words = ("allowed", "due", "passed", "sources", "swept", "targets")
     for name in (*words, "active", "active_sources", "changed_sources", "stale"):
         known[name] = _array("uint32", 1)
-    for name in ("in_sources", "out_targets", "incident_neighbors", "hubs"):
+    for name in ("in_sources", "out_targets", "incident_neighbors", "hubs", "listed"):
         known[name] = _array("int32", 1)
     for name in ("in_offsets", "out_offsets", "out_edges"):
         known[name] = _array(offset, 1)

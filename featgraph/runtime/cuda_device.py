@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from featgraph._cuda import cuda
 from featgraph.fold.adjacency import REVERSED, rows_along, rows_with
@@ -43,6 +44,8 @@ _PACKING_BLOCKS = 2112
 #: due took 31 against 53 us, with one in 8 the same; eight lanes a vertex never took
 #: less but for the blocks that have nothing to do, 20 us on 4M vertices (NVIDIA H200).
 _PACKED_ALONE, _PACKED_SHARED = 16, 512
+#: Foldmaps restricted to at most such a share of the vertices go by a list of them.
+_LISTED = 3 / 4
 #: Blocks that look at the words of a set. With more, most warps start for nothing; with
 #: fewer, each goes through the words that it has found one after the other.
 _SCAN_BLOCKS = 2112
@@ -161,15 +164,27 @@ class CudaDevice(CudaArrays):
         """Return how many partial results a reduce leaves."""
         return _REDUCE_BLOCKS
 
-    def packs(
-        self, plan: FoldPlan, phase: Phase, graph: Graph, count: int | None
-    ) -> bool:
-        """Whether a phase is run by the kernel that packs due vertices."""
-        if count is None or not plan.can_pack(phase):
-            return False
-        due = count * (1 + graph.edge_count / graph.vertex_count)
-        one_in = _PACKED_ALONE if phase.mapping.span == 1 else _PACKED_SHARED
-        return due * one_in <= graph.vertex_count
+    def form_of(
+        self,
+        plan: FoldPlan,
+        phase: Phase,
+        graph: Graph,
+        count: int | None,
+        is_listed: bool,
+    ) -> str:
+        """Return which form of a kernel runs a phase."""
+        if count is not None and plan.can_take("packed", phase):
+            due = count * (1 + graph.edge_count / graph.vertex_count)
+            one_in = _PACKED_ALONE if phase.mapping.span == 1 else _PACKED_SHARED
+            if due * one_in <= graph.vertex_count:
+                return "packed"
+        return "listed" if is_listed and plan.can_take("listed", phase) else "plain"
+
+    def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:
+        """Return the vertices where `mask` holds, if kernels better go by a list."""
+        vertices = np.flatnonzero(mask).astype(np.int32)
+        is_short = 0 < vertices.size <= _LISTED * mask.size
+        return self.upload(vertices) if is_short else None
 
     def launch(
         self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]
@@ -211,7 +226,9 @@ class CudaDevice(CudaArrays):
         span = 1 if phase.mapping.schedule == "thread" else phase.mapping.span
         threads = graph.edge_count if phase.from_edges else graph.vertex_count * span
         blocks = block_count(threads, block)
-        if plan.packed:
+        if plan.form == "listed":
+            return block_count(int(arguments["listed"].size) * span, block)
+        if plan.form == "packed":
             blocks = min(block_count(graph.vertex_count, block), _PACKING_BLOCKS * span)
         if entry.strides > 1:
             blocks = min(blocks, max(-(-blocks // entry.strides), _LEAST_BLOCKS))

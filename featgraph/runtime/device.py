@@ -182,13 +182,22 @@ class Device(Protocol):
     def reduce_rows(self, arrays: Mapping[str, Array]) -> int:
         """Return how many partial results a reduce leaves, by the graph's arrays."""
 
-    def packs(
-        self, plan: FoldPlan, phase: Phase, graph: Graph, count: int | None
-    ) -> bool:
-        """Whether a phase is run by the kernel that packs due vertices.
+    def form_of(
+        self,
+        plan: FoldPlan,
+        phase: Phase,
+        graph: Graph,
+        count: int | None,
+        is_listed: bool,
+    ) -> str:
+        """Return which form of a kernel runs a phase: see `FoldPlan`.
 
-        `count` says how many vertices are active, where not all are and it is known.
+        `count` says how many vertices are active, where not all are and it is known;
+        `is_listed`, whether there is a list of those that may be due.
         """
+
+    def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:
+        """Return the vertices where `mask` holds, if kernels better go by a list."""
 
     def launch(
         self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]
@@ -287,11 +296,20 @@ class CpuDevice(CpuSweeps):
         """Return how many partial results a reduce leaves, by the graph's arrays."""
         return len(arrays["vertex_chunks"]) - 1
 
-    def packs(
-        self, plan: FoldPlan, phase: Phase, graph: Graph, count: int | None
-    ) -> bool:
-        """Whether a kernel packs due vertices; the CPU has no such kernels."""
-        return False
+    def form_of(
+        self,
+        plan: FoldPlan,
+        phase: Phase,
+        graph: Graph,
+        count: int | None,
+        is_listed: bool,
+    ) -> str:
+        """Return which form of a kernel runs a phase; on the CPU there is one."""
+        return "plain"
+
+    def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:
+        """Return None: here sweeps go by words and pass over empty ones."""
+        return None
 
     def synchronize(self) -> None:
         """Wait for launched work; there is none on the CPU."""

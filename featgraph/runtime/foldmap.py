@@ -47,7 +47,7 @@ class FoldMap:
         self.program = program
         self.vertices = vertices
         self.base = base or self
-        self._on: dict[tuple[str, int], Any] = {}
+        self._on: dict[tuple[str, int], tuple[Any, Any]] = {}
         self._kernels: dict[Any, Kernel] = base._kernels if base is not None else {}
         #: State -> what was asked for -> its signature then, and the kernel.
         self._of_states: weakref.WeakKeyDictionary[
@@ -143,16 +143,20 @@ class FoldMap:
                 expected="fg.State(graph, ...)",
             )
         kernel = self.kernel(state, device.name, options)
-        return Superstep(kernel, state, device, self._restriction(state, device))
+        return Superstep(kernel, state, device, *self._restriction(state, device))
 
-    def _restriction(self, state: State, device: Device) -> Any:
-        """Return the set that `on` has restricted this to; it stays on the device."""
+    def _restriction(self, state: State, device: Device) -> tuple[Any, Any]:
+        """Return the set that `on` has restricted this to, and a list of it or None.
+
+        Both stay on the device.
+        """
         if self.vertices is None:
-            return None
+            return None, None
         key = device.name, state.graph.vertex_count
         if key not in self._on:
-            given = as_active(self.vertices, state).words.copy()
-            self._on[key] = device.upload_words(given)
+            given = as_active(self.vertices, state)
+            words = device.upload_words(given.words.copy())
+            self._on[key] = words, device.list_vertices(given.mask)
         return self._on[key]
 
     def kernel(

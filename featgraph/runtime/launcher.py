@@ -54,8 +54,10 @@ class Launcher:
         fields = kernel.kernel_source.fields
         #: Entry -> its arguments that are the graph's.
         self._of_graph: dict[str, dict[str, Any]] = {}
-        #: Phase, and whether warps pack due vertices -> what runs it.
-        self._of_phase: dict[tuple[int, bool], list[tuple[Kernel, Entry]]] = {}
+        #: Phase and form -> what runs it.
+        self._of_phase: dict[tuple[int, str], list[tuple[Kernel, Entry]]] = {}
+        #: All vertices that can be due, where they are few enough for a list.
+        self.listed: Any = None
         self._vectors = [field for field in fields if field.source == "vector"]
 
     def fill_pushed(self, phase: Phase) -> None:
@@ -166,17 +168,23 @@ class Launcher:
 
     def _entries(self, number: int, count: int | None) -> list[tuple[Kernel, Entry]]:
         """Return what runs a phase; `count`: how many vertices are active, if known."""
-        phase = self.plan.phases[number]
-        key = number, self.device.packs(self.plan, phase, self.graph, count)
-        found = self._of_phase.get(key)
+        form = self.form_of(self.plan.phases[number], count)
+        found = self._of_phase.get((number, form))
         if found is None:
             found = [(self.kernel, e) for e in self.kernel.entries if e.phase == number]
-            if key[1]:
-                packed = self.kernel.packed
+            # A list takes a grid that has a place for each vertex.
+            is_plain = form == "listed" and not any(e.covers for _, e in found)
+            if form != "plain" and not is_plain:
+                other = self.kernel.in_form(form)
                 found = [t for t in found if t[1].role != "main"]
-                found += [(packed, e) for e in packed.entries if e.phase == number]
-            self._of_phase[key] = found
+                found += [(other, e) for e in other.entries if e.phase == number]
+            self._of_phase[number, form] = found
         return found
+
+    def form_of(self, phase: Phase, count: int | None) -> str:
+        """Return which form of the kernel runs a phase: see `FoldPlan`."""
+        is_listed = self.listed is not None
+        return self.device.form_of(self.plan, phase, self.graph, count, is_listed)
 
     def _launch_entry(
         self, kernel: Kernel, entry: Entry, arguments: dict[str, Any]

@@ -69,6 +69,8 @@ class Superstep(StaleEntries):
     ----------
     on : words or None
         The vertices that the foldmap is restricted to.
+    listed : array or None
+        Those vertices, if kernels go by a list of them.
 
     Attributes
     ----------
@@ -77,11 +79,16 @@ class Superstep(StaleEntries):
     """
 
     def __init__(
-        self, kernel: Kernel, state: State, device: Device, on: Words | None
+        self,
+        kernel: Kernel,
+        state: State,
+        device: Device,
+        on: Words | None,
+        listed: Any = None,
     ) -> None:
         full = full_words(device, state.graph.vertex_count)
         super().__init__(kernel, state, device, full if on is None else on)
-        self.on = on
+        self.on, self.listed = on, listed
         self.full = full
         self.left_out = None if on is None else LeftOut(device, on, full)
         #: Whether kernels that can may add to the due vertices.
@@ -153,7 +160,7 @@ class Superstep(StaleEntries):
 
     def beside(self, kernel: Kernel) -> Superstep:
         """Return what runs another kernel of the foldmap, in turn with this one."""
-        made = Superstep(kernel, self.state, self.device, self.on)
+        made = Superstep(kernel, self.state, self.device, self.on, self.listed)
         made.left_out = self.left_out
         return made
 
@@ -210,7 +217,7 @@ class Superstep(StaleEntries):
             return
         due = self._due(sets)
         self.freshen(phase, due)
-        arguments["due"] = due
+        arguments["due"], arguments["listed"] = due, self.listed
         everything = sets.all_due or due is self.full
         arguments["active_count"] = None if everything else sets.active_count
         arguments["active_sources"] = self._active(sets)

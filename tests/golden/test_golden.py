@@ -31,6 +31,7 @@ DIRECTIONS = {
     "asynchronous": {"asynchronous": True},
     "mark": {"schedule": "mark"},
     "packed": {"direction": "pull"},
+    "listed": {"direction": "pull"},
 }
 #: The CPU target has one mapping; on CUDA, lanes share a vertex (FA) or do not (NFA).
 MAPPINGS = {
@@ -65,8 +66,9 @@ CASES += [
     for mapping in MAPPINGS
 ]
 CASES += [
-    ("label_propagation", label_propagation, 8, mapping, "packed")
+    ("label_propagation", label_propagation, 8, mapping, form)
     for mapping in ("cuda_fa", "cuda_nfa")
+    for form in ("packed", "listed")
 ]
 CASES += [("search", QUEUED["search"][0], 2, "cpu", "auto")]
 CASES += [
@@ -101,8 +103,8 @@ def test_golden(case: tuple[Any, ...], request: pytest.FixtureRequest) -> None:
     _, step, k, mapping, direction = case
     target, options = MAPPINGS[mapping]
     kernel = step.fold(k=k, target=target, **options, **DIRECTIONS[direction])
-    if direction == "packed":
-        kernel = kernel.packed
+    if direction in {"packed", "listed"}:
+        kernel = kernel.in_form(direction)
     made = normalised(kernel.source)
     kept = HERE / f"{name_of(case)}.py.txt"
     if request.config.getoption("--update-golden", default=False):

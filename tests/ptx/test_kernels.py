@@ -197,11 +197,14 @@ def test_all_lanes_of_a_warp_go_through_one_loop(name: str, k: int) -> None:
 
 @pytest.mark.parametrize("feature_parallel", [True, False])
 @pytest.mark.parametrize("name", ["label_propagation", "least_squares"])
-def test_packed_vertices_cost_few_registers(name: str, feature_parallel: bool) -> None:
+@pytest.mark.parametrize("form", ["packed", "listed"])
+def test_other_forms_cost_few_registers(
+    name: str, feature_parallel: bool, form: str
+) -> None:
     kernel = _kernel(BY_NAME[name], 4, feature_parallel=feature_parallel)
     [(_, _, resources)] = _compile(kernel, (9, 0))
-    [(entry, ptx, packed)] = _compile(kernel.packed, (9, 0))
-    assert entry.name == "packed_vertex_phase_0"
+    [(entry, ptx, packed)] = _compile(kernel.in_form(form), (9, 0))
+    assert entry.name == f"{form}_vertex_phase_0"
     assert ".local" not in ptx
     assert packed.registers <= max(resources.registers + 20, 80)
     assert packed.spill_stores_bytes == packed.stack_bytes == 0

@@ -8,7 +8,8 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from types import FrameType
+from functools import cache
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -130,11 +131,17 @@ def call_path() -> Site:
         # Only emulated modules carry their own builtins; these modules are left out.
         if frame.f_globals.get("__name__", "").partition(".")[0] != "tests":
             code = frame.f_code
-            values = frame.f_locals.items()
-            trips = tuple(at for name, at in values if name.startswith(_TRIP) and at)
+            counters = _trip_counters(code)
+            values = frame.f_locals if counters else {}  # a dict of them is made
+            trips = tuple(at for name in counters if (at := values.get(name)))
             path.append((code.co_filename, frame.f_lineno, code.co_name, trips))
         frame = frame.f_back
     return tuple(path)
+
+
+@cache
+def _trip_counters(code: CodeType) -> tuple[str, ...]:
+    return tuple(name for name in code.co_varnames if name.startswith(_TRIP))
 
 
 def _meet(operation: str, mask: int | None, brought: Any, outcome: Outcome) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,15 +32,22 @@ def wrap_integer(value: Any, dtype: np.dtype[Any]) -> int:
     int
         The value.
     """
-    limits = np.iinfo(dtype)
+    least, most = _limits(dtype)
+    if type(value) is int and least <= value <= most:
+        return value
     if isinstance(value, float | np.floating):
         if math.isnan(value):
             return 0
         if math.isinf(value):
-            return int(limits.max if value > 0 else limits.min)
-        return min(max(int(value), int(limits.min)), int(limits.max))
-    span = 1 << limits.bits
-    return (int(value) - int(limits.min)) % span + int(limits.min)
+            return most if value > 0 else least
+        return min(max(int(value), least), most)
+    return (int(value) - least) % (most - least + 1) + least
+
+
+@cache
+def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    limits = np.iinfo(dtype)
+    return int(limits.min), int(limits.max)
 
 
 def poisoned(shape: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

@@ -52,8 +52,8 @@ class Superstep:
         From here on a vertex is a hub.
     text : str, optional
         Stands in for the module's text (planted faults).
-    packed : bool
-        Whether due vertices are packed wherever they can be.
+    form : str
+        How kernels come to their vertices wherever they can: see `FoldPlan`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Superstep:
         *,
         hub_degree: int = 9,
         text: str | None = None,
-        packed: bool = False,
+        form: str = "plain",
     ) -> None:
         self.kernels = kernels
         self.plan: FoldPlan = kernels.plan
@@ -75,8 +75,8 @@ class Superstep:
         self.emulator = Emulator()
         self.module = self.emulator.load(text or kernels.text)
         self.entries = [(self.module, entry) for entry in kernels.entries]
-        if packed:
-            others = emit(replace(kernels.plan, packed=True))
+        if form != "plain":
+            others = emit(replace(kernels.plan, form=form))
             module = self.emulator.load(others.text)
             phases = {entry.phase for entry in others.entries}
             self.entries = [(module, entry) for entry in others.entries] + [
@@ -84,6 +84,8 @@ class Superstep:
                 for m, e in self.entries
                 if e.phase not in phases or e.role != "main"
             ]
+        #: On lists, not due all the same; one at least, as on every list.
+        self.others = np.arange(self.count) % 5 == 0
         self.reduced: dict[str, Any] = {}
         self.arrays = self._arrays(values)
         self.buffers = {
@@ -191,6 +193,7 @@ class Superstep:
             self._poison(phase, swept, sources, poisoned)
             words = {
                 "due": words_of(due),
+                "listed": np.flatnonzero(due | self.others).astype(np.int32),
                 "swept": words_of(swept),
                 "allowed": words_of(~stopped),
                 "sources": words_of(sources),
@@ -272,6 +275,8 @@ class Superstep:
         grid = max(len(hubs), 1) if entry.role == "hubs" else GRID
         if entry.covers:
             grid = -(-self.count * phase.mapping.span // entry.block)
+        if "listed" in entry.arguments:
+            grid = -(-words["listed"].size * phase.mapping.span // entry.block)
         groups = grid * entry.block // phase.mapping.span
         for name, shape in entry.scratch.items():
             available[name] = np.full((groups, *shape), np.nan, self.plan.real)

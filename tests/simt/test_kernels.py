@@ -25,8 +25,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "hubs": {"hubs": True},
     "checked": {"checked": True},
     "unfolded": {"folding": False, "hubs": True},
-    "packed": {"hubs": True, "packed": True},
-    "packed_nfa": {"feature_parallel": False, "packed": True},
+    "packed": {"hubs": True, "form": "packed"},
+    "packed_nfa": {"feature_parallel": False, "form": "packed"},
+    "listed": {"hubs": True, "form": "listed"},
+    "listed_nfa": {"feature_parallel": False, "form": "listed"},
     "push": {"direction": "push"},
     "push_hubs": {"direction": "push", "hubs": True, "checked": True},
     "push_nfa": {"direction": "push", "feature_parallel": False},
@@ -56,10 +58,10 @@ class Run:
         degree: int = 32,
         size: tuple[int, int] | None = None,
         share: float = 0.6,
-        packed: bool = False,
+        form: str = "plain",
         **options: Any,
     ) -> None:
-        self.packed = packed
+        self.form = form
         rng = np.random.default_rng(k)
         size = size or ((40, 110) if k <= 10 else (16, 40))
         self.graph = tiny_graph(case.undirected, *size, rng)
@@ -82,7 +84,7 @@ class Run:
     def check(self, text: str | None = None) -> None:
         """Run the kernels and compare everything they left."""
         step = Superstep(
-            self.kernels, self.graph, self.values, text=text, packed=self.packed
+            self.kernels, self.graph, self.values, text=text, form=self.form
         )
         result = step.run(self.active)
         assert not step.arrays["fault"].any()
@@ -115,13 +117,14 @@ def _rotated() -> Any:
         for variant, options in VARIANTS.items():
             if options.get("direction") == "push" and not case.pushes:
                 continue
-            packs = options.get("packed", False)
-            if packs and (place % 2 == 0) == ("feature_parallel" in options):
+            other = {"packed": 0, "listed": 2}.get(options.get("form"))
+            turned = "feature_parallel" in options
+            if other is not None and place % 4 != other + turned:
                 continue  # the cases take turns
-            widest = min(case.widest, 10) if packs else case.widest
+            widest = case.widest if other is None else min(case.widest, 10)
             widths = [k for k in WIDTHS if k <= widest]
             k = widths[(place * 4 + turn) % len(widths)]
-            turn += not packs
+            turn += other is None
             k += case.name == "pairs" and k % 2
             yield pytest.param(case, k, options, id=f"{case.name}-{variant}-{k}")
 
@@ -141,7 +144,7 @@ def test_a_warp_packs_vertices_of_several_words(
     # Ten words for the eight warps of a grid: two have two.
     size, options = (310, 500), {"feature_parallel": feature_parallel}
     case = BY_NAME["label_propagation"]
-    Run(case, 3, size=size, share=share, packed=True, **options).check()
+    Run(case, 3, size=size, share=share, form="packed", **options).check()
 
 
 @pytest.mark.parametrize("k", WIDTHS)

@@ -129,6 +129,27 @@ def test_few_warps_look_at_several_words(
 
 
 @pytest.mark.parametrize("feature_parallel", [True, False])
+@pytest.mark.parametrize("name", ["label_propagation", "least_squares"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_restricted_vertices_are_listed(
+    name: str, feature_parallel: bool, share: float, gpu: Gpu
+) -> None:
+    """Few are listed; of none there is no list, and of nearly all it would not pay."""
+    on = np.random.default_rng(7).random(10) < share
+    emulated, meant = make_states(name)
+    foldmap = BY_NAME[name].foldmaps[0].on(np.flatnonzero(on))
+    for active in (None, [3], None):
+        outs = []
+        for state, target in ((emulated, "cuda"), (meant, "cpu")):
+            options = {"target": target, "feature_parallel": feature_parallel}
+            outs.append(foldmap(state, active_in=active, **options))
+        np.testing.assert_array_equal(outs[0].words, outs[1].words)
+        assert_same(emulated, meant)
+    listed = any(name.startswith("listed_") for name in gpu.by_dialect)
+    assert listed == (share == 0.3)
+
+
+@pytest.mark.parametrize("feature_parallel", [True, False])
 @pytest.mark.parametrize(
     ("turns", "k"),
     [((True,), 3), ((False,), 3), ((True, False), 3), ((True, False), 20)],

@@ -74,6 +74,34 @@ def test_small_matrices_of_few_edges_are_one_threads(
     assert schedule(4, 16, schedule="virtual_warp") == "virtual_warp"
 
 
+@pytest.mark.parametrize(
+    ("program", "k", "options", "resident"),
+    [
+        ("LP", 4, {"degree": 2, "feature_parallel": False}, 0),  # few edges
+        ("LP", 4, {"degree": 4, "feature_parallel": False}, 8),
+        ("LP", 16, {"degree": 4, "feature_parallel": False}, 2),
+        ("LP", 2, {"degree": 4, "feature_parallel": False}, 0),  # few features
+        ("LP", 4, {"degree": 4}, 8),  # a lane that has the vertex to itself
+        ("LP", 4, {"degree": 32}, 0),  # lanes that share it
+        ("LP", 32, {"degree": 32, "hubs": True}, 8),
+        ("ALS", 4, {"degree": 4, "feature_parallel": False}, 0),
+        ("ALS", 4, {"degree": 32, "hubs": True}, 4),
+        ("BP", 2, {"degree": 4, "feature_parallel": False}, 8),
+        ("BP", 4, {"degree": 32, "hubs": True}, 0),
+    ],
+)
+def test_blocks_that_must_fit_bound_registers(
+    program: str, k: int, options: dict[str, Any], resident: int
+) -> None:
+    graph = fg.Graph.from_edges(range(8), range(1, 9), directed=False)
+    traits = GraphTraits(options.pop("degree"), options.pop("hubs", False))
+    declared = make_problem(program, graph, k)
+    given = Options(target="cuda", **options)
+    signature = declared.state.signature
+    plan = make_plan(declared.steps[0].program, signature, given, traits)
+    assert plan.phases[0].mapping.resident == resident
+
+
 def test_typical_degree_is_that_of_most_edges() -> None:
     star = fg.Graph.from_edges([0] * 40, range(1, 41), directed=False)
     assert graph_traits(star).typical_degree == 32  # of the center, with half the edges

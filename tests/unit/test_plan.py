@@ -362,15 +362,11 @@ def test_generated_text(step: Any, k: int, options: dict[str, Any]) -> None:
         # Imported on the CPU target, and used nowhere.
         body = re.sub(r"from numba import .*", "", text)
         assert "float64" not in body
-    modules = [text]
-    packs = kernel.plan.target == "cuda" and any(
-        kernel.plan.can_pack(phase) for phase in kernel.plan.phases
-    )
-    if packs:
-        modules.append(kernel.packed.source)
-        check_module(modules[-1])
-    for module in modules:
-        reserved_names_cover(kernel, module)
+    reserved_names_cover(kernel, text)
+    for form in ("packed", "listed") if kernel.plan.target == "cuda" else ():
+        other = kernel.in_form(form).source
+        check_module(other)
+        reserved_names_cover(kernel, other)
 
 
 def reserved_names_cover(kernel: Any, text: str) -> None:
