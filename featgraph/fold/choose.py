@@ -61,13 +61,14 @@ LANES_A_DEGREE = 1 / 4
 #: The same where each edge takes a product by a matrix (belief propagation, likewise).
 MULTIPLYING_LANES_A_DEGREE = 1 / 2
 #: Bytes that a lane gathers into, of all blocks that the compiler must let fit a
-#: multiprocessor together: at 16 bytes a lane 8 blocks, 64 registers. Kernel alone, K = 4,
-#: with and without: multi-manifold ranking 66 and 81 us (a thread a vertex, Delaunay
-#: graph), 7.1 and 17.5 ms (kron-19), 105 and 171 us (lanes, links of the web); belief
-#: propagation 151 and 182 us (a thread, Delaunay). Lanes that multiply took up to 1.1
-#: times longer, as did those of graphs without hubs at K = 8 and 32, and all on a
-#: road-like graph, whose typical degree is 2 (NVIDIA H200).
+#: multiprocessor together: at 16 bytes a lane 8 blocks, 64 registers. Kernel alone,
+#: K = 4, with and without: multi-manifold ranking 66 and 81 us (a thread a vertex,
+#: Delaunay graph), 7.1 and 17.5 ms (kron-19), 105 and 171 us (lanes, links of the web);
+#: belief propagation 151 and 182 us (a thread, Delaunay). Lanes that multiply took up
+#: to 1.1 times longer, as did those of graphs without hubs at K = 8 and 32, and all on
+#: a road-like graph, whose typical degree is 2 (NVIDIA H200).
 RESIDENT_BYTES = 128
+#: The least typical degree for that.
 LEAST_LOOPED = 4
 #: Up to this typical degree one thread sums and solves small matrices faster than lanes
 #: that share them: 54 against 277 us on a Delaunay graph, 42 against 85 us on a network
@@ -427,7 +428,7 @@ def _resident(
         return 0
     rows = [f for f in members if f.kind == "gather" and not f.is_scalar]
     # Where edges are found through a list of them, registers go into that, too.
-    summed = sum(2 if f.declared.along == "both" else 1 for f in rows)  # type: ignore[attr-defined]
+    summed = sum(1 + (getattr(f.declared, "along", "in") == "both") for f in rows)
     blocks = RESIDENT_BYTES // max(summed * mapping.copies * size, PIECE_BYTES)
     return max(blocks // 2 if mapping.column_piece else blocks, 1)
 
