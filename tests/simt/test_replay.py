@@ -428,21 +428,28 @@ def test_what_no_graph_can_be_made_of_is_launched_call_by_call(
     assert all(r.launched > 10 and not r.is_graph for r in gpu.recordings)
 
 
-@pytest.mark.parametrize("case", ["labels", "in turn"])
-def test_a_run_finds_what_was_recorded_by_an_earlier_one(
-    case: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Over the same State, though it was written and another one runs in between."""
+def _count_by_host(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list whose last entry counts the supersteps that the host runs."""
     from featgraph.runtime.cuda_device import cuda_device
 
     recorder: Any = cuda_device().recorder
-    by_host, begin = [], recorder.begin
+    by_host, begin = [0], recorder.begin
 
     def count(pools: Any) -> None:
         by_host[-1] += 1
         begin(pools)
 
     monkeypatch.setattr(recorder, "begin", count)
+    return by_host
+
+
+@pytest.mark.parametrize("case", ["labels", "in turn"])
+def test_a_run_finds_what_was_recorded_by_an_earlier_one(
+    case: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over the same State, though it was written and another one runs in between."""
+    by_host = _count_by_host(monkeypatch)
+    by_host.clear()
     steps = labels if case == "labels" else halves(labels)
     state, other = path_state(), path_state()
     first = np.array(state["label"])
@@ -459,6 +466,16 @@ def test_a_run_finds_what_was_recorded_by_an_earlier_one(
     assert by_host[6] == by_host[4]
     assert made[3] == made[2] == made[1]
     assert {r.is_graph for r in gpu.recordings if r.launched} == {False, True}
+
+
+def test_where_all_are_due_the_number_of_active_ones_ends_no_replay(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_host = _count_by_host(monkeypatch)
+    done = fg.iterate(shares, shares_state(), target="cuda", change_driven=False)
+    assert done.active_counts[3] > VERTICES / 2 > 4 > done.active_counts[-3]
+    assert done.supersteps > 20
+    assert by_host == [6]  # until a cycle has come round, and one that finds nobody due
 
 
 def test_an_interrupt_leaves_everything_due(gpu: Gpu) -> None:
