@@ -202,7 +202,9 @@ TABLES["any-order"] = {
     "edges evaluated / E": _text("edges_evaluated"),
     **CHECK,
 }
-TABLES |= dict.fromkeys(("variants-gpu", "features-gpu", "folding-gpu"), LEARNING)
+TABLES |= dict.fromkeys(
+    ("variants-gpu", "features-gpu", "folding-gpu", "bounds-gpu"), LEARNING
+)
 TABLES["algorithms-cpu"] = {
     "on": _text("comparison"),
     **LEARNING,

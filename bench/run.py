@@ -32,6 +32,7 @@ BENCHES = {
     "variants-gpu": "bench.learning.variants_gpu",
     "features-gpu": "bench.learning.features_gpu",
     "folding-gpu": "bench.learning.folding_gpu",
+    "bounds-gpu": "bench.learning.bounds_gpu",
     "learning-gpu": "bench.learning.session",
     "algorithms-cpu": "bench.algorithms.algorithms_cpu",
     "fusing-cpu": "bench.algorithms.fusing_cpu",

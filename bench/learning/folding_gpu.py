@@ -113,7 +113,7 @@ def _measure_all(
                 "ok": bool(np.isfinite(found).all() and apart <= LIMIT),
                 "apart": apart,
             }
-            trials, host, launches = _trials(cells, once)
+            trials, host, launches = trials_of(cells, once)
             cells.recorder.add(
                 contender, trials, cell=" | ".join(map(str, key)), launches=launches,
                 host_ms=round(statistics.median(host), 5), checks=checks,
@@ -144,7 +144,7 @@ def _prepare_by_hand(
     return folded.launch, folded.answer, known
 
 
-def _trials(
+def trials_of(
     cells: Cells, once: Callable[[], Any]
 ) -> tuple[list[float], list[float], int]:
     """Return device ms and host ms of a superstep, trial by trial, and supersteps."""

@@ -83,6 +83,18 @@ def test_a_superstep_by_hand_finds_what_has_not_settled(name: str) -> None:
     assert sweep.movers(values, 2 * problem.epsilon) > 0
 
 
+def test_bounds_are_those_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "bounds.jsonl"
+    argv = ["bounds-gpu", "--graph", "kron-6", "--programs", "MML", *SMALL]
+    assert run.main([*argv, "--blocks", "0", "8", "--output", str(file)]) == 0
+    lines = [line for line in lines_of(file) if "resident" in line]
+    assert [line["contender"] for line in lines] == [
+        f"{mapping} {bound}" for mapping in ("NFA", "FA") for bound in ("chosen", 0, 8)
+    ]
+    assert [line["resident"] for line in lines] == [[0], [0], [8]] * 2
+    assert all(line["checks"]["ok"] for line in lines)
+
+
 def test_no_cell_starts_out_of_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,121 @@
+"""A superstep over all vertices under launch bounds: how many blocks must fit.
+
+A kernel that is told how many blocks must fit a multiprocessor has other registers to
+spend, and so more loads on the way. ``chosen`` is what `featgraph.fold.choose` takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+from typing import Any
+
+import numpy as np
+
+from bench.graphs import NamedGraph, make_graph
+from bench.learning import cells as cells_module
+from bench.learning.by_hand import Sweep
+from bench.learning.cells import Cells
+from bench.learning.folding_gpu import trials_of
+from bench.learning.problems import NAMES, LearningProblem, make_problem
+from bench.record import Recorder
+
+DEFAULTS = {
+    "graph": ["delaunay20", "road770", "web-NotreDame", "kron-19"],
+    "k": [4],
+    "repeat": 3,
+    "programs": list(NAMES),
+    "blocks": [0, 8],
+    "budget": 300.0,
+    "cell": 1.0,
+    "target": "cuda",
+}
+MAPPINGS: dict[str, dict[str, Any]] = {
+    "NFA": {"feature_parallel": False, "change_driven": False},
+    "FA": {"change_driven": False},
+}
+BY_HAND = "hand-written NFA"
+CHOSEN = "chosen"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    cells_module.add_arguments(parser)
+    parser.add_argument("--programs", nargs="+", help=f"among {' '.join(NAMES)}, BP-E")
+    parser.add_argument("--blocks", nargs="+", type=int, help="0 for no bound")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Measure graph by graph, program by program."""
+    cells = Cells(arguments, recorder)
+    for name in arguments.graph:
+        named = make_graph(name)
+        cells.say(f"{name} is made: {named.describe()}")
+        for k in arguments.k:
+            for program in arguments.programs:
+                problem = make_problem(program, named.graph, k)
+                problem.epsilon = problem.state["epsilon"] = -1.0
+                _measure_all(cells, named, problem)
+                del problem
+                gc.collect()
+
+
+def _measure_all(cells: Cells, named: NamedGraph, problem: LearningProblem) -> None:
+    fields = {
+        "program": problem.name, "k": problem.k, "inputs": problem.inputs,
+        "graph": named.describe(),
+    }  # fmt: skip
+    if cells.by_hand is not None and problem.k == 4:
+        sweep = Sweep(problem, cells.by_hand)
+        key = (named.name, problem.name, problem.k, BY_HAND)
+        cells.run(
+            key, lambda: _record(cells, key, sweep.launch, {"ok": True}, fields),
+            **fields,
+        )  # fmt: skip
+    for label, options in MAPPINGS.items():
+        first: list[Any] = []
+        for bound in [None, *cells.arguments.blocks]:
+            forced = {} if bound is None else {"_mapping": {"resident": bound}}
+            key = (
+                named.name, problem.name, problem.k,
+                f"{label} {CHOSEN if bound is None else bound}",
+            )  # fmt: skip
+            cells.run(
+                key,
+                lambda k=key, o=options | forced, f=first: _measure(
+                    cells, k, problem, o, f, fields
+                ),
+                **fields,
+            )
+
+
+def _measure(
+    cells: Cells, key: tuple[Any, ...], problem: LearningProblem,
+    options: dict[str, Any], first: list[Any], fields: dict[str, Any],
+) -> None:  # fmt: skip
+    superstep = problem.steps[0].prepare(problem.state, cells.device, options)
+    problem.reset(cells.device)
+    superstep.run(None)
+    answer = problem.answer()
+    first.append(answer)
+    apart = float(np.abs(answer - first[0]).max())
+    checks = {"ok": bool(np.isfinite(answer).all() and apart <= 1e-4), "apart": apart}
+    known = {
+        "options": options,
+        "resident": [p.mapping.resident for p in superstep.plan.phases],
+        "mappings": [p.mapping.describe(p.width) for p in superstep.plan.phases],
+    }
+    _record(cells, key, lambda: superstep.run(None), checks, {**fields, **known})
+
+
+def _record(
+    cells: Cells, key: tuple[Any, ...], once: Any, checks: dict[str, Any],
+    fields: dict[str, Any],
+) -> None:  # fmt: skip
+    once()
+    once()
+    trials, host, launches = trials_of(cells, once)
+    cells.recorder.add(
+        str(key[-1]), trials, cell=" | ".join(map(str, key)), launches=launches,
+        host_ms=round(statistics.median(host), 5), checks=checks, **fields,
+    )  # fmt: skip
