@@ -91,7 +91,8 @@ def test_bounds_are_those_asked_for(tmp_path: Path) -> None:
     assert [line["contender"] for line in lines] == [
         f"{mapping} {bound}" for mapping in ("NFA", "FA") for bound in ("chosen", 0, 8)
     ]
-    assert [line["resident"] for line in lines] == [[0], [0], [8]] * 2
+    forced = [line["options"].get("_mapping") for line in lines]
+    assert forced == [None, {"resident": 0}, {"resident": 8}] * 2
     assert all(line["checks"]["ok"] for line in lines)
 
 
