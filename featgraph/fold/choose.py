@@ -414,22 +414,22 @@ def _resident(
     The compiler then knows what registers it may spend: it has more of a loop's loads
     on the way at a time. It pays where vertices go through many edges.
     """
-    gathers = kind == "vertex" and any(f.kind == "gather" for f in members)
-    if not gathers or traits.typical_degree < LEAST_LOOPED:
+    if kind != "vertex" or traits.typical_degree < LEAST_LOOPED:
         return 0
-    matrices, multiplies = _needs_matrices(members) > 0, _multiplies(members)
+    multiplies = _multiplies(members)
     if mapping.span == 1:
-        if matrices and not traits.has_hubs:
-            return 0
-        few = mapping.copies * size < PIECE_BYTES and not multiplies
+        is_wide = mapping.copies * size >= PIECE_BYTES or multiplies
+        pays = is_wide and (traits.has_hubs or not _needs_matrices(members))
     else:
-        few = width * size < PIECE_BYTES or multiplies or not traits.has_hubs
-    if few:
-        return 0
+        pays = width * size >= PIECE_BYTES and traits.has_hubs and not multiplies
     rows = [f for f in members if f.kind == "gather" and not f.is_scalar]
-    # Where edges are found through a list of them, registers go into that, too.
+    if not (rows and pays):
+        return 0
+    # Where edges are found through a list of them, registers go into that, too; and a
+    # double takes two.
     summed = sum(1 + (getattr(f.declared, "along", "in") == "both") for f in rows)
-    blocks = RESIDENT_BYTES // max(summed * mapping.copies * size, PIECE_BYTES)
+    held = max(summed * mapping.copies * size, PIECE_BYTES)
+    blocks = RESIDENT_BYTES * 4 // (held * size)
     return max(blocks // 2 if mapping.column_piece else blocks, 1)
 
 
@@ -438,7 +438,8 @@ def _suits_a_thread(
 ) -> bool:
     """Whether vertices have so little to do that a lane should have one to itself."""
     few = traits.typical_degree <= FEW_EDGES and not traits.has_hubs
-    free = options.schedule == "auto" and not options.mapping
+    forced = {name for name, _ in options.mapping} - {"resident", "unroll"}
+    free = options.schedule == "auto" and not forced
     return free and few and matrices > 0 and width <= MOST_HELD
 
 

@@ -48,8 +48,8 @@ def each_listed(
 ) -> Iterator[None]:
     """Print which vertex of a list a lane has, `span` lanes for each.
 
-    The list has all of the set, and no two are the same. Lanes behind its end have the
-    last one; there `wanted` is False.
+    The list has all of the set, none twice, and the grid `span` lanes for each of the
+    list. Lanes behind its end have the last one; there `wanted` is False.
     """
     shift = f" >> {span.bit_length() - 1}" if span > 1 else ""
     writer.line(f"nth = int32(cuda.grid(1){shift})")

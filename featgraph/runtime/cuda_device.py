@@ -224,10 +224,10 @@ class CudaDevice(CudaArrays):
         if phase.kind == "reduce":
             return _REDUCE_BLOCKS
         span = 1 if phase.mapping.schedule == "thread" else phase.mapping.span
-        threads = graph.edge_count if phase.from_edges else graph.vertex_count * span
-        blocks = block_count(threads, block)
         if plan.form == "listed":
             return block_count(int(arguments["listed"].size) * span, block)
+        threads = graph.edge_count if phase.from_edges else graph.vertex_count * span
+        blocks = block_count(threads, block)
         if plan.form == "packed":
             blocks = min(block_count(graph.vertex_count, block), _PACKING_BLOCKS * span)
         if entry.strides > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import weakref
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from featgraph.config import config
@@ -146,9 +147,9 @@ class FoldMap:
         return Superstep(kernel, state, device, *self._restriction(state, device))
 
     def _restriction(self, state: State, device: Device) -> tuple[Any, Any]:
-        """Return the set that `on` has restricted this to, and a list of it or None.
+        """Return the set that `on` has restricted this to, and what lists it.
 
-        Both stay on the device.
+        Both stay on the device; the list is made when it is first asked for.
         """
         if self.vertices is None:
             return None, None
@@ -156,7 +157,7 @@ class FoldMap:
         if key not in self._on:
             given = as_active(self.vertices, state)
             words = device.upload_words(given.words.copy())
-            self._on[key] = words, device.list_vertices(given.mask)
+            self._on[key] = words, cache(lambda: device.list_vertices(given.mask))
         return self._on[key]
 
     def kernel(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -56,8 +57,10 @@ class Launcher:
         self._of_graph: dict[str, dict[str, Any]] = {}
         #: Phase and form -> what runs it.
         self._of_phase: dict[tuple[int, str], list[tuple[Kernel, Entry]]] = {}
-        #: All vertices that can be due, where they are few enough for a list.
-        self.listed: Any = None
+        #: Gives a list of all vertices that can be due, or None where those are too many.
+        #: It is made when it is first asked for.
+        self.find_listed: Callable[[], Any] | None = None
+        self._has_lists: dict[int, bool] = {}
         self._vectors = [field for field in fields if field.source == "vector"]
 
     def fill_pushed(self, phase: Phase) -> None:
@@ -168,23 +171,33 @@ class Launcher:
 
     def _entries(self, number: int, count: int | None) -> list[tuple[Kernel, Entry]]:
         """Return what runs a phase; `count`: how many vertices are active, if known."""
-        form = self.form_of(self.plan.phases[number], count)
+        form = self.form_of(number, count)
         found = self._of_phase.get((number, form))
         if found is None:
             found = [(self.kernel, e) for e in self.kernel.entries if e.phase == number]
-            # A list takes a grid that has a place for each vertex.
-            is_plain = form == "listed" and not any(e.covers for _, e in found)
-            if form != "plain" and not is_plain:
+            if form != "plain":
                 other = self.kernel.in_form(form)
                 found = [t for t in found if t[1].role != "main"]
                 found += [(other, e) for e in other.entries if e.phase == number]
             self._of_phase[number, form] = found
         return found
 
-    def form_of(self, phase: Phase, count: int | None) -> str:
+    def form_of(self, number: int, count: int | None) -> str:
         """Return which form of the kernel runs a phase: see `FoldPlan`."""
-        is_listed = self.listed is not None
-        return self.device.form_of(self.plan, phase, self.graph, count, is_listed)
+        phase, has_list = self.plan.phases[number], self._has_list(number)
+        return self.device.form_of(self.plan, phase, self.graph, count, has_list)
+
+    def _has_list(self, number: int) -> bool:
+        """Whether a phase can go by a list, and there is one."""
+        if self.find_listed is None:
+            return False
+        known = self._has_lists.get(number)
+        if known is None:
+            # Kernels that go round have no listed form.
+            covers = any(e.covers for e in self.kernel.entries if e.phase == number)
+            can_be = covers and self.plan.can_take("listed", self.plan.phases[number])
+            self._has_lists[number] = known = can_be and self.find_listed() is not None
+        return known
 
     def _launch_entry(
         self, kernel: Kernel, entry: Entry, arguments: dict[str, Any]
@@ -193,6 +206,8 @@ class Launcher:
         if of_graph is None:
             of_graph = self._of_graph[entry.name] = self._graph_arguments(entry)
         bound = {**arguments, **of_graph}
+        if "listed" in entry.arguments and self.find_listed is not None:
+            bound["listed"] = self.find_listed()
         launch = self.device.launch
         self.call(kernel, entry.name, launch, kernel, entry, self.graph, bound)
 

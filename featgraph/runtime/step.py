@@ -344,7 +344,7 @@ def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
         step._can_choose and step._may_push(active_count),
         *(is_dense(active_count, graph.vertex_count, size) for size in sizes),
         runs.pulls_all(active_count),
-        *(runs.form_of(p, active_count) for p in runs.plan.phases),
+        *(runs.form_of(n, active_count) for n in range(len(runs.plan.phases))),
     )
 
 

@@ -5,6 +5,7 @@ The protocol is that of docs/design/0001-architecture.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from types import SimpleNamespace
@@ -69,8 +70,8 @@ class Superstep(StaleEntries):
     ----------
     on : words or None
         The vertices that the foldmap is restricted to.
-    listed : array or None
-        Those vertices, if kernels go by a list of them.
+    find_listed : callable or None
+        Gives a list of those vertices, or None where they are too many for one.
 
     Attributes
     ----------
@@ -84,11 +85,11 @@ class Superstep(StaleEntries):
         state: State,
         device: Device,
         on: Words | None,
-        listed: Any = None,
+        find_listed: Callable[[], Any] | None = None,
     ) -> None:
         full = full_words(device, state.graph.vertex_count)
         super().__init__(kernel, state, device, full if on is None else on)
-        self.on, self.listed = on, listed
+        self.on, self.find_listed = on, find_listed
         self.full = full
         self.left_out = None if on is None else LeftOut(device, on, full)
         #: Whether kernels that can may add to the due vertices.
@@ -160,7 +161,7 @@ class Superstep(StaleEntries):
 
     def beside(self, kernel: Kernel) -> Superstep:
         """Return what runs another kernel of the foldmap, in turn with this one."""
-        made = Superstep(kernel, self.state, self.device, self.on, self.listed)
+        made = Superstep(kernel, self.state, self.device, self.on, self.find_listed)
         made.left_out = self.left_out
         return made
 
@@ -217,7 +218,7 @@ class Superstep(StaleEntries):
             return
         due = self._due(sets)
         self.freshen(phase, due)
-        arguments["due"], arguments["listed"] = due, self.listed
+        arguments["due"] = due
         everything = sets.all_due or due is self.full
         arguments["active_count"] = None if everything else sets.active_count
         arguments["active_sources"] = self._active(sets)

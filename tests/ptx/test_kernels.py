@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import featgraph as fg
 from featgraph import _cuda
 
 if not _cuda.is_installed():
@@ -208,6 +209,39 @@ def test_other_forms_cost_few_registers(
     assert ".local" not in ptx
     assert packed.registers <= max(resources.registers + 20, 80)
     assert packed.spill_stores_bytes == packed.stack_bytes == 0
+
+
+@fg.gather(into="total", combine="sum")
+def total_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.w[u]
+
+
+@fg.vertex
+def normalize_often(f, v, d):  # type: ignore[no-untyped-def]
+    a = fg.normalize(d.x[v, f] * d.total[v])
+    b = fg.normalize(a * a + d.y[v, f])
+    d.x_next[v, f] = fg.normalize(a * b)
+    return abs(a * b - d.x[v, f]) > 1e-3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("feature_parallel", [True, False])
+def test_a_bound_leaves_registers_to_the_vertex_function(
+    dtype: str, feature_parallel: bool
+) -> None:
+    graph = fg.Graph.from_edges([0] * 9, range(1, 10))
+    rows = np.zeros((10, 16), dtype)
+    state = fg.State(
+        graph,
+        x=fg.vertex_property(rows, iterated=True),
+        y=fg.vertex_property(rows),
+        w=fg.vertex_property(rows[:, 0].copy()),
+    )
+    step = fg.foldmap(total_of_neighbors, normalize_often)
+    options = Options(target="cuda", feature_parallel=feature_parallel)
+    plan = make_plan(step.program, state.signature, options, GraphTraits(64, True))
+    for _, _, resources in _compile(Kernel(emit(plan)), (9, 0)):
+        assert resources.spill_stores_bytes == resources.stack_bytes == 0
 
 
 @pytest.mark.parametrize("k", [4, 6])

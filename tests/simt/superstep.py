@@ -84,7 +84,7 @@ class Superstep:
                 for m, e in self.entries
                 if e.phase not in phases or e.role != "main"
             ]
-        #: On lists, not due all the same; one at least, as on every list.
+        #: Listed though not due; a list is never empty.
         self.others = np.arange(self.count) % 5 == 0
         self.reduced: dict[str, Any] = {}
         self.arrays = self._arrays(values)

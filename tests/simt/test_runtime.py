@@ -149,6 +149,21 @@ def test_restricted_vertices_are_listed(
     assert listed == (share == 0.3)
 
 
+def test_no_list_is_made_that_no_kernel_takes(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(
+        cuda_device.CudaDevice, "list_vertices", lambda self, mask: asked.append(1)
+    )
+    for name in ("belief_propagation", "label_propagation"):
+        [state] = make_states(name, 1)
+        foldmap = BY_NAME[name].foldmaps[0].on([1, 2])
+        for _ in range(2):
+            foldmap(state, target="cuda")
+        assert len(asked) == (name == "label_propagation")
+
+
 @pytest.mark.parametrize("feature_parallel", [True, False])
 @pytest.mark.parametrize(
     ("turns", "k"),
