@@ -57,8 +57,8 @@ class Launcher:
         self._of_graph: dict[str, dict[str, Any]] = {}
         #: Phase and form -> what runs it.
         self._of_phase: dict[tuple[int, str], list[tuple[Kernel, Entry]]] = {}
-        #: Gives a list of all vertices that can be due, or None where those are too many.
-        #: It is made when it is first asked for.
+        #: Gives a list of all vertices that can be due, made when it is first asked
+        #: for; None where those are too many.
         self.find_listed: Callable[[], Any] | None = None
         self._has_lists: dict[int, bool] = {}
         self._vectors = [field for field in fields if field.source == "vector"]
