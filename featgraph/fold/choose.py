@@ -61,12 +61,12 @@ LANES_A_DEGREE = 1 / 4
 #: The same where each edge takes a product by a matrix (belief propagation, likewise).
 MULTIPLYING_LANES_A_DEGREE = 1 / 2
 #: Bytes that a lane gathers into, of all blocks that the compiler must let fit a
-#: multiprocessor together: at 16 bytes a lane 8 blocks, 64 registers. Kernel alone,
-#: K = 4, with and without: multi-manifold ranking 66 and 81 us (a thread a vertex,
-#: Delaunay graph), 7.1 and 17.5 ms (kron-19), 105 and 171 us (lanes, links of the web);
-#: belief propagation 151 and 182 us (a thread, Delaunay). Lanes that multiply took up
-#: to 1.1 times longer, as did those of graphs without hubs at K = 8 and 32, and all on
-#: a road-like graph, whose typical degree is 2 (NVIDIA H200).
+#: multiprocessor together: at 16 bytes a lane 8 blocks, 64 registers. A superstep over
+#: all vertices, K = 4, with and without: multi-manifold ranking 66 and 81 us (a thread a
+#: vertex, Delaunay graph), 7.1 and 17.5 ms (kron-19), 105 and 171 us (lanes, links of
+#: the web); belief propagation 151 and 182 us (a thread, Delaunay). Lanes that multiply
+#: took up to 1.1 times longer, as did those of graphs without hubs at K = 8 and 32, and
+#: all on a road-like graph, whose typical degree is 2 (NVIDIA H200).
 RESIDENT_BYTES = 128
 #: The least typical degree for that.
 LEAST_LOOPED = 4
@@ -411,8 +411,9 @@ def _resident(
 ) -> int:
     """Return how many blocks must fit a multiprocessor; 0 to leave that open.
 
-    The compiler then knows what registers it may spend: it has more of a loop's loads
-    on the way at a time. It pays where vertices go through many edges.
+    Without a number the linker aims at as many threads as can be, 32 registers each;
+    with one, a loop has more loads on the way. That pays where vertices go through many
+    edges.
     """
     if kind != "vertex" or traits.typical_degree < LEAST_LOOPED:
         return 0
