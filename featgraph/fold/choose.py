@@ -62,8 +62,8 @@ LANES_A_DEGREE = 1 / 4
 MULTIPLYING_LANES_A_DEGREE = 1 / 2
 #: Bytes that a lane gathers into, of all blocks that the compiler must let fit a
 #: multiprocessor together: at 16 bytes a lane 8 blocks, 64 registers. A superstep over
-#: all vertices, K = 4, with and without: multi-manifold ranking 66 and 81 us (a thread a
-#: vertex, Delaunay graph), 7.1 and 17.5 ms (kron-19), 105 and 171 us (lanes, links of
+#: all vertices, K = 4, with and without: multi-manifold ranking 66 and 81 us (a thread
+#: a vertex, Delaunay graph), 7.1 and 17.5 ms (kron-19), 105 and 171 us (lanes, links of
 #: the web); belief propagation 151 and 182 us (a thread, Delaunay). Lanes that multiply
 #: took up to 1.1 times longer, as did those of graphs without hubs at K = 8 and 32, and
 #: all on a road-like graph, whose typical degree is 2 (NVIDIA H200).
