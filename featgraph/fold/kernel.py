@@ -102,7 +102,11 @@ class Kernel:
         return "\n".join(ptx for ptx in self._compiled(cc).values())
 
     def resources(self, cc: tuple[int, int] = (9, 0)) -> dict[str, Any]:
-        """Return registers, spills and shared memory of each entry, by name."""
+        """Return registers, spills and shared memory of each entry, by name.
+
+        Those of its PTX. A launch links with link-time optimization, which gives a
+        kernel without bounds on its blocks fewer registers: docs/design/0021.
+        """
         from featgraph import _cuda
 
         return {
@@ -110,7 +114,7 @@ class Kernel:
         }
 
     def sass(self, cc: tuple[int, int] = (9, 0)) -> str:
-        """Return the disassembly of all entries.
+        """Return the disassembly of all entries, of their PTX (see `resources`).
 
         Needs cuobjdump or nvdisasm on the path.
         """
