@@ -86,13 +86,13 @@ def test_a_superstep_by_hand_finds_what_has_not_settled(name: str) -> None:
 def test_bounds_are_those_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "bounds.jsonl"
     argv = ["bounds-gpu", "--graph", "kron-6", "--programs", "MML", *SMALL]
-    assert run.main([*argv, "--blocks", "0", "8", "--output", str(file)]) == 0
+    assert run.main([*argv, "--blocks", "8", "--output", str(file)]) == 0
     lines = [line for line in lines_of(file) if "resident" in line]
     assert [line["contender"] for line in lines] == [
-        f"{mapping} {bound}" for mapping in ("NFA", "FA") for bound in ("chosen", 0, 8)
+        f"{mapping} {bound}" for mapping in ("NFA", "FA") for bound in ("chosen", 8)
     ]
     forced = [line["options"].get("_mapping") for line in lines]
-    assert forced == [None, {"resident": 0}, {"resident": 8}] * 2
+    assert forced == [None, {"resident": 8}] * 2
     assert all(line["checks"]["ok"] for line in lines)
 
 

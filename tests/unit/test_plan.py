@@ -350,7 +350,6 @@ def folded(step: Any, k: int, options: dict[str, Any]) -> Any:
 def test_generated_text(step: Any, k: int, options: dict[str, Any]) -> None:
     kernel = folded(step, k, options)
     text = kernel.source
-    check_module(text)
     root = str(Path(__file__).parents[2])
     for line in text.split("\n"):
         # Comments name the user's file, whose path is as long as it is.
@@ -362,11 +361,10 @@ def test_generated_text(step: Any, k: int, options: dict[str, Any]) -> None:
         # Imported on the CPU target, and used nowhere.
         body = re.sub(r"from numba import .*", "", text)
         assert "float64" not in body
-    reserved_names_cover(kernel, text)
-    for form in ("packed", "listed") if kernel.plan.target == "cuda" else ():
-        other = kernel.in_form(form).source
-        check_module(other)
-        reserved_names_cover(kernel, other)
+    forms = ("packed", "listed") if kernel.plan.target == "cuda" else ()
+    for module in (text, *(kernel.in_form(form).source for form in forms)):
+        check_module(module)
+        reserved_names_cover(kernel, module)
 
 
 def reserved_names_cover(kernel: Any, text: str) -> None:
@@ -405,8 +403,6 @@ def test_check_module_finds_unbound_names() -> None:
     with pytest.raises(fg.FeatGraphError, match="does not parse"):
         check_module("def f(a:\n")
 
-
-# Digests
 
 BASE = """
 from other_module import imported
