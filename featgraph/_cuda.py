@@ -366,13 +366,43 @@ def compile_ptx(
     str
         The PTX.
     """
+    return str(_compile(py_kernel, signature, cc, "ptx", launch_bounds))
+
+
+def compile_ltoir(
+    py_kernel: Callable[..., Any],
+    signature: Any,
+    cc: ComputeCapability,
+    *,
+    launch_bounds: int | tuple[int, ...] | None = None,
+) -> bytes:
+    """Compile a kernel to what a launch links: code to be optimized at link time.
+
+    Parameters
+    ----------
+    py_kernel, signature, cc, launch_bounds
+        As for `compile_ptx`.
+
+    Returns
+    -------
+    bytes
+        The LTO-IR, for `link_cubin`. Of a kernel without bounds on its blocks the
+        linker makes code with fewer registers than of its PTX.
+    """
+    return bytes(_compile(py_kernel, signature, cc, "ltoir", launch_bounds))
+
+
+def _compile(
+    py_kernel: Any, signature: Any, cc: ComputeCapability, output: str, bounds: Any
+) -> Any:
     plain = getattr(py_kernel, "py_func", py_kernel)
-    options = {} if launch_bounds is None else {"launch_bounds": launch_bounds}
+    options = {} if bounds is None else {"launch_bounds": bounds}
     with target_cc(cc):
-        # compile_ptx still uses the dialect's own ABI; `compile` defaults to C's,
-        # which kernels do not have.
-        ptx, _ = _dialect().compile_ptx(plain, signature, cc=cc, **options)
-    return str(ptx)
+        # The default ABI is C's, which kernels do not have.
+        code, _ = _dialect().compile(
+            plain, signature, cc=cc, device=False, abi="numba", output=output, **options
+        )
+    return code
 
 
 @dataclass(frozen=True)
@@ -428,13 +458,13 @@ class Resources:
         )
 
 
-def link_cubin(ptx: str, cc: ComputeCapability) -> tuple[bytes, Resources]:
-    """Assemble PTX to machine code with nvJitLink; needs no GPU and no system CUDA.
+def link_cubin(code: str | bytes, cc: ComputeCapability) -> tuple[bytes, Resources]:
+    """Make machine code with nvJitLink; needs no GPU and no system CUDA.
 
     Parameters
     ----------
-    ptx : str
-        PTX of one kernel, from `compile_ptx`.
+    code : str or bytes
+        PTX of one kernel from `compile_ptx`, or its LTO-IR from `compile_ltoir`.
     cc : (int, int)
         The compute capability.
 
@@ -445,11 +475,16 @@ def link_cubin(ptx: str, cc: ComputeCapability) -> tuple[bytes, Resources]:
     """
     require()
     core = importlib.import_module("cuda.core")
-    options = core.LinkerOptions(arch=f"sm_{cc[0]}{cc[1]}", ptxas_options=["-v"])
-    linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=options)
+    late = isinstance(code, bytes)
+    options = core.LinkerOptions(
+        arch=f"sm_{cc[0]}{cc[1]}", ptxas_options=["-v"], link_time_optimization=late
+    )
+    made = core.ObjectCode
+    given = made.from_ltoir(code) if late else made.from_ptx(code.encode())
+    linker = core.Linker(given, options=options)
     cubin = linker.link("cubin")
     log = linker.get_info_log() or linker.get_error_log()
-    return bytes(cubin.code), Resources.from_log(log, ptx)
+    return bytes(cubin.code), Resources.from_log(log, "" if late else code)
 
 
 def sass(cubin: bytes) -> str:

@@ -60,11 +60,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def small_graphs_are_as_large_ones() -> Iterator[None]:
     """Have lanes share matrices, and only due vertices evaluated, on small graphs."""
     from featgraph.fold import choose
-    from featgraph.runtime import step
+    from featgraph.runtime import stale
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choose, "FEW_EDGES", 0)
-        patch.setattr(step, "FEWEST_TO_SKIP", 0)
+        patch.setattr(stale, "FEWEST_TO_SKIP", 0)
         yield
 
 

@@ -64,12 +64,17 @@ MULTIPLYING_LANES_A_DEGREE = 1 / 2
 #: multiprocessor together: at 16 bytes a lane 8 blocks, 64 registers. A superstep over
 #: all vertices, K = 4, with and without: multi-manifold ranking 66 and 81 us (a thread
 #: a vertex, Delaunay graph), 7.1 and 17.5 ms (kron-19), 105 and 171 us (lanes, links of
-#: the web); belief propagation 151 and 182 us (a thread, Delaunay). Lanes that multiply
-#: took up to 1.1 times longer, as did those of graphs without hubs at K = 8 and 32, and
-#: all on a road-like graph, whose typical degree is 2 (NVIDIA H200).
+#: the web). A thread that multiplies holds more, and is bound to 4 blocks: belief
+#: propagation 136 and 182 us (Delaunay); 148 with 8. Lanes that multiply took up to 1.1
+#: times longer, as did all on a road-like graph, whose typical degree is 2 (NVIDIA
+#: H200).
 RESIDENT_BYTES = 128
 #: The least typical degree for that.
 LEAST_LOOPED = 4
+#: The same where lanes share the features of an edge, too, and there are no hubs: 55
+#: against 75 us on a network of authors (typical degree 16, label propagation, K = 16),
+#: but 152 against 117 on a Delaunay graph (4).
+LEAST_SHARED = 16
 #: Up to this typical degree one thread sums and solves small matrices faster than lanes
 #: that share them: 54 against 277 us on a Delaunay graph, 42 against 85 us on a network
 #: of authors; with more it is the other way round, 692 against 303 us (K = 4, H200).
@@ -417,18 +422,22 @@ def _resident(
     """
     if kind != "vertex" or traits.typical_degree < LEAST_LOOPED:
         return 0
-    multiplies = _multiplies(members)
-    if mapping.span == 1:
+    multiplies, alone = _multiplies(members), mapping.span == 1
+    if alone:
         is_wide = mapping.copies * size >= PIECE_BYTES or multiplies
         pays = is_wide and (traits.has_hubs or not _needs_matrices(members))
     else:
-        pays = width * size >= PIECE_BYTES and traits.has_hubs and not multiplies
+        several = traits.typical_degree >= LEAST_SHARED and mapping.lanes > 1
+        is_wide = width * size >= PIECE_BYTES
+        pays = is_wide and (traits.has_hubs or several) and not multiplies
     rows = [f for f in members if f.kind == "gather" and not f.is_scalar]
     if not (rows and pays):
         return 0
     # Where edges are found through a list of them, registers go into that, too; and a
     # double takes two.
     summed = sum(1 + (getattr(f.declared, "along", "in") == "both") for f in rows)
+    if alone and multiplies:  # what is multiplied stands in registers, too
+        summed *= 2
     held = max(summed * mapping.copies * size, PIECE_BYTES)
     blocks = RESIDENT_BYTES * 4 // (held * size)
     return max(blocks // 2 if mapping.column_piece else blocks, 1)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from featgraph.fold.analyse import Analysed
+from featgraph.fold.choose import BLOCK_THREADS
 from featgraph.fold.functions import Context
 from featgraph.fold.plan import Phase
 from featgraph.fold.triangles import Sum, Triangles
@@ -60,10 +61,12 @@ class CudaTriangles(Triangles):
         name = f"triangle_phase_{self.number}{suffix and '_'}{suffix}"
         writer.line()
         writer.line()
-        writer.line(f"@kernel(cache=True, launch_bounds={threads})")
+        # Told nothing of blocks, the linker spills to have as many threads as can be.
+        bounds = threads, 8 * BLOCK_THREADS // threads
+        writer.line(f"@kernel(cache=True, launch_bounds={bounds})")
         with writer.block(f"def {name}({', '.join(arguments)}):"):
             writer.line(f'"""{doc}"""')
-            yield Entry(name, self.number, role, tuple(arguments), {}, threads, threads)
+            yield Entry(name, self.number, role, tuple(arguments), {}, threads, bounds)
 
     def test_active(self, vertex: str) -> str:
         """Return the test whether a vertex is active."""

@@ -99,34 +99,32 @@ class Kernel:
         DeviceError
             If numba-cuda is not installed.
         """
-        return "\n".join(ptx for ptx in self._compiled(cc).values())
+        return "\n".join(self._compiled(cc, "compile_ptx").values())
 
     def resources(self, cc: tuple[int, int] = (9, 0)) -> dict[str, Any]:
         """Return registers, spills and shared memory of each entry, by name.
 
-        Those of its PTX. A launch links with link-time optimization, which gives a
-        kernel without bounds on its blocks fewer registers: docs/design/0021.
+        As for a launch, its code is optimized when it is linked: what is made of its
+        PTX may take more registers (docs/design/0021).
         """
-        from featgraph import _cuda
-
-        return {
-            n: _cuda.link_cubin(ptx, cc)[1] for n, ptx in self._compiled(cc).items()
-        }
+        return {name: found for name, (_, found) in self._linked(cc).items()}
 
     def sass(self, cc: tuple[int, int] = (9, 0)) -> str:
-        """Return the disassembly of all entries, of their PTX (see `resources`).
+        """Return the disassembly of all entries, linked as for a launch.
 
         Needs cuobjdump or nvdisasm on the path.
         """
         from featgraph import _cuda
 
-        texts = [
-            _cuda.sass(_cuda.link_cubin(ptx, cc)[0])
-            for ptx in self._compiled(cc).values()
-        ]
-        return "\n".join(texts)
+        return "\n".join(_cuda.sass(cubin) for cubin, _ in self._linked(cc).values())
 
-    def _compiled(self, cc: tuple[int, int]) -> dict[str, str]:
+    def _linked(self, cc: tuple[int, int]) -> dict[str, tuple[bytes, Any]]:
+        from featgraph import _cuda
+
+        compiled = self._compiled(cc, "compile_ltoir")
+        return {name: _cuda.link_cubin(code, cc) for name, code in compiled.items()}
+
+    def _compiled(self, cc: tuple[int, int], compiler: str) -> dict[str, Any]:
         if self.plan.target != "cuda":
             raise PlanError(
                 "a CPU kernel has no PTX",
@@ -141,7 +139,7 @@ class Kernel:
         for entry in self.entries:
             function = self.function(entry)
             signature = entry_signature(self.kernel_source, entry, self.module)
-            compiled[entry.name] = _cuda.compile_ptx(
+            compiled[entry.name] = getattr(_cuda, compiler)(
                 function.py_func,
                 signature,
                 cc,

@@ -48,7 +48,7 @@ class FoldMap:
         self.program = program
         self.vertices = vertices
         self.base = base or self
-        self._on: dict[tuple[str, int], tuple[Any, Any]] = {}
+        self._on: dict[tuple[Device, int], tuple[Any, Any]] = {}
         self._kernels: dict[Any, Kernel] = base._kernels if base is not None else {}
         #: State -> what was asked for -> its signature then, and the kernel.
         self._of_states: weakref.WeakKeyDictionary[
@@ -153,7 +153,7 @@ class FoldMap:
         """
         if self.vertices is None:
             return None, None
-        key = device.name, state.graph.vertex_count
+        key = device, state.graph.vertex_count
         if key not in self._on:
             given = as_active(self.vertices, state)
             words = device.upload_words(given.words.copy())

@@ -3,8 +3,8 @@
 Behind its first supersteps a run asks the device for the same operations again and
 again: the same kernels, on the same memory, since buffers and sets change places in a
 cycle. Once a cycle has come round, its supersteps are launched as they were recorded,
-until something that is decided by the number of active vertices would be decided
-otherwise, or nothing is active. The host only reads how many vertices were committed,
+until something that is decided by the number of active vertices has been decided
+otherwise for some time, or nothing is active. The host only reads how many vertices were committed,
 while the next superstep runs.
 """
 
@@ -36,6 +36,11 @@ _MOST_SECONDS = 1e-3
 #: The next superstep is launched ahead unless at this rate of decay fewer vertices than
 #: this would be active in it.
 _FEWEST = 8
+#: Supersteps are launched as they were recorded, though they would be run otherwise by
+#: now, until they have taken so long, in s: to change takes the host about as much,
+#: which runs three or four supersteps and records them (NVIDIA H200). So no run takes
+#: much longer than it would either way.
+_MOST_LATE = 5e-4
 
 
 def decisions_of(loop: Loop, place: int) -> tuple[Any, ...]:
@@ -182,6 +187,8 @@ class _Flight:
         #: Supersteps that the host would not have run.
         self._idle = 0
         self._first = loop.state.superstep
+        #: How long supersteps have been run otherwise than was decided, in s.
+        self._late = 0.0
         #: Whether no further cycle is begun.
         self._ends = False
 
@@ -251,11 +258,14 @@ class _Flight:
         following = self._cycle[self._done % len(self._cycle)]
         if loop.pending[following.place].active_count == 0:
             self._ends = True
-        self._ends |= decisions_of(loop, following.place) != following.decisions
+        seconds = self._begun - begun
+        is_late = decisions_of(loop, following.place) != following.decisions
+        self._late = self._late + seconds if is_late else 0.0
+        self._ends |= self._late > _MOST_LATE
         if before == 0 and number == 0:
             self._idle += 1
             return 0
-        self._run.add(number, self._begun - begun, traced.direction, traced.work)
+        self._run.add(number, seconds, traced.direction, traced.work)
         loop.steps[traced.place].patched_supersteps += traced.work == "patched"
         loop.turn = (traced.place + 1) % len(loop.steps)
         loop.superstep = loop.state.superstep = self._first + self._done - self._idle

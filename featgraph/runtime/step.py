@@ -26,6 +26,7 @@ from featgraph.runtime.directions import (
 from featgraph.runtime.foldmap import FoldMap
 from featgraph.runtime.kept import Kept
 from featgraph.runtime.near_far import Waiting
+from featgraph.runtime.stale import is_soon_swept
 from featgraph.runtime.superstep import Outcome, Superstep
 
 __all__ = [
@@ -56,10 +57,6 @@ MOST_DUE = 1.0
 #: took 75 of the 88 us of a sweep where they stood in runs, and more than a sweep where
 #: they were anywhere.
 MOST_DUE_ALONE = 1 / 4
-#: "auto" sweeps all vertices on a GPU where they and their edges, times the features,
-#: are fewer: a sweep then takes no longer than finding who is due. Skipping lost up to
-#: a third on graphs of 0.3M to 0.9M vertices and edges, with k = 4 (NVIDIA H200).
-FEWEST_TO_SKIP = 1 << 22
 #: Where finding the due vertices costs what evaluating them does.
 SWEEPING_TARGETS = {"cuda"}
 
@@ -281,9 +278,9 @@ class Step:
         if not (self.may_sweep_all and self._knows_all) or active_count is None:
             return False
         graph = self.state.graph
-        size = graph.vertex_count + graph.edge_count
-        if size * self._width < FEWEST_TO_SKIP:
+        if is_soon_swept(graph, self._width):
             return True
+        size = graph.vertex_count + graph.edge_count
         most = MOST_DUE_ALONE if self.is_alone else MOST_DUE
         return active_count * size >= most * graph.vertex_count**2
 

@@ -213,9 +213,16 @@ def run(case: str, replays: bool, limits: list[int]) -> tuple[fg.State, list[Any
     return state, records
 
 
+@pytest.mark.parametrize("most_late", [0, np.inf])
 @pytest.mark.parametrize("case", CASES)
-def test_replayed_runs_are_those_of_the_host(case: str, gpu: Gpu) -> None:
-    """Results, records and what stays due, also where limits cut a cycle."""
+def test_replayed_runs_are_those_of_the_host(
+    case: str, most_late: float, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results, records and what stays due, also where limits cut a cycle.
+
+    However long supersteps go on that would be run otherwise by now.
+    """
+    monkeypatch.setattr(replay, "_MOST_LATE", most_late)
     limits = [1000] if case.startswith("everything") else [14, 3, 1000]
     meant, records = run(case, False, limits)
     assert not gpu.recordings

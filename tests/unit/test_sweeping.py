@@ -9,6 +9,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.algorithms.label_propagation import step as label_propagation
+from featgraph.runtime import stale
 from featgraph.runtime import step as steps
 from featgraph.runtime.device import choose_device
 from featgraph.runtime.step import Step
@@ -67,7 +68,7 @@ def test_a_small_graph_is_swept_to_the_end(
     swept: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = run(labels(500, 1500))
-    monkeypatch.setattr(steps, "FEWEST_TO_SKIP", (500 + 2 * 1500) * 3 + 1)
+    monkeypatch.setattr(stale, "FEWEST_TO_SKIP", (500 + 2 * 1500) * 3 + 1)
     swept.clear()
     small = run(labels(500, 1500))
     assert swept[-1]
