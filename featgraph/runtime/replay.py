@@ -4,8 +4,8 @@ Behind its first supersteps a run asks the device for the same operations again 
 again: the same kernels, on the same memory, since buffers and sets change places in a
 cycle. Once a cycle has come round, its supersteps are launched as they were recorded,
 until something that is decided by the number of active vertices has been decided
-otherwise for some time, or nothing is active. The host only reads how many vertices were committed,
-while the next superstep runs.
+otherwise for some time, or nothing is active. The host only reads how many vertices
+were committed, while the next superstep runs.
 """
 
 from __future__ import annotations
