@@ -14,8 +14,8 @@ numba-cuda; the dialect itself is imported when the first of its names is used:
 ``kernel``              decorator: a kernel, ``kernel(cache=True, ...)`` for options
 ======================  ============================================================
 
-The rest serves the host: whether CUDA can be used, and what a kernel compiles to (PTX,
-cubin, registers, spills), for which no GPU is needed.
+The rest serves the host: whether CUDA can be used, and what a kernel compiles to, for
+which no GPU is needed. `featgraph._cuda_code` makes machine code of that.
 
 Notes
 -----
@@ -31,21 +31,15 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from featgraph.errors import DeviceError
 
 __all__ = [
-    "Resources",
     "anew",
+    "compile_ltoir",
     "compile_ptx",
     "cuda",
     "device_function",
@@ -53,11 +47,9 @@ __all__ = [
     "is_installed",
     "kernel",
     "launcher",
-    "link_cubin",
     "load_row",
     "overload",
     "require",
-    "sass",
     "store_row",
     "target_cc",
 ]
@@ -386,8 +378,8 @@ def compile_ltoir(
     Returns
     -------
     bytes
-        The LTO-IR, for `link_cubin`. Of a kernel without bounds on its blocks the
-        linker makes code with fewer registers than of its PTX.
+        The LTO-IR, for `featgraph._cuda_code.link_cubin`. Of a kernel without bounds
+        on its blocks the linker makes code with fewer registers than of its PTX.
     """
     return bytes(_compile(py_kernel, signature, cc, "ltoir", launch_bounds))
 
@@ -403,126 +395,3 @@ def _compile(
             plain, signature, cc=cc, device=False, abi="numba", output=output, **options
         )
     return code
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What the assembler says that a kernel takes.
-
-    Attributes
-    ----------
-    registers : int
-        Registers a thread.
-    spill_stores_bytes, spill_loads_bytes : int
-        Register spills a thread.
-    stack_bytes : int
-        Stack frame a thread; local arrays that are not registers.
-    shared_bytes : int
-        Static shared memory a block.
-    """
-
-    registers: int
-    spill_stores_bytes: int
-    spill_loads_bytes: int
-    stack_bytes: int
-    shared_bytes: int
-
-    @classmethod
-    def from_log(cls, log: str, ptx: str = "") -> Resources:
-        """Read the report that ``ptxas -v`` prints for one kernel.
-
-        Parameters
-        ----------
-        log : str
-            The whole report.
-        ptx : str
-            What was assembled: the dialect declares shared arrays outside the kernel,
-            where the report does not count them.
-
-        Returns
-        -------
-        Resources
-            The figures; the largest where the report has several functions.
-        """
-
-        def largest(pattern: str) -> int:
-            return max((int(found) for found in re.findall(pattern, log)), default=0)
-
-        declared = sum(map(int, re.findall(r"\.shared .*\.b8 \w+\[(\d+)\]", ptx)))
-        return cls(
-            registers=largest(r"Used (\d+) registers"),
-            spill_stores_bytes=largest(r"(\d+) bytes spill stores"),
-            spill_loads_bytes=largest(r"(\d+) bytes spill loads"),
-            stack_bytes=largest(r"(\d+) bytes stack frame"),
-            shared_bytes=max(largest(r"(\d+) bytes smem"), declared),
-        )
-
-
-def link_cubin(code: str | bytes, cc: ComputeCapability) -> tuple[bytes, Resources]:
-    """Make machine code with nvJitLink; needs no GPU and no system CUDA.
-
-    Parameters
-    ----------
-    code : str or bytes
-        PTX of one kernel from `compile_ptx`, or its LTO-IR from `compile_ltoir`.
-    cc : (int, int)
-        The compute capability.
-
-    Returns
-    -------
-    (bytes, Resources)
-        The cubin, and what the kernel takes.
-    """
-    require()
-    core = importlib.import_module("cuda.core")
-    late = isinstance(code, bytes)
-    options = core.LinkerOptions(
-        arch=f"sm_{cc[0]}{cc[1]}", ptxas_options=["-v"], link_time_optimization=late
-    )
-    made = core.ObjectCode
-    given = made.from_ltoir(code) if late else made.from_ptx(code.encode())
-    linker = core.Linker(given, options=options)
-    cubin = linker.link("cubin")
-    log = linker.get_info_log() or linker.get_error_log()
-    return bytes(cubin.code), Resources.from_log(log, "" if late else code)
-
-
-def sass(cubin: bytes) -> str:
-    """Disassemble machine code.
-
-    Parameters
-    ----------
-    cubin : bytes
-        From `link_cubin`.
-
-    Returns
-    -------
-    str
-        The assembly text.
-
-    Raises
-    ------
-    featgraph.errors.DeviceError
-        If neither ``nvdisasm`` nor ``cuobjdump`` is on PATH.
-    """
-    tools = {"nvdisasm": ["-c"], "cuobjdump": ["--dump-sass"]}
-    commands = [
-        [path, *options]
-        for name, options in tools.items()
-        if (path := shutil.which(name))
-    ]
-    if not commands:
-        raise DeviceError(
-            "no disassembler on PATH",
-            expected="nvdisasm or cuobjdump",
-            fix="install the CUDA toolkit's binary utilities and put them on PATH",
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "kernel.cubin"
-        file.write_bytes(cubin)
-        done = subprocess.run(
-            [*commands[0], str(file)], capture_output=True, text=True, check=False
-        )
-    if done.returncode != 0:
-        raise DeviceError(f"{commands[0][0]} failed", got=done.stderr.strip())
-    return done.stdout

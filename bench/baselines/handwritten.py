@@ -92,7 +92,7 @@ def compile_cuda(
 
 def resources(file: str, **defines: int) -> Any:
     """Return registers, spills and shared memory of a file's hungriest kernel."""
-    from featgraph._cuda import Resources
+    from featgraph._cuda_code import Resources
 
     return Resources.from_log(compile_cuda(file, tuple(sorted(defines.items())))[1])
 

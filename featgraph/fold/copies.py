@@ -31,7 +31,7 @@ from featgraph.fold.printer import (
     print_statements,
 )
 from featgraph.fold.rows import can_store
-from featgraph.fold.sunk import sink_stores
+from featgraph.fold.sunk import all_wait, sink_stores
 from featgraph.fold.variance import loop_varies, returns_apart, varies
 
 __all__ = ["print_copies"]
@@ -71,10 +71,12 @@ class _Copies(CopyNames):
         self._prologue()
         self._load_rows(head)
         self._start_sent()
-        waits = self.context.cuda and not (self.predicated or self.context.checked)
-        if waits and not rest:
+        may_wait = self.context.cuda and not (self.predicated or self.context.checked)
+        waits = False
+        if may_wait and not rest:
             restored = [n for n in self.context.restored if n not in self.sent]
             head = sink_stores(head, restored, self.varying)
+            waits = not self.sent and all_wait(head)
         self._block(head, "")
         if rest:
             self._call_rest(rest_name, live)
@@ -89,6 +91,7 @@ class _Copies(CopyNames):
             self.temporaries,
             tuple(self.areas),
             matrices=self.matrices,
+            waits=waits,
         )
 
     def _prologue(self) -> None:

@@ -158,6 +158,10 @@ class KernelSource:
     forwarded : tuple of str
         Edge properties of which a pulled phase writes the ``_next`` entries of all
         in-edges of whom it sweeps, whether their sources are active or not.
+    waits : bool
+        Whether the current buffers may stand for the next ones where no vertex reads
+        from another that is swept: all there is to commit is what one vertex function
+        has stored, behind its verdict, for its vertex.
     """
 
     plan: FoldPlan
@@ -168,6 +172,7 @@ class KernelSource:
     sites: list[tuple[str, str, int, str, int]]
     queue: Queue | None = None
     forwarded: tuple[str, ...] = ()
+    waits: bool = False
 
     @property
     def fill_values(self) -> dict[str, str]:
@@ -251,8 +256,23 @@ def emit(plan: FoldPlan) -> KernelSource:
         queue = cpu_kernels.print_queue(context, plan, printed, fields)
     return KernelSource(
         plan, writer.text, tuple(entries), fields, writer.origins, sites or [], queue,
-        tuple(forwarded),
+        tuple(forwarded), plan.form == "plain" and _waits(plan, printed),
     )  # fmt: skip
+
+
+def _waits(plan: FoldPlan, printed: dict[str, Printed]) -> bool:
+    """Whether a kernel has the property `KernelSource.waits`."""
+    *before, last = plan.phases
+    functions = plan.analysis.functions
+    if last.kind != "vertex" or any(p.kind != "reduce" for p in before):
+        return False
+    one = functions[-1]
+    if [f for f in functions if f.kind in {"vertex", "edge"}] != [one]:
+        return False
+    others = (a for f in functions[:-1] for a in f.accesses)
+    alone = not any(a.version == "next" or a.where == "foreign" for a in others)
+    own = all(a.where in {"own", "global"} for a in one.accesses)
+    return alone and own and printed[one.name].waits
 
 
 def _print_function(context: Context, phase: Phase, function: Analysed) -> Printed:

@@ -118,6 +118,8 @@ class Printed:
         Names of the matrices at hand that it takes last.
     vectors : bool
         Whether it is printed as vectors; a gather returns its contributions then.
+    waits : bool
+        Whether it stores next entries only where its verdict is True.
     """
 
     function: Analysed
@@ -129,6 +131,7 @@ class Printed:
     rows: tuple[Row, ...] = ()
     matrices: tuple[str, ...] = ()
     vectors: bool = False
+    waits: bool = False
 
     @property
     def areas_and_matrices(self) -> list[str]:

@@ -114,15 +114,19 @@ class Kernel:
 
         Needs cuobjdump or nvdisasm on the path.
         """
-        from featgraph import _cuda
+        from featgraph import _cuda_code
 
-        return "\n".join(_cuda.sass(cubin) for cubin, _ in self._linked(cc).values())
+        return "\n".join(
+            _cuda_code.sass(cubin) for cubin, _ in self._linked(cc).values()
+        )
 
     def _linked(self, cc: tuple[int, int]) -> dict[str, tuple[bytes, Any]]:
-        from featgraph import _cuda
+        from featgraph import _cuda_code
 
         compiled = self._compiled(cc, "compile_ltoir")
-        return {name: _cuda.link_cubin(code, cc) for name, code in compiled.items()}
+        return {
+            name: _cuda_code.link_cubin(code, cc) for name, code in compiled.items()
+        }
 
     def _compiled(self, cc: tuple[int, int], compiler: str) -> dict[str, Any]:
         if self.plan.target != "cuda":

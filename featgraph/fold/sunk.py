@@ -21,7 +21,7 @@ from featgraph.fold.nodes import (
 )
 from featgraph.fold.variance import varies
 
-__all__ = ["leaving_test", "sink_stores"]
+__all__ = ["all_wait", "leaving_test", "sink_stores"]
 
 
 def sink_stores(
@@ -53,6 +53,19 @@ def sink_stores(
         return list(body)
     stores = ast.copy_location(ast.If(test=verdict, body=sunk, orelse=[]), sunk[0])
     return [*kept, stores, last]
+
+
+def all_wait(body: Sequence[ast.stmt]) -> bool:
+    """Whether next entries are touched only by stores that `sink_stores` has sunk."""
+    *before, stores, last = [ast.Pass(), ast.Pass(), *body]
+    verdict = last.value if isinstance(last, ast.Return) else None
+    is_sunk = isinstance(stores, ast.If) and stores.test is verdict
+    early = before if is_sunk else [*before, stores]
+    return not any(
+        version == "next"
+        for statement in [*early, last]
+        for _, version in _entries(ast.walk(statement))
+    )
 
 
 def _may_wait(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -168,22 +168,37 @@ class Buffers:
         self.pools = pools
         state.superstep = number
 
-    def end_in_place(self, names: Iterable[str], number: int = 1) -> None:
-        """End supersteps of a kernel that has committed: both buffers are equal."""
-        self.stale = {**self.stale, **dict.fromkeys(names)}
+    def end_in_place(self, stale: Mapping[str, Stale], number: int = 1) -> None:
+        """End supersteps of a kernel that has committed.
+
+        The next buffers differ from the current ones where `stale` says.
+        """
+        self.stale = {**self.stale, **stale}
         self.pools = self.pools[::-1]
         self.state.superstep += number
 
     def data(
-        self, source: KernelSource, data_class: Any, builtins: Mapping[str, Any]
+        self,
+        source: KernelSource,
+        data_class: Any,
+        builtins: Mapping[str, Any],
+        in_place: bool = False,
     ) -> Any:
-        """Return the namedtuple `d` of a generated module."""
-        return data_class(*(self._field(f, source, builtins) for f in source.fields))
+        """Return the namedtuple `d` of a generated module.
+
+        With `in_place`, the current buffers stand for the next ones.
+        """
+        fields = (self._field(f, source, builtins, in_place) for f in source.fields)
+        return data_class(*fields)
 
     def _field(
-        self, field: Field, source: KernelSource, builtins: Mapping[str, Any]
+        self,
+        field: Field,
+        source: KernelSource,
+        builtins: Mapping[str, Any],
+        in_place: bool = False,
     ) -> Any:
-        if field.source == "property":
+        if field.source == "property" or (in_place and field.source == "next"):
             return self.property(field.of)
         if field.source == "next":
             return self.next_of(field.of)

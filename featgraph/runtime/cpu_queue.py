@@ -176,7 +176,7 @@ class QueueRunner:
                     step.kernel, self.queue.name, step.kernel.queue, *values
                 )
             finally:  # also behind an interrupt: the loop leaves both buffers equal
-                buffers.end_in_place(self.queue.commits, int(sizes[0]))
+                buffers.end_in_place(dict.fromkeys(self.queue.commits), int(sizes[0]))
             number, size, far_count, edges = sizes.tolist()
             words = np.zeros(word_count(count), np.uint32)
             self._loops.fill_set(left, size, words)

@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from featgraph.config import config
 from featgraph.errors import PlanError, StateError, UserFunctionError
 from featgraph.fold.assume import assumed_signature
@@ -16,6 +18,7 @@ from featgraph.fold.folder import fold
 from featgraph.fold.keep import Changes
 from featgraph.fold.kernel import Kernel
 from featgraph.fold.options import Options, parse_change_driven, parse_options
+from featgraph.graph import Graph
 from featgraph.program.active import ActiveSet
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind
@@ -49,6 +52,9 @@ class FoldMap:
         self.vertices = vertices
         self.base = base or self
         self._on: dict[tuple[Device, int], tuple[Any, Any]] = {}
+        self._independent: weakref.WeakKeyDictionary[Graph, bool] = (
+            weakref.WeakKeyDictionary()
+        )
         self._kernels: dict[Any, Kernel] = base._kernels if base is not None else {}
         #: State -> what was asked for -> its signature then, and the kernel.
         self._of_states: weakref.WeakKeyDictionary[
@@ -159,6 +165,21 @@ class FoldMap:
             words = device.upload_words(given.words.copy())
             self._on[key] = words, cache(lambda: device.list_vertices(given.mask))
         return self._on[key]
+
+    def is_independent(self, state: State) -> bool:
+        """Whether no edge joins two of the vertices that `on` has restricted this to.
+
+        Then what one of them commits is read by none that runs beside it.
+        """
+        graph = state.graph
+        if self.vertices is None:
+            return graph.edge_count == 0
+        if graph not in self._independent:
+            mask, rows = as_active(self.vertices, state).mask, graph.in_edges
+            targets = np.repeat(mask, np.diff(rows.row_offsets))
+            joined = bool((targets & mask[rows.column_indices]).any())
+            self._independent[graph] = not joined
+        return self._independent[graph]
 
     def kernel(
         self,

@@ -61,6 +61,9 @@ class Launcher:
         #: for; None where those are too many.
         self.find_listed: Callable[[], Any] | None = None
         self._has_lists: dict[int, bool] = {}
+        #: Whether the current buffers stand for the next ones: nobody reads what is
+        #: written in a superstep.
+        self.in_place = False
         self._vectors = [field for field in fields if field.source == "vector"]
 
     def fill_pushed(self, phase: Phase) -> None:
@@ -148,7 +151,9 @@ class Launcher:
             fault = self.buffers.temporary("fault", "int64", (6,))
             self.device.fill(fault, 0)
             builtins["fault"] = fault
-        arguments["d"] = self.buffers.data(source, self.kernel.module.Data, builtins)
+        arguments["d"] = self.buffers.data(
+            source, self.kernel.module.Data, builtins, self.in_place
+        )
         for kernel, entry in self._entries(number, arguments.get("active_count")):
             self._launch_entry(kernel, entry, arguments)
         if fault is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from featgraph.runtime.cpu_queue import knows_key
 from featgraph.runtime.cycles import Traced
 from featgraph.runtime.device import Device
 from featgraph.runtime.foldmap import FoldMap
+from featgraph.runtime.in_place import commit_in_place
+from featgraph.runtime.interrupts import held_back
 from featgraph.runtime.near_far import NEAR_FAR, NearFar, Waiting, checked_near_far
 from featgraph.runtime.pending import (
     announce,
@@ -76,6 +78,8 @@ class Loop:
             step.may_keep = self.waiting is None and not self.commits_in_place
             step.plain.spreads = self.waiting is None
             step.may_sweep_all &= self.waiting is None  # far vertices wait
+        if self.waiting is None:
+            commit_in_place(self.steps)
         self.version = state.version
         self.superstep = state.superstep
         self.turn = 0
@@ -193,11 +197,12 @@ class Loop:
     @contextmanager
     def announcing(self) -> Iterator[None]:
         """Have everything due if what is committed here cannot be announced."""
-        number = self.state.superstep
+        number, in_place = self.state.superstep, self.commits_in_place
+        in_place |= any(step.plain.in_place for step in self.steps)
         try:
             yield
         except BaseException:
-            if self.commits_in_place or self.state.superstep != number:
+            if in_place or self.state.superstep != number:
                 for waiting in self.pending:
                     waiting.words = None
             raise
@@ -237,7 +242,9 @@ class Loop:
         if self.waiting is not None:
             run.thresholds.append(self.waiting.threshold)
         announced = due if far is not None else pending.words
-        with self.announcing():
+        # An interrupt must not come between a kernel and what tells of it.
+        holding = held_back() if step.plain.in_place else nullcontext()
+        with holding, self.announcing():
             outcome = step.run(
                 due, announced,
                 also_due=pending.left, all_due=changed, active_count=count,

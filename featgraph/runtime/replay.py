@@ -10,16 +10,14 @@ were committed, while the next superstep runs.
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from featgraph.config import config
 from featgraph.runtime.buffers import buffers_of
 from featgraph.runtime.cycles import Cycles, Traced
+from featgraph.runtime.interrupts import held_back
 from featgraph.runtime.pending import announce
 from featgraph.runtime.step import decide, patches_left
 
@@ -146,27 +144,6 @@ class Replayer:
         return is_due and decisions_of(loop, first.place) == first.decisions
 
 
-@contextmanager
-def _held_back() -> Iterator[list[int]]:
-    """Hold interrupts back until the end; give the list of those that have come.
-
-    Python looks for signals behind every call, so nothing else could tell whether a
-    superstep had been launched when one came.
-    """
-    came: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
-    if before is None or threading.current_thread() is not threading.main_thread():
-        yield came  # another thread handles them
-        return
-    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if came:
-            signal.raise_signal(signal.SIGINT)
-
-
 class _Flight:
     """Launches of a cycle, one superstep ahead of what the host knows.
 
@@ -194,7 +171,7 @@ class _Flight:
 
     def run(self, limit: int) -> None:
         """Run supersteps, at most `limit`, which is a multiple of the cycle's."""
-        with _held_back() as came:
+        with held_back() as came:
             try:
                 self._fly(limit, came)
             except BaseException:

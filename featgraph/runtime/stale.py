@@ -69,6 +69,8 @@ class StaleEntries(Launcher):
         Of edges, it leaves out those that are no out-edges of `sources`; where that is
         None, of `swept`.
         """
+        if self.in_place:
+            return
         vertices = swept
         for name, reads in self._next_accessed(phase).items():
             if name in self.touched:
@@ -151,8 +153,11 @@ class StaleEntries(Launcher):
         Committed entries are stale in the other one: those of `passed`, and all that
         edge functions have run on. What was committed in the kernel is equal in both.
         """
-        if self.plan.options.asynchronous:
-            self.buffers.end_in_place(self._committed)
+        if self.plan.options.asynchronous:  # the kernel has written both
+            self.buffers.end_in_place(dict.fromkeys(self._committed))
+            return
+        if self.in_place:
+            self.buffers.end_in_place(dict.fromkeys(self._committed, ALL))
             return
         stale: dict[str, Words] = {}
         for name in self._committed:

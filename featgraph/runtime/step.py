@@ -284,6 +284,13 @@ class Step:
         most = MOST_DUE_ALONE if self.is_alone else MOST_DUE
         return active_count * size >= most * graph.vertex_count**2
 
+    def may_patch(self) -> bool:
+        """Whether a superstep of the run may keep or patch aggregates."""
+        if self.change_driven is False or not self.may_keep:
+            return False
+        may_pay = self.change_driven is True or self._may_pay
+        return may_pay and bool(self.plan.keeping.gathers)
+
     def _may_push(self, active_count: int | None) -> bool:
         """Whether enough vertices could be reached for a push to be shorter."""
         # Few vertices cannot have enough edges into whom they reach.

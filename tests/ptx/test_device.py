@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from featgraph import _cuda
+from featgraph import _cuda, _cuda_code
 from featgraph.errors import DeviceError
 
 if not _cuda.is_installed():
@@ -138,7 +138,7 @@ def _cases():
 )
 def test_compiles_without_spills_calls_or_stray_float64(body, signature, cc) -> None:
     ptx = _cuda.compile_ptx(body, signature, cc)
-    _, resources = _cuda.link_cubin(ptx, cc)
+    _, resources = _cuda_code.link_cubin(ptx, cc)
     assert resources.registers > 0
     assert resources.spill_stores_bytes == resources.spill_loads_bytes == 0
     assert resources.stack_bytes == 0
@@ -187,7 +187,7 @@ def test_resources_are_read_from_the_assemblers_report() -> None:
     log = """ptxas info : Function properties for f
     16 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
     ptxas info : Used 40 registers, used 1 barriers, 512 bytes smem"""
-    assert _cuda.Resources.from_log(log) == _cuda.Resources(40, 4, 8, 16, 512)
+    assert _cuda_code.Resources.from_log(log) == _cuda_code.Resources(40, 4, 8, 16, 512)
 
 
 def test_shared_memory_is_reported() -> None:
@@ -198,13 +198,13 @@ def test_shared_memory_is_reported() -> None:
         x[0] = box[cuda.threadIdx.x ^ 1]
 
     ptx = _cuda.compile_ptx(body, arrays(float32, 1), (9, 0))
-    assert _cuda.link_cubin(ptx, (9, 0))[1].shared_bytes == 400
+    assert _cuda_code.link_cubin(ptx, (9, 0))[1].shared_bytes == 400
 
 
 def test_sass_without_a_disassembler_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(DeviceError, match="nvdisasm"):
-        _cuda.sass(b"")
+        _cuda_code.sass(b"")
 
 
 def test_a_missing_dialect_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph import _cuda, _cuda_code
 
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
@@ -66,7 +66,7 @@ def _compile(kernel: Kernel, cc: tuple[int, int]) -> Any:
         bounds = entry.launch_bounds or entry.block
         ptx = _cuda.compile_ptx(*asked, launch_bounds=bounds)
         code = _cuda.compile_ltoir(*asked, launch_bounds=bounds)
-        yield entry, ptx, _cuda.link_cubin(code, cc)[1]
+        yield entry, ptx, _cuda_code.link_cubin(code, cc)[1]
 
 
 def _cases() -> Any:

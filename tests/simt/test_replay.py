@@ -153,7 +153,7 @@ def _counted(graph: fg.Graph, label: Any, busy: int) -> fg.State:
 
 def busy_state(busy: int) -> fg.State:
     """Return a path on which all vertices commit in so many supersteps, then few."""
-    return _counted(path_state().graph, np.where(np.arange(VERTICES) > 0, 9, 0), busy)
+    return _counted(path_state().graph, 9 * (np.arange(VERTICES) > 0), busy)
 
 
 def hub_state(busy: int) -> fg.State:
@@ -213,16 +213,13 @@ def run(case: str, replays: bool, limits: list[int]) -> tuple[fg.State, list[Any
     return state, records
 
 
-@pytest.mark.parametrize("most_late", [0, np.inf])
+@pytest.mark.parametrize("late", [0, np.inf])
 @pytest.mark.parametrize("case", CASES)
 def test_replayed_runs_are_those_of_the_host(
-    case: str, most_late: float, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+    case: str, late: float, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Results, records and what stays due, also where limits cut a cycle.
-
-    However long supersteps go on that would be run otherwise by now.
-    """
-    monkeypatch.setattr(replay, "_MOST_LATE", most_late)
+    """Results, records and what stays due, also where limits cut a cycle."""
+    monkeypatch.setattr(replay, "_MOST_LATE", late)
     limits = [1000] if case.startswith("everything") else [14, 3, 1000]
     meant, records = run(case, False, limits)
     assert not gpu.recordings

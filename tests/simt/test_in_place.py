@@ -1,0 +1,207 @@
+"""Supersteps that commit in place end where those with two buffers do (0022)."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph import _cuda
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
+from featgraph.algorithms.als import cholesky_half
+from featgraph.runtime import in_place, replay
+from featgraph.runtime.step import Step
+from tests.simt.gpu import Gpu, emulated_gpu
+
+USERS, ITEMS, K = 23, 14, 4
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    monkeypatch.setattr(replay, "_MOST_SECONDS", np.inf)  # lanes take their time
+    with emulated_gpu() as made:
+        yield made
+
+
+@fg.gather(into="mean", combine="sum")
+def weigh(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.share[u, f] * d.weight[e]
+
+
+@fg.vertex
+def blend(f, v, d):  # type: ignore[no-untyped-def]
+    new = d.base[v, f] + 0.5 * d.share[v, f] + d.mean[v, f]
+    d.share_next[v, f] = new
+    moved = fg.any_feature(abs(new - d.share[v, f]) > 1e-3)
+    return moved
+
+
+@fg.vertex
+def blend_at_once(f, v, d):  # type: ignore[no-untyped-def]
+    d.share_next[v, f] = d.base[v, f] + d.mean[v, f]
+    moved = fg.any_feature(abs(d.share_next[v, f] - d.share[v, f]) > 1e-3)
+    return moved
+
+
+@fg.gather(into="heard", combine="sum")
+def hear(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.base[u, f]
+
+
+@fg.vertex
+def follow(f, v, d):  # type: ignore[no-untyped-def]
+    new = 0.5 * d.share[v, f] + d.heard[v, f]
+    d.share_next[v, f] = new
+    moved = fg.any_feature(abs(new - d.share[v, f]) > 1e-3)
+    return moved
+
+
+both, early, alone = (
+    fg.foldmap(weigh, blend),
+    fg.foldmap(weigh, blend_at_once),
+    fg.foldmap(hear, follow),
+)
+
+
+def make_state(*, joined: bool = False) -> fg.State:
+    """Return shares on a bipartite graph; `joined`, with an edge between two users."""
+    rng = np.random.default_rng(3)
+    source, target = rng.integers(0, USERS, 60), rng.integers(USERS, USERS + ITEMS, 60)
+    if joined:
+        source, target = np.append(source, 0), np.append(target, 1)
+    count = USERS + ITEMS
+    graph = fg.Graph.from_edges(source, target, vertex_count=count, directed=False)
+    base = rng.random((count, K)).astype(np.float32)
+    return fg.State(
+        graph,
+        share=fg.vertex_property(np.zeros_like(base), iterated=True),
+        base=fg.vertex_property(base),
+        weight=fg.edge_property(np.full(graph.edge_count, 0.02, np.float32)),
+    )
+
+
+def sides(foldmap: fg.FoldMap) -> list[fg.FoldMap]:
+    return [foldmap.on(range(USERS)), foldmap.on(range(USERS, USERS + ITEMS))]
+
+
+def run(steps: Any, state: fg.State, **options: Any) -> fg.Run:
+    return fg.iterate(steps, state, target="cuda", max_supersteps=100, **options)
+
+
+def has_next(state: fg.State) -> bool:
+    """Whether there is a second buffer."""
+    held: Any = state.residency
+    return bool(held.next)
+
+
+@pytest.mark.parametrize("feature_parallel", [True, False])
+@pytest.mark.parametrize("change_driven", ["auto", False])
+def test_sides_of_a_bipartite_graph_need_one_buffer(
+    feature_parallel: bool,
+    change_driven: Any,
+    gpu: Gpu,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = {"feature_parallel": feature_parallel, "change_driven": change_driven}
+    state, other = make_state(), make_state()
+    done = run(sides(both), state, **options)
+    assert done.converged
+    assert not has_next(state)
+    monkeypatch.setattr(in_place, "_can_be", lambda step: False)
+    meant = run(sides(both), other, **options)
+    assert has_next(other)
+    assert done.active_counts == meant.active_counts
+    np.testing.assert_array_equal(state["share"], other["share"])
+
+
+def test_behind_them_two_buffers_are_right_again(gpu: Gpu) -> None:
+    """Entries of the next buffer are stale wherever the current one was written."""
+    state, other = make_state(), make_state()
+    for target, one in (("cuda", state), ("cpu", other)):
+        for steps, active in ((both, [1, 2]), (sides(both), None), (both, [5, 30])):
+            with pytest.warns(fg.ConvergenceWarning):
+                fg.iterate(steps, one, active=active, target=target, max_supersteps=2)
+    assert has_next(state)
+    np.testing.assert_allclose(state["share"], other["share"], rtol=1e-5)
+
+
+def test_what_no_neighbor_reads_needs_one_buffer_on_any_graph(gpu: Gpu) -> None:
+    state = make_state(joined=True)
+    run(alone, state)
+    assert not has_next(state)
+    reference = make_state(joined=True)
+    fg.iterate(alone, reference, target="cpu", max_supersteps=100)
+    np.testing.assert_allclose(state["share"], reference["share"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("steps", "options"),
+    [
+        (both, {}),  # neighbors see each other
+        (sides(early), {}),  # stored before the verdict
+        (sides(both), {"change_driven": True}),  # old values are asked for
+        ([*sides(both), both], {}),  # others change the buffers
+        (sides(both), {"joined": True}),  # two users see each other
+    ],
+    ids=["neighbors", "early", "kept", "others", "joined"],
+)
+def test_others_need_two(steps: Any, options: dict[str, Any], gpu: Gpu) -> None:
+    state = make_state(joined=options.pop("joined", False))
+    run(steps, state, **options)
+    assert has_next(state)
+
+
+def test_one_side_alone_may_be_independent(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An edge between users is none between items: but they share the buffers."""
+    asked: list[tuple[Step, bool]] = []
+    can_be = in_place._can_be
+
+    def noted(step: Step) -> bool:
+        asked.append((step, can_be(step)))
+        return asked[-1][1]
+
+    monkeypatch.setattr(in_place, "_can_be", noted)
+    run(sides(both), make_state(joined=True))
+    assert [found for _, found in asked] == [False, True]
+    assert not any(step.plain.in_place for step, _ in asked)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_an_interrupt_waits_until_a_superstep_has_been_told_of(
+    at: int, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, meant, launch = make_state(), make_state(), gpu.launch
+    begun: list[int] = []
+
+    def interrupting(handle: Any, *arguments: Any) -> None:
+        launch(handle, *arguments)
+        if "vertex_phase" in gpu.by_driver[-1]:
+            begun.append(state.superstep)
+            if len(begun) == at:
+                signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu, "launch", interrupting)
+        with pytest.raises(KeyboardInterrupt):
+            run(sides(both), state, change_driven=False)
+    assert not has_next(state)
+    assert state.superstep == begun[at - 1] + 1
+    with pytest.warns(fg.ConvergenceWarning):
+        fg.iterate(
+            sides(both), meant, target="cpu", max_supersteps=state.superstep,
+            change_driven=False,
+        )  # fmt: skip
+    np.testing.assert_allclose(state["share"], meant["share"], rtol=1e-5)
+
+
+def test_least_squares_in_turns_need_one_buffer(gpu: Gpu) -> None:
+    assert cholesky_half.fold(k=K, target="cuda").kernel_source.waits
