@@ -71,7 +71,7 @@ class _Copies(CopyNames):
         self._prologue()
         self._load_rows(head)
         self._start_sent()
-        may_wait = self.context.cuda and not (self.predicated or self.context.checked)
+        may_wait = self.context.cuda and not self.context.checked
         waits = False
         if may_wait and not rest:
             restored = [n for n in self.context.restored if n not in self.sent]

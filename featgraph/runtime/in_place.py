@@ -17,7 +17,7 @@ def commit_in_place(steps: list[Step]) -> None:
     Who keeps aggregates needs what was there before. And where buffers change places
     for one foldmap, they do for all that write the property.
     """
-    if any(step.may_patch() for step in steps):
+    if any(_may_keep(step) for step in steps):
         return
     found = [step for step in steps if _can_be(step)]
     while True:
@@ -28,6 +28,14 @@ def commit_in_place(steps: list[Step]) -> None:
         found = kept
     for step in found:
         step.plain.in_place = True
+
+
+def _may_keep(step: Step) -> bool:
+    """Whether a superstep of the run may keep or patch aggregates."""
+    if step.change_driven is False or not step.may_keep:
+        return False
+    asked = step.change_driven is True or step.may_pay
+    return asked and bool(step.plan.keeping.gathers)
 
 
 def _written(step: Step) -> set[str]:

@@ -11,14 +11,16 @@ __all__ = ["held_back"]
 
 
 @contextmanager
-def held_back() -> Iterator[list[int]]:
+def held_back(holds: bool = True) -> Iterator[list[int]]:
     """Hold interrupts back until the end; give the list of those that have come.
+
+    Without `holds`, do nothing.
 
     Python looks for signals behind every call, so nothing else could tell whether a
     superstep had been launched when one came.
     """
     came: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.getsignal(signal.SIGINT) if holds else None
     if before is None or threading.current_thread() is not threading.main_thread():
         yield came  # another thread handles them
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -78,8 +78,7 @@ class Loop:
             step.may_keep = self.waiting is None and not self.commits_in_place
             step.plain.spreads = self.waiting is None
             step.may_sweep_all &= self.waiting is None  # far vertices wait
-        if self.waiting is None:
-            commit_in_place(self.steps)
+        commit_in_place(self.steps)
         self.version = state.version
         self.superstep = state.superstep
         self.turn = 0
@@ -197,8 +196,8 @@ class Loop:
     @contextmanager
     def announcing(self) -> Iterator[None]:
         """Have everything due if what is committed here cannot be announced."""
-        number, in_place = self.state.superstep, self.commits_in_place
-        in_place |= any(step.plain.in_place for step in self.steps)
+        number = self.state.superstep
+        in_place = self.commits_in_place or any(s.plain.in_place for s in self.steps)
         try:
             yield
         except BaseException:
@@ -242,9 +241,8 @@ class Loop:
         if self.waiting is not None:
             run.thresholds.append(self.waiting.threshold)
         announced = due if far is not None else pending.words
-        # An interrupt must not come between a kernel and what tells of it.
-        holding = held_back() if step.plain.in_place else nullcontext()
-        with holding, self.announcing():
+        # No interrupt between a kernel and what tells of it.
+        with held_back(step.plain.in_place), self.announcing():
             outcome = step.run(
                 due, announced,
                 also_due=pending.left, all_due=changed, active_count=count,

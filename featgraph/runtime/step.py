@@ -106,7 +106,8 @@ class Step:
         self.changes = Changes()
         self.work = "-"
         self._width = max(p.width for p in phases)
-        self._may_pay = _may_pay(state.graph, self._width)
+        #: Whether "auto" may keep aggregates.
+        self.may_pay = _may_pay(state.graph, self._width)
         self._folded: tuple[Changes, Kernel | None] = (self.changes, None)
         self._keeping: Superstep | None = None
         self._kept: Kept | None = None
@@ -263,7 +264,7 @@ class Step:
         if self.change_driven is False or not self.may_keep:
             return False
         if self.change_driven is not True:
-            if active_count is None or not self._may_pay:
+            if active_count is None or not self.may_pay:
                 return False
             if active_count > MOST_ACTIVE * self.state.graph.vertex_count:
                 return False
@@ -283,13 +284,6 @@ class Step:
         size = graph.vertex_count + graph.edge_count
         most = MOST_DUE_ALONE if self.is_alone else MOST_DUE
         return active_count * size >= most * graph.vertex_count**2
-
-    def may_patch(self) -> bool:
-        """Whether a superstep of the run may keep or patch aggregates."""
-        if self.change_driven is False or not self.may_keep:
-            return False
-        may_pay = self.change_driven is True or self._may_pay
-        return may_pay and bool(self.plan.keeping.gathers)
 
     def _may_push(self, active_count: int | None) -> bool:
         """Whether enough vertices could be reached for a push to be shorter."""

@@ -203,13 +203,10 @@ def run(case: str, replays: bool, limits: list[int]) -> tuple[fg.State, list[Any
                 steps, state, target="cuda", max_supersteps=limit, **options
             )
             options = {k: v for k, v in options.items() if k != "active"}
-            records.append(
-                (
-                    done.supersteps, done.converged, done.active_counts,
-                    done.directions, done.aggregates, len(done.seconds),
-                    state.superstep,
-                )
-            )  # fmt: skip
+            records.append((
+                done.supersteps, done.converged, done.active_counts, done.directions,
+                done.aggregates, len(done.seconds), state.superstep,
+            ))  # fmt: skip
     return state, records
 
 
