@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from featgraph.fold.analyse import Analysed
-from featgraph.fold.choose import BLOCK_THREADS
 from featgraph.fold.functions import Context
 from featgraph.fold.plan import Phase
 from featgraph.fold.triangles import Sum, Triangles
@@ -61,12 +60,10 @@ class CudaTriangles(Triangles):
         name = f"triangle_phase_{self.number}{suffix and '_'}{suffix}"
         writer.line()
         writer.line()
-        # Told nothing of blocks, the linker spills to have as many threads as can be.
-        bounds = threads, 8 * BLOCK_THREADS // threads
-        writer.line(f"@kernel(cache=True, launch_bounds={bounds})")
+        writer.line(f"@kernel(cache=True, launch_bounds={threads})")
         with writer.block(f"def {name}({', '.join(arguments)}):"):
             writer.line(f'"""{doc}"""')
-            yield Entry(name, self.number, role, tuple(arguments), {}, threads, bounds)
+            yield Entry(name, self.number, role, tuple(arguments), {}, threads, threads)
 
     def test_active(self, vertex: str) -> str:
         """Return the test whether a vertex is active."""
