@@ -63,11 +63,25 @@ def follow(f, v, d):  # type: ignore[no-untyped-def]
     return moved
 
 
+@fg.gather(into="heard", combine="sum")
+def hear_of_friend(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.share[d.friend[v], f] * d.weight[e]
+
+
+@fg.vertex
+def follow_friend(f, v, d):  # type: ignore[no-untyped-def]
+    new = 0.5 * d.share[d.friend[v], f] + d.heard[v, f]
+    d.share_next[v, f] = new
+    moved = fg.any_feature(abs(new - d.share[v, f]) > 1e-3)
+    return moved
+
+
 both, early, alone = (
     fg.foldmap(weigh, blend),
     fg.foldmap(weigh, blend_at_once),
     fg.foldmap(hear, follow),
 )
+friends = fg.foldmap(hear_of_friend, follow), fg.foldmap(hear, follow_friend)
 
 
 def make_state(*, joined: bool = False) -> fg.State:
@@ -83,6 +97,7 @@ def make_state(*, joined: bool = False) -> fg.State:
         graph,
         share=fg.vertex_property(np.zeros_like(base), iterated=True),
         base=fg.vertex_property(base),
+        friend=fg.vertex_property(rng.permutation(count).astype(np.int32)),
         weight=fg.edge_property(np.full(graph.edge_count, 0.02, np.float32)),
     )
 
@@ -149,8 +164,10 @@ def test_what_no_neighbor_reads_needs_one_buffer_on_any_graph(gpu: Gpu) -> None:
         (sides(both), {"change_driven": True}),  # old values are asked for
         ([*sides(both), both], {}),  # others change the buffers
         (sides(both), {"joined": True}),  # two users see each other
+        (sides(friends[0]), {}),  # anybody may see anybody
+        (sides(friends[1]), {}),
     ],
-    ids=["neighbors", "early", "kept", "others", "joined"],
+    ids=["neighbors", "early", "kept", "others", "joined", "friends", "friend"],
 )
 def test_others_need_two(steps: Any, options: dict[str, Any], gpu: Gpu) -> None:
     state = make_state(joined=options.pop("joined", False))
