@@ -31,7 +31,7 @@ from featgraph.fold.printer import (
     print_statements,
 )
 from featgraph.fold.rows import can_store
-from featgraph.fold.sunk import all_wait, sink_stores
+from featgraph.fold.sunk import all_wait, reads_what_it_changes, sink_stores
 from featgraph.fold.variance import loop_varies, returns_apart, varies
 
 __all__ = ["print_copies"]
@@ -71,9 +71,10 @@ class _Copies(CopyNames):
         self._prologue()
         self._load_rows(head)
         self._start_sent()
-        may_wait = self.context.cuda and not self.context.checked
+        # Lanes must find the same verdict.
+        split = self.predicated and reads_what_it_changes(self.function)
         waits = False
-        if may_wait and not rest:
+        if self.context.cuda and not (self.context.checked or rest or split):
             restored = [n for n in self.context.restored if n not in self.sent]
             head = sink_stores(head, restored, self.varying)
             waits = not self.sent and all_wait(head)

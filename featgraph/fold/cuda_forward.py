@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.cuda_kept import WarpKept
+from featgraph.fold.sunk import reads_what_it_changes
 
 __all__ = ["WarpForward", "all_lanes_agree"]
 
@@ -34,6 +35,4 @@ def all_lanes_agree(function: Analysed) -> bool:
 
     What a lane reads back of its own writes it may see before others do.
     """
-    reads = {(a.name, a.version) for a in function.accesses if a.mode == "read"}
-    changes = {(a.name, a.version) for a in function.accesses if a.mode != "read"}
-    return not (function.returns_varying or reads & changes)
+    return not (function.returns_varying or reads_what_it_changes(function))

@@ -21,7 +21,7 @@ from featgraph.fold.nodes import (
 )
 from featgraph.fold.variance import varies
 
-__all__ = ["all_wait", "leaving_test", "sink_stores"]
+__all__ = ["all_wait", "leaving_test", "reads_what_it_changes", "sink_stores"]
 
 
 def sink_stores(
@@ -56,16 +56,38 @@ def sink_stores(
 
 
 def all_wait(body: Sequence[ast.stmt]) -> bool:
-    """Whether next entries are touched only by stores that `sink_stores` has sunk."""
+    """Whether next entries may be stored over the current ones.
+
+    All that touches them are stores that `sink_stores` has sunk. And what is stored is
+    read in front of these alone, and of the same feature: copies of a statement, and
+    lanes, have features of their own, and nothing else keeps them in step.
+    """
     *before, stores, last = [ast.Pass(), ast.Pass(), *body]
     verdict = last.value if isinstance(last, ast.Return) else None
-    is_sunk = isinstance(stores, ast.If) and stores.test is verdict
-    early = before if is_sunk else [*before, stores]
-    return not any(
-        version == "next"
-        for statement in [*early, last]
-        for _, version in _entries(ast.walk(statement))
-    )
+    if not isinstance(stores, ast.If) or stores.test is not verdict:
+        return False
+    early = [n for s in [*before, last] for n in ast.walk(s)]
+    late = [n for s in stores.body for n in ast.walk(s)]
+    stored = {name for name, version in _entries(late) if version == "next"}
+    if any(version == "next" for _, version in _entries(early)):
+        return False
+    if any((name, "now") in _entries(late) for name in stored):
+        return False
+    found = [n for n in early if isinstance(n, Access | Whole) and n.name in stored]
+    return all(isinstance(n, Access) and _is_own(n) for n in found)
+
+
+def _is_own(access: Access) -> bool:
+    """Whether an entry is that of the vertex, and of the feature at hand."""
+    names = [i.id if isinstance(i, ast.Name) else None for i in access.indices]
+    return names == ["v", "f"]
+
+
+def reads_what_it_changes(function: Analysed) -> bool:
+    """Whether a lane may read what another one has written, or not yet."""
+    reads = {(a.name, a.version) for a in function.accesses if a.mode == "read"}
+    changes = {(a.name, a.version) for a in function.accesses if a.mode != "read"}
+    return bool(reads & changes)
 
 
 def _may_wait(

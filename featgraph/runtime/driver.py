@@ -12,6 +12,7 @@ from featgraph.errors import ConvergenceWarning, StateError
 from featgraph.program.state import State
 from featgraph.runtime.device import choose_device
 from featgraph.runtime.foldmap import FoldMap
+from featgraph.runtime.in_place import commit_in_place
 from featgraph.runtime.loop import Loop
 from featgraph.runtime.near_far import NearFar
 from featgraph.runtime.replay import advancing
@@ -121,6 +122,8 @@ def iterate(
         foldmaps, state, device, options, active, recompute_every, near_far, alone,
         then is not None,
     )  # fmt: skip
+    if max_supersteps > len(foldmaps):  # whether they may takes a look at all edges
+        commit_in_place(loop.steps)
     run = Run(
         device.name,
         [s.kernel for s in loop.steps],

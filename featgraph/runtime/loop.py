@@ -17,7 +17,6 @@ from featgraph.runtime.cpu_queue import knows_key
 from featgraph.runtime.cycles import Traced
 from featgraph.runtime.device import Device
 from featgraph.runtime.foldmap import FoldMap
-from featgraph.runtime.in_place import commit_in_place
 from featgraph.runtime.interrupts import held_back
 from featgraph.runtime.near_far import NEAR_FAR, NearFar, Waiting, checked_near_far
 from featgraph.runtime.pending import (
@@ -78,7 +77,6 @@ class Loop:
             step.may_keep = self.waiting is None and not self.commits_in_place
             step.plain.spreads = self.waiting is None
             step.may_sweep_all &= self.waiting is None  # far vertices wait
-        commit_in_place(self.steps)
         self.version = state.version
         self.superstep = state.superstep
         self.turn = 0
@@ -242,17 +240,18 @@ class Loop:
             run.thresholds.append(self.waiting.threshold)
         announced = due if far is not None else pending.words
         # No interrupt between a kernel and what tells of it.
-        with held_back(step.plain.in_place), self.announcing():
-            outcome = step.run(
-                due, announced,
-                also_due=pending.left, all_due=changed, active_count=count,
-            )  # fmt: skip
-            self._note(place, run, outcome, begun, decisions)
-        if far is not None and pending.words is not None:
-            pending.words = self.device.words_or(pending.words, far)
-            pending.count = None
-        pending.scalars = scalars
-        pending.left = None  # the step knows
+        with held_back(step.plain.in_place):
+            with self.announcing():
+                outcome = step.run(
+                    due, announced,
+                    also_due=pending.left, all_due=changed, active_count=count,
+                )  # fmt: skip
+                self._note(place, run, outcome, begun, decisions)
+            if far is not None and pending.words is not None:
+                pending.words = self.device.words_or(pending.words, far)
+                pending.count = None
+            pending.scalars = scalars
+            pending.left = None  # the step knows
 
     def _nearest(self, words: Any, waiting: Waiting) -> tuple[Any, Any, int]:
         """Return the near ones of what is announced, the others, how many are near."""

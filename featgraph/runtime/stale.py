@@ -31,7 +31,7 @@ FEWEST_TO_SKIP = 1 << 22
 
 
 def is_soon_swept(graph: Graph, width: int) -> bool:
-    """Whether a GPU sweeps all vertices as soon as it finds out who is due."""
+    """Whether a graph is so small that a GPU sweeps all of it in any case."""
     return (graph.vertex_count + graph.edge_count) * width < FEWEST_TO_SKIP
 
 
@@ -46,7 +46,7 @@ class StaleEntries(Launcher):
     ) -> None:
         super().__init__(kernel, state, device, reduced_over)
         self._accessed: dict[int, dict[str, bool]] = {}
-        self._committed = sorted({n for p in self.plan.phases for n in p.writes_next})
+        self.committed = sorted({n for p in self.plan.phases for n in p.writes_next})
 
     def forget_touched(self) -> None:
         """Begin a superstep: nothing has been refreshed or written yet."""
@@ -82,7 +82,7 @@ class StaleEntries(Launcher):
             self.touched.add(name)
             self.buffers.next_of(name)
             stale = self.buffers.stale.get(name, ALL)
-            # Who is told of, may use the memory of that set again.
+            # From here on nobody holds that set, and its memory is used again.
             self.buffers.stale[name] = None
             if stale is None or (not reads and (swept is self.full or stale is swept)):
                 continue
@@ -97,7 +97,7 @@ class StaleEntries(Launcher):
         """Whether kernels with pulled edges sweep all vertices though few are due.
 
         Where such a kernel writes all in-edges of whom it sweeps, that saves finding
-        who is due, and refreshing what it would leave out.
+        who is due, and refreshing what it would leave out. On small graphs it does.
         """
         if not self.kernel.kernel_source.forwarded or active_count is None:
             return False
@@ -154,13 +154,13 @@ class StaleEntries(Launcher):
         edge functions have run on. What was committed in the kernel is equal in both.
         """
         if self.plan.options.asynchronous:  # the kernel has written both
-            self.buffers.end_in_place(dict.fromkeys(self._committed))
+            self.buffers.end_in_place(dict.fromkeys(self.committed))
             return
         if self.in_place:
-            self.buffers.end_in_place(dict.fromkeys(self._committed, ALL))
+            self.buffers.end_in_place(dict.fromkeys(self.committed, ALL))
             return
         stale: dict[str, Words] = {}
-        for name in self._committed:
+        for name in self.committed:
             is_vertex = self._is_vertex_property(name)
             stale[name] = passed if is_vertex else self.sources_of.get(name)
         self.buffers.swap(stale)

@@ -147,8 +147,9 @@ class Superstep(StaleEntries):
             if kept is not None:
                 kept.settle(self.buffers)
         except BaseException:
-            # The next buffers may hold what was never committed.
-            self.buffers.stale.update(dict.fromkeys(self.touched, ALL))
+            # The next buffers may hold what was never committed, or the current ones.
+            touched = self.committed if self.in_place else self.touched
+            self.buffers.stale.update(dict.fromkeys(touched, ALL))
             if kept is not None:
                 kept.forget()
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ if not _cuda.is_installed():
 from featgraph.algorithms.als import cholesky_half
 from featgraph.runtime import in_place, replay
 from featgraph.runtime.step import Step
+from featgraph.runtime.superstep import Superstep
 from tests.simt.gpu import Gpu, emulated_gpu
 
 USERS, ITEMS, K = 23, 14, 4
@@ -76,15 +78,48 @@ def follow_friend(f, v, d):  # type: ignore[no-untyped-def]
     return moved
 
 
+@fg.vertex
+def blend_and_count(f, v, d):  # type: ignore[no-untyped-def]
+    new = d.base[v, f] + d.mean[v, f]
+    moved = fg.any_feature(abs(new - d.share[v, f]) > 1e-3)
+    d.turns_next[v] = d.turns[v] + 1
+    d.share_next[v, f] = new + 0.001 * d.turns[v]
+    return moved
+
+
+@fg.vertex
+def blend_and_turn(f, v, d):  # type: ignore[no-untyped-def]
+    new = d.base[v, f] + d.mean[v, f]
+    moved = fg.any_feature(abs(new - d.share[v, f]) > 1e-3)
+    d.share_next[v, f] = new + 0.1 * d.share[v, (f + 1) % 3]
+    return moved
+
+
+@fg.vertex
+def blend_once(f, v, d):  # type: ignore[no-untyped-def]
+    total = fg.feature_sum(d.mean[v, f])
+    first = False
+    if d.seen[v] == 0:
+        d.seen[v] = 1
+        first = True
+    d.share_next[v, f] = d.base[v, f] + 0.01 * total
+    return first
+
+
 both, early, alone = (
     fg.foldmap(weigh, blend),
     fg.foldmap(weigh, blend_at_once),
     fg.foldmap(hear, follow),
 )
+counted, turned, once = (
+    fg.foldmap(weigh, blend_and_count),
+    fg.foldmap(weigh, blend_and_turn),
+    fg.foldmap(weigh, blend_once),
+)
 friends = fg.foldmap(hear_of_friend, follow), fg.foldmap(hear, follow_friend)
 
 
-def make_state(*, joined: bool = False) -> fg.State:
+def make_state(*, joined: bool = False, k: int = K) -> fg.State:
     """Return shares on a bipartite graph; `joined`, with an edge between two users."""
     rng = np.random.default_rng(3)
     source, target = rng.integers(0, USERS, 60), rng.integers(USERS, USERS + ITEMS, 60)
@@ -92,13 +127,15 @@ def make_state(*, joined: bool = False) -> fg.State:
         source, target = np.append(source, 0), np.append(target, 1)
     count = USERS + ITEMS
     graph = fg.Graph.from_edges(source, target, vertex_count=count, directed=False)
-    base = rng.random((count, K)).astype(np.float32)
+    base = rng.random((count, k)).astype(np.float32)
     return fg.State(
         graph,
         share=fg.vertex_property(np.zeros_like(base), iterated=True),
         base=fg.vertex_property(base),
         friend=fg.vertex_property(rng.permutation(count).astype(np.int32)),
         weight=fg.edge_property(np.full(graph.edge_count, 0.02, np.float32)),
+        turns=fg.vertex_property(np.zeros(count, np.int32), iterated=True),
+        seen=fg.vertex_property(np.zeros(count, np.int32)),
     )
 
 
@@ -107,7 +144,7 @@ def sides(foldmap: fg.FoldMap) -> list[fg.FoldMap]:
 
 
 def run(steps: Any, state: fg.State, **options: Any) -> fg.Run:
-    return fg.iterate(steps, state, target="cuda", max_supersteps=100, **options)
+    return fg.iterate(steps, state, target="cuda", **{"max_supersteps": 100} | options)
 
 
 def has_next(state: fg.State) -> bool:
@@ -166,13 +203,99 @@ def test_what_no_neighbor_reads_needs_one_buffer_on_any_graph(gpu: Gpu) -> None:
         (sides(both), {"joined": True}),  # two users see each other
         (sides(friends[0]), {}),  # anybody may see anybody
         (sides(friends[1]), {}),
+        (sides(counted), {}),  # what is stored is read behind that
+        (sides(turned), {}),  # by another lane, or copy
     ],
-    ids=["neighbors", "early", "kept", "others", "joined", "friends", "friend"],
+    ids=[
+        "neighbors",
+        "early",
+        "kept",
+        "others",
+        "joined",
+        "friends",
+        "friend",
+        "counted",
+        "turned",
+    ],
 )
 def test_others_need_two(steps: Any, options: dict[str, Any], gpu: Gpu) -> None:
     state = make_state(joined=options.pop("joined", False))
-    run(steps, state, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)
+        run(steps, state, max_supersteps=9, **options)
     assert has_next(state)
+
+
+@pytest.mark.parametrize("k", [3, 8])
+@pytest.mark.parametrize("foldmap", [counted, turned, once])
+def test_lanes_and_copies_commit_what_was_read_before(
+    foldmap: fg.FoldMap, k: int, gpu: Gpu
+) -> None:
+    for feature_parallel in (True, False):
+        state, meant = make_state(k=k), make_state(k=k)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", fg.ConvergenceWarning)
+            for target, one in (("cuda", state), ("cpu", meant)):
+                fg.iterate(
+                    sides(foldmap), one, target=target, max_supersteps=6,
+                    feature_parallel=feature_parallel,
+                )  # fmt: skip
+        np.testing.assert_allclose(state["share"], meant["share"], rtol=1e-4)
+
+
+def test_a_launch_that_fails_leaves_no_buffer_fresh(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two buffers, one, a failure, and two again: nothing old comes back."""
+    state, launch = make_state(), Superstep.launch
+    with pytest.warns(fg.ConvergenceWarning):
+        run(both, state, max_supersteps=2)
+
+    def failing(self: Superstep, number: int, arguments: dict[str, Any]) -> None:
+        launch(self, number, arguments)
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Superstep, "launch", failing)
+        with pytest.raises(MemoryError):
+            run(sides(both), state)
+    before = state["share"]
+    with pytest.warns(fg.ConvergenceWarning):
+        run(both.on([1]), state, active=[1], max_supersteps=1)
+    others = np.arange(USERS + ITEMS) != 1
+    np.testing.assert_array_equal(state["share"][others], before[others])
+
+
+def test_who_was_left_out_is_known_behind_an_interrupt(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that goes on behind an interrupt ends where it would have without one."""
+    state, meant, launch = make_state(), make_state(), gpu.launch
+    users = fg.foldmap(weigh, blend)
+    begun: list[int] = []
+
+    def interrupting(handle: Any, *arguments: Any) -> None:
+        launch(handle, *arguments)
+        if "vertex_phase" in gpu.by_driver[-1]:
+            begun.append(state.superstep)
+            if len(begun) == 3:
+                signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu, "launch", interrupting)
+        with pytest.raises(KeyboardInterrupt):
+            run(sides(users), state)
+    assert run(sides(users), state).converged
+    run(sides(users), meant)
+    np.testing.assert_allclose(state["share"], meant["share"], rtol=1e-3)
+
+
+def test_a_single_superstep_does_not_look_at_all_edges(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fg.FoldMap, "is_independent", None)  # not to be called
+    with pytest.warns(fg.ConvergenceWarning):
+        run(both.on(range(USERS)), make_state(), max_supersteps=1)
 
 
 def test_one_side_alone_may_be_independent(

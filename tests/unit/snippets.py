@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import os
 import re
 import sys
 import textwrap
@@ -32,6 +33,7 @@ HEADER = "import math\n\nimport numpy as np\n\nimport featgraph as fg\n\n"
 #: Marks the line of a snippet that an error must name.
 MARK = "#!"
 _counter = itertools.count()
+_seconds = itertools.count(1_000_000_000)
 
 
 class Snippet:
@@ -49,6 +51,9 @@ class Snippet:
         self.text = HEADER + textwrap.dedent(text)
         self.path = folder / f"{name}.py"
         self.path.write_text(self.text, encoding="utf-8")
+        # Compiled files and cached lines are taken for those of a file that was written
+        # in the same second and is as long.
+        os.utime(self.path, (next(_seconds),) * 2)
         lines = self.text.split("\n")
         self.line = next((n for n, x in enumerate(lines, 1) if MARK in x), 0)
 
