@@ -53,7 +53,8 @@ def may_be_late(loop: Loop, traced: Traced) -> bool:
     """Whether the next supersteps may be run in the way of one before.
 
     Where all vertices are due without a set, edges are looked at whose sources have not
-    been announced, and what is kept is recomputed: that must not go on.
+    been announced, and what is kept is recomputed. That must not go on, but where all
+    that changes is announced and nothing is kept.
     """
     all_due, announces = traced.decisions[0], loop.steps[traced.place].announces
     is_kept = traced.work in {"kept", "patched"}
@@ -148,7 +149,7 @@ class _Flight:
     """Launches of a cycle, one superstep ahead of what the host knows.
 
     Deciding late changes no result but how kept sums are rounded, which may be patched
-    once more: what a count decides is how a superstep is run, and one without active
+    some times more: what a count decides is how a superstep is run, and one without active
     vertices commits nothing. `may_be_late` says where it would.
     """
 

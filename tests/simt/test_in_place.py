@@ -343,5 +343,7 @@ def test_an_interrupt_waits_until_a_superstep_has_been_told_of(
     np.testing.assert_allclose(state["share"], meant["share"], rtol=1e-5)
 
 
-def test_least_squares_in_turns_need_one_buffer(gpu: Gpu) -> None:
-    assert cholesky_half.fold(k=K, target="cuda").kernel_source.waits
+@pytest.mark.parametrize("feature_parallel", [True, False])
+def test_least_squares_can_be_in_place(feature_parallel: bool) -> None:
+    kernel = cholesky_half.fold(k=K, target="cuda", feature_parallel=feature_parallel)
+    assert kernel.kernel_source.waits
