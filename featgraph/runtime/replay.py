@@ -149,8 +149,8 @@ class _Flight:
     """Launches of a cycle, one superstep ahead of what the host knows.
 
     Deciding late changes no result but how kept sums are rounded, which may be patched
-    some times more: what a count decides is how a superstep is run, and one without active
-    vertices commits nothing. `may_be_late` says where it would.
+    some times more: what a count decides is how a superstep is run, and one without
+    active vertices commits nothing. `may_be_late` says where it would.
     """
 
     def __init__(
