@@ -88,7 +88,10 @@ def link_cubin(code: str | bytes, cc: ComputeCapability) -> tuple[bytes, Resourc
     core = importlib.import_module("cuda.core")
     ptx = code if isinstance(code, str) else ""
     options = core.LinkerOptions(
-        arch=f"sm_{cc[0]}{cc[1]}", ptxas_options=["-v"], link_time_optimization=not ptx
+        arch=f"sm_{cc[0]}{cc[1]}",
+        ptxas_options=["-v"],
+        link_time_optimization=not ptx,
+        no_cache=True,  # code from a cache comes without the report
     )
     made = core.ObjectCode
     given = made.from_ptx(ptx.encode()) if ptx else made.from_ltoir(code)

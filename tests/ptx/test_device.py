@@ -190,6 +190,18 @@ def test_resources_are_read_from_the_assemblers_report() -> None:
     assert _cuda_code.Resources.from_log(log) == _cuda_code.Resources(40, 4, 8, 16, 512)
 
 
+def test_the_same_code_is_reported_on_again() -> None:
+    """Where there is a driver, the linker keeps what it made, and says nothing then."""
+
+    def body(x):
+        x[uint32(cuda.grid(1))] += float32(1)
+
+    code = _cuda.compile_ltoir(body, arrays(float32, 1), (9, 0))
+    first, second = (_cuda_code.link_cubin(code, (9, 0))[1] for _ in range(2))
+    assert first == second
+    assert first.registers > 0
+
+
 def test_shared_memory_is_reported() -> None:
     def body(x):
         box = cuda.shared.array(100, float32)

@@ -11,6 +11,7 @@ from bench.learning.problems import make_problem
 from bench.programs import step
 from featgraph.fold import choose
 from featgraph.fold.choose import GraphTraits, Mapping
+from featgraph.fold.emit import emit
 from featgraph.fold.options import Options
 from featgraph.fold.plan import make_plan
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
@@ -104,6 +105,25 @@ def test_blocks_that_must_fit_bound_registers(
     signature = declared.state.signature
     plan = make_plan(declared.steps[0].program, signature, given, traits)
     assert plan.phases[0].mapping.resident == resident
+
+
+@pytest.mark.parametrize(
+    ("program", "k", "bounds"),
+    [("LP", 32, 512), ("MMR", 4, 512), ("ALS", 4, (512, 2))],
+)
+def test_blocks_of_hubs_are_bounded_for_systems_only(
+    program: str, k: int, bounds: Any
+) -> None:
+    graph = fg.Graph.from_edges(range(8), range(1, 9), directed=False)
+    declared = make_problem(program, graph, k)
+    plan = make_plan(
+        declared.steps[0].program,
+        declared.state.signature,
+        Options(target="cuda"),
+        GraphTraits(32, has_hubs=True),
+    )
+    entry = next(e for e in emit(plan).entries if e.role == "hubs")
+    assert entry.launch_bounds == bounds
 
 
 def test_typical_degree_is_that_of_most_edges() -> None:
