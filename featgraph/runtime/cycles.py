@@ -67,20 +67,19 @@ class KnownCycles(threading.local):
     """Cycles that have repeated, in any run of a thread."""
 
     def __init__(self) -> None:
-        #: Operations -> their cycle, their place in it, and its length.
-        self._places: OrderedDict[Any, tuple[object, int, int]] = OrderedDict()
+        #: Operations -> their cycle, and their place in it.
+        self._places: OrderedDict[Any, tuple[Sequence[Traced], int]] = OrderedDict()
 
     def add(self, cycle: Sequence[Traced]) -> None:
         """Remember a cycle that has repeated."""
-        itself = object()
         for place, traced in enumerate(cycle):
-            self._places[traced.operations] = itself, place, len(cycle)
+            self._places[traced.operations] = cycle, place
             self._places.move_to_end(traced.operations)
         while len(self._places) > _MOST_KNOWN:
             self._places.popitem(last=False)
 
-    def find(self, traced: Traced) -> tuple[object, int, int] | None:
-        """Return a cycle with what a superstep did, its place, and the length."""
+    def find(self, traced: Traced) -> tuple[Sequence[Traced], int] | None:
+        """Return a cycle with what a superstep did, and its place there."""
         return self._places.get(traced.operations)
 
 
@@ -88,7 +87,8 @@ class Cycles:
     """Finds what the supersteps of a run repeat.
 
     A cycle is one that has been run twice in a row, or once if it is known from other
-    runs: then the sets that are held behind it must be those that were held before.
+    runs: then the sets that are held behind it must be those that were held before, or
+    behind it in one of those runs.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class Cycles:
         self._repeated = {length: 0 for length in lengths if length % 2 == 0}
         #: Where the last superstep stands in a known cycle, and how many have followed
         #: that.
-        self._place: tuple[object, int, int] | None = None
+        self._place: tuple[Sequence[Traced], int] | None = None
         self._followed = 0
 
     def forget(self) -> None:
@@ -125,8 +125,8 @@ class Cycles:
         if before is None or self._place is None:
             self._followed = int(self._place is not None)
         else:
-            cycle, place, length = before
-            follows = self._place[:2] == (cycle, (place + 1) % length)
+            (cycle, place), (now, its_place) = before, self._place
+            follows = cycle is now and its_place == (place + 1) % len(cycle)
             self._followed = self._followed + 1 if follows else 1
         self._traced.append(made)
 
@@ -139,12 +139,19 @@ class Cycles:
                 if count == length:
                     self._known.add(cycle)
                 return cycle
-        if self._place is None:
+        return None if self._place is None else self._find_known(*self._place)
+
+    def _find_known(self, known: Sequence[Traced], place: int) -> list[Traced] | None:
+        """Return a known cycle that has come round, behind the superstep at `place`."""
+        length, traced = len(known), list(self._traced)
+        if self._followed < length:
             return None
-        length = self._place[2]
-        is_closed = (
-            self._followed >= length < len(traced)
-            and traced[-1].behind == traced[-length - 1].behind
-            and all(t.operations is not None for t in traced[-length:])
-        )
-        return traced[-length:] if is_closed else None
+        behind, last = traced[-1].behind, traced[-length:]
+        cycle = [*known[place + 1 :], *known[: place + 1]]
+        if behind == known[place].behind:
+            # The first of a run may have been decided otherwise, and done the same.
+            pairs = zip(last, cycle, strict=True)
+            if all(t.committed() is k.committed() is not None for t, k in pairs):
+                return cycle
+        held = [t.behind for t in traced[-length - 1 : -length]]
+        return last if behind in held else None
