@@ -35,24 +35,18 @@ _MOST_SECONDS = 1e-3
 #: this would be active in it.
 _FEWEST = 8
 #: Supersteps are launched as they were recorded, though they would be run otherwise by
-#: now, while they take no longer than this, in s: to change takes the host about as
-#: much, which runs three or four supersteps and records them (NVIDIA H200). So no run
-#: takes much longer than it would either way.
+#: now, until they have taken so long, in s: to change takes the host about as much,
+#: which runs three or four supersteps and records them (NVIDIA H200). So no run takes
+#: much longer than it would either way.
 _MOST_LATE = 5e-4
 
 
-def decisions_of(loop: Loop, place: int, rate: float = 1.0) -> tuple[Any, ...]:
-    """Return what the number of active vertices decides of a foldmap's superstep.
-
-    At another `rate` than 1, for one that is further ahead by a superstep.
-    """
+def decisions_of(loop: Loop, place: int) -> tuple[Any, ...]:
+    """Return what the number of active vertices decides of a foldmap's superstep."""
     if loop.is_dense:  # everything is due, however many were active
         return (True,)
-    waiting = loop.pending[place]
-    count = waiting.active_count
-    if count is not None and rate != 1.0:
-        count = min(round(rate * count), loop.state.graph.vertex_count)
-    return waiting.words is None, *decide(loop.steps[place], count)
+    count = loop.pending[place].active_count
+    return loop.pending[place].words is None, *decide(loop.steps[place], count)
 
 
 def may_be_late(loop: Loop, traced: Traced) -> bool:
@@ -225,22 +219,6 @@ class _Flight:
         loop = self._loop
         loop.superstep = loop.state.superstep = self._first + self._done - self._idle
 
-    def _decide(self, seconds: float, rate: float) -> None:
-        """End where what comes would be run otherwise.
-
-        What was launched ahead goes on; of the next, it is guessed how many vertices
-        will be active from the `rate` at which they became more or fewer. A superstep
-        took `seconds`.
-        """
-        ahead = self._launched - self._done
-        coming = self._cycle[self._launched % len(self._cycle)]
-        guessed = decisions_of(self._loop, coming.place, rate**ahead)
-        if guessed == coming.decisions:
-            self._late = 0.0
-            return
-        self._late += seconds
-        self._ends |= self._late + ahead * seconds > _MOST_LATE
-
     def _account(self) -> int:
         """Wait for a superstep; return how many may be launched ahead of the next."""
         loop, place = self._loop, self._done % len(self._cycle)
@@ -259,7 +237,9 @@ class _Flight:
         if loop.pending[following.place].active_count == 0:
             self._ends = True
         seconds = self._begun - begun
-        self._decide(seconds, number / before if before else 1.0)
+        is_late = decisions_of(loop, following.place) != following.decisions
+        self._late = self._late + seconds if is_late else 0.0
+        self._ends |= self._late > _MOST_LATE
         if before == 0 and number == 0:
             self._idle += 1
             return 0

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -44,41 +41,3 @@ def test_what_is_kept_is_right_however_late(
     assert any(r.launched for r in gpu.recordings)
     # What is announced is a change of 1e-4 or more.
     np.testing.assert_allclose(share, meant, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("rate", "ahead", "seconds", "after"),
-    [
-        (1.0, 1, 3e-4, None),  # as many go on to be active
-        (0.5, 0, 3e-4, None),  # none was launched ahead: the count is known
-        (0.5, 1, 3e-4, 1),  # this one and the next would take longer than to change
-        (0.5, 1, 1.5e-4, 3),
-        (2.0, 1, 3e-4, None),
-        (0.9, 1, 3e-4, None),  # 135 are not few
-    ],
-)
-def test_what_comes_is_guessed_from_the_rate(
-    rate: float,
-    ahead: int,
-    seconds: float,
-    after: int | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of 150 active vertices, where fewer than 100 would be run otherwise."""
-    monkeypatch.setattr(replay, "decide", lambda _, count: (count < 100,))
-    pending = SimpleNamespace(active_count=150, words=object())
-    graph = SimpleNamespace(vertex_count=1000)
-    loop: Any = SimpleNamespace(
-        is_dense=False,
-        pending=[pending],
-        steps=[None],
-        state=SimpleNamespace(graph=graph, superstep=0),
-    )
-    traced: Any = SimpleNamespace(place=0, decisions=(False, False))
-    flight = replay._Flight(loop, None, [traced, traced], [])  # type: ignore[arg-type]
-    flight._launched = ahead
-    ended = None
-    for calls in range(1, 6):
-        flight._decide(seconds, rate)
-        ended = ended or (calls if flight._ends else None)
-    assert ended == after
