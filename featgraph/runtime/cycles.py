@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,8 @@ class Traced:
     operations : tuple or None
         What it asked the device for; None if that cannot be recorded.
     behind : tuple of int
-        Identities of the sets that are held behind it; they are in pools that stay.
+        Identities of the sets that are held behind it. They are in pools, which stay as
+        long as their State, and then mostly go to another.
     """
 
     place: int
@@ -71,7 +72,7 @@ class KnownCycles(threading.local):
         self._places: OrderedDict[Any, tuple[Sequence[Traced], int]] = OrderedDict()
 
     def add(self, cycle: Sequence[Traced]) -> None:
-        """Remember a cycle that has repeated."""
+        """Remember a cycle that has repeated; it refers to its sets weakly."""
         for place, traced in enumerate(cycle):
             self._places[traced.operations] = cycle, place
             self._places.move_to_end(traced.operations)
@@ -87,8 +88,8 @@ class Cycles:
     """Finds what the supersteps of a run repeat.
 
     A cycle is one that has been run twice in a row, or once if it is known from other
-    runs: then the sets that are held behind it must be those that were held before, or
-    behind it in one of those runs.
+    runs: then the sets that are held behind it must be those that were held a cycle
+    ago, or behind it in one of those runs, where it committed the same sets.
 
     Parameters
     ----------
@@ -130,28 +131,38 @@ class Cycles:
             self._followed = self._followed + 1 if follows else 1
         self._traced.append(made)
 
-    def find(self) -> list[Traced] | None:
-        """Return the last supersteps if the next ones will be the same again."""
+    def find(self) -> Iterator[list[Traced]]:
+        """Give the cycles that may come next, as they were run here or elsewhere.
+
+        They ask for the same operations, but may have been decided on other grounds.
+        """
         traced = list(self._traced)
         for length, count in self._repeated.items():
             if count >= length:
                 cycle = traced[-length:]
                 if count == length:
                     self._known.add(cycle)
-                return cycle
-        return None if self._place is None else self._find_known(*self._place)
-
-    def _find_known(self, known: Sequence[Traced], place: int) -> list[Traced] | None:
-        """Return a known cycle that has come round, behind the superstep at `place`."""
-        length, traced = len(known), list(self._traced)
+                yield cycle
+                return
+        if self._place is None:
+            return
+        known, place = self._place
+        length, behind = len(known), traced[-1].behind
         if self._followed < length:
-            return None
-        behind, last = traced[-1].behind, traced[-length:]
+            return
+        last = traced[-length:]
+        if behind in [t.behind for t in traced[-length - 1 : -length]]:
+            yield last
+        # The first of a run does what another one does, but since everything is due.
         cycle = [*known[place + 1 :], *known[: place + 1]]
-        if behind == known[place].behind:
-            # The first of a run may have been decided otherwise, and done the same.
-            pairs = zip(last, cycle, strict=True)
-            if all(t.committed() is k.committed() is not None for t, k in pairs):
-                return cycle
-        held = [t.behind for t in traced[-length - 1 : -length]]
-        return last if behind in held else None
+        if behind == known[place].behind and _commit_the_same(last, cycle):
+            yield cycle
+
+
+def _commit_the_same(some: Sequence[Traced], others: Sequence[Traced]) -> bool:
+    """Whether supersteps have committed the same sets, and these are still there.
+
+    Others may have the number of a set that is gone, and its memory.
+    """
+    pairs = zip(some, others, strict=True)
+    return all(s.committed() is o.committed() is not None for s, o in pairs)

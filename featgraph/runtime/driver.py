@@ -128,7 +128,7 @@ def iterate(
         device.name,
         [s.kernel for s in loop.steps],
         active_sets=[] if record_active else None,
-        asynchronous=loop.commits_in_place,
+        asynchronous=loop.is_asynchronous,
     )
     advance = advancing(loop, alone)
     bar = progress_bar(progress, max_supersteps)

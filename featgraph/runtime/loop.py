@@ -58,9 +58,9 @@ class Loop:
         self.is_dense = options.get("change_driven") is False
         if self.is_dense:
             check_dense(self.steps, active, goes_on)
-        self.commits_in_place = bool(options.get("asynchronous", False))
+        self.is_asynchronous = bool(options.get("asynchronous", False))
         self.waiting: Waiting | None = None
-        if self.commits_in_place:
+        if self.is_asynchronous:
             check_any_order(self.steps, IN_PLACE)
         #: Whether supersteps may run in one go.
         self.in_a_loop = alone and len(self.steps) == 1 and self.steps[0].may_queue
@@ -74,7 +74,7 @@ class Loop:
             plans = [step.plan for step in self.steps]
             self.waiting = Waiting(near_far, plans, state, device, waits_in_a_loop)
         for step in self.steps:
-            step.may_keep = self.waiting is None and not self.commits_in_place
+            step.may_keep = self.waiting is None and not self.is_asynchronous
             step.plain.spreads = self.waiting is None
             step.may_sweep_all &= self.waiting is None  # far vertices wait
         self.version = state.version
@@ -195,7 +195,7 @@ class Loop:
     def announcing(self) -> Iterator[None]:
         """Have everything due if what is committed here cannot be announced."""
         number = self.state.superstep
-        in_place = self.commits_in_place or any(s.plain.in_place for s in self.steps)
+        in_place = self.is_asynchronous or any(s.plain.in_place for s in self.steps)
         try:
             yield
         except BaseException:

@@ -104,20 +104,19 @@ class Replayer:
 
     def _replay(self, run: Run, most: int) -> bool:
         """Run supersteps of a cycle, if one was seen; False if none was run."""
-        cycle = self._cycles.find()
-        if cycle is None:
-            return False
-        length = len(cycle)
-        if sum(run.seconds[-length:]) > length * _MOST_SECONDS:
-            return False
-        limit = self._limit(cycle, most)
-        if limit == 0 or not self._continues(cycle[0]):
-            return False
-        recordings = [self._recorder.record(t.operations) for t in cycle]
-        if None in recordings:
-            return False
-        _Flight(self._loop, run, cycle, recordings).run(limit)
-        return True
+        for cycle in self._cycles.find():
+            length = len(cycle)
+            if sum(run.seconds[-length:]) > length * _MOST_SECONDS:
+                continue
+            limit = self._limit(cycle, most)
+            if limit == 0 or not self._continues(cycle[0]):
+                continue
+            recordings = [self._recorder.record(t.operations) for t in cycle]
+            if None in recordings:
+                continue
+            _Flight(self._loop, run, cycle, recordings).run(limit)
+            return True
+        return False
 
     def _limit(self, cycle: list[Traced], most: int) -> int:
         """Return how many supersteps may be replayed: whole cycles."""

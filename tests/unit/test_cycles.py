@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,77 +15,112 @@ class Words:
     """A set of a pool."""
 
 
-POOL = [Words(), Words(), Words()]
-STARTS, SWEEPS = (True, "plain"), (False, "all")
+POOL = [Words() for _ in range(4)]
+ELSE = Words()
+ALL_DUE, SWEEPS = (True, "plain"), (False, "all")
 
 
-def traced(operations: Any, words: Any, decisions: Any = SWEEPS) -> Traced:
-    return Traced(
-        0, decisions, False, weakref.ref(words), [weakref.ref(words)], "pull", "-",
-        operations, (id(words), id(None)),
-    )  # fmt: skip
+def made(
+    operations: Any, words: Words | None = None, held: Any = None, decided: Any = SWEEPS
+) -> Traced:
+    """Return a superstep that committed, and left behind, the set of its number."""
+    words = POOL[operations] if words is None else words
+    behind = id(words) if held is None else held, id(None)
+    sets = [weakref.ref(words)]
+    return Traced(0, decided, False, sets[0], sets, "pull", "-", operations, behind)
 
 
-def found_behind(known: KnownCycles, supersteps: list[Traced]) -> int | None:
-    """Return behind how many supersteps of a run a cycle is found; None for never."""
-    cycles = Cycles(1, known)
-    for number, made in enumerate(supersteps, 1):
-        cycles.add(made)
-        if cycles.find() is not None:
-            return number
-    return None
+def run(
+    known: KnownCycles, supersteps: Sequence[Traced]
+) -> list[tuple[int, list[list[Any]]]]:
+    """Return behind how many supersteps cycles are found, and their operations."""
+    cycles, found = Cycles(1, known), []
+    for number, one in enumerate(supersteps, 1):
+        cycles.add(one)
+        given = [[t.operations for t in cycle] for cycle in cycles.find()]
+        if given:
+            found.append((number, given))
+    return found
 
 
-@pytest.fixture
-def known() -> KnownCycles:
-    made = KnownCycles()
-    run = [traced("first", POOL[2]), *(traced(n, POOL[n]) for n in (0, 1, 0, 1))]
-    assert found_behind(made, run) == 5  # come round twice
-    return made
+def knowing(*cycle: int) -> KnownCycles:
+    known = KnownCycles()
+    begun, repeated = made("begun", ELSE), [made(n) for n in cycle * 2]
+    assert run(known, [begun, *repeated]) == [(1 + 2 * len(cycle), [list(cycle)])]
+    return known
 
 
-def test_a_known_cycle_is_found_when_it_has_come_round_once(known: KnownCycles) -> None:
-    begun = [traced("first", POOL[2]), traced(0, POOL[0]), traced(1, POOL[1])]
-    assert found_behind(known, begun) == 3
-    assert found_behind(known, begun[1:]) == 2
-    assert found_behind(known, [begun[0], begun[2], begun[1]]) == 3
-    assert found_behind(KnownCycles(), begun) is None
+def test_a_known_cycle_is_found_when_it_has_come_round_once() -> None:
+    known, begun = knowing(0, 1), made("begun", ELSE)
+    assert run(known, [begun, made(0), made(1)]) == [(3, [[0, 1]])]
+    assert run(known, [begun, made(1), made(0)]) == [(3, [[1, 0]])]
+    assert run(known, [made(0), made(1)]) == [(2, [[0, 1]])]
+    assert not run(KnownCycles(), [begun, made(0), made(1)])
 
 
-def test_other_sets_behind_a_known_cycle_must_have_been_there_before(
-    known: KnownCycles,
-) -> None:
-    other = Words()
-    run = [traced(n, w) for n, w in ((1, other), (0, POOL[0]), (1, other))]
-    assert found_behind(known, run[1:]) is None
-    assert found_behind(known, run) == 3
+def test_as_many_supersteps_must_have_followed_as_a_cycle_has() -> None:
+    known = knowing(0, 1, 2, 3)
+    assert run(known, [made(n) for n in (2, 3, 0, 1)]) == [(4, [[2, 3, 0, 1]])]
+    assert not run(known, [made("begun", POOL[3]), *map(made, (0, 2, 1, 3))])
+    assert not run(known, [made(n) for n in (1, 2, 3)])
+    assert not run(known, [made(0), made("else", POOL[1]), made(2), made(3)])
+    apart = [made(0, held=id(POOL[1])), made("else", POOL[0]), made(1)]
+    assert not run(knowing(0, 1), apart)
 
 
-def test_a_known_cycle_tells_what_was_decided(known: KnownCycles) -> None:
-    """A first superstep, where everything is due, may do what a sweep does."""
-    cycles = Cycles(1, known)
-    run = [traced(0, POOL[0], STARTS), traced(1, POOL[1])]
-    for made in run:
-        cycles.add(made)
-    cycle = cycles.find()
-    assert cycle is not None
-    assert [t.operations for t in cycle] == [0, 1]
+def test_places_are_those_of_one_cycle() -> None:
+    known = knowing(0, 1)
+    repeated = [made(n) for n in (2, 3, 2, 3)]
+    assert run(known, repeated)
+    assert not run(known, [made("begun", POOL[3]), made(0), made(3)])
+    assert not run(known, [made("begun", POOL[1]), made(2), made(1)])
+
+
+def test_what_is_held_behind_a_cycle_was_held_there_before() -> None:
+    """There, or a cycle ago in this run."""
+    known = knowing(0, 1)
+    assert not run(known, [made(0), made(1, held=5)])
+    supersteps = [made(1, held=5), made(0, held=6), made(1, held=5)]
+    assert run(known, supersteps) == [(3, [[0, 1]])]
+
+
+def test_another_set_with_the_number_of_one_that_is_gone_is_not_it() -> None:
+    known, gone = knowing(0, 1), Words()
+    assert not run(known, [made(0, ELSE), made(1)])
+    for first in (made(0, gone), made(0)):
+        again = KnownCycles()
+        run(again, [first, made(1), first, made(1)])
+        assert bool(run(again, [first, made(1)]))
+    again = KnownCycles()
+    held = made(0, gone)
+    run(again, [held, made(1), held, made(1)])
+    del gone
+    assert not run(again, [held, made(1)])
+
+
+@pytest.mark.parametrize("decided", [ALL_DUE, SWEEPS])
+def test_a_first_superstep_may_be_decided_otherwise(decided: Any) -> None:
+    """Where everything is due, it may do what a sweep does."""
+    cycles = Cycles(1, knowing(0, 1))
+    for one in (made(0, decided=decided), made(1)):
+        cycles.add(one)
+    (cycle,) = cycles.find()
     assert [t.decisions for t in cycle] == [SWEEPS, SWEEPS]
 
 
-def test_what_another_run_committed_is_not_what_this_one_did(
-    known: KnownCycles,
-) -> None:
-    other = Words()
-    run = [traced(0, other), traced(1, POOL[1])]
-    cycles = Cycles(1, known)
-    for made in run:
-        cycles.add(made)
-    assert cycles.find() is None
+def test_a_run_s_own_cycle_is_given_beside_the_known_one() -> None:
+    """Those who decide otherwise may ask for the same."""
+    cycles = Cycles(1, knowing(0, 1))
+    for number in (1, 0, 1):
+        cycles.add(made(number, decided=ALL_DUE))
+    own, known = cycles.find()
+    assert [t.decisions for t in own] == [ALL_DUE, ALL_DUE]
+    assert [t.decisions for t in known] == [SWEEPS, SWEEPS]
 
 
-def test_supersteps_that_do_not_follow_each_other_are_no_cycle(
-    known: KnownCycles,
-) -> None:
-    run = [traced(0, POOL[0]), traced("else", POOL[2]), traced(1, POOL[1])]
-    assert found_behind(known, run) is None
+def test_a_stage_knows_nothing_of_the_one_before() -> None:
+    cycles = Cycles(1, knowing(0, 1))
+    cycles.add(made(0))
+    cycles.forget()
+    cycles.add(made(1))
+    assert not list(cycles.find())
