@@ -161,10 +161,7 @@ class Superstep(StaleEntries):
         return Outcome(out)
 
     def beside(self, kernel: Kernel) -> Superstep:
-        """Return what runs another kernel of the foldmap, in turn with this one.
-
-        It has two buffers: no foldmap with a second kernel commits in place.
-        """
+        """Return what runs another kernel, in turn; neither commits in place."""
         made = Superstep(kernel, self.state, self.device, self.on, self.find_listed)
         made.left_out = self.left_out
         return made
