@@ -96,6 +96,15 @@ def blend_and_turn(f, v, d):  # type: ignore[no-untyped-def]
 
 
 @fg.vertex
+def blend_with_next(f, v, d):  # type: ignore[no-untyped-def]
+    beside = d.share[v, (f + 1) % 3]
+    new = d.base[v, f] + d.mean[v, f] + 0.1 * beside
+    d.share_next[v, f] = new
+    moved = fg.any_feature(abs(new - d.share[v, f]) > 1e-3)
+    return moved
+
+
+@fg.vertex
 def blend_once(f, v, d):  # type: ignore[no-untyped-def]
     total = fg.feature_sum(d.mean[v, f])
     first = False
@@ -111,9 +120,10 @@ both, early, alone = (
     fg.foldmap(weigh, blend_at_once),
     fg.foldmap(hear, follow),
 )
-counted, turned, once = (
+counted, turned, mixed, once = (
     fg.foldmap(weigh, blend_and_count),
     fg.foldmap(weigh, blend_and_turn),
+    fg.foldmap(weigh, blend_with_next),
     fg.foldmap(weigh, blend_once),
 )
 friends = fg.foldmap(hear_of_friend, follow), fg.foldmap(hear, follow_friend)
@@ -205,6 +215,7 @@ def test_what_no_neighbor_reads_needs_one_buffer_on_any_graph(gpu: Gpu) -> None:
         (sides(friends[1]), {}),
         (sides(counted), {}),  # what is stored is read behind that
         (sides(turned), {}),  # by another lane, or copy
+        (sides(mixed), {}),  # read before, but of another feature
     ],
     ids=[
         "neighbors",
@@ -216,6 +227,7 @@ def test_what_no_neighbor_reads_needs_one_buffer_on_any_graph(gpu: Gpu) -> None:
         "friend",
         "counted",
         "turned",
+        "mixed",
     ],
 )
 def test_others_need_two(steps: Any, options: dict[str, Any], gpu: Gpu) -> None:
@@ -227,7 +239,7 @@ def test_others_need_two(steps: Any, options: dict[str, Any], gpu: Gpu) -> None:
 
 
 @pytest.mark.parametrize("k", [3, 8])
-@pytest.mark.parametrize("foldmap", [counted, turned, once])
+@pytest.mark.parametrize("foldmap", [counted, turned, mixed, once])
 def test_lanes_and_copies_commit_what_was_read_before(
     foldmap: fg.FoldMap, k: int, gpu: Gpu
 ) -> None:
