@@ -21,6 +21,7 @@ from bench.learning.cells import Cells
 from bench.learning.folding_gpu import trials_of
 from bench.learning.problems import NAMES, LearningProblem, make_problem
 from bench.record import Recorder
+from featgraph.runtime.traits import graph_traits
 
 DEFAULTS = {
     "graph": ["delaunay20", "road770", "web-NotreDame", "kron-19"],
@@ -28,6 +29,7 @@ DEFAULTS = {
     "repeat": 3,
     "programs": list(NAMES),
     "blocks": [0, 4, 8],
+    "hub_blocks": [0, 1, 2],
     "budget": 300.0,
     "cell": 1.0,
     "target": "cuda",
@@ -45,7 +47,8 @@ LIMIT = 1e-4
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     cells_module.add_arguments(parser)
     parser.add_argument("--programs", nargs="+", help=f"among {' '.join(NAMES)}, BP-E")
-    parser.add_argument("--blocks", nargs="+", type=int, help="0 for no bound")
+    parser.add_argument("--blocks", nargs="*", type=int, help="0 for no bound")
+    parser.add_argument("--hub-blocks", nargs="*", type=int, help="of hubs, with FA")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -78,17 +81,16 @@ def _measure_all(cells: Cells, named: NamedGraph, problem: LearningProblem) -> N
             **fields,
         )
     for label, options in MAPPINGS.items():
-        for bound in [None, *cells.arguments.blocks]:
-            forced = {} if bound is None else {"_mapping": {"resident": bound}}
-            key = (
-                named.name, problem.name, problem.k,
-                f"{label} {CHOSEN if bound is None else bound}",
-            )  # fmt: skip
+        asked = cells.arguments
+        bounds = {CHOSEN: {}, **{str(n): {"resident": n} for n in asked.blocks}}
+        if label == "FA" and graph_traits(named.graph).has_hubs:
+            bounds |= {f"hubs {n}": {"hub_resident": n} for n in asked.hub_blocks}
+        for bound, forced in bounds.items():
+            key = named.name, problem.name, problem.k, f"{label} {bound}"
+            given = {**options, "_mapping": forced} if forced else options
             cells.run(
                 key,
-                lambda k=key, o=options | forced: _measure(
-                    cells, k, problem, o, first, fields
-                ),
+                lambda k=key, o=given: _measure(cells, k, problem, o, first, fields),
                 **fields,
             )
 

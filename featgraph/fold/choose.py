@@ -140,6 +140,8 @@ class Mapping:
         Edges that a lane has on the way at a time.
     resident : int
         Blocks that must fit a multiprocessor, which bounds the registers; 0 for any.
+    hub_resident : int
+        The same of blocks that have a hub each.
     column_piece : int
         Where lanes sum the columns of matrices in registers: the features of a row that
         a lane loads at once for them. 0 where sums stand in memory.
@@ -155,6 +157,7 @@ class Mapping:
     piece: int = 1
     unroll: int = 1
     resident: int = 0
+    hub_resident: int = 0
     column_piece: int = 0
 
     @property
@@ -260,7 +263,9 @@ def choose_mapping(
     span = lanes * slots
     mapping = Mapping(lanes, copies, span, False, "virtual_warp", hubs, shared, piece)
     if columns and any(f.kind == "gather" and _is_matrix(f) for f in members):
-        mapping = replace(mapping, column_piece=_piece(width, size))
+        # Elsewhere blocks of hubs gain nothing from a bound (docs/design/0021).
+        piece = _piece(width, size)
+        mapping = replace(mapping, column_piece=piece, hub_resident=2)
     resident = _resident(kind, members, mapping, width, size, traits)
     return _forced(replace(mapping, resident=resident), width, options)
 

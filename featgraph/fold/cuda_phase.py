@@ -181,10 +181,11 @@ class CudaPhase(KernelAreas):
 
     def _bounds(self) -> int | tuple[int, int]:
         """Return threads a block, and the blocks that must fit a multiprocessor."""
-        resident = self.phase.mapping.resident * BLOCK_THREADS // self.threads
-        if self.role == "hubs":  # the linker's own choice was as fast as any
-            columns = self.phase.mapping.column_piece > 0
-            resident = 2 * HUB_THREADS // self.threads if columns else 0
+        mapping = self.phase.mapping
+        blocks, threads = mapping.resident, BLOCK_THREADS
+        if self.role == "hubs":
+            blocks, threads = mapping.hub_resident, HUB_THREADS
+        resident = blocks * threads // self.threads
         return (self.threads, resident) if resident else self.threads
 
     def _strides(self) -> int:

@@ -12,10 +12,11 @@ import pytest
 from bench import run
 from bench.baselines import handwritten
 from bench.graphs import make_graph
-from bench.learning import atomics, session, variants_gpu
+from bench.learning import atomics, bounds_gpu, session, variants_gpu
 from bench.learning.by_hand import Sweep
 from bench.learning.problems import LearningProblem, make_problem
 from bench.learning.tables import markdown
+from featgraph.fold.choose import GraphTraits
 
 SMALL = ("--target", "cpu", "--repeat", "1")
 
@@ -94,6 +95,24 @@ def test_bounds_are_those_asked_for(tmp_path: Path) -> None:
     forced = [line["options"].get("_mapping") for line in lines]
     assert forced == [None, {"resident": 8}] * 2
     assert all(line["checks"]["ok"] for line in lines)
+
+
+def test_blocks_of_hubs_have_bounds_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traits = GraphTraits(has_hubs=True)
+    monkeypatch.setattr(bounds_gpu, "graph_traits", lambda _: traits)
+    file = tmp_path / "bounds.jsonl"
+    argv = ["bounds-gpu", "--graph", "kron-6", "--programs", "MML", *SMALL]
+    argv += ["--blocks", "--hub-blocks", "0", "2", "--output", str(file)]
+    assert run.main(argv) == 0
+    lines = [line for line in lines_of(file) if "resident" in line]
+    assert [(line["contender"], line["options"].get("_mapping")) for line in lines] == [
+        ("NFA chosen", None),
+        ("FA chosen", None),
+        ("FA hubs 0", {"hub_resident": 0}),
+        ("FA hubs 2", {"hub_resident": 2}),
+    ]
 
 
 def test_no_cell_starts_out_of_time(

@@ -108,18 +108,24 @@ def test_blocks_that_must_fit_bound_registers(
 
 
 @pytest.mark.parametrize(
-    ("program", "k", "bounds"),
-    [("LP", 32, 512), ("MMR", 4, 512), ("ALS", 4, (512, 2))],
+    ("program", "k", "forced", "bounds"),
+    [
+        ("LP", 32, (), 512),
+        ("MMR", 4, (), 512),
+        ("ALS", 4, (), (512, 2)),
+        ("MMR", 4, (("hub_resident", 1),), (512, 1)),
+    ],
 )
 def test_blocks_of_hubs_are_bounded_for_systems_only(
-    program: str, k: int, bounds: Any
+    program: str, k: int, forced: Any, bounds: Any
 ) -> None:
+    """Unless a bench forces it on them."""
     graph = fg.Graph.from_edges(range(8), range(1, 9), directed=False)
     declared = make_problem(program, graph, k)
     plan = make_plan(
         declared.steps[0].program,
         declared.state.signature,
-        Options(target="cuda"),
+        Options(target="cuda", mapping=forced),
         GraphTraits(32, has_hubs=True),
     )
     entry = next(e for e in emit(plan).entries if e.role == "hubs")
