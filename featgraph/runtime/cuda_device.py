@@ -123,23 +123,22 @@ class CudaDevice(CudaArrays):
     def refresh_edges(
         self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
     ) -> None:
-        """Copy the rows of the out-edges of the vertices in `words`."""
+        """Copy the rows of the out-edges of the vertices in `words`.
+
+        A warp that came to a hub's edges would be busy for long: where there are hubs,
+        all edges are asked for their sources.
+        """
         if current.size == 0:
             return
-        offsets = arrays["out_offsets"]
-        blocks = scanning(words)
-        self._launch(
-            cuda_loops.refresh_edges,
-            blocks,
-            BLOCK,
-            (
-                words,
-                self._rows(next_),
-                self._rows(current),
-                offsets,
-                arrays["out_edges"],
-            ),
-        )
+        rows = words, self._rows(next_), self._rows(current)
+        if arrays["out_hubs"].size:
+            sources = arrays["in_sources"]
+            blocks = min(block_count(-(-sources.size // 4)), _SCAN_BLOCKS)
+            self._launch(cuda_loops.refresh_edges, blocks, BLOCK, (*rows, sources))
+            return
+        edges = arrays["out_offsets"], arrays["out_edges"]
+        kernel, blocks = cuda_loops.refresh_edges_by_row, scanning(words)
+        self._launch(kernel, blocks, BLOCK, (*rows, *edges))
 
     # -- graphs and launches
 
@@ -173,7 +172,9 @@ class CudaDevice(CudaArrays):
         is_listed: bool,
     ) -> str:
         """Return which form of a kernel runs a phase."""
-        if count is not None and plan.can_take("packed", phase):
+        # What few vertices reach cannot be told where there are hubs.
+        can_pack = plan.can_take("packed", phase) and not phase.mapping.hubs
+        if count is not None and can_pack:
             due = count * (1 + graph.edge_count / graph.vertex_count)
             one_in = _PACKED_ALONE if phase.mapping.span == 1 else _PACKED_SHARED
             if due * one_in <= graph.vertex_count:

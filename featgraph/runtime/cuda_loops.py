@@ -2,7 +2,7 @@
 
 import math
 
-from numba import float64, int32, int64, uint32
+from numba import float64, int32, int64, uint32, uint64
 
 from featgraph._cuda import cuda, device_function, kernel
 from featgraph.device import warp
@@ -21,6 +21,7 @@ __all__ = [
     "leave_out",
     "near",
     "refresh_edges",
+    "refresh_edges_by_row",
     "refresh_vertices",
     "refresh_vertices_without",
     "settle",
@@ -331,9 +332,58 @@ def copy_out_edges(start, stop, step, next_, current, out_edges):  # type: ignor
             next_[e, f] = current[e, f]
 
 
+@device_function
+def bits_of(vertices, words, are_some):  # type: ignore[no-untyped-def]
+    """Return which lanes' vertices are in `words`, where `are_some`; a bit each."""
+    u = uint32(vertices)
+    bit = uint32(words[u >> uint32(5)] >> (u & uint32(31))) & uint32(1)
+    return warp.group_bits((bit != 0) & are_some, 32)
+
+
+@device_function
+def copy_some(first, bits, next_, current):  # type: ignore[no-untyped-def]
+    """Copy those of 32 rows, one behind the other, whose bits are set.
+
+    The lanes go through the entries of all side by side.
+    """
+    width = uint32(current.shape[1])
+    row, f = uint32(cuda.laneid) // width, uint32(cuda.laneid) % width
+    while bits != 0 and row < 32:
+        if (bits >> row) & uint32(1) != 0:
+            next_[first + row, f] = current[first + row, f]
+        row, f = uint32(row + uint32(32) // width), uint32(f + uint32(32) % width)
+        if f >= width:
+            row, f = uint32(row + uint32(1)), uint32(f - width)
+
+
 @kernel(cache=True)
-def refresh_edges(words, next_, current, out_offsets, out_edges):  # type: ignore[no-untyped-def]
-    """Copy the rows of the out-edges of the vertices in `words`.
+def refresh_edges(words, next_, current, in_sources):  # type: ignore[no-untyped-def]
+    """Copy the rows of the out-edges of the vertices in `words`; asks every edge.
+
+    A warp takes 128 at a time, so that four sources a lane are on their way at once.
+    """
+    first = uint64(cuda.grid(1) >> 5) << uint64(7)
+    step = uint64(cuda.gridsize(1) >> 5) << uint64(7)
+    last = uint64(in_sources.size - 1)
+    while first <= last:
+        a = first + uint64(cuda.laneid)
+        b, c, d = a + uint64(32), a + uint64(64), a + uint64(96)
+        source_a, source_b = in_sources[min(a, last)], in_sources[min(b, last)]
+        source_c, source_d = in_sources[min(c, last)], in_sources[min(d, last)]
+        bits_a = bits_of(source_a, words, a <= last)
+        bits_b = bits_of(source_b, words, b <= last)
+        bits_c = bits_of(source_c, words, c <= last)
+        bits_d = bits_of(source_d, words, d <= last)
+        copy_some(first, bits_a, next_, current)
+        copy_some(first + uint64(32), bits_b, next_, current)
+        copy_some(first + uint64(64), bits_c, next_, current)
+        copy_some(first + uint64(96), bits_d, next_, current)
+        first += step
+
+
+@kernel(cache=True)
+def refresh_edges_by_row(words, next_, current, out_offsets, out_edges):  # type: ignore[no-untyped-def]
+    """Copy the rows of the out-edges of the vertices in `words`, row by row.
 
     A warp packs the vertices that it finds, a lane each, which takes few edges alone;
     all lanes share those of a vertex that has more.

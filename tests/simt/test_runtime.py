@@ -128,6 +128,26 @@ def test_few_warps_look_at_several_words(
     assert_same(*states)
 
 
+@pytest.mark.parametrize("has_hub", [False, True])
+def test_nobody_is_packed_where_there_are_hubs(
+    has_hub: bool, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for one_in in ("_PACKED_ALONE", "_PACKED_SHARED"):
+        monkeypatch.setattr(cuda_device, one_in, 0)
+    count = 2100
+    sources = np.arange(count)
+    targets = np.zeros(count, int) if has_hub else sources[::-1]
+    graph = fg.Graph.from_edges(sources, targets, vertex_count=count)
+    program = BY_NAME["label_propagation"]
+    state = fg.State(graph, **program.make_state(graph, 4, np.random.default_rng(1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)
+        fg.iterate(
+            program.foldmaps[0], state, max_supersteps=2, target="cuda", active=[5]
+        )
+    assert any(name.startswith("packed_") for name in gpu.by_dialect) != has_hub
+
+
 @pytest.mark.parametrize("feature_parallel", [True, False])
 @pytest.mark.parametrize("name", ["label_propagation", "least_squares"])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
@@ -427,20 +447,38 @@ def test_hubs_and_others_find_who_is_due(
 @pytest.mark.parametrize("share", [0.1, 1.0])
 def test_rows_are_refreshed(share: float, gpu: Gpu) -> None:
     rng = np.random.default_rng(7)
-    graph = fg.Graph.from_edges(*rng.integers(0, 70, (2, 600)), vertex_count=70)
     device = cuda_device.cuda_device()
-    arrays = graph_arrays(graph, device)
     marked, without = rng.random(70) < share, rng.random(70) < 0.5
     words, others = (device.upload(ActiveSet(70, m).words) for m in (marked, without))
-    rows, edges = np.arange(70 * 3.0).reshape(70, 3), np.arange(600 * 2.0)
+    rows = np.arange(70 * 3.0).reshape(70, 3)
     for given, changes in (((words,), marked), ((words, others), marked & ~without)):
         next_, current = device.upload(-rows), device.upload(rows)
         device.refresh_vertices(given[0], next_, current, *given[1:])
         wanted = np.where(changes[:, None], rows, -rows)
         np.testing.assert_array_equal(device.download(next_), wanted)
-    edges = edges.reshape(600, 2)
-    next_, current = device.upload(-edges), device.upload(edges)
+
+
+@pytest.mark.parametrize("width", [1, 3, 40])
+@pytest.mark.parametrize("share", [0.1, 1.0])
+@pytest.mark.parametrize("hub_degree", [12, 2048])
+def test_edges_are_refreshed(
+    hub_degree: int,
+    share: float,
+    width: int,
+    gpu: Gpu,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuda_device, "HUB_DEGREE", hub_degree)
+    rng = np.random.default_rng(7)
+    graph = fg.Graph.from_edges(*rng.integers(0, 70, (2, 600)), vertex_count=70)
+    device = cuda_device.cuda_device()
+    arrays = graph_arrays(graph, device)
+    assert (arrays["out_hubs"].size > 0) == (hub_degree == 12)
+    marked = rng.random(70) < share
+    entries = np.arange(600.0 * width).reshape(600, width)
+    next_, current = device.upload(-entries), device.upload(entries)
+    words = device.upload(ActiveSet(70, marked).words)
     device.refresh_edges(words, next_, current, arrays)
     ins = graph.in_edges.column_indices  # edge properties stand in this order
-    wanted = np.where(marked[ins][:, None], edges, -edges)
+    wanted = np.where(marked[ins][:, None], entries, -entries)
     np.testing.assert_array_equal(device.download(next_), wanted)
