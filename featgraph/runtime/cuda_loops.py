@@ -333,16 +333,19 @@ def copy_out_edges(start, stop, step, next_, current, out_edges):  # type: ignor
 
 
 @device_function
-def bits_of(vertices, words, are_some):  # type: ignore[no-untyped-def]
-    """Return which lanes' vertices are in `words`, where `are_some`; a bit each."""
-    u = uint32(vertices)
+def edges_from(words, source, is_edge):  # type: ignore[no-untyped-def]
+    """Return a bit for each lane that has an edge, and its source in `words`.
+
+    Without a branch, unlike `warp.test_bit`: loads for other edges go on beside it.
+    """
+    u = uint32(source)
     bit = uint32(words[u >> uint32(5)] >> (u & uint32(31))) & uint32(1)
-    return warp.group_bits((bit != 0) & are_some, 32)
+    return warp.group_bits((bit != 0) & is_edge, 32)
 
 
 @device_function
 def copy_some(first, bits, next_, current):  # type: ignore[no-untyped-def]
-    """Copy those of 32 rows, one behind the other, whose bits are set.
+    """Copy those of 32 rows from `first` on whose bits are set.
 
     The lanes go through the entries of all side by side.
     """
@@ -370,10 +373,10 @@ def refresh_edges(words, next_, current, in_sources):  # type: ignore[no-untyped
         b, c, d = a + uint64(32), a + uint64(64), a + uint64(96)
         source_a, source_b = in_sources[min(a, last)], in_sources[min(b, last)]
         source_c, source_d = in_sources[min(c, last)], in_sources[min(d, last)]
-        bits_a = bits_of(source_a, words, a <= last)
-        bits_b = bits_of(source_b, words, b <= last)
-        bits_c = bits_of(source_c, words, c <= last)
-        bits_d = bits_of(source_d, words, d <= last)
+        bits_a = edges_from(words, source_a, a <= last)
+        bits_b = edges_from(words, source_b, b <= last)
+        bits_c = edges_from(words, source_c, c <= last)
+        bits_d = edges_from(words, source_d, d <= last)
         copy_some(first, bits_a, next_, current)
         copy_some(first + uint64(32), bits_b, next_, current)
         copy_some(first + uint64(64), bits_c, next_, current)
