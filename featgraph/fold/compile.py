@@ -7,13 +7,27 @@ import builtins
 import importlib.util
 import re
 import sys
-from types import ModuleType
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
 
 from featgraph.errors import FeatGraphError, UserFunctionError
 from featgraph.fold.emit import KernelSource
-from featgraph.fold.store import module_path
+from featgraph.fold.store import COMPILED, module_path
 
 __all__ = ["check_module", "explain_numba_error", "load_module"]
+
+
+class _TextLoader(SourceFileLoader):
+    """Runs the text that is at hand, neither what a file holds nor what Python kept."""
+
+    def __init__(self, name: str, path: Path, text: str) -> None:
+        super().__init__(name, str(path))
+        self._text = text
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the compiled text."""
+        return self.source_to_code(self._text.encode(), self.path)
 
 
 def load_module(source: KernelSource) -> ModuleType:
@@ -28,8 +42,9 @@ def load_module(source: KernelSource) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None and known.__file__ == str(path):
         return known
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:  # it ends in .py
+    loader = _TextLoader(name, path, source.text)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    if spec is None:  # not with a loader
         raise ImportError(str(path))
     module = importlib.util.module_from_spec(spec)
     # Numba is imported when the first kernel is, not with featgraph.
@@ -38,12 +53,12 @@ def load_module(source: KernelSource) -> ModuleType:
     # Numba's cache finds the namedtuple by its module's name.
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
         # Numba knows namedtuples by the name of their class and what is in them; where
         # these are the same it looks for the kernel anew at every launch, for a quarter
         # of a millisecond. Pickle goes by __qualname__, which stays.
         module.Data.__name__ = path.stem
-        guard_disk_cache(module)
+        guard_disk_cache(module, path.parent / COMPILED)
     except BaseException:
         del sys.modules[name]
         raise

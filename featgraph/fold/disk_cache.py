@@ -1,108 +1,146 @@
-"""Numba's disk cache, with a checksum behind each file.
+"""The disk cache of compiled kernels: Numba's, with files of this user alone.
 
 Numba trusts what it finds: a cut or flipped file ends in an error of `pickle`, or in
-machine code that computes something else. Here such a file counts as absent.
+machine code that computes something else, and a file of another user runs whatever that
+user likes. Here such a file counts as absent.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import pickle
+import uuid
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from numba.core import caching
-
+from featgraph._trust import DistrustedError, read_private, why_distrusted
 from featgraph.errors import CacheWarning
 
-__all__ = ["guard_disk_cache"]
+__all__ = ["CheckedFile", "guard_disk_cache"]
 
 _SUM_BYTES = hashlib.sha256().digest_size
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
-class _Summing:
-    """A file that sums what is written to it."""
+class CheckedFile:
+    """The index and data files of one function, in place of Numba's own.
 
-    def __init__(self, file: Any, salt: bytes) -> None:
-        self.file = file
-        self.sum = hashlib.sha256(salt)
+    The sum of its contents stands behind each. That of a data file also covers its key:
+    two processes may give one number to different signatures.
 
-    def write(self, data: bytes) -> Any:
-        self.sum.update(data)
-        return self.file.write(data)
-
-
-class _CheckedFile(caching.IndexDataCacheFile):  # type: ignore[misc]
-    """Index and data files with the sum of their contents behind them.
-
-    `pickle` ignores what follows a pickle, so that Numba's own reading need not change.
-    The sum of a data file also covers its key: two processes may give one number to
-    different signatures.
+    Parameters
+    ----------
+    replaced : object
+        What Numba, or its dialect for CUDA, would read and write with.
+    folder : Path
+        Where the files are.
     """
 
-    key = b""
+    def __init__(self, replaced: Any, folder: Path) -> None:
+        self._replaced = replaced
+        self._folder = folder
+        self._index = folder / replaced._index_name
+
+    def flush(self) -> None:
+        """Forget all that is kept."""
+        self._write(self._index, self._index_content({}), b"")
 
     def save(self, key: Any, data: Any) -> None:
-        self.key = repr(key).encode()
+        """Keep what was compiled for a signature."""
+        names = self._load_index()
         try:
-            super().save(key, data)
+            if key not in names:
+                taken, number = set(names.values()), 1
+                while self._replaced._data_name(number) in taken:
+                    number += 1
+                names[key] = self._replaced._data_name(number)
+                self._write(self._index, self._index_content(names), b"")
+            content = self._replaced._dump(data)
+            self._write(self._folder / names[key], content, _salt(key))
         except OSError as error:
             warnings.warn(
-                f"{self._index_path} cannot be written ({error}); "
+                f"{self._index} cannot be written ({error}); "
                 "the kernel is compiled again in the next process",
                 CacheWarning,
                 stacklevel=2,
             )
 
     def load(self, key: Any) -> Any:
-        self.key = repr(key).encode()
-        return super().load(key)
-
-    @contextmanager
-    def _open_for_write(self, path: str) -> Iterator[_Summing]:
-        with super()._open_for_write(path) as file:
-            summing = _Summing(file, self._salt(path))
-            yield summing
-            file.write(summing.sum.digest())
-
-    def _load_index(self) -> Any:
-        if self._is_damaged(self._index_path):
-            return {}
-        return super()._load_index()
-
-    def _load_data(self, name: str) -> Any:
-        if self._is_damaged(self._data_path(name)):
+        """Return what is kept for a signature, or None."""
+        name = self._load_index().get(key)
+        if name is None:
             return None
-        return super()._load_data(name)
+        content = self._read(self._folder / name, _salt(key))
+        return None if content is None else pickle.loads(content)  # noqa: S301
 
-    def _salt(self, path: str) -> bytes:
-        return self.key if path.endswith(".nbc") else b""
+    def _index_content(self, names: dict[Any, str]) -> bytes:
+        known = self._replaced
+        return bytes(known._dump((known._version, known._source_stamp, names)))
 
-    def _is_damaged(self, path: str) -> bool:
+    def _load_index(self) -> dict[Any, str]:
+        content = self._read(self._index, b"")
+        if content is None:
+            return {}
+        known = self._replaced
+        version, stamp, names = pickle.loads(content)  # noqa: S301
+        if (version, stamp) != (known._version, known._source_stamp):
+            return {}
+        return names  # type: ignore[no-any-return]
+
+    def _read(self, path: Path, salt: bytes) -> bytes | None:
+        """Return the contents of a file, or None where they must not be used."""
         try:
-            content = Path(path).read_bytes()
+            problem = why_distrusted(self._folder)
+            if problem:
+                raise DistrustedError(f"is not to be trusted: {problem}")
+            content = read_private(path)
+        except DistrustedError as error:
+            _warn(path, str(error))
+            return None
         except OSError:
-            return False
+            return None
         inner, found = content[:-_SUM_BYTES], content[-_SUM_BYTES:]
-        if hashlib.sha256(self._salt(path) + inner).digest() == found:
-            return False
-        warnings.warn(
-            f"{path} is damaged; the kernel is compiled again",
-            CacheWarning,
-            stacklevel=2,
-        )
-        Path(path).unlink(missing_ok=True)
-        return True
+        if hashlib.sha256(salt + inner).digest() == found:
+            return inner
+        _warn(path, "is damaged")
+        path.unlink(missing_ok=True)
+        return None
+
+    def _write(self, path: Path, content: bytes, salt: bytes) -> None:
+        """Write beside and rename over; nobody else may write it, whatever the umask.
+
+        Nothing is written to a folder of others.
+        """
+        if why_distrusted(self._folder):
+            return
+        beside = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex[:16]}")
+        try:
+            with os.fdopen(os.open(beside, _NEW, 0o600), "wb") as file:
+                file.write(content)
+                file.write(hashlib.sha256(salt + content).digest())
+            beside.replace(path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
 
 
-def guard_disk_cache(module: ModuleType) -> None:
-    """Give the dispatchers of a generated module checked files."""
+def guard_disk_cache(module: ModuleType, folder: Path) -> None:
+    """Give the functions of a generated module, of any target, checked files."""
     for value in vars(module).values():
-        kept = getattr(getattr(value, "_cache", None), "_cache_file", None)
-        if type(kept) is caching.IndexDataCacheFile:
-            checked = _CheckedFile.__new__(_CheckedFile)
-            checked.__dict__.update(kept.__dict__)
-            value._cache._cache_file = checked
+        cache: Any = getattr(value, "_cache", None)
+        replaced = getattr(cache, "_cache_file", None)
+        if replaced is not None and not isinstance(replaced, CheckedFile):
+            cache._cache_file = CheckedFile(replaced, folder)
+
+
+def _salt(key: Any) -> bytes:
+    return repr(key).encode()
+
+
+def _warn(path: Path, problem: str) -> None:
+    warnings.warn(
+        f"{path} {problem}; the kernel is compiled again", CacheWarning, stacklevel=2
+    )

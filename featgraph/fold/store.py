@@ -3,7 +3,7 @@
 A module's file name carries the digest of its text, which holds the plan, the user
 functions, their callees and constants, and of every version that compiled code depends
 on. Numba's own disk cache stands beside it, keyed by that file; it is pickle, so the
-directory is private to its owner and checked.
+directories and files are private to their owner and checked (`featgraph._trust`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import atexit
 import hashlib
 import os
 import shutil
-import stat
 import sys
 import tempfile
 import warnings
@@ -20,10 +19,19 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from featgraph._trust import (
+    DistrustedError,
+    make_private,
+    read_private,
+    why_distrusted,
+)
 from featgraph.config import config
 from featgraph.errors import CacheWarning
 
-__all__ = ["module_path", "store_directory"]
+__all__ = ["COMPILED", "module_path", "store_directory"]
+
+#: Where, beside the modules, the compiled kernels are.
+COMPILED = "__pycache__"
 
 
 def module_path(text: str, stem: str) -> Path:
@@ -38,15 +46,17 @@ def module_path(text: str, stem: str) -> Path:
     """
     digest = hashlib.sha256("\n".join([text, *_versions()]).encode()).hexdigest()[:32]
     path = store_directory() / f"{stem[:40]}_{digest}.py"
+    problem = "was damaged"
     try:
-        present = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        present = None
-    if present == text:
-        return path
-    if path.exists():
+        if read_private(path) == text.encode():
+            return path
+    except DistrustedError as error:
+        problem = str(error)
+    except OSError:
+        pass
+    if os.path.lexists(path):
         warnings.warn(
-            f"{path} was damaged and is written again", CacheWarning, stacklevel=2
+            f"{path} {problem} and is written again", CacheWarning, stacklevel=2
         )
         forget(path)
     try:
@@ -64,7 +74,7 @@ def module_path(text: str, stem: str) -> Path:
 
 def forget(path: Path) -> None:
     """Remove what Numba keeps for a module."""
-    for kept in path.parent.glob(f"__pycache__/{path.stem}.*"):
+    for kept in path.parent.glob(f"{COMPILED}/{path.stem}.*"):
         if kept.suffix in {".nbi", ".nbc"}:
             kept.unlink(missing_ok=True)
 
@@ -76,50 +86,22 @@ def store_directory() -> Path:
     """
     if not config.cache:
         return _private_directory()
-    path = Path(config.cache_dir) / "kernels"
+    path = Path(os.path.realpath(config.cache_dir)) / "kernels"
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.mkdir(mode=0o700, exist_ok=True)
-        found = path.lstat()
-        above = path.parent.stat()
+        make_private(path / COMPILED)
+        problem = why_distrusted(path / COMPILED, own=2)
     except OSError as error:
-        warnings.warn(
-            f"{path} cannot be made ({error}); kernels are not kept",
-            CacheWarning,
-            stacklevel=2,
-        )
-        return _private_directory()
-    problem = _distrust(found, above)
+        problem = f"{path} cannot be made ({error})"
     if problem:
-        warnings.warn(
-            f"{path} {problem}; kernels are not kept", CacheWarning, stacklevel=2
-        )
+        warnings.warn(f"{problem}; kernels are not kept", CacheWarning, stacklevel=2)
         return _private_directory()
     return path
-
-
-def _distrust(found: os.stat_result, above: os.stat_result) -> str:
-    """Return why compiled code must not be loaded from there, "" if it may.
-
-    Parameters
-    ----------
-    found, above : os.stat_result
-        Of the directory and of the one that it stands in.
-    """
-    if not stat.S_ISDIR(found.st_mode):
-        return "is a link or not a directory"
-    if hasattr(os, "getuid") and found.st_uid != os.getuid():
-        return "belongs to another user"
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "can be written by others"
-    if above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
-        return "can be replaced by others"
-    return ""
 
 
 @cache
 def _private_directory() -> Path:
     path, process = Path(tempfile.mkdtemp(prefix="featgraph-")), os.getpid()
+    make_private(path / COMPILED)
 
     def remove() -> None:
         if os.getpid() == process:  # not at the end of a forked child
@@ -155,7 +137,7 @@ def _versions() -> tuple[str, ...]:
             continue
     root = Path(__file__).parent.parent
     loaders = [root / "fold" / name for name in ("compile.py", "disk_cache.py")]
-    others = [root / "_cuda.py", *loaders]
+    others = [root / "_cuda.py", root / "_trust.py", *loaders]
     for source in sorted([*root.glob("device/*.py"), *others]):
         versions.append(hashlib.sha256(source.read_bytes()).hexdigest())
     return tuple(versions)
