@@ -4,6 +4,7 @@ from importlib import metadata as _metadata
 
 from featgraph.config import config
 from featgraph.errors import (
+    ArgumentError,
     CacheWarning,
     ConvergenceWarning,
     DeviceError,
@@ -70,6 +71,7 @@ except _metadata.PackageNotFoundError:  # a checkout that is not installed
 
 __all__ = [
     "ActiveSet",
+    "ArgumentError",
     "CacheWarning",
     "ConvergenceWarning",
     "DeviceError",

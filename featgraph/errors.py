@@ -8,6 +8,7 @@ is wrong, where, what was given, what is expected, and the fix.
 from __future__ import annotations
 
 __all__ = [
+    "ArgumentError",
     "CacheWarning",
     "ConvergenceWarning",
     "DeviceError",
@@ -65,6 +66,10 @@ class FeatGraphError(Exception):
         return "\n".join(lines)
 
 
+class ArgumentError(FeatGraphError, TypeError):
+    """An argument of a type that a call cannot take."""
+
+
 class GraphInputError(FeatGraphError, ValueError):
     """Edges, weights or vertex names that do not make a graph."""
 
@@ -94,7 +99,7 @@ class DeviceError(FeatGraphError, RuntimeError):
 
 
 class DeviceMemoryError(FeatGraphError, MemoryError):
-    """The device has not enough free memory."""
+    """The device, or the host, has not enough free memory."""
 
 
 class DivergenceError(FeatGraphError, ArithmeticError):

@@ -40,19 +40,14 @@ def host_array(values: object, role: str = "values") -> NDArray[Any]:
         The values cannot be read as an array, have masked entries, or are in device
         memory that no importable package can copy.
     """
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        raise GraphInputError(
-            "masked entries have no value",
-            where=role,
-            got=f"{np.count_nonzero(values.mask)} masked of {values.size}",
-            expected="an array without masked entries",
-            fix="drop them with .compressed() or give them a value with .filled(x)",
-        )
+    _refuse_hidden(values, role)
     if isinstance(values, np.ndarray):
         return np.asarray(values)
     if _attribute(values, "__cuda_array_interface__") is not None:
         return _from_cuda(values, role)
     try:
+        if _library(values) == "pandas" and hasattr(values, "ndim"):
+            return _from_pandas(values)
         if _attribute(values, "__dlpack__") is not None:
             return _from_dlpack(values)
         return np.asarray(values)
@@ -68,6 +63,86 @@ def host_array(values: object, role: str = "values") -> NDArray[Any]:
             fix="convert it to a NumPy array first (a PyTorch tensor with gradient: "
             ".detach())",
         ) from error
+
+
+def _library(values: object) -> str:
+    return type(values).__module__.partition(".")[0]
+
+
+def _refuse_hidden(values: Any, role: str) -> None:
+    """Raise where entries are masked or missing: conversions would make them values.
+
+    NaN is a value of floats; what a library keeps beside the values, a mask or a bitmap
+    of nulls, is not.
+    """
+    if isinstance(values, np.ndarray):
+        if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+            raise GraphInputError(
+                "masked entries have no value",
+                where=role,
+                got=f"{np.count_nonzero(values.mask)} masked of {values.size}",
+                expected="an array without masked entries",
+                fix="drop them with .compressed() or give them a value with .filled(x)",
+            )
+        return
+    if isinstance(values, list | tuple):
+        # Types first: one pass in C over what are mostly numbers.
+        if any(_may_hide(kind) for kind in set(map(type, values))):
+            for item in values:
+                _refuse_hidden(item, role)
+        return
+    columns = [values]
+    is_frame = len(getattr(values, "shape", ())) == 2
+    if is_frame and _library(values) in ("pandas", "polars"):
+        columns = [_column(values, i) for i in range(values.shape[1])]
+    for column in columns:
+        count = _missing_count(column)
+        if count:
+            fill = (
+                "fill_null" if _library(values) in ("polars", "pyarrow") else "fillna"
+            )
+            raise GraphInputError(
+                "missing entries have no value",
+                where=role,
+                got=f"{count} missing of {len(column)}"
+                + (f" in column {column.name!r}" if len(columns) > 1 else ""),
+                expected="no missing entries",
+                fix=f"give them a value with .{fill}(x), or drop the rows",
+            )
+
+
+def _may_hide(kind: type) -> bool:
+    return not issubclass(kind, bool | int | float | str | bytes | np.generic) and (
+        kind is not np.ndarray
+    )
+
+
+def _column(frame: Any, i: int) -> Any:
+    return frame.iloc[:, i] if _library(frame) == "pandas" else frame.to_series(i)
+
+
+def _missing_count(values: Any) -> int:
+    """Return how many entries a column says are missing; 0 where it cannot say."""
+    if _library(values) == "pandas":
+        is_plain = isinstance(getattr(values, "dtype", None), np.dtype)
+        # Of plain columns, NaN is a float's value and None an object that is refused.
+        if is_plain or not hasattr(values, "isna"):
+            return 0
+        return int(np.count_nonzero(values.isna()))
+    count = _attribute(values, "null_count")  # polars, pyarrow
+    count = count() if callable(count) else count
+    return count if isinstance(count, int) else 0
+
+
+def _from_pandas(values: Any) -> NDArray[Any]:
+    """Return a column, or a frame of columns, none of them with missing entries."""
+    if values.ndim == 2:
+        if not values.shape[1]:
+            return np.empty(values.shape)
+        columns = [_from_pandas(_column(values, i)) for i in range(values.shape[1])]
+        return np.stack(columns, axis=1)
+    # Nullable columns become objects unless they are told not to.
+    return np.asarray(values.to_numpy(dtype=getattr(values.dtype, "numpy_dtype", None)))
 
 
 def _attribute(values: object, name: str) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Iterable
 
-__all__ = ["GENERATED", "LONGEST", "RESERVED", "name_problem"]
+__all__ = ["GENERATED", "LONGEST", "METHODS", "RESERVED", "name_problem"]
 
 #: Names that mean something in ``d`` on every graph, or that generated code needs.
 RESERVED = frozenset(
@@ -22,7 +22,7 @@ RESERVED = frozenset(
     }
 )
 #: Methods of the namedtuple that `d` is.
-_METHODS = frozenset({"count", "index"})
+METHODS = frozenset({"count", "index"})
 #: Longest name of a property.
 LONGEST = 100
 
@@ -89,7 +89,7 @@ def name_problem(name: object, more: Iterable[str] = ()) -> str | None:
         return "starts with an underscore"
     if name.endswith("_next"):
         return "ends in _next, which names the other buffer of an iterated property"
-    if name in RESERVED or name in _METHODS or name in more:
+    if name in RESERVED or name in METHODS or name in more:
         return "is reserved"
     if len(name) > LONGEST:
         return f"is longer than {LONGEST} characters"

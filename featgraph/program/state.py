@@ -7,17 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from featgraph.errors import StateError
 from featgraph.graph import Graph
-from featgraph.program.names import LONGEST, name_problem
-from featgraph.program.signature import (
-    STORAGE_DTYPES,
-    PropertyKind,
-    PropertyType,
-    Signature,
+from featgraph.program.names import LONGEST, METHODS, RESERVED, name_problem
+from featgraph.program.signature import PropertyKind, PropertyType, Signature
+from featgraph.program.values import (
+    filled,
+    plain_scalar,
+    require_flag,
+    require_item_shape,
+    scalar_of_type,
+    storage_array,
+    storage_dtype,
 )
 
 __all__ = ["PropertySpec", "State", "edge_property", "vertex_property"]
@@ -49,17 +52,32 @@ def vertex_property(
     Parameters
     ----------
     values : array_like of shape (V,), (V, K) or (V, K, K), or a scalar
-        Copied. A scalar fills every entry.
+        Copied, as numbers that are all there: what a mask hides, what is missing, and
+        what the storage type cannot hold (2.5 as an integer) is an error. A scalar
+        fills every entry.
     iterated : bool, optional
         Whether functions write ``d.name_next`` and `d.name` stays as it was when the
         superstep began.
     dtype : dtype, optional
-        Storage type; default that of `values` (float32 for Python floats, int64 for
-        Python integers).
+        Storage type; default that of `values`, an array or a data frame. Lists and
+        Python numbers have none: float32 for floats, int64 for integers.
     shape : tuple of int, optional
         Shape of one entry, for a scalar `values`: ``()``, ``(K,)`` or ``(K, K)``.
+
+    Raises
+    ------
+    ArgumentError
+        If `iterated` is not a truth value, or `shape` not a shape.
+    StateError
+        If `dtype` cannot be stored. What is wrong with the values, `State` says.
     """
-    return PropertySpec(PropertyKind.VERTEX, values, iterated, dtype, shape)
+    return PropertySpec(
+        PropertyKind.VERTEX,
+        values,
+        require_flag("iterated", iterated),
+        storage_dtype(dtype, "dtype="),
+        require_item_shape(shape),
+    )
 
 
 def edge_property(
@@ -82,9 +100,19 @@ def edge_property(
         Undirected graphs: keep an entry for each direction, as functions that write the
         property need. Default: whether 2 E rows were given. It is read back with 2 E
         rows.
+
+    Raises
+    ------
+    ArgumentError, StateError
+        As for `vertex_property`.
     """
     return PropertySpec(
-        PropertyKind.EDGE, values, iterated, dtype, shape, bool(per_direction)
+        PropertyKind.EDGE,
+        values,
+        require_flag("iterated", iterated),
+        storage_dtype(dtype, "dtype="),
+        require_item_shape(shape),
+        per_direction is not None and require_flag("per_direction", per_direction),
     )
 
 
@@ -136,12 +164,15 @@ class State:
     ([1.0, 0.0, 0.0], 0.5)
     """
 
-    def __init__(self, graph: Graph, **properties: Any) -> None:
+    # Positional only, so that a property may be called `self`.
+    def __init__(self, graph: Graph | None = None, /, **properties: Any) -> None:
+        if graph is None and isinstance(properties.get("graph"), Graph):
+            graph = properties.pop("graph")
         if not isinstance(graph, Graph):
             raise StateError(
                 "a State belongs to a graph",
                 where="fg.State",
-                got=type(graph).__name__,
+                got="no graph" if graph is None else type(graph).__name__,
                 expected="fg.State(graph, name=...)",
             )
         self.graph = graph
@@ -183,11 +214,11 @@ class State:
         """Types of all properties and scalars, by name."""
         return {name: entry.type for name, entry in self._entries.items()}
 
-    def _entry(self, name: str) -> _Entry:
-        try:
-            return self._entries[name]
-        except KeyError:
-            raise unknown_name(name, self._entries, "this State") from None
+    def _entry(self, name: object) -> _Entry:
+        found = self._entries.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise unknown_name(name, self._entries, "this State")
+        return found
 
     def __getitem__(self, name: str) -> Any:
         """Return a copy of the values; those of edges in the order they were given."""
@@ -213,7 +244,7 @@ class State:
         entry = self._entry(name)
         kind = entry.type.kind
         if kind is PropertyKind.SCALAR:
-            entry.array = _scalar(name, value, entry.type.dtype)
+            entry.array = scalar_of_type(f"state[{name!r}]", value, entry.type.dtype)
         elif kind is PropertyKind.VECTOR or kind is PropertyKind.VERTEX:
             entry.array = _as_shape(name, value, entry.type, entry.array.shape)
         else:
@@ -229,11 +260,11 @@ class State:
         self._entries[name] = _Entry(type_, values, False)
 
 
-def unknown_name(name: str, known: Any, where: str) -> StateError:
+def unknown_name(name: object, known: Any, where: str) -> StateError:
     """Return the error for an unknown property, with the nearest known name."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
     return StateError(
-        f"there is no property {name!r}",
+        f"there is no property {name!r:.100}",
         where=where,
         expected=", ".join(known) or "no properties at all",
         fix=f"did you mean {near[0]!r}?" if near else "declare it in fg.State(...)",
@@ -245,48 +276,22 @@ def _check_name(name: str) -> None:
     if problem is not None:
         shown = name if len(name) <= LONGEST else f"{name[:30]}..."
         raise StateError(
-            f"the name {shown!r} {problem}", where="fg.State", fix="choose another name"
+            f"the name {shown!r} {problem}",
+            where="fg.State",
+            expected=f"none of {', '.join(sorted(RESERVED | METHODS))}"
+            if problem == "is reserved"
+            else None,
+            fix="choose another name",
         )
-
-
-def _storage_array(name: str, values: Any, dtype: Any) -> Array:
-    """Return a contiguous native copy of `values` with a storage dtype."""
-    if not isinstance(values, np.ndarray) and (
-        hasattr(values, "__cuda_array_interface__") or hasattr(values, "__dlpack__")
-    ):
-        from featgraph.graph._host import host_array
-
-        values = host_array(values)
-    python = not hasattr(values, "dtype")
-    try:
-        array = np.array(values, dtype=dtype, order="C", copy=True)
-    except (TypeError, ValueError) as error:
-        raise StateError(
-            "the values are not an array of numbers",
-            where=f"property {name!r}",
-            got=error,
-        ) from error
-    if python and dtype is None and array.dtype == np.float64:
-        array = array.astype(np.float32)
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    if array.dtype.name not in STORAGE_DTYPES:
-        raise StateError(
-            "this dtype cannot be stored",
-            where=f"property {name!r}",
-            got=array.dtype,
-            expected=", ".join(STORAGE_DTYPES),
-            fix="give dtype=np.float32, or convert the array",
-        )
-    return array
 
 
 def _property_entry(graph: Graph, name: str, spec: PropertySpec) -> _Entry:
     is_edge = spec.kind is PropertyKind.EDGE
     rows = graph.given_edge_count if is_edge else graph.vertex_count
     letter = "E" if is_edge else "V"
-    array = _storage_array(name, spec.values, spec.dtype)
+    array = storage_array(name, spec.values, spec.dtype)
     if array.ndim == 0:
-        array = np.full((rows, *(spec.shape or ())), array[()])
+        array = filled(name, array, (rows, *(spec.shape or ())))
     elif spec.shape is not None and array.shape[1:] != tuple(spec.shape):
         raise StateError(
             "the values do not have the shape asked for",
@@ -332,14 +337,13 @@ def _check_item_shape(name: str, shape: tuple[int, ...], letter: str) -> None:
 
 def _loose_entry(name: str, given: Any) -> _Entry:
     """Return the entry of a scalar, or of what belongs to no vertex."""
-    if isinstance(given, bool | int | float | np.generic) or (
-        isinstance(given, np.ndarray) and given.ndim == 0
-    ):
-        value = given.item() if hasattr(given, "item") else given
-        if isinstance(value, bool | int | float):
-            dtype = {bool: "bool", int: "int64", float: "real"}[type(value)]
-            return _Entry(PropertyType(PropertyKind.SCALAR, dtype), value, False)
-    if isinstance(given, str | bytes | dict) or given is None:
+    has_axes = getattr(given, "ndim", not isinstance(given, bool | int | float))
+    value = None if has_axes else plain_scalar(given)
+    if value is not None:
+        dtype = {bool: "bool", int: "int64", float: "real"}[type(value)]
+        value = scalar_of_type(f"fg.State({name}=...)", value, dtype)
+        return _Entry(PropertyType(PropertyKind.SCALAR, dtype), value, False)
+    if isinstance(given, str | bytes | dict | Graph | State) or given is None:
         raise StateError(
             "not a property",
             where=f"fg.State({name}=...)",
@@ -348,8 +352,17 @@ def _loose_entry(name: str, given: Any) -> _Entry:
                 "fg.vertex_property(...), fg.edge_property(...), a scalar, or an array"
             ),
         )
-    array = _storage_array(name, given, None)
+    array = storage_array(name, given, None)
     is_matrix = array.ndim == 2 and array.shape[0] == array.shape[1]
+    if array.ndim == 2 and array.size and not is_matrix:
+        raise StateError(
+            "a matrix of no vertex is square",
+            where=f"fg.State({name}=...)",
+            got=f"an array of shape {array.shape}",
+            expected="(K,) or (K, K); of vertices or edges, (V, K) or (E, K)",
+            fix=f"pad it with zeros to {(max(array.shape),) * 2}, or, if its rows are "
+            f"vertices, {name}=fg.vertex_property(values)",
+        )
     if not (array.ndim == 1 or is_matrix) or array.size == 0:
         raise StateError(
             "a property of vertices or edges needs fg.vertex_property or "
@@ -364,28 +377,12 @@ def _loose_entry(name: str, given: Any) -> _Entry:
     )
 
 
-def _scalar(name: str, value: Any, dtype: str) -> bool | int | float:
-    kinds: dict[str, Any] = {"bool": bool, "int64": int, "real": float}
-    plain = value.item() if getattr(value, "size", 0) == 1 else value
-    fits = isinstance(plain, kinds[dtype]) or (
-        dtype == "real" and isinstance(plain, int)
-    )
-    if not fits or (dtype == "int64" and isinstance(plain, bool)):
-        raise StateError(
-            "a scalar keeps its type",
-            where=f"state[{name!r}]",
-            got=type(value).__name__,
-            expected=kinds[dtype].__name__,
-        )
-    return kinds[dtype](plain)  # type: ignore[no-any-return]
-
-
 def _as_shape(
     name: str, value: Any, type_: PropertyType, shape: tuple[int, ...]
 ) -> Array:
-    array = _storage_array(name, value, type_.dtype)
+    array = storage_array(name, value, type_.dtype)
     if array.ndim == 0:
-        return np.full(shape, array[()])
+        return filled(name, array, shape)
     if array.shape != shape:
         raise StateError(
             "a property keeps its shape",
