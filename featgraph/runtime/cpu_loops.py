@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import FunctionType
+from typing import Any
+
 import numpy as np
 from numba import float64, int64, njit, prange, uint32
 
@@ -16,6 +19,7 @@ __all__ = [
     "fill_set",
     "fill_waiting",
     "find_due",
+    "find_due_alone",
     "find_set",
     "first_key",
     "list_set",
@@ -49,9 +53,20 @@ def _expand(active, due, out_offsets, out_targets):  # type: ignore[no-untyped-d
                     cpu.set_bit(due, v)
 
 
+def _alone(function: Any, name: str) -> Any:
+    """Compile what others compile for all threads, for one.
+
+    The name is its own: Numba's cache goes by it, and not by how a function is
+    compiled, so that one thread would be given the code for all of them.
+    """
+    named = FunctionType(function.__code__, function.__globals__, name)
+    named.__qualname__ = name
+    return njit(cache=True, error_model="numpy")(named)
+
+
 #: Add the targets of the active vertices' out-edges to `due`: on all threads, on one.
 expand = njit(cache=True, parallel=True, error_model="numpy")(_expand)
-expand_alone = njit(cache=True, error_model="numpy")(_expand)
+expand_alone = _alone(_expand, "expand_alone")
 
 
 @njit(cache=True, error_model="numpy")
@@ -177,8 +192,7 @@ def refresh_few(words, at, without, next_, current):  # type: ignore[no-untyped-
                 next_[v, f] = current[v, f]
 
 
-@njit(cache=True, parallel=True, error_model="numpy")
-def find_due(active, due, in_offsets, in_sources):  # type: ignore[no-untyped-def]
+def _find_due(active, due, in_offsets, in_sources):  # type: ignore[no-untyped-def]
     """Add to `due` the vertices with an active source; each looks for one."""
     count = in_offsets.size - 1
     for word in prange(active.size):
@@ -192,6 +206,10 @@ def find_due(active, due, in_offsets, in_sources):  # type: ignore[no-untyped-de
                     found |= bit
                     break
         due[word] = found
+
+
+find_due = njit(cache=True, parallel=True, error_model="numpy")(_find_due)
+find_due_alone = _alone(_find_due, "find_due_alone")
 
 
 @njit(cache=True, error_model="numpy")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from featgraph.fold.emit import Entry
 from featgraph.fold.kernel import Kernel
 from featgraph.graph import Graph
 from featgraph.runtime.cpu_sets import KnownSets, SparseSet
+from featgraph.runtime.forks import is_single_threaded
 
 __all__ = ["CHUNKS_PER_THREAD", "SMALLEST_CHUNK", "CpuSweeps"]
 
@@ -116,10 +118,14 @@ class CpuSweeps:
                 self._note(due, found[:size], edges)
                 return due
         due = active.copy()
+        alone = is_single_threaded()
         if offsets.size + ends.size < SMALLEST_CHUNK:
             self._loops.expand_alone(active, due, offsets, ends)
         elif self._finds_sooner(active, count, offsets):
-            self._loops.find_due(active, due, arrays[own.offsets], arrays[own.ends])
+            find = self._loops.find_due_alone if alone else self._loops.find_due
+            find(active, due, arrays[own.offsets], arrays[own.ends])
+        elif alone:
+            self._loops.expand_alone(active, due, offsets, ends)
         else:
             self._loops.expand(active, due, offsets, ends)
         return due
@@ -167,7 +173,10 @@ class CpuSweeps:
     def launch(
         self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]
     ) -> None:
-        """Run one entry of a kernel; a single chunk on this thread."""
+        """Run one entry of a kernel; a single chunk on this thread.
+
+        So run all chunks in a process that can start no threads.
+        """
         few = None
         if arguments.get("spreads", False):  # the kernel adds to it, at any word
             arguments["due"] = arguments["due"].copy()
@@ -177,12 +186,15 @@ class CpuSweeps:
             swept = arguments["swept" if "swept" in entry.arguments else "due"]
             few = self._find_swept(swept, arguments, bool(spreads))
         chunks = arguments.get("chunks")
-        if chunks is None or chunks.size != 2 or entry.role != "main":
-            kernel.function(entry)(*[arguments[name] for name in entry.arguments])
-        else:
+        alone = chunks is not None and (chunks.size == 2 or is_single_threaded())
+        if chunks is not None and alone and entry.role == "main":
             values = [arguments[n] for n in entry.arguments if n != "chunks"]
-            numbers = () if kernel.plan.phases[entry.phase].kind == "triangle" else (0,)
-            kernel.sweep(entry)(*numbers, int(chunks[0]), int(chunks[1]), *values)
+            is_numbered = kernel.plan.phases[entry.phase].kind != "triangle"
+            sweep = kernel.sweep(entry)
+            for number, bounds in enumerate(pairwise(chunks.tolist())):
+                sweep(*([number] if is_numbered else []), *bounds, *values)
+        else:
+            kernel.function(entry)(*[arguments[name] for name in entry.arguments])
         if few is not None:
             passed = arguments["passed"]
             found = np.empty(few.at.size, np.int64)
