@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from featgraph._interrupts import import_whole
 from featgraph.errors import DeviceError
 
 __all__ = [
@@ -71,8 +72,8 @@ def __getattr__(name: str) -> Any:
     if name not in {"anew", "cuda", "load_row", "overload", "store_row"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     require()
-    extending: Any = importlib.import_module("numba.cuda.extending")
-    globals()["cuda"] = importlib.import_module("numba.cuda")
+    extending: Any = import_whole("numba.cuda.extending")
+    globals()["cuda"] = import_whole("numba.cuda")
     globals()["overload"] = extending.overload
     for function in (_anew, _load_row, _store_row):
         globals()[function.__name__[1:]] = extending.intrinsic(function)
@@ -98,7 +99,7 @@ def _vectors(array: Any, width: Any, count: Any) -> Any:
     fits = min(sizes) > 0 and sizes[0] % sizes[1] == 0 and item in {4, 8}
     if not fits or array.ndim not in {2, 3} or array.layout != "C":
         return None
-    ir: Any = importlib.import_module("llvmlite.ir")
+    ir: Any = import_whole("llvmlite.ir")
     entries = min(sizes[1], 16 // item)
     if sizes[1] % entries or entries & (entries - 1):
         return None
@@ -110,8 +111,8 @@ def _vectors(array: Any, width: Any, count: Any) -> Any:
 
 def _row_pointers(context: Any, builder: Any, types: Any, args: Any) -> Any:
     """Yield a pointer to each vector of a piece of a row."""
-    ir: Any = importlib.import_module("llvmlite.ir")
-    arrays: Any = importlib.import_module("numba.cuda.np.arrayobj")
+    ir: Any = import_whole("llvmlite.ir")
+    arrays: Any = import_whole("numba.cuda.np.arrayobj")
     array, width, count = types[0], types[3].literal_value, types[4].literal_value
     vector, entries, size = _vectors(array, types[3], types[4])
     wide, byte = ir.IntType(64), ir.IntType(8)
@@ -141,8 +142,8 @@ def _load_row(
 ) -> Any:
     if _vectors(array, width, count) is None:
         return None
-    types: Any = importlib.import_module("numba.cuda.types")
-    ir: Any = importlib.import_module("llvmlite.ir")
+    types: Any = import_whole("numba.cuda.types")
+    ir: Any = import_whole("llvmlite.ir")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         values = []
@@ -163,8 +164,8 @@ def _store_row(
 ) -> Any:
     if _vectors(array, width, count) is None:
         return None
-    types: Any = importlib.import_module("numba.cuda.types")
-    ir: Any = importlib.import_module("llvmlite.ir")
+    types: Any = import_whole("numba.cuda.types")
+    ir: Any = import_whole("llvmlite.ir")
     given = types.UniTuple(array.dtype, count.literal_value)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -186,8 +187,8 @@ def _store_row(
 
 
 def _anew(typing: Any, index: Any) -> Any:
-    types: Any = importlib.import_module("numba.cuda.types")
-    ir: Any = importlib.import_module("llvmlite.ir")
+    types: Any = import_whole("numba.cuda.types")
+    ir: Any = import_whole("llvmlite.ir")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         word = ir.IntType(32)
@@ -302,7 +303,7 @@ def launcher(kernel: Any, blocks: int, threads: int, stream: Any = 0) -> Any:
     callable
         Takes the kernel's arguments and launches it.
     """
-    settings: Any = importlib.import_module("numba.cuda.core.config")
+    settings: Any = import_whole("numba.cuda.core.config")
     advice = settings.CUDA_LOW_OCCUPANCY_WARNINGS
     settings.CUDA_LOW_OCCUPANCY_WARNINGS = 0
     try:
@@ -324,7 +325,7 @@ def target_cc(cc: ComputeCapability) -> Iterator[None]:
         The compute capability, such as ``(9, 0)``.
     """
     require()
-    dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
+    dispatcher: Any = import_whole("numba.cuda.dispatcher")
     asks_driver = dispatcher.get_current_device
     dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from featgraph._cuda import ComputeCapability, require
+from featgraph._interrupts import import_whole
 from featgraph.errors import DeviceError
 
 __all__ = ["Resources", "link_cubin", "sass"]
@@ -85,7 +85,7 @@ def link_cubin(code: str | bytes, cc: ComputeCapability) -> tuple[bytes, Resourc
         The cubin, and what the kernel takes.
     """
     require()
-    core = importlib.import_module("cuda.core")
+    core = import_whole("cuda.core")
     ptx = code if isinstance(code, str) else ""
     options = core.LinkerOptions(
         arch=f"sm_{cc[0]}{cc[1]}",

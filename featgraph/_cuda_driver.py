@@ -6,20 +6,20 @@ through the driver. Importing this needs neither a GPU nor the driver.
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from featgraph import _cuda
+from featgraph._interrupts import import_whole
 from featgraph.errors import DeviceError
 
 __all__ = ["Compiled", "Driver", "ParameterType", "address_of", "compiled"]
 
 
 def _api() -> Any:
-    return importlib.import_module("cuda.bindings.driver")
+    return import_whole("cuda.bindings.driver")
 
 
 @dataclass(frozen=True)

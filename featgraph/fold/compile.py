@@ -11,7 +11,9 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from featgraph._interrupts import import_whole
 from featgraph.errors import FeatGraphError, UserFunctionError
+from featgraph.fold.disk_cache import guard_disk_cache
 from featgraph.fold.emit import KernelSource
 from featgraph.fold.store import COMPILED, module_path
 
@@ -47,8 +49,7 @@ def load_module(source: KernelSource) -> ModuleType:
     if spec is None:  # not with a loader
         raise ImportError(str(path))
     module = importlib.util.module_from_spec(spec)
-    # Numba is imported when the first kernel is, not with featgraph.
-    from featgraph.fold.disk_cache import guard_disk_cache
+    import_whole("numba")  # with the first kernel, not with featgraph
 
     # Numba's cache finds the namedtuple by its module's name.
     sys.modules[name] = module

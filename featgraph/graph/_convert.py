@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._interrupts import import_whole
 from featgraph.errors import GraphInputError
 from featgraph.graph._check import MAX_VERTEX_COUNT, checked_weights
 from featgraph.graph._edges import EdgeList, edge_list
@@ -241,7 +241,7 @@ def _column(frame: Any, name: Hashable) -> NDArray[Any]:
 
 def to_networkx(graph: Structure) -> Any:
     """Return a networkx graph; see `Graph.to_networkx`."""
-    networkx = importlib.import_module("networkx")
+    networkx = import_whole("networkx")
     u, v = graph.sources, graph.targets
     low, high = (u, v) if graph.directed else (np.minimum(u, v), np.maximum(u, v))
     has_repeats = np.unique((low.astype(np.int64) << 32) | high).size != u.size
@@ -265,7 +265,7 @@ def _plain(names: VertexNames) -> Sequence[Hashable]:
 
 def to_scipy(graph: Structure) -> Any:
     """Return a SciPy CSR array; see `Graph.to_scipy`."""
-    sparse = importlib.import_module("scipy.sparse")
+    sparse = import_whole("scipy.sparse")
     u, v, weights = graph.sources, graph.targets, graph.weights
     if weights is None:
         weights = np.ones(u.size, np.float64)

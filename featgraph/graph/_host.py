@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._interrupts import import_whole
 from featgraph.errors import GraphInputError
 
 __all__ = ["host_array"]
@@ -173,7 +173,7 @@ def _from_cuda(values: Any, role: str) -> NDArray[Any]:
     failures = []
     for module_name, copy in (("cupy", _copy_by_cupy), ("numba.cuda", _copy_by_numba)):
         try:
-            return copy(importlib.import_module(module_name), values)
+            return copy(import_whole(module_name), values)
         except Exception as error:  # no driver, wrong device, not installed
             failures.append(f"{module_name}: {error}")
     raise GraphInputError(

@@ -6,9 +6,10 @@ so that ``import featgraph`` does not pay for Numba's import.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar, cast
+
+from featgraph._interrupts import import_whole
 
 __all__ = ["jit"]
 
@@ -18,7 +19,7 @@ _R = TypeVar("_R")
 
 def jit(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Compile a host loop for the argument types of its first call; kept on disk."""
-    numba = importlib.import_module("numba")
+    numba = import_whole("numba")
     try:
         compiled = numba.njit(cache=True)(function)
     except RuntimeError:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from featgraph._interrupts import import_whole
 from featgraph.program.active import word_count
 from featgraph.runtime.buffers import Buffers, buffers_of
 from featgraph.runtime.near_far import NearFar, Waiting
@@ -88,11 +89,9 @@ class QueueRunner:
     """
 
     def __init__(self, superstep: Superstep, waiting: Waiting | None) -> None:
-        from featgraph.runtime import cpu_loops
-
         self.superstep = superstep
         self.waiting = waiting
-        self._loops = cpu_loops
+        self._loops: Any = import_whole("featgraph.runtime.cpu_loops")
         queue = superstep.kernel.kernel_source.queue
         if queue is None:
             raise TypeError("a kernel without a loop")
@@ -208,9 +207,7 @@ def _most_edges(superstep: Superstep, waits: bool) -> int:
     source they find, along few of them. Where vertices wait, they would also have to be
     found among all.
     """
-    from numba import get_num_threads
-
-    threads = int(get_num_threads())
+    threads = int(import_whole("numba").get_num_threads())
     share = superstep.graph.edge_count // (threads if waits else 2 * threads)
     if any(phase.stops for phase in superstep.plan.phases):
         share = _MOST_STOPPING // threads

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from featgraph._interrupts import import_whole
 from featgraph.fold.adjacency import REVERSED, rows_along
 from featgraph.fold.emit import Entry
 from featgraph.fold.kernel import Kernel
@@ -47,9 +48,8 @@ class CpuSweeps:
 
     @cached_property
     def _loops(self) -> Any:
-        from featgraph.runtime import cpu_loops
-
-        return cpu_loops
+        import_whole("numba")
+        return import_whole("featgraph.runtime.cpu_loops")
 
     def empty_words(self, count: int) -> Words:
         """Return a bitvector of no vertices."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph import _cuda
+from featgraph._interrupts import import_whole
 from featgraph.config import config
 from featgraph.errors import PlanError
 from featgraph.fold.adjacency import rows_along, rows_with
@@ -248,39 +249,31 @@ class CpuDevice(CpuSweeps):
 
     def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
         """Return the vertices of a set with a feature of ``sign * key <= limit``."""
-        from featgraph.runtime import cpu_loops
-
         near = np.empty_like(words)
         rows = keys.reshape(len(keys), -1)
-        cpu_loops.near(words, rows, np.float64(sign), np.float64(limit), near)
+        self._loops.near(words, rows, np.float64(sign), np.float64(limit), near)
         at = np.flatnonzero(near)
         self._note(near, at, 0, int(np.bitwise_count(near[at]).sum()))
         return near
 
     def first_key(self, words: Words, keys: Array, sign: float) -> float:
         """Return the smallest ``sign * key`` in a set; inf for the empty one."""
-        from featgraph.runtime import cpu_loops
-
         rows = keys.reshape(len(keys), -1)
-        return float(cpu_loops.first_key(words, rows, np.float64(sign)))
+        return float(self._loops.first_key(words, rows, np.float64(sign)))
 
     def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
         """Return the targets of the edges that passed last."""
-        from featgraph.runtime.cpu_loops import collect_targets
-
         offsets = arrays["in_offsets"]
         words = np.zeros(word_count(offsets.size - 1), np.uint32)
-        collect_targets(edge_state, offsets, words)
+        self._loops.collect_targets(edge_state, offsets, words)
         return words
 
     def refresh_edges(
         self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
     ) -> None:
         """Copy the rows of the out-edges of the vertices in `words`."""
-        from featgraph.runtime.cpu_loops import refresh_edges
-
         rows = (len(current), current.size // max(len(current), 1))
-        refresh_edges(
+        self._loops.refresh_edges(
             words,
             next_.reshape(rows),
             current.reshape(rows),
@@ -372,9 +365,7 @@ def _oriented_array(graph: Graph, name: str) -> npt.NDArray[Any]:
 
 def _triangle_chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
     """Return where rows by rank, or edges, are cut into chunks of about equal work."""
-    import numba
-
-    threads = numba.get_num_threads()
+    threads = import_whole("numba").get_num_threads()
     if name == "edge_chunks":
         count = max(1, min(threads * CHUNKS_PER_THREAD, graph.edge_count // 4096))
         return np.linspace(0, graph.edge_count, count + 1).astype(np.int64)
@@ -389,8 +380,6 @@ def _triangle_chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
 
 def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
     """Return word numbers that cut the vertices into chunks of about equal work."""
-    import numba
-
     words = word_count(graph.vertex_count)
     work = np.full(words, 32, np.int64)
     of = rows_with(name)
@@ -399,7 +388,7 @@ def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
         ends = np.minimum(np.arange(words + 1) * 32, graph.vertex_count)
         work += np.diff(offsets[ends]).astype(np.int64)
     total = np.concatenate([[0], np.cumsum(work)])
-    most = min(words, numba.get_num_threads() * CHUNKS_PER_THREAD)
+    most = min(words, import_whole("numba").get_num_threads() * CHUNKS_PER_THREAD)
     count = max(1, min(most, int(total[-1]) // SMALLEST_CHUNK))
     cuts = np.searchsorted(total, np.linspace(0, total[-1], count + 1)[1:-1])
     return np.unique(np.concatenate([[0], cuts, [words]])).astype(np.int64)

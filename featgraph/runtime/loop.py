@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from featgraph._interrupts import held_back
 from featgraph.fold.unordered import IN_PLACE
 from featgraph.program.active import ActiveSet
 from featgraph.program.state import State
@@ -17,7 +18,6 @@ from featgraph.runtime.cpu_queue import knows_key
 from featgraph.runtime.cycles import Traced
 from featgraph.runtime.device import Device
 from featgraph.runtime.foldmap import FoldMap
-from featgraph.runtime.interrupts import held_back
 from featgraph.runtime.near_far import NEAR_FAR, NearFar, Waiting, checked_near_far
 from featgraph.runtime.pending import (
     announce,

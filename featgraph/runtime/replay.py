@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from featgraph._interrupts import held_back
 from featgraph.config import config
 from featgraph.runtime.buffers import buffers_of
 from featgraph.runtime.cycles import Cycles, Traced
-from featgraph.runtime.interrupts import held_back
 from featgraph.runtime.pending import announce
 from featgraph.runtime.step import decide, patches_left
 

@@ -18,11 +18,12 @@ import featgraph as fg
 ROOT = Path(__file__).parents[2]
 
 # What each layer may import beside its own modules; docs/design/0001-architecture.md.
-BASE = {"errors", "config"}
+BASE = {"errors", "config", "_interrupts"}
 DECLARED = BASE | {"graph", "program"}
 LAYERS = {
     "errors": set(),
     "config": {"errors"},
+    "_interrupts": set(),
     "graph": BASE,
     "program": BASE | {"graph"},
     "_trust": BASE,

@@ -15,7 +15,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.fold import compile as compiling
-from featgraph.fold import disk_cache, store
+from featgraph.fold import store
 
 TEXT = "x = 1\n"
 ROOT = Path(__file__).parents[2]
@@ -342,7 +342,7 @@ def test_a_module_that_does_not_load_leaves_no_trace(
     def fail(module: Any, folder: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(disk_cache, "guard_disk_cache", fail)
+    monkeypatch.setattr(compiling, "guard_disk_cache", fail)
     with pytest.raises(KeyboardInterrupt):
         compiling.load_module(source)
     path = store.module_path(source.text, "marker")

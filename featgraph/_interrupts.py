@@ -1,13 +1,16 @@
-"""Interrupts that wait until a state is of one superstep again."""
+"""Interrupts that wait: until a state is of one superstep, until a module is whole."""
 
 from __future__ import annotations
 
+import importlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-__all__ = ["held_back"]
+__all__ = ["held_back", "import_whole"]
 
 
 @contextmanager
@@ -31,3 +34,19 @@ def held_back(holds: bool = True) -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
         if came:
             signal.raise_signal(signal.SIGINT)
+
+
+def import_whole(name: str) -> Any:
+    """Import a module, all of it: interrupts wait until it is there.
+
+    Python forgets a package whose import was interrupted, but not the modules of it
+    that were imported by then, so that a second import finds them and leaves the
+    package without them. For Numba that lasts as long as the process.
+    """
+    known = sys.modules.get(name)
+    if known is not None:
+        spec = getattr(known, "__spec__", None)
+        if not getattr(spec, "_initializing", False):
+            return known
+    with held_back():
+        return importlib.import_module(name)
