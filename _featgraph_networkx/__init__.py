@@ -18,8 +18,9 @@ DIJKSTRA = "`weight` is an attribute: all ints or all floats, finite, more than 
 #: serves these and no others; a test holds the two lists against each other.
 FUNCTIONS = {
     "average_clustering": TRIANGLES,
-    "betweenness_centrality": "No weights, no repeated edges, five sources or more.",
+    "betweenness_centrality": "No repeated edges; lengths positive.",
     "bfs_layers": "",
+    "closeness_centrality": "Lengths finite, not negative.",
     "clustering": TRIANGLES,
     "connected_components": "",
     "core_number": "",
@@ -35,6 +36,8 @@ FUNCTIONS = {
     "number_strongly_connected_components": "",
     "number_weakly_connected_components": "",
     "pagerank": "Float64; `alpha` in [0, 1], weights not negative.",
+    "shortest_path": "Dijkstra's method; between two nodes, one path is shortest.",
+    "shortest_path_length": "Dijkstra's method. " + DIJKSTRA,
     "single_source_dijkstra": DIJKSTRA + " No `target`.",
     "single_source_dijkstra_path": DIJKSTRA,
     "single_source_dijkstra_path_length": DIJKSTRA,

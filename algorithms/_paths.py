@@ -15,6 +15,7 @@ __all__ = [
     "Sources",
     "checked_lengths",
     "checked_reals",
+    "require_lengths",
     "require_tree",
     "require_weights",
 ]
@@ -117,6 +118,25 @@ def checked_lengths(
     if np.isnan(lengths.min(initial=0)):  # a least weight is found in one pass
         holds = ~np.isnan(lengths)
         require_weights(graph, holds, lengths, "a weight is a number", None)
+    return lengths
+
+
+def require_lengths(
+    graph: fg.Graph, weights: npt.ArrayLike, *, positive: bool = False
+) -> Array:
+    """Return (E,) in float64: lengths of edges, not negative, or positive and finite.
+
+    Of positive ones that are finite, shortest paths close no circle.
+    """
+    lengths = checked_lengths(graph, weights, np.dtype(np.float64))
+    if positive:
+        holds = (lengths > 0) & np.isfinite(lengths)
+        what = "lengths of edges must be positive and finite"
+        fix = "leave closed edges out; join vertices that are at one place"
+    else:
+        holds, what = lengths >= 0, "lengths of edges must not be negative"
+        fix = "shift or scale the weights"
+    require_weights(graph, holds, lengths, what, fix)
     return lengths
 
 

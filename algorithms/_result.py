@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 
-__all__ = ["Result", "iterate_recorded", "require_finite"]
+__all__ = ["Result", "iterate_recorded", "joined", "require_finite"]
 
 Array = npt.NDArray[Any]
 
@@ -151,6 +151,16 @@ def iterate_recorded(
 
     run = fg.iterate(steps, state, callback=record, **options)
     return run, np.array(residuals, np.float64)
+
+
+def joined(runs: Sequence[fg.Run]) -> fg.Run:
+    """Return the record of several runs, one at least, as one."""
+    made = fg.Run(runs[0].target, runs[0].kernels, converged=True)
+    for run in runs:
+        made.supersteps += run.supersteps
+        for name in ("active_counts", "directions", "aggregates", "seconds"):
+            getattr(made, name).extend(getattr(run, name))
+    return made
 
 
 def require_finite(values: npt.ArrayLike, run: fg.Run, fix: str) -> None:

@@ -16,6 +16,8 @@ and backwards, from the last level to the first, with u the vertices one level o
 reached yet counts no paths; and a share is zero before its vertex has had its turn,
 while no edge leads more than one level on.
 
+Where edges have lengths, `_weighted_betweenness` finds the same sums.
+
 State: ``level``, ``sigma`` and ``share`` (V, k), a column for each of k sources, which
 take one run; ``dependency`` (V,), of all runs. The run forwards records which vertices
 each level has reached, and a superstep backwards runs on those and no others. Forwards,
@@ -38,8 +40,10 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._result import Result
-from featgraph.algorithms._verify import edges_of, require
+from featgraph.algorithms import _weighted_betweenness as weighted
+from featgraph.algorithms._paths import require_lengths
+from featgraph.algorithms._result import Result, joined
+from featgraph.algorithms._verify import Edges, edges_of, require
 
 __all__ = [
     "BetweennessResult",
@@ -51,6 +55,17 @@ Array = npt.NDArray[Any]
 
 #: Stands for no vertex, where fewer sources are left than a run takes.
 NOBODY = -1
+
+#: Sources of a run, where there are as many. Edges are read once for all of them, in
+#: as many supersteps as for one: from 8 to 32 the time of a source halved on R-MAT and
+#: social graphs, and 64 brought no more (two cores, 2026-11-22).
+BATCH = 32
+#: Up to so many sources, a run on a graph that is not small is as wide as they are.
+FEW = 4
+#: Vertices and edges of a small graph: columns of nobody cost less than kernels.
+SMALL = 2**15
+#: Bytes that the columns of a run take at most; the batch is halved down to 8 for it.
+COLUMNS = 2**29
 
 
 @fg.vertex
@@ -143,9 +158,10 @@ def betweenness_centrality(
     sources: npt.ArrayLike | None = None,
     samples: int | None = None,
     seed: int | np.random.Generator | None = None,
+    weights: npt.ArrayLike | None = None,
     normalized: bool = True,
     endpoints: bool = False,
-    batch: int = 8,
+    batch: int | None = None,
     **options: Any,
 ) -> BetweennessResult:
     """Find which part of all shortest paths runs through each vertex.
@@ -153,8 +169,8 @@ def betweenness_centrality(
     Parameters
     ----------
     graph : Graph
-        Paths go along ``u -> v``; both ways where the graph is undirected. All edges
-        have length one. Paths along different multi-edges are different.
+        Paths go along ``u -> v``; both ways where the graph is undirected. Paths along
+        different multi-edges are different.
     sources : array_like of int, optional
         Where paths begin; all different. The result is scaled as if from all vertices.
         Default: everywhere.
@@ -162,13 +178,18 @@ def betweenness_centrality(
         So many sources are drawn instead.
     seed : int or Generator, optional
         For drawing them.
+    weights : array_like of shape (E,), optional
+        Lengths of the edges, more than zero, in the order in which they were given; inf
+        closes an edge. Default: one, whatever weights the graph has.
     normalized : bool, optional
         Whether the result is a part of all pairs, between zero and one. Otherwise it is
         a number of pairs; those of an undirected graph count once.
     endpoints : bool, optional
         Whether a path runs through its ends, too.
     batch : int, optional
-        How many sources take one run: 24 bytes a vertex for each.
+        How many sources take one run: 40 bytes a vertex for each. Default: 32, or down
+        to 8 on large graphs, so that they take no more than 512 MiB; as many as there
+        are if there are at most four, and the graph has some size.
     **options
         ``target``, ``direction``, ``deterministic``, ... as for calling a foldmap.
 
@@ -180,13 +201,16 @@ def betweenness_centrality(
     Raises
     ------
     GraphInputError
-        If sources are not vertices or not different, or a number is out of range.
+        If sources are not vertices or not different, weights do not fit the graph or
+        are not positive, or a number is out of range.
     DivergenceError
         If there are more shortest paths between two vertices than float64 can hold.
 
     Notes
     -----
-    In float64. Bitwise repeatable in pull direction; no atomics there.
+    In float64. Bitwise repeatable in pull direction; no atomics there. Lengths of paths
+    are equal if their sums, rounded from the source on, are: of weights that are no
+    integers or quarters, ones that differ by their rounding are different lengths.
 
     Examples
     --------
@@ -197,26 +221,21 @@ def betweenness_centrality(
     array([0., 2., 2., 0.])
     """
     chosen = _sources(graph, sources, samples, seed)
-    if type(batch) is not int or batch < 1:
-        raise fg.GraphInputError("batch out of range", got=batch, expected="1 or more")
-    vertices, width = graph.vertex_count, _width(batch, len(chosen))
-    state = fg.State(
-        graph,
-        level=fg.vertex_property(np.int32(-1), shape=(width,), iterated=True),
-        sigma=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
-        share=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
-        dependency=fg.vertex_property(np.float64(0)),
-        source=np.full(width, NOBODY),
-        begun=0,
-        turn=0,
-        at_ends=float(endpoints),
-    )
-    runs, at_sources = [], np.zeros(vertices)
+    width = _width(graph, batch, len(chosen))
+    ends = float(endpoints)
+    if weights is None:
+        state, turn, counted = _state(graph, width, ends), _run, count
+    else:
+        lengths = require_lengths(graph, weights, positive=True)
+        state, turn = weighted.state(graph, width, lengths, ends), weighted.run
+        counted = weighted.count
+    runs, at_sources = [], np.zeros(graph.vertex_count)
     for first in range(0, len(chosen), width):
         some = chosen[first : first + width]
-        runs += _run(state, some, options)
+        state["source"] = np.append(some, np.full(width - len(some), NOBODY))
+        runs += turn(state, some, options)
         if endpoints:
-            count(state, **options)
+            counted(state, **options)
             at_sources[some] += state["reached"][: len(some)]
     total = state["dependency"] + at_sources
     if not np.isfinite(total).all():
@@ -226,7 +245,7 @@ def betweenness_centrality(
             expected="less than 1.8e308 of them between any two vertices",
         )
     return BetweennessResult(
-        run=_joined(runs),
+        run=joined(runs),
         residuals=np.empty(0),
         centralities=total
         * _scale(graph, chosen, normalized=normalized, endpoints=endpoints),
@@ -235,16 +254,38 @@ def betweenness_centrality(
     )
 
 
-def _width(batch: int, sources: int) -> int:
-    """Return k: a power of two for few sources, so that few kernels are compiled."""
-    return min(batch, 1 << (sources - 1).bit_length())
+def _width(graph: fg.Graph, batch: int | None, sources: int) -> int:
+    """Return k: of few widths, so that few kernels are compiled."""
+    if batch is not None and (type(batch) is not int or batch < 1):
+        raise fg.GraphInputError("batch out of range", got=batch, expected="1 or more")
+    is_small = graph.vertex_count + graph.edge_count < SMALL
+    fitting = 1 << (sources - 1).bit_length()
+    if batch is not None:
+        return min(batch, fitting)
+    if sources <= FEW and not is_small:
+        return fitting
+    width = BATCH
+    while width > 8 and 40 * width * graph.vertex_count > COLUMNS:
+        width //= 2
+    return width
+
+
+def _state(graph: fg.Graph, width: int, at_ends: float) -> fg.State:
+    return fg.State(
+        graph,
+        level=fg.vertex_property(np.int32(-1), shape=(width,), iterated=True),
+        sigma=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
+        share=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
+        dependency=fg.vertex_property(np.float64(0)),
+        source=np.full(width, NOBODY),
+        begun=0,
+        turn=0,
+        at_ends=at_ends,
+    )
 
 
 def _run(state: fg.State, some: Array, options: dict[str, Any]) -> list[fg.Run]:
     """Add what some sources contribute."""
-    padded = np.full(len(state["source"]), NOBODY)
-    padded[: len(some)] = some
-    state["source"] = padded
     start(state, **options)
     state["begun"] = state.superstep
     run = fg.iterate(
@@ -267,16 +308,6 @@ def _run(state: fg.State, some: Array, options: dict[str, Any]) -> list[fg.Run]:
     back.directions = run.directions[: back.supersteps]
     back.aggregates = run.aggregates[: back.supersteps]
     return [run, back]
-
-
-def _joined(runs: list[fg.Run]) -> fg.Run:
-    """Return the record of several runs as one."""
-    joined = fg.Run(runs[0].target, runs[0].kernels, converged=True)
-    for run in runs:
-        joined.supersteps += run.supersteps
-        for name in ("active_counts", "directions", "aggregates", "seconds"):
-            getattr(joined, name).extend(getattr(run, name))
-    return joined
 
 
 def _sources(
@@ -343,6 +374,7 @@ def verify_betweenness_centrality(
     centralities: npt.ArrayLike,
     *,
     sources: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
     normalized: bool = True,
     endpoints: bool = False,
 ) -> None:
@@ -351,11 +383,11 @@ def verify_betweenness_centrality(
     * It is what the dependencies of all sources add up to, each computed alone, from
       distances and numbers of paths, up to the rounding of its sums.
     * The dependencies of a source add up to the inner vertices of its shortest paths:
-      the sum of all distances less one.
+      to the mean numbers of edges less one, without weights the distances less one.
 
     Parameters
     ----------
-    graph, sources, normalized, endpoints
+    graph, sources, weights, normalized, endpoints
         As given to `betweenness_centrality`; of samples, ``result.sources``.
     centralities : array_like of shape (V,)
         Its answer.
@@ -368,39 +400,56 @@ def verify_betweenness_centrality(
     answer = np.asarray(centralities, np.float64)
     chosen = _sources(graph, sources, None, None)
     edges = edges_of(graph)
+    lengths = np.ones(len(edges.given))
+    if weights is not None:
+        lengths = require_lengths(graph, weights, positive=True)[edges.given]
     degree = np.bincount(edges.targets, minlength=len(answer)).max(initial=0)
     degree = max(degree, np.bincount(edges.sources).max(initial=0))
-    expected, deepest = np.zeros(len(answer)), 0
+    expected, deepest = np.zeros(len(answer)), 0.0
     for source in chosen:
-        level, delta = _dependencies(edges.sources, edges.targets, source, len(answer))
-        deepest = max(deepest, int(level.max()))
-        others = (level > 0) & (np.arange(len(answer)) != source)
-        inner = (level[others] - 1).sum()
+        hops, delta = _dependencies(edges, lengths, source, len(answer))
+        deepest = max(deepest, hops.max())
+        others = (hops > 0) & (np.arange(len(answer)) != source)
+        inner = (hops[others] - 1).sum()
         if abs(delta[others].sum() - inner) > 1e-9 * (inner + 1):
             raise AssertionError(f"source {source}: paths and distances disagree")
         expected[others] += delta[others] + endpoints
         expected[source] += others.sum() * endpoints
     expected *= _scale(graph, chosen, normalized=normalized, endpoints=endpoints)
-    # All terms are positive: relative roundings add up, level by level, both ways.
+    # All terms are positive: relative roundings add up, edge by edge, both ways. Of
+    # paths with weights, the longest may have more edges than the mean.
+    edges_of_a_path = deepest if weights is None else min(2 * deepest, len(answer))
     eps = np.finfo(np.float64).eps
-    rounding = 4 * eps * (2 * (deepest + 1) * (degree + 4) + len(chosen))
+    rounding = 4 * eps * (2 * (edges_of_a_path + 1) * (degree + 4) + len(chosen))
     same = np.abs(answer - expected) <= rounding * expected
     require(same | (np.isnan(answer) & np.isnan(expected)), "another betweenness")
 
 
-def _dependencies(u: Array, v: Array, source: int, count: int) -> tuple[Array, Array]:
-    """Return the distances from a source, -1 for none, and its dependencies."""
-    level, sigma = np.full(count, -1), np.zeros(count)
-    level[source], sigma[source] = 0, 1
-    depth = 0
-    while (level == depth).any():
-        onward = (level[u] == depth) & (level[v] < 0)
-        level[v[onward]] = depth + 1
-        np.add.at(sigma, v[onward], sigma[u[onward]])
-        depth += 1
+def _dependencies(
+    edges: Edges, lengths: Array, source: int, count: int
+) -> tuple[Array, Array]:
+    """Return mean numbers of edges from a source, 0 for none, and its dependencies."""
+    u, v = edges.sources, edges.targets
+    distance, before = np.full(count, np.inf), np.empty(0)
+    distance[source] = 0
+    while not np.array_equal(distance, before):
+        before = distance.copy()
+        np.minimum.at(distance, v, before[u] + lengths)
+    last = np.flatnonzero(
+        (distance[u] < distance[v]) & (distance[u] + lengths == distance[v])
+    )
+    last = last[np.argsort(distance[v[last]], kind="stable")]
+    turns = np.split(last, np.flatnonzero(np.diff(distance[v[last]])) + 1)
+    sigma, hops = np.zeros(count), np.zeros(count)
+    sigma[source] = 1
+    for edge in turns:
+        a, b = u[edge], v[edge]
+        np.add.at(sigma, b, sigma[a])
+        np.add.at(hops, b, sigma[a] * (hops[a] + 1))
+        reached = np.unique(b)
+        hops[reached] /= sigma[reached]
     delta = np.zeros(count)
-    for turn in range(depth, 0, -1):
-        edge = (level[v] == turn) & (level[u] == turn - 1)
+    for edge in reversed(turns):
         a, b = u[edge], v[edge]
         np.add.at(delta, a, sigma[a] / sigma[b] * (1 + delta[b]))
-    return level, delta
+    return hops, delta

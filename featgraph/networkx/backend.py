@@ -12,6 +12,7 @@ from featgraph.networkx import (  # noqa: F401  their claims
     components,
     dijkstra,
     paths,
+    shortest,
 )
 from featgraph.networkx.claims import CLAIMS, can_run, should_run
 from featgraph.networkx.convert import convert_from_nx, convert_to_nx

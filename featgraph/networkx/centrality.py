@@ -15,6 +15,9 @@ import featgraph as fg
 from featgraph.algorithms.betweenness_centrality import (
     betweenness_centrality as featgraph_betweenness_centrality,
 )
+from featgraph.algorithms.closeness_centrality import (
+    closeness_centrality as featgraph_closeness_centrality,
+)
 from featgraph.algorithms.eigenvector_centrality import (
     eigenvector_centrality as featgraph_eigenvector_centrality,
 )
@@ -25,9 +28,11 @@ from featgraph.algorithms.katz_centrality import (
 from featgraph.algorithms.pagerank import pagerank as featgraph_pagerank
 from featgraph.networkx.claims import claim
 from featgraph.networkx.graph import NetworkXGraph
+from featgraph.networkx.lengths import lengths_of
 
 __all__ = [
     "betweenness_centrality",
+    "closeness_centrality",
     "core_number",
     "eigenvector_centrality",
     "katz_centrality",
@@ -210,17 +215,18 @@ def core_number(G: NetworkXGraph) -> dict[Any, int]:
     return G.by_node(featgraph_k_core(G.topology).core_numbers)
 
 
-#: featgraph searches from eight sources at once; for few it has kernels of their own,
-#: which are not worth compiling for what NetworkX does in less time.
-FEW_SOURCES = 4
-
-
 def _unless_betweenness(G: Any, k: int | None, weight: Any, **_: Any) -> str | None:
     if G.is_multigraph():
         return "featgraph counts paths along each of repeated edges"
-    if (len(G) if k is None else k) <= FEW_SOURCES:
-        return f"no more than {FEW_SOURCES} sources"
-    return None if weight is None else "weight: featgraph counts edges"
+    if k is not None and k < 1:
+        return f"k={k}: featgraph takes one source at least"
+    return _unless_named(weight)
+
+
+def _unless_named(weight: Any) -> str | None:
+    if callable(weight):
+        return "lengths by a function: featgraph takes the name of an attribute"
+    return None
 
 
 @claim(pays_from=1_000, converted=1_000, refuse=_unless_betweenness)
@@ -238,10 +244,50 @@ def betweenness_centrality(
         # What NetworkX draws from the same state of the generator.
         drawn = nx.utils.create_py_random_state(seed).sample(G.nodes, k)
         sources = np.array([G.index[node] for node in drawn], np.int64)
+    if len(G) == 0:
+        return {}
+    lengths = lengths_of(G, weight)
+    if lengths is not None and not (lengths > 0).all():
+        raise NotImplementedError(f"values of {weight!r} that are zero")
     try:
         result = featgraph_betweenness_centrality(
-            G.topology, sources=sources, normalized=normalized, endpoints=endpoints
+            G.topology,
+            sources=sources,
+            weights=lengths,
+            normalized=normalized,
+            endpoints=endpoints,
         )
     except fg.DivergenceError as error:
         raise NotImplementedError("more paths than float64 can count") from error
     return G.by_node(result.centralities)
+
+
+def _unless_closeness(distance: Any, **_: Any) -> str | None:
+    return _unless_named(distance)
+
+
+@claim(pays_from=1_000, converted=1_000, refuse=_unless_closeness)
+def closeness_centrality(
+    G: NetworkXGraph,
+    u: Any = None,
+    distance: str | None = None,
+    wf_improved: bool = True,
+) -> Any:
+    """Measure how near others are; `networkx.closeness_centrality`."""
+    if u is not None and u not in G:
+        what = (
+            "Source {} is not in G"
+            if distance is None
+            else "Node {} not found in graph"
+        )
+        raise nx.NodeNotFound(what.format(u))
+    if len(G) == 0:
+        return {}
+    result = featgraph_closeness_centrality(
+        G.topology,
+        None if u is None else [G.index[u]],
+        weights=lengths_of(G, distance),
+        wf_improved=wf_improved,
+    )
+    found = result.centralities
+    return G.by_node(found) if u is None else float(found[0])

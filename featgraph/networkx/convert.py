@@ -9,6 +9,7 @@ order of the nodes: that is the order of ``G.edges``, too.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping
 from itertools import chain, compress
 from typing import Any
@@ -86,6 +87,7 @@ def convert_from_nx(
         nodes, sources, targets, directed=directed, multigraph=multigraph
     )
     made.rows, made.edge_keys = neighbors, keys
+    made.original = weakref.ref(graph)
     if preserve_edge_attrs or edge_attrs:
         data = list(entries)
         for attribute, default in (edge_attrs or {}).items():

@@ -22,20 +22,26 @@ import numpy.typing as npt
 
 from featgraph.algorithms.sssp import sssp
 from featgraph.networkx.claims import claim
-from featgraph.networkx.graph import NetworkXGraph
+from featgraph.networkx.graph import NetworkXGraph, Weights
+from featgraph.networkx.lengths import MAX_EXACT
 from featgraph.networkx.paths import in_order, levels_from
 
 __all__ = [
+    "Found",
+    "addable",
+    "entries_of",
+    "found_by",
+    "found_by_levels",
     "multi_source_dijkstra_path_length",
+    "paths_of",
+    "require_exact",
+    "search",
     "single_source_dijkstra",
     "single_source_dijkstra_path",
     "single_source_dijkstra_path_length",
 ]
 
 Array = npt.NDArray[Any]
-
-#: Sums of integers below are exact in float64.
-MAX_EXACT = 2**53
 
 
 class Found(NamedTuple):
@@ -66,23 +72,50 @@ def search(
         depth = (
             0 if farthest < 0 else farthest if farthest == math.inf else int(farthest)
         )
-        levels = levels_from(graph, sources, depth)
-        order = np.concatenate(list(in_order(graph, levels, sources)))
-        u, v, _ = _entries(graph)
-        tight = (levels[u] >= 0) & (levels[v] == levels[u] + 1)
-        return Found(order, levels[order].tolist(), (u[tight], v[tight]))
+        return found_by_levels(graph, sources, levels_from(graph, sources, depth))
+    values = addable(weights, attribute)
+    run = sssp(graph.topology, sources, weights=values, together=True, dtype=np.float64)
+    return found_by(graph, sources, weights, run.distances, attribute, farthest)
+
+
+def found_by_levels(graph: NetworkXGraph, sources: Array, levels: Array) -> Found:
+    """Find the order where all edges are of length one."""
+    order = np.concatenate(list(in_order(graph, levels, sources)))
+    u, v, _ = entries_of(graph)
+    tight = (levels[u] >= 0) & (levels[v] == levels[u] + 1)
+    return Found(order, levels[order].tolist(), (u[tight], v[tight]))
+
+
+def addable(weights: Weights, attribute: Any) -> Array:
+    """Return weights in float64, whose sums have the type and value of NetworkX's."""
     if weights.is_mixed:
         raise NotImplementedError(f"{attribute!r} of several types: sums would differ")
-    is_integer = weights.values.dtype.kind == "i"
     values = weights.values.astype(np.float64)
     if (weights.values < 0).any() or not np.isfinite(values).all():
         raise NotImplementedError(f"values of {attribute!r} that are infinite or < 0")
-    run = sssp(graph.topology, sources, weights=values, together=True, dtype=np.float64)
-    distances = run.distances
+    return values
+
+
+def require_exact(weights: Weights, distances: Array) -> None:
+    """Raise NotImplementedError if a sum of integers could have been rounded."""
     last = distances.max(initial=0, where=np.isfinite(distances))
-    if is_integer and last + values.max(initial=0) >= MAX_EXACT:
+    largest = weights.values.max(initial=0)
+    if weights.values.dtype.kind == "i" and last + float(largest) >= MAX_EXACT:
         raise NotImplementedError("distances of more than 53 bits")
-    u, v, edge = _entries(graph)
+
+
+def found_by(
+    graph: NetworkXGraph,
+    sources: Array,
+    weights: Weights,
+    distances: Array,
+    attribute: Any,
+    farthest: float = math.inf,
+) -> Found:
+    """Find the order of what is not farther, by distances from the sources."""
+    require_exact(weights, distances)
+    values, is_integer = addable(weights, attribute), weights.values.dtype.kind == "i"
+    u, v, edge = entries_of(graph)
     is_tight = np.isfinite(distances[u]) & (distances[u] + values[edge] == distances[v])
     is_tight &= u != v
     order = finish(graph, distances, sources, np.flatnonzero(is_tight), u, v)
@@ -144,7 +177,7 @@ def finish(
     return ordered
 
 
-def _entries(graph: NetworkXGraph) -> tuple[Array, Array, Array]:
+def entries_of(graph: NetworkXGraph) -> tuple[Array, Array, Array]:
     """Return both ends of the entries of all rows, and each one's given edge.
 
     Edges that repeat have an entry each, side by side.
@@ -216,7 +249,7 @@ def single_source_dijkstra_path(
     weight: Any = "weight",
 ) -> dict[Hashable, list[Hashable]]:
     """Find paths from one node; `networkx.single_source_dijkstra_path`."""
-    return _paths(G, search(G, _start(G, {source}), weight, cutoff))
+    return paths_of(G, search(G, _start(G, {source}), weight, cutoff))
 
 
 @claim(pays_from=450_000, converted=4_000, refuse=_unless_attribute)
@@ -230,10 +263,10 @@ def single_source_dijkstra(
     """Find lengths and paths; `networkx.single_source_dijkstra`."""
     found = search(G, _start(G, {source}), weight, cutoff)
     lengths = dict(zip(G.named(found.order), found.distances, strict=True))
-    return lengths, _paths(G, found)
+    return lengths, paths_of(G, found)
 
 
-def _paths(graph: NetworkXGraph, found: Found) -> dict[Hashable, list[Hashable]]:
+def paths_of(graph: NetworkXGraph, found: Found) -> dict[Hashable, list[Hashable]]:
     """Return paths from one source; a node comes behind the first that met it."""
     rank = np.full(len(graph), len(graph))
     rank[found.order] = np.arange(found.order.size)

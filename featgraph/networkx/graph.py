@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,10 @@ class Weights:
 
     values: Array
     is_mixed: bool = False
+
+
+def _gone() -> None:
+    """Stand for the graph that was converted, where it is not to be had."""
 
 
 class NetworkXGraph:
@@ -64,6 +69,9 @@ class NetworkXGraph:
     rows : tuple of ndarray
         Offsets (V + 1,) and neighbors, as the rows of NetworkX's dictionaries have
         them: in their order, undirected edges at both ends, repeats once.
+    original : callable
+        Returns the graph that was converted, or None where it is gone; it is None
+        itself for a graph of featgraph.
     """
 
     __networkx_backend__ = "featgraph"
@@ -86,6 +94,8 @@ class NetworkXGraph:
         self.edge_data: list[dict[Any, Any]] | None = None
         self.edge_keys: list[Hashable] | None = None
         self.rows: tuple[Array, Array] | None = None
+        self.original: Callable[[], Any] | None = None
+        self._reversed: NetworkXGraph | None = None
         self._directed, self._multigraph = directed, multigraph
         self._index: dict[Hashable, int] | None = None
         self._topology: fg.Graph | None = None
@@ -117,6 +127,10 @@ class NetworkXGraph:
             values = graph.weights.astype(np.int64 if is_integer else np.float64)
             made.weights[weight] = Weights(values)
         return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A weak reference cannot be pickled, nor copied with what it refers to.
+        return self.__dict__ | {"original": self.original and _gone}
 
     def __repr__(self) -> str:
         kind = "directed" if self._directed else "undirected"
@@ -164,6 +178,60 @@ class NetworkXGraph:
             out = self.topology.out_edges
             self.rows = np.asarray(out.row_offsets), np.asarray(out.column_indices)
         return self.rows
+
+    @property
+    def reversed(self) -> NetworkXGraph:
+        """The same with all edges turned round; itself if it is undirected.
+
+        Rows are those of the predecessors, which are in an order of their own. They are
+        read of the graph that was converted, when they are first asked for.
+
+        Raises
+        ------
+        NotImplementedError
+            If that graph is gone.
+        """
+        if not self._directed:
+            return self
+        if self._reversed is None:
+            self._reversed = self._turned()
+        return self._reversed
+
+    def _turned(self) -> NetworkXGraph:
+        offsets, neighbors = self._predecessors()
+        sources, targets, count = self.targets, self.sources, self.sources.size
+        order = np.arange(count)
+        if neighbors.size == count:
+            # No edge repeats: edges in the order of the rows, as those converted are.
+            rows = np.repeat(np.arange(len(self)), np.diff(offsets))
+            key = sources.astype(np.int64) << 32 | targets
+            by_key = np.argsort(key, kind="stable")
+            wanted = rows.astype(np.int64) << 32 | neighbors
+            order = by_key[np.searchsorted(key, wanted, sorter=by_key)]
+        made = NetworkXGraph(
+            self.nodes, sources[order], targets[order],
+            directed=True, multigraph=self._multigraph,
+        )  # fmt: skip
+        made.rows, made._index = (offsets, neighbors), self._index
+        made.weights = {
+            name: Weights(held.values[order], held.is_mixed)
+            for name, held in self.weights.items()
+        }
+        return made
+
+    def _predecessors(self) -> tuple[Array, Array]:
+        if self.original is None:
+            into = self.topology.in_edges
+            return np.asarray(into.row_offsets), np.asarray(into.column_indices)
+        graph = self.original()
+        if graph is None:
+            raise NotImplementedError("the graph that was converted is gone")
+        before = graph.pred
+        rows = [before[node] for node in self.nodes]
+        degrees = np.fromiter(map(len, rows), np.int64, len(rows))
+        ends = map(self.index.__getitem__, chain.from_iterable(rows))
+        neighbors = np.fromiter(ends, np.int32, int(degrees.sum()))
+        return np.concatenate([[0], np.cumsum(degrees)]), neighbors
 
     @property
     def topology(self) -> fg.Graph:

@@ -38,20 +38,29 @@ def in_order(graph: NetworkXGraph, levels: Array, first: Array) -> Iterator[Arra
     first : ndarray of int
         The vertices of level 0, in their order.
     """
+    return (layer for layer, _ in met_in_order(graph, levels, first))
+
+
+def met_in_order(
+    graph: NetworkXGraph, levels: Array, first: Array
+) -> Iterator[tuple[Array, Array]]:
+    """Yield the same, and in whose row each vertex was met: at level 0 its own."""
     offsets, neighbors = graph.neighbors
     place = np.empty(len(levels), np.int64)
     last = int(levels.max(initial=0))
     layer = first
-    yield layer
+    yield layer, first
     for level in range(1, last + 1):
         begin, degree = offsets[layer], offsets[layer + 1] - offsets[layer]
         # Entries of the rows one after another: 0, 1, 2, ... moved to each row's begin.
         shift = np.repeat(begin - np.cumsum(degree) + degree, degree)
         met = neighbors[np.arange(shift.size) + shift]
-        met = met[levels[met] == level]
+        is_next = levels[met] == level
+        met, row = met[is_next], np.repeat(layer, degree)[is_next]
         place[met[::-1]] = np.arange(met.size)[::-1]  # of equal ones the first stays
-        layer = met[place[met] == np.arange(met.size)].astype(np.int64)
-        yield layer
+        is_first = place[met] == np.arange(met.size)
+        layer = met[is_first].astype(np.int64)
+        yield layer, row[is_first]
 
 
 def levels_from(graph: NetworkXGraph, sources: Array, depth: float | None) -> Array:

@@ -18,6 +18,7 @@ from featgraph.algorithms.betweenness_centrality import (
     betweenness_centrality,
     verify_betweenness_centrality,
 )
+from featgraph.graph.generators import rmat
 from tests.strategies import graphs, seeds
 
 Array = npt.NDArray[Any]
@@ -65,6 +66,53 @@ def test_it_is_that_of_networkx(
     verify_betweenness_centrality(
         graph, some.centralities, sources=some.sources, **given_values
     )
+
+
+@settings(max_examples=10)
+@given(graphs(max_edges=100), st.booleans(), st.booleans(), seeds)
+def test_with_lengths_it_is_that_of_networkx(
+    target: str, graph: fg.Graph, normalized: bool, endpoints: bool, seed: int
+) -> None:
+    """Lengths of which many sums are equal, and others of which few are."""
+    graph, peer = simple(graph)
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 5, graph.given_edge_count) * (0.5 if seed % 2 else 0.1)
+    for (u, v), length in zip(peer.edges, lengths.tolist(), strict=True):
+        peer.edges[u, v]["length"] = length
+    given_values = {"normalized": normalized, "endpoints": endpoints}
+    result = betweenness_centrality(
+        graph, weights=lengths, target=target, **given_values
+    )
+    theirs = values(nx.betweenness_centrality(peer, weight="length", **given_values))
+    assert result.centralities == pytest.approx(theirs, rel=1e-12, abs=1e-14)
+    verify_betweenness_centrality(
+        graph, result.centralities, weights=lengths, **given_values
+    )
+
+
+def test_few_sources_have_lengths_too(target: str, rng: np.random.Generator) -> None:
+    """More sources than a run takes, and the last run is not full."""
+    graph = rmat(7, 4, seed=1)
+    lengths = rng.integers(1, 9, graph.given_edge_count) / 4
+    sources = rng.permutation(graph.vertex_count)[:11]
+    result = betweenness_centrality(
+        graph, sources=sources, weights=lengths, batch=8, target=target
+    )
+    verify_betweenness_centrality(
+        graph, result.centralities, sources=sources, weights=lengths
+    )
+    with pytest.raises(AssertionError, match="another betweenness"):
+        verify_betweenness_centrality(graph, result.centralities, sources=sources)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 33])
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_however_small_it_is(target: str, count: int, is_weighted: bool) -> None:
+    peer = nx.path_graph(count)
+    graph = fg.Graph.from_networkx(peer)
+    weights = np.ones(graph.given_edge_count) if is_weighted else None
+    result = betweenness_centrality(graph, weights=weights, target=target)
+    assert result.centralities == pytest.approx(values(nx.betweenness_centrality(peer)))
 
 
 @settings(max_examples=10)
@@ -150,6 +198,9 @@ def test_bad_input_is_refused() -> None:
         ({"samples": 5}, "1 to 4 of them"),
         ({"samples": 1, "sources": [1]}, "no sources="),
         ({"batch": 0}, "batch out of range"),
+        ({"weights": [1, 2]}, "one weight per given edge"),
+        ({"weights": [1, 0, 2]}, "edge 1, 1 -> 2"),
+        ({"weights": [1, 1, np.inf]}, "positive and finite"),
     ):
         with pytest.raises(fg.GraphInputError, match=message):
             betweenness_centrality(path, **bad)

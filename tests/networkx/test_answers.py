@@ -23,6 +23,33 @@ LENGTHS: list[dict[str, Any]] = [
     {"source": "v0", "weight": "length", "cutoff": -1},
     {"source": "absent", "weight": "steps"},
 ]
+#: Arguments of shortest paths; between two nodes by weight, one path may be several.
+BETWEEN: list[dict[str, Any]] = [
+    {**ends, "weight": weight}
+    for weight in (None, "length", "steps", "none has it")
+    for ends in ({}, {"source": "v0"}, {"target": "v1"})
+]
+BETWEEN += [
+    {"source": "v0", "target": "v1"},
+    {"source": "v2", "target": "v3", "method": "bellman-ford"},
+    {"source": "v4", "target": "v4"},
+    {"source": "v4", "target": "v4", "weight": "length"},
+    {"source": "absent", "target": "v4"},
+    {"source": "v4", "target": "absent"},
+    {"source": "absent"},
+    {"source": "absent", "weight": "length"},
+    {"target": "absent"},
+    {"source": "absent", "target": "v1", "weight": "length"},
+    {"source": "v1", "target": "v2", "method": "unknown"},
+]
+UNIQUE: list[dict[str, Any]] = [
+    {"source": "v0", "target": "v1", "weight": "odd"},
+    {"source": "v3", "target": "v2", "weight": "odd"},
+]
+TIED: list[dict[str, Any]] = [
+    {"source": "v0", "target": "v1", "weight": weight}
+    for weight in ("length", "steps", "tenths", "none has it")
+]
 #: Function -> arguments to call it with, beside the graph.
 CALLS: dict[str, list[dict[str, Any]]] = {
     "average_clustering": [{}, {"count_zeros": False}],
@@ -33,10 +60,25 @@ CALLS: dict[str, list[dict[str, Any]]] = {
         {"k": 6, "seed": 5},
         {"k": 5, "seed": 5, "endpoints": True, "normalized": False},
         {"k": 100, "seed": 5},
+        {"k": 1, "seed": 5},
+        {"k": 3, "seed": 7, "weight": "steps"},
+        {"weight": "steps"},
+        {"weight": "length", "endpoints": True},
+        {"weight": "tenths", "normalized": False},
     ],
     "bfs_layers": [{"sources": "v0"}, {"sources": ["v2", "v1", "v2"]}],
     "descendants_at_distance": [
         {"source": "v0", "distance": distance} for distance in (2, 0, 40, -1)
+    ],
+    "closeness_centrality": [
+        {},
+        {"wf_improved": False},
+        {"u": "v1"},
+        {"distance": "steps"},
+        {"distance": "tenths", "wf_improved": False},
+        {"distance": "length", "u": "v0"},
+        {"u": "absent"},
+        {"u": "absent", "distance": "steps"},
     ],
     "clustering": [{}],
     "connected_components": [{}],
@@ -71,6 +113,8 @@ CALLS: dict[str, list[dict[str, Any]]] = {
         {"personalization": {"v1": 2, "v0": 1, "unknown": 3}},
         {"dangling": {"v0": 1.5}, "nstart": {"v0": 1, "v2": 2}},
     ],
+    "shortest_path": [*BETWEEN, *UNIQUE],
+    "shortest_path_length": [*BETWEEN, *UNIQUE, *TIED],
     "single_source_dijkstra": LENGTHS,
     "single_source_dijkstra_path": LENGTHS,
     "single_source_dijkstra_path_length": LENGTHS,
@@ -116,6 +160,7 @@ def random_graph(kind: Any, seed: int) -> Any:
     for u, v in edges.tolist():
         numbers = rng.integers(1, 9, 3).tolist()
         data = {"length": numbers[0] / 4, "steps": numbers[1]}
+        data |= {"tenths": numbers[2] / 10, "odd": 1 + float(rng.random())}
         if rng.random() < 0.5:
             data["weight"] = numbers[2]
         graph.add_edge(f"v{u}", f"v{v}", **data)
@@ -173,12 +218,7 @@ def test_answers_are_those_of_networkx(name: str, seed: int, data: Any) -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [
-        (name, kind)
-        for name in sorted(CALLS)
-        if name != "betweenness_centrality"  # declined: no sources
-        for kind in KINDS.get(name, ALL_KINDS)
-    ],
+    [(name, kind) for name in sorted(CALLS) for kind in KINDS.get(name, ALL_KINDS)],
 )
 def test_a_graph_without_nodes(name: str, kind: Any) -> None:
     ours = answer(name, kind(), CALLS[name][0], "featgraph")

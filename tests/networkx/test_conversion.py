@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
 from typing import Any
 
 import networkx as nx
@@ -152,3 +154,38 @@ def test_a_graph_of_featgraph_is_taken_as_it_is(directed: bool) -> None:
     assert not ours.is_multigraph()
     twice = fg.Graph.from_edges([0, 1], [1, 0], directed=directed)
     assert NetworkXGraph.from_graph(twice).is_multigraph() is not directed
+
+
+def test_turned_round_it_is_what_networkx_turns_round() -> None:
+    """Rows of predecessors are in the order in which edges were added."""
+    graph = nx.DiGraph()
+    graph.add_weighted_edges_from([(2, 0, 5), (1, 0, 3), (0, 2, 7), (2, 1, 4)])
+    turned = convert_from_nx(graph, edge_attrs={"weight": 1}).reversed
+    offsets, neighbors = turned.neighbors
+    rows = np.split(np.array(turned.named(neighbors)), offsets[1:-1])
+    assert [row.tolist() for row in rows] == [list(graph.pred[n]) for n in graph]
+    assert edges_of(turned) == list(graph.reverse(copy=False).edges)
+    assert turned.weights["weight"].values.tolist() == [
+        length for *_, length in graph.reverse(copy=False).edges(data="weight")
+    ]
+    both = convert_from_nx(nx.path_graph(3))
+    assert both.reversed is both
+
+
+def test_without_its_graph_it_cannot_be_turned_round() -> None:
+    graph = nx.DiGraph([(0, 1)])
+    made = convert_from_nx(graph)
+    copied = pickle.loads(pickle.dumps(made))
+    assert edges_of(copied) == edges_of(made)
+    with pytest.raises(NotImplementedError, match="is gone"):
+        _ = copied.reversed
+    del graph
+    gc.collect()
+    with pytest.raises(NotImplementedError, match="is gone"):
+        _ = made.reversed
+    roads = fg.Graph.from_edges([0, 1, 1], [1, 2, 0])
+    assert edges_of(NetworkXGraph.from_graph(roads).reversed) == [
+        (0, 1),
+        (1, 0),
+        (2, 1),
+    ]

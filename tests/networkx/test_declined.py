@@ -21,6 +21,12 @@ def road(*lengths: Any) -> Any:
     return graph
 
 
+#: Two paths of which the sums differ by rounding: 0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1.
+TWO_WAYS = nx.Graph()
+TWO_WAYS.add_weighted_edges_from(
+    [(0, 1, 0.1), (1, 2, 0.2), (2, 3, 0.3), (0, 4, 0.3), (4, 5, 0.2), (5, 3, 0.1)]
+)
+
 LENGTH = "single_source_dijkstra_path_length"
 
 
@@ -46,8 +52,21 @@ LENGTH = "single_source_dijkstra_path_length"
         ("katz_centrality", road(1.0, 2.0), {"alpha": -0.1}),
         ("eigenvector_centrality", road(1.0, -0.5), {"weight": "weight"}),
         ("eigenvector_centrality", road(1.0, 2.0), {"tol": -1.0}),
-        ("betweenness_centrality", road(1, 2), {"weight": "weight"}),
-        ("betweenness_centrality", nx.cycle_graph(4), {}),
+        ("betweenness_centrality", road(1, 0), {"weight": "weight"}),
+        ("betweenness_centrality", road(1.0, INF), {"weight": "weight"}),
+        ("betweenness_centrality", road(1, 2**52), {"weight": "weight"}),
+        ("betweenness_centrality", road(1.0, 1e-17), {"weight": "weight"}),
+        ("betweenness_centrality", road(1, 2), {"weight": lambda u, v, d: 1}),
+        ("closeness_centrality", road(1, -2), {"distance": "weight"}),
+        ("closeness_centrality", road(1, 2**52), {"distance": "weight"}),
+        ("closeness_centrality", road(1, 2), {"distance": lambda u, v, d: 1}),
+        ("shortest_path", road(1, 2), {"weight": lambda u, v, d: 1}),
+        ("shortest_path", road(1, 2.5), {"weight": "weight", "source": 0}),
+        ("shortest_path", road(1, 2), {"weight": "weight", "method": "bellman-ford"}),
+        ("shortest_path", TWO_WAYS, {"weight": "weight", "source": 0, "target": 3}),
+        ("shortest_path", road(1, 0), {"weight": "weight"}),
+        ("shortest_path_length", road(1, 2**52), {"weight": "weight"}),
+        ("shortest_path_length", road(1, -2), {"weight": "weight", "source": 0}),
         ("betweenness_centrality", nx.cycle_graph(9), {"k": 0}),
         ("betweenness_centrality", nx.MultiGraph([(0, 1), (0, 1), (1, 2)]), {}),
         ("clustering", nx.complete_graph(4), {"nodes": [0, 2]}),

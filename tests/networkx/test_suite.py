@@ -23,12 +23,14 @@ ROOT = Path(__file__).parents[2]
 #: Where NetworkX tests what is claimed, below networkx.algorithms.
 MODULES = [
     "centrality.tests.test_betweenness_centrality",
+    "centrality.tests.test_closeness_centrality",
     "centrality.tests.test_eigenvector_centrality",
     "centrality.tests.test_katz_centrality",
     "components.tests.test_connected",
     "components.tests.test_strongly_connected",
     "components.tests.test_weakly_connected",
     "link_analysis.tests.test_pagerank",
+    "shortest_paths.tests.test_generic",
     "shortest_paths.tests.test_unweighted",
     "shortest_paths.tests.test_weighted",
     "tests.test_cluster",

@@ -1,0 +1,346 @@
+"""Closeness centrality: how near the others are from which a vertex can be reached.
+
+With ``d(u, t)`` the distance from u to t, n the number of vertices from which a path
+leads to t, t among them, and V that of all::
+
+    closeness(t) = (n - 1) / (sum over those u of d(u, t)) * (n - 1) / (V - 1)
+
+The second factor (Wasserman and Faust) makes what is near to few others count less; it
+can be left out. Distances are found backwards, from all k vertices t of a run at once::
+
+    d(v, t) = min over edges v -> u of w(v, u) + d(u, t)
+
+State: ``distance`` (V, k), a column for each t; with lengths ``weight``, one a given
+edge. Without, all vertices at a distance are found in one superstep, and those that
+have one look no further. A superstep reads the out-edges of vertices next to some that
+have moved. Sums and numbers are reduced over all vertices, once a run.
+
+L. C. Freeman, "Centrality in Social Networks: Conceptual Clarification", Social
+Networks 1, 1979; S. Wasserman, K. Faust, "Social Network Analysis: Methods and
+Applications", Cambridge, 1994, page 201. Distances are those to a vertex, as in
+networkx.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms._paths import require_lengths
+from featgraph.algorithms._result import Result, joined
+from featgraph.algorithms._verify import edges_of, require
+
+__all__ = ["ClosenessResult", "closeness_centrality", "verify_closeness_centrality"]
+
+Array = npt.NDArray[Any]
+
+#: Stands for no vertex, where fewer are left than a run takes.
+NOBODY = -1
+#: Vertices of a run. Edges are read once for all of them.
+BATCH = 32
+#: Bytes that the columns of a run take at most; the batch is halved down to 8 for it.
+COLUMNS = 2**29
+
+
+@fg.vertex
+def begin(f, v, d):  # type: ignore[no-untyped-def]
+    """Forget the vertices before, and begin at the next ones."""
+    d.level_next[v, f] = 0 if v == d.target[f] else -1
+    return True
+
+
+@fg.vertex
+def unseen(f, v, d):  # type: ignore[no-untyped-def]
+    """Pass vertices that have no distance to some target."""
+    return d.level[v, f] < 0
+
+
+@fg.gather(into="leads", combine="any", along="out", sources="active")
+def seen_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Look for an out-neighbor that has one."""
+    return d.level[u, f] >= 0
+
+
+@fg.vertex
+def settle(f, v, d):  # type: ignore[no-untyped-def]
+    """Be one farther."""
+    if d.level[v, f] >= 0 or not d.leads[v, f]:
+        return False
+    d.level_next[v, f] = d.superstep - d.begun + 1
+    return True
+
+
+@fg.vertex
+def begin_measuring(f, v, d):  # type: ignore[no-untyped-def]
+    """Forget the vertices before, and begin at the next ones, with lengths."""
+    d.distance_next[v, f] = 0.0 if v == d.target[f] else np.inf
+    return True
+
+
+@fg.gather(into="way", combine="min", along="out", sources="active")
+def ways_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Go along the edge, and on from its target."""
+    return d.weight[e] + d.distance[u, f]
+
+
+@fg.vertex
+def shorten(f, v, d):  # type: ignore[no-untyped-def]
+    """Take the shortest way, if it is shorter than what was known."""
+    d.distance_next[v, f] = min(d.way[v, f], d.distance[v, f])
+    return d.way[v, f] < d.distance[v, f]
+
+
+@fg.reduce(into="reaching", combine="sum")
+def count_levels(f, v, d):  # type: ignore[no-untyped-def]
+    """Count the vertices that reach a target, itself among them."""
+    return 1 if d.level[v, f] >= 0 else 0
+
+
+@fg.reduce(into="total", combine="sum")
+def add_levels(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up how far they are."""
+    return max(d.level[v, f], 0)
+
+
+@fg.reduce(into="reaching", combine="sum")
+def count_distances(f, v, d):  # type: ignore[no-untyped-def]
+    """Count the same with lengths."""
+    return 1 if d.distance[v, f] < np.inf else 0
+
+
+@fg.reduce(into="total", combine="sum")
+def add_distances(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up the same with lengths."""
+    return d.distance[v, f] if d.distance[v, f] < np.inf else 0.0
+
+
+#: with lengths -> what begins a run, what is repeated, what ends it.
+STEPS = {
+    False: (
+        fg.foldmap(begin),
+        fg.foldmap(unseen, seen_ahead, settle),
+        fg.foldmap(count_levels, add_levels),
+    ),
+    True: (
+        fg.foldmap(begin_measuring),
+        fg.foldmap(ways_ahead, shorten),
+        fg.foldmap(count_distances, add_distances),
+    ),
+}
+step = STEPS[False][1]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClosenessResult(Result):
+    """What `closeness_centrality` returns.
+
+    `run` has the supersteps of all runs in order.
+
+    Attributes
+    ----------
+    centralities : ndarray of float64, shape (k,)
+        Of the vertices asked for; zero where no other vertex is
+        at a distance.
+    reaching : ndarray of int64, shape (k,)
+        From how many others a path leads there.
+    distances : ndarray of float64, shape (k,)
+        The sum of the distances of those.
+    vertices : ndarray of int64, shape (k,)
+        Of which vertices: all, if none were asked for.
+    """
+
+    centralities: npt.NDArray[np.float64]
+    reaching: npt.NDArray[np.int64]
+    distances: npt.NDArray[np.float64]
+    vertices: npt.NDArray[np.int64]
+
+
+def closeness_centrality(
+    graph: fg.Graph,
+    vertices: npt.ArrayLike | None = None,
+    *,
+    weights: npt.ArrayLike | None = None,
+    wf_improved: bool = True,
+    batch: int | None = None,
+    **options: Any,
+) -> ClosenessResult:
+    """Find how near to each vertex those are that reach it.
+
+    Parameters
+    ----------
+    graph : Graph
+        Paths go along ``u -> v``; both ways where the graph is undirected.
+    vertices : array_like of int, shape (k,), optional
+        Whose closeness to find. Default: of all vertices.
+    weights : array_like of shape (E,), optional
+        Lengths of the edges, not negative, in the order in which they were given; inf
+        closes an edge. Default: one, whatever weights the graph has.
+    wf_improved : bool, optional
+        Whether to multiply by the part of all others that reach the vertex.
+    batch : int, optional
+        How many vertices take one run: 8 bytes a vertex of the graph for each, 16 with
+        lengths. Default: 32, or down to 8 on large graphs, so that they take no more
+        than 512 MiB.
+    **options
+        ``target``, ``direction``, ``deterministic``, ... as for calling a foldmap.
+
+    Returns
+    -------
+    ClosenessResult
+        Centralities, what they were made of, and the record of the runs.
+
+    Raises
+    ------
+    GraphInputError
+        If a vertex is none of the graph, weights do not fit the graph or are
+        negative, or a number is out of range.
+
+    Notes
+    -----
+    Sums of numbers of edges are exact; of lengths, they are made in float64. No atomics
+    where gathers are pulled.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> from featgraph.algorithms.closeness_centrality import closeness_centrality
+    >>> path = fg.Graph.from_edges([0, 1, 2], [1, 2, 3], directed=False)
+    >>> closeness_centrality(path).centralities
+    array([0.5 , 0.75, 0.75, 0.5 ])
+    """
+    chosen = _vertices(graph, vertices)
+    if batch is not None and (type(batch) is not int or batch < 1):
+        raise fg.GraphInputError("batch out of range", got=batch, expected="1 or more")
+    width = _width(graph) if batch is None else batch
+    state = _state(graph, width, weights)
+    steps = STEPS[weights is not None]
+    runs: list[fg.Run] = []
+    counts, totals = [], []
+    for first in range(0, len(chosen), width):
+        some = chosen[first : first + width]
+        state["target"] = np.append(some, np.full(width - len(some), NOBODY))
+        steps[0](state, **options)
+        if weights is None:
+            state["begun"] = state.superstep
+        limit = graph.vertex_count + 2  # never reached: it is the longest path
+        runs.append(
+            fg.iterate(
+                steps[1],
+                state,
+                active=np.unique(some),
+                max_supersteps=limit,
+                **options,
+            )
+        )
+        steps[2](state, **options)
+        counts.append(state["reaching"][: len(some)])
+        totals.append(state["total"][: len(some)])
+    reaching = np.concatenate(counts).astype(np.int64) - 1
+    distances = np.concatenate(totals).astype(np.float64)
+    centralities = reaching / np.where(distances == 0, np.inf, distances)
+    if wf_improved:
+        centralities *= reaching / max(graph.vertex_count - 1, 1)
+    return ClosenessResult(
+        run=joined(runs),
+        residuals=np.empty(0),
+        centralities=centralities,
+        reaching=reaching,
+        distances=distances,
+        vertices=chosen,
+    )
+
+
+def _vertices(graph: fg.Graph, vertices: npt.ArrayLike | None) -> Array:
+    if vertices is None:
+        return np.arange(graph.vertex_count)
+    given, count = np.asarray(vertices), graph.vertex_count
+    if given.ndim != 1 or not given.size or given.dtype.kind not in "iu":
+        raise fg.GraphInputError(
+            "closeness is that of vertices",
+            where="vertices=",
+            got=f"{given.dtype} of shape {given.shape}",
+            expected="integers of shape (k,), one at least",
+        )
+    bad = (given < 0) | (given >= count)
+    if bad.any():
+        raise fg.GraphInputError(
+            "no vertex of the graph",
+            where=f"vertices[{int(np.argmax(bad))}]",
+            got=int(given[np.argmax(bad)]),
+            expected=f"0 <= vertex < {count}",
+        )
+    return given.astype(np.int64)
+
+
+def _width(graph: fg.Graph) -> int:
+    width = BATCH
+    while width > 8 and 16 * width * graph.vertex_count > COLUMNS:
+        width //= 2
+    return width
+
+
+def _state(graph: fg.Graph, width: int, weights: npt.ArrayLike | None) -> fg.State:
+    target = np.full(width, NOBODY)
+    if weights is None:
+        level = fg.vertex_property(np.int32(-1), shape=(width,), iterated=True)
+        return fg.State(graph, level=level, target=target, begun=0)
+    return fg.State(
+        graph,
+        distance=fg.vertex_property(np.inf, shape=(width,), iterated=True, dtype=float),
+        weight=fg.edge_property(require_lengths(graph, weights)),
+        target=target,
+    )
+
+
+def verify_closeness_centrality(
+    graph: fg.Graph,
+    result: ClosenessResult,
+    *,
+    weights: npt.ArrayLike | None = None,
+    wf_improved: bool = True,
+) -> None:
+    """Check closeness against distances that are found edge by edge, in NumPy.
+
+    * As many vertices reach each one as have a finite distance to it.
+    * The sum of their distances is right, up to its rounding, and closeness is what
+      follows from both.
+
+    Parameters
+    ----------
+    graph, weights, wf_improved
+        As given to `closeness_centrality`.
+    result : ClosenessResult
+        Its answer.
+
+    Raises
+    ------
+    AssertionError
+        With the place in ``result.vertices`` at which a property fails first.
+    """
+    edges = edges_of(graph)
+    lengths = np.ones(len(edges.given))
+    if weights is not None:
+        lengths = require_lengths(graph, weights)[edges.given]
+    count = graph.vertex_count
+    reaching, totals = np.zeros(len(result.vertices)), np.zeros(len(result.vertices))
+    for place, target in enumerate(result.vertices):
+        distance, before = np.full(count, np.inf), np.empty(0)
+        distance[target] = 0
+        while not np.array_equal(distance, before):
+            before = distance.copy()
+            np.minimum.at(distance, edges.sources, lengths + before[edges.targets])
+        reached = np.isfinite(distance)
+        reaching[place] = reached.sum() - 1
+        totals[place] = distance[reached].sum()
+    require(result.reaching == reaching, "another number of vertices leads here")
+    rounding = 2 * count * np.finfo(np.float64).eps
+    apart = np.abs(result.distances - totals)
+    require(apart <= rounding * totals, "another sum of distances")
+    part = reaching / max(count - 1, 1) if wf_improved else 1.0
+    expected = reaching / np.where(totals == 0, np.inf, totals) * part
+    apart = np.abs(result.centralities - expected)
+    require(apart <= (rounding + 8e-16) * expected, "another closeness")

@@ -1,0 +1,281 @@
+"""Shortest paths between any and all, as NetworkX's `shortest_path` has them.
+
+It asks for one node, for two, or for none, and each of these is a search of its own in
+NetworkX. Kernels find distances; which of several shortest paths is taken, and in which
+order they come, is repeated from the rows of the dictionaries (`paths`, `dijkstra`).
+What ends at a node is searched for in the graph with all edges turned round.
+
+Between two nodes NetworkX searches from both. By numbers of edges, what it meets is
+told by the layers of both searches. By weight, its choice among several shortest paths
+depends on a queue; so a path is served where no other one is as short, or so nearly
+that rounding could make it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.algorithms.bfs import bfs
+from featgraph.algorithms.sssp import sssp
+from featgraph.networkx.claims import claim
+from featgraph.networkx.dijkstra import (
+    Found,
+    addable,
+    entries_of,
+    found_by,
+    found_by_levels,
+    paths_of,
+    require_exact,
+    search,
+)
+from featgraph.networkx.graph import NetworkXGraph
+from featgraph.networkx.lengths import lengths_of
+from featgraph.networkx.paths import levels_from, met_in_order
+
+__all__ = ["shortest_path", "shortest_path_length"]
+
+Array = npt.NDArray[Any]
+
+#: Nodes whose searches take one run, where all pairs are asked for.
+BATCH = 32
+
+
+def _unless_path(weight: Any, method: Any, **_: Any) -> str | None:
+    if callable(weight):
+        return "weight is a function: featgraph takes the name of an attribute"
+    if weight is not None and method == "bellman-ford":
+        return "bellman-ford: its order follows from how it searches"
+    return None
+
+
+@claim(pays_from=None, converted=8_000, refuse=_unless_path)
+def shortest_path(
+    G: NetworkXGraph,
+    source: Hashable | None = None,
+    target: Hashable | None = None,
+    weight: Any = None,
+    method: Any = "dijkstra",
+) -> Any:
+    """Find paths from, to, or between nodes; `networkx.shortest_path`."""
+    _check(method)
+    if source is None and target is None:
+        return ((n, paths_of(G, found)) for n, found in _all_pairs(G, weight))
+    if target is None:
+        return paths_of(G, _from(G, source, weight))
+    if source is None:
+        paths = paths_of(G.reversed, _from(G.reversed, target, weight))
+        return {node: path[::-1] for node, path in paths.items()}
+    _require_both(G, source, target)
+    if source == target:
+        return [source]
+    s, t = G.index[source], G.index[target]
+    path = _meeting(G, s, t) if weight is None else _only(G, s, t, weight)
+    if path is None:
+        raise nx.NetworkXNoPath(f"No path between {source} and {target}.")
+    return G.named(np.array(path))
+
+
+@claim(pays_from=None, converted=8_000, refuse=_unless_path)
+def shortest_path_length(
+    G: NetworkXGraph,
+    source: Hashable | None = None,
+    target: Hashable | None = None,
+    weight: Any = None,
+    method: Any = "dijkstra",
+) -> Any:
+    """Measure from, to, or between nodes; `networkx.shortest_path_length`."""
+    _check(method)
+    if source is None and target is None:
+        return ((n, _lengths(G, found)) for n, found in _all_pairs(G, weight))
+    if source is None or target is None:
+        graph, node = (G, source) if target is None else (G.reversed, target)
+        what = "Source {} is not in G"  # another sentence than that of the paths
+        return _lengths(graph, _from(graph, node, weight, what))
+    if weight is None:
+        _require_both(G, source, target)
+    elif source not in G:
+        raise nx.NodeNotFound(f"Node {source} not found in graph")
+    if source == target:
+        return 0
+    length = None if target not in G else _length(G, source, target, weight)
+    if length is None and weight is None:
+        raise nx.NetworkXNoPath(f"No path between {source} and {target}.")
+    if length is None:
+        raise nx.NetworkXNoPath(f"Node {target} not reachable from {source}")
+    return length
+
+
+def _check(method: Any) -> None:
+    if method not in ("dijkstra", "bellman-ford"):
+        raise ValueError(f"method not supported: {method}")
+
+
+def _require_both(graph: NetworkXGraph, source: Hashable, target: Hashable) -> None:
+    for node, what in ((source, "Source"), (target, "Target")):
+        if node not in graph:
+            raise nx.NodeNotFound(f"{what} {node} is not in G")
+
+
+def _from(
+    graph: NetworkXGraph,
+    node: Hashable,
+    weight: Any,
+    missing: str = "Source {} not in G",
+) -> Found:
+    """Find everything that a node reaches."""
+    if node not in graph:
+        what = missing if weight is None else "Node {} not found in graph"
+        raise nx.NodeNotFound(what.format(node))
+    start = np.array([graph.index[node]])
+    if weight is None:
+        return _found(graph, levels_from(graph, start, None), start)
+    return search(graph, start, weight, None)
+
+
+def _found(graph: NetworkXGraph, levels: Array, start: Array) -> Found:
+    """Find an order by levels; the row in which a vertex was met leads to it."""
+    layers, rows = zip(*met_in_order(graph, levels, start), strict=True)
+    order = np.concatenate(layers)
+    before = np.concatenate(rows)
+    return Found(order, levels[order].tolist(), (before[1:], order[1:]))
+
+
+def _all_pairs(graph: NetworkXGraph, weight: Any) -> Iterator[tuple[Hashable, Found]]:
+    """Return an iterator; what is declined is declined before it is asked for one."""
+    weights = graph.weights_of(weight)
+    if weights is not None:
+        addable(weights, weight)
+        lengths_of(graph, weight)
+        if not (weights.values > 0).all():
+            raise NotImplementedError(f"values of {weight!r} that are zero")
+    return _each(graph, weight)
+
+
+def _each(graph: NetworkXGraph, weight: Any) -> Iterator[tuple[Hashable, Found]]:
+    weights = graph.weights_of(weight)
+    for first in range(0, len(graph), BATCH):
+        some = np.arange(first, min(first + BATCH, len(graph)))
+        # The last run is as wide as the others, so that it has their kernels.
+        sources = np.append(some, np.zeros(BATCH - some.size, np.int64))
+        if weights is None:
+            known = bfs(graph.topology, sources).levels
+        else:
+            known = sssp(
+                graph.topology, sources, weights=weights.values, dtype=np.float64
+            ).distances
+        for column, vertex in enumerate(some.tolist()):
+            start = np.array([vertex])
+            if weights is not None:
+                found = found_by(graph, start, weights, known[:, column], weight)
+            elif weight is None:
+                found = _found(graph, known[:, column], start)
+            else:  # in the order of Dijkstra's algorithm
+                found = found_by_levels(graph, start, known[:, column])
+            yield graph.nodes[vertex], found
+
+
+def _lengths(graph: NetworkXGraph, found: Found) -> dict[Hashable, Any]:
+    return dict(zip(graph.named(found.order), found.distances, strict=True))
+
+
+def _length(
+    graph: NetworkXGraph, source: Hashable, target: Hashable, weight: Any
+) -> Any:
+    """Return how far it is, or None where no path leads."""
+    start, t = np.array([graph.index[source]]), graph.index[target]
+    weights = graph.weights_of(weight)
+    if weights is None:
+        level = int(levels_from(graph, start, None)[t])
+        return None if level < 0 else level
+    values = addable(weights, weight)
+    run = sssp(graph.topology, start, weights=values, together=True, dtype=np.float64)
+    require_exact(weights, run.distances)
+    distance = float(run.distances[t])
+    if not np.isfinite(distance):
+        return None
+    return int(distance) if weights.values.dtype.kind == "i" else distance
+
+
+def _meeting(graph: NetworkXGraph, s: int, t: int) -> list[int] | None:
+    """Return the path on which searches from both ends meet, or None.
+
+    The end with fewer vertices to go on from goes on. The first vertex that it meets
+    and the other end knows is on the path.
+    """
+    levels = levels_from(graph, np.array([s]), None)
+    if levels[t] < 0:
+        return None
+    back = levels_from(graph.reversed, np.array([t]), int(levels[t]))
+    searches = [
+        met_in_order(graph, levels, np.array([s])),
+        met_in_order(graph.reversed, back, np.array([t])),
+    ]
+    before = np.full((2, len(graph)), -1)
+    layers = []
+    for side in (0, 1):
+        layer, rows = next(searches[side])
+        before[side, layer] = rows
+        layers.append(layer)
+    while True:
+        side = int(layers[0].size > layers[1].size)
+        layers[side], rows = next(searches[side])
+        before[side, layers[side]] = rows
+        known = before[1 - side, layers[side]] >= 0
+        if known.any():
+            break
+    middle = int(layers[side][np.argmax(known)])
+    ends = [_chain(before[side], middle) for side in (0, 1)]
+    return ends[0][::-1] + ends[1][1:]
+
+
+def _chain(before: Array, vertex: int) -> list[int]:
+    """Return a vertex, the one before it, and so on to one that is its own."""
+    chain = [vertex]
+    while before[chain[-1]] != chain[-1]:
+        chain.append(int(before[chain[-1]]))
+    return chain
+
+
+def _only(graph: NetworkXGraph, s: int, t: int, weight: Any) -> list[int] | None:
+    """Return the shortest path by weight, or None where none leads.
+
+    Raises
+    ------
+    NotImplementedError
+        If another one is as short, as far as rounding lets tell.
+    """
+    weights = graph.weights_of(weight)
+    if weights is None:
+        values, distances = (
+            np.ones(graph.number_of_edges()),
+            np.full(len(graph), np.inf),
+        )
+        levels = levels_from(graph, np.array([s]), None)
+        distances[levels >= 0] = levels[levels >= 0]
+    else:
+        values = addable(weights, weight)
+        start = np.array([s])
+        run = sssp(graph.topology, start, weights=values, together=True, dtype=float)
+        require_exact(weights, run.distances)
+        distances = run.distances
+    if not np.isfinite(distances[t]):
+        return None
+    u, v, edge = entries_of(graph)
+    # Every sum of a path to t is rounded once an edge, from either end.
+    rounding = 4 * np.finfo(float).eps * len(graph) * distances[t]
+    near = np.flatnonzero(distances[u] + values[edge] <= distances[v] + rounding)
+    near = near[(u[near] != v[near]) & (v[near] != s)]
+    by_end = near[np.argsort(v[near], kind="stable")]
+    cuts = np.searchsorted(v[by_end], np.arange(len(graph) + 1))
+    path = [t]
+    while path[-1] != s:
+        before = np.unique(u[by_end[cuts[path[-1]] : cuts[path[-1] + 1]]])
+        if before.size != 1 or len(path) > len(graph):
+            raise NotImplementedError("several shortest paths: NetworkX chooses one")
+        path.append(int(before[0]))
+    return path[::-1]
