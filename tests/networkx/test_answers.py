@@ -231,3 +231,15 @@ def test_on_the_target(name: str, run_on: str) -> None:
     arguments = CALLS[name][0]
     ours = answer(name, graph, arguments, "featgraph")
     require_same(ours, answer(name, graph, arguments, "networkx"), 1e-9)
+
+
+@pytest.mark.parametrize("kind", [nx.Graph, nx.DiGraph])
+def test_between_two_nodes_the_same_path_is_taken(kind: Any) -> None:
+    """Of many that are shortest: which end goes on, and where both meet."""
+    graph = nx.grid_2d_graph(3, 4, create_using=kind)
+    graph.add_edges_from([((0, 0), (2, 3)), ((2, 1), (0, 3))])
+    for source in graph:
+        for target in graph:
+            arguments = {"source": source, "target": target}
+            ours = answer("shortest_path", graph, arguments, "featgraph")
+            assert ours == answer("shortest_path", graph, arguments, "networkx")
