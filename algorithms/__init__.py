@@ -1,29 +1,110 @@
-"""Algorithms written in featgraph, one file each.
+"""Algorithms written in featgraph, one file each, and estimators.
 
-Functions are imported from their modules. Estimators can be imported from here too, and
-are loaded when first asked for: scikit-learn takes a second.
+Each function takes a graph in any of the forms that `featgraph.as_graph` knows, and
+returns a result with its arrays, the record of the run, and the names of the vertices.
+A module holds the same function with its foldmaps and a verifier:
+``from featgraph.algorithms.pagerank import verify_pagerank``.
+
+Everything is loaded when first asked for: scikit-learn takes a second.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from featgraph.algorithms.als import als
+    from featgraph.algorithms.belief_propagation import belief_propagation
+    from featgraph.algorithms.betweenness_centrality import betweenness_centrality
+    from featgraph.algorithms.bfs import bfs
+    from featgraph.algorithms.circuit_simulation import circuit_simulation
+    from featgraph.algorithms.clustering import clustering
+    from featgraph.algorithms.connected_components import connected_components
+    from featgraph.algorithms.eigenvector_centrality import eigenvector_centrality
     from featgraph.algorithms.estimators import LabelPropagation
+    from featgraph.algorithms.factor_propagation import factor_propagation
+    from featgraph.algorithms.heat_simulation import heat_simulation
+    from featgraph.algorithms.hits import hits
+    from featgraph.algorithms.k_core import k_core
+    from featgraph.algorithms.k_truss import k_truss
+    from featgraph.algorithms.katz_centrality import katz_centrality
+    from featgraph.algorithms.label_propagation import label_propagation
+    from featgraph.algorithms.label_set_propagation import label_set_propagation
+    from featgraph.algorithms.multi_manifold_ranking import multi_manifold_ranking
+    from featgraph.algorithms.multimodal_learning import multimodal_learning
+    from featgraph.algorithms.neural_network import neural_network
+    from featgraph.algorithms.pagerank import pagerank
+    from featgraph.algorithms.pagerank_push import pagerank_push
     from featgraph.algorithms.recommenders import AlternatingLeastSquares
+    from featgraph.algorithms.sssp import sssp
+    from featgraph.algorithms.sswp import sswp
+    from featgraph.algorithms.strong_components import strongly_connected_components
+    from featgraph.algorithms.triangle_count import triangle_count
 
-__all__ = ["AlternatingLeastSquares", "LabelPropagation"]
+__all__ = [
+    "AlternatingLeastSquares",
+    "LabelPropagation",
+    "als",
+    "belief_propagation",
+    "betweenness_centrality",
+    "bfs",
+    "circuit_simulation",
+    "clustering",
+    "connected_components",
+    "eigenvector_centrality",
+    "factor_propagation",
+    "heat_simulation",
+    "hits",
+    "k_core",
+    "k_truss",
+    "katz_centrality",
+    "label_propagation",
+    "label_set_propagation",
+    "multi_manifold_ranking",
+    "multimodal_learning",
+    "neural_network",
+    "pagerank",
+    "pagerank_push",
+    "sssp",
+    "sswp",
+    "strongly_connected_components",
+    "triangle_count",
+]
 
+#: Where a name comes from, if not from the module of the same name.
 _MODULES = {
     "AlternatingLeastSquares": "recommenders",
     "LabelPropagation": "estimators",
+    "strongly_connected_components": "strong_components",
 }
+
+
+class _Package(ModuleType):
+    """A package whose functions go before modules of the same name.
+
+    The import system binds each submodule to its name in the package, last of all. Of
+    ``featgraph.algorithms.pagerank`` that would leave a function before, and a module
+    after, someone imports from that module.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in __all__ and isinstance(value, ModuleType):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(
-        importlib.import_module(f"featgraph.algorithms.{_MODULES[name]}"), name
-    )
+    module = importlib.import_module(f"{__name__}.{_MODULES.get(name, name)}")
+    return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -15,7 +15,7 @@ nothing, and nobody is due because of it: no function of the foldmap reads the r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,12 +40,16 @@ class Result:
         How much each of the S supersteps changed, in the measure that `residual_name`
         names; entries that a superstep dropped count as unchanged. Empty without
         ``history=True``.
+    vertex_names : ndarray, tuple or None
+        Name of each vertex, in the order of all arrays of the result; None where the
+        names are 0..V-1. `dict(zip(result.vertex_names, result.ranks))` is by name.
     residual_name : str
         What `residuals` measure; of the class.
     """
 
     run: fg.Run
     residuals: npt.NDArray[np.float64]
+    vertex_names: Any = field(default=None, repr=False)
 
     residual_name: ClassVar[str] = "largest change"
 

@@ -249,7 +249,7 @@ def als(
     Examples
     --------
     >>> import numpy as np, scipy.sparse
-    >>> from featgraph.algorithms.als import als
+    >>> from featgraph.algorithms import als
     >>> ratings = scipy.sparse.csr_matrix(np.outer([1.0, 2.0, 3.0], [1.0, 2.0]))
     >>> result = als(ratings, factors=1, regularization=1e-6, target="cpu")
     >>> (result.user_factors @ result.item_factors.T).round(2).tolist()

@@ -198,7 +198,7 @@ class BeliefPropagationResult(Result):
 
 
 def belief_propagation(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     unary: npt.ArrayLike,
     pairwise: npt.ArrayLike,
     *,
@@ -216,7 +216,7 @@ def belief_propagation(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Undirected. A self-loop is a potential of its vertex alone. Multi-edges are
         potentials of their own and make a loop; multiply theirs where that matters.
     unary : array_like of shape (V, K)
@@ -265,13 +265,14 @@ def belief_propagation(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.belief_propagation import belief_propagation
+    >>> from featgraph.algorithms import belief_propagation
     >>> chain = fg.Graph.from_edges([0, 1], [1, 2], directed=False)
     >>> alike = [[0.9, 0.1], [0.1, 0.9]]
     >>> result = belief_propagation(chain, [[1, 0], [1, 1], [1, 1]], alike)
     >>> result.marginals.round(2).tolist()
     [[1.0, 0.0], [0.9, 0.1], [0.82, 0.18]]
     """
+    graph = fg.as_graph(graph, directed=False)
     check_mode(mode)
     check_damping(damping)
     phi, psi = _model(graph, unary, pairwise, evidence, is_log)
@@ -306,6 +307,7 @@ def belief_propagation(
     states = beliefs.argmax(axis=1)
     return BeliefPropagationResult(
         run=run,
+        vertex_names=graph.vertex_names,
         residuals=residuals,
         marginals=distributions(beliefs),
         states=states,
@@ -371,7 +373,7 @@ def _log_score(graph: fg.Graph, phi: Array, psi: Array, states: Array) -> float:
 
 
 def verify_belief_propagation(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     unary: npt.ArrayLike,
     pairwise: npt.ArrayLike,
     result: BeliefPropagationResult,
@@ -403,6 +405,7 @@ def verify_belief_propagation(
     AssertionError
         With the vertex or edge at which a property fails first.
     """
+    graph = fg.as_graph(graph, directed=False)
     phi, psi = _model(graph, unary, pairwise, evidence, is_log)
     msg = result.messages.astype(np.float64)
     u = np.concatenate([graph.sources, graph.targets])

@@ -153,7 +153,7 @@ class BetweennessResult(Result):
 
 
 def betweenness_centrality(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     *,
     sources: npt.ArrayLike | None = None,
     samples: int | None = None,
@@ -168,7 +168,7 @@ def betweenness_centrality(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Paths go along ``u -> v``; both ways where the graph is undirected. Paths along
         different multi-edges are different.
     sources : array_like of int, optional
@@ -215,11 +215,12 @@ def betweenness_centrality(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.betweenness_centrality import betweenness_centrality
+    >>> from featgraph.algorithms import betweenness_centrality
     >>> path = fg.Graph.from_edges([0, 1, 2], [1, 2, 3], directed=False)
     >>> betweenness_centrality(path, normalized=False).centralities
     array([0., 2., 2., 0.])
     """
+    graph = fg.as_graph(graph)
     chosen = _sources(graph, sources, samples, seed)
     width = _width(graph, batch, len(chosen))
     ends = float(endpoints)
@@ -246,6 +247,7 @@ def betweenness_centrality(
         )
     return BetweennessResult(
         run=joined(runs),
+        vertex_names=graph.vertex_names,
         residuals=np.empty(0),
         centralities=total
         * _scale(graph, chosen, normalized=normalized, endpoints=endpoints),
@@ -370,7 +372,7 @@ def _scale(
 
 
 def verify_betweenness_centrality(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     centralities: npt.ArrayLike,
     *,
     sources: npt.ArrayLike | None = None,
@@ -397,6 +399,7 @@ def verify_betweenness_centrality(
     AssertionError
         With the vertex, or the source, at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     answer = np.asarray(centralities, np.float64)
     chosen = _sources(graph, sources, None, None)
     edges = edges_of(graph)

@@ -83,7 +83,7 @@ class BfsResult(Result):
 
 
 def bfs(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     sources: npt.ArrayLike,
     *,
     together: bool = False,
@@ -94,7 +94,7 @@ def bfs(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         A search goes along ``u -> v``; both ways where the graph is undirected.
     sources : int, or array_like of int, shape (k,)
         Where to begin. Of several vertices, each begins a search of its own: a column
@@ -125,12 +125,13 @@ def bfs(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.bfs import bfs
+    >>> from featgraph.algorithms import bfs
     >>> path = fg.Graph.from_edges([0, 1, 2], [1, 2, 3])
     >>> found = bfs(path, 1)
     >>> found.levels.tolist(), found.parents.tolist()
     ([-1, 0, 1, 2], [-1, 1, 1, 2])
     """
+    graph = fg.as_graph(graph)
     begin = Sources(graph, sources, together)
     depth = _checked_depth(max_depth)
     state = fg.State(
@@ -151,6 +152,7 @@ def bfs(
     )
     return BfsResult(
         run=run,
+        vertex_names=graph.vertex_names,
         residuals=residuals,
         levels=begin.result(state["level"]),
         parents=begin.result(state["parent"]),
@@ -158,7 +160,7 @@ def bfs(
 
 
 def verify_bfs(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     sources: npt.ArrayLike,
     levels: npt.ArrayLike,
     parents: npt.ArrayLike,
@@ -186,6 +188,7 @@ def verify_bfs(
     AssertionError
         With the vertex at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     begin, edges = Sources(graph, sources, together), edges_of(graph)
     shape = (graph.vertex_count, begin.width)
     last = np.inf if max_depth is None else max_depth

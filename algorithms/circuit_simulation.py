@@ -96,7 +96,7 @@ class CircuitResult(Result):
 
 
 def circuit_simulation(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     voltages: npt.ArrayLike,
     *,
     conductances: npt.ArrayLike | None = None,
@@ -111,7 +111,7 @@ def circuit_simulation(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Undirected; an edge is a resistor.
     voltages : array_like of shape (V,) or (V, k)
         What vertices are held at, such as sources and ground; nan where they are free,
@@ -160,12 +160,13 @@ def circuit_simulation(
     --------
     >>> import numpy as np
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.circuit_simulation import circuit_simulation
+    >>> from featgraph.algorithms import circuit_simulation
     >>> divider = fg.Graph.from_edges([0, 1], [1, 2], directed=False)
     >>> result = circuit_simulation(divider, [10, np.nan, 0], conductances=[1, 4])
     >>> result.voltages.round(3).tolist(), result.currents.round(3).tolist()
     ([10.0, 2.0, 0.0], [8.0, 8.0])
     """
+    graph = fg.as_graph(graph, directed=False)
     require_number("epsilon", epsilon, epsilon >= 0, "0 or more")
     if graph.directed:
         raise fg.GraphInputError(
@@ -203,6 +204,7 @@ def circuit_simulation(
     pick: Any = (..., 0) if one else ...
     return CircuitResult(
         run=run,
+        vertex_names=graph.vertex_names,
         residuals=residuals,
         voltages=result[pick],
         currents=through[pick],
@@ -242,7 +244,7 @@ def _require_paths(graph: fg.Graph, held: Array, conductance: Array) -> None:
 
 
 def verify_circuit_simulation(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     result: npt.ArrayLike,
     voltages: npt.ArrayLike,
     *,
@@ -269,6 +271,7 @@ def verify_circuit_simulation(
     AssertionError
         With the vertex at which a property fails first.
     """
+    graph = fg.as_graph(graph, directed=False)
     answer = np.asarray(result)
     eps = np.finfo(answer.dtype).eps
     x = answer.astype(np.float64).reshape(graph.vertex_count, -1)

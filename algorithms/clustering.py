@@ -67,13 +67,13 @@ class ClusteringResult(Result):
 
 
 def clustering(
-    graph: fg.Graph, *, dtype: npt.DTypeLike = np.float64, **options: Any
+    graph: fg.GraphLike, *, dtype: npt.DTypeLike = np.float64, **options: Any
 ) -> ClusteringResult:
     """Find the local clustering coefficients, their average, and the transitivity.
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Undirected, without parallel edges; self-loops do not count. Weights are not
         used.
     dtype : dtype, optional
@@ -94,12 +94,13 @@ def clustering(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.clustering import clustering
+    >>> from featgraph.algorithms import clustering
     >>> kite = fg.Graph.from_edges([0, 1, 2, 1, 3], [1, 2, 0, 3, 2], directed=False)
     >>> result = clustering(kite)
     >>> result.coefficients.round(2).tolist(), result.transitivity
     ([1.0, 0.67, 0.67, 1.0], 0.75)
     """
+    graph = fg.as_graph(graph, directed=False)
     _ = graph.oriented  # says what a graph must be
     neighbors = neighbor_counts(graph).astype(np.int64)
     state = fg.State(
@@ -114,6 +115,7 @@ def clustering(
     coefficients = state["coefficient"]
     return ClusteringResult(
         run=run,
+        vertex_names=graph.vertex_names,
         residuals=np.empty(0),
         coefficients=coefficients,
         average=float(coefficients.mean(dtype=np.float64)),
@@ -122,7 +124,7 @@ def clustering(
     )
 
 
-def verify_clustering(graph: fg.Graph, coefficients: npt.ArrayLike) -> None:
+def verify_clustering(graph: fg.GraphLike, coefficients: npt.ArrayLike) -> None:
     """Check coefficients against a list of all triangles, made in NumPy.
 
     * All are in [0, 1].
@@ -130,7 +132,7 @@ def verify_clustering(graph: fg.Graph, coefficients: npt.ArrayLike) -> None:
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         As given to `clustering`.
     coefficients : array_like of shape (V,)
         Its answer.
@@ -140,6 +142,7 @@ def verify_clustering(graph: fg.Graph, coefficients: npt.ArrayLike) -> None:
     AssertionError
         With the vertex at which a property fails first.
     """
+    graph = fg.as_graph(graph, directed=False)
     given = np.asarray(coefficients)
     eps = np.finfo(given.dtype).eps
     neighbors = neighbor_counts(graph)

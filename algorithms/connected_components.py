@@ -125,13 +125,13 @@ class ConnectedComponentsResult(Result):
 
 
 def connected_components(
-    graph: fg.Graph, *, method: str = "auto", **options: Any
+    graph: fg.GraphLike, *, method: str = "auto", **options: Any
 ) -> ConnectedComponentsResult:
     """Find the connected components of a graph; of a directed one, the weak ones.
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Self-loops, multi-edges and isolated vertices are welcome.
     method : {"auto", "link", "propagate"}, optional
         "link" passes over the edges once, with atomics. "propagate" repeats passes
@@ -159,12 +159,13 @@ def connected_components(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.connected_components import connected_components
+    >>> from featgraph.algorithms import connected_components
     >>> graph = fg.Graph.from_edges([2, 0, 5], [1, 2, 4])
     >>> found = connected_components(graph)
     >>> found.labels.tolist(), found.count
     ([0, 0, 0, 3, 4, 4], 3)
     """
+    graph = fg.as_graph(graph)
     if method not in {"auto", "link", "propagate"}:
         raise fg.GraphInputError(
             "unknown method",
@@ -189,13 +190,14 @@ def connected_components(
         labels = state["label"]
     return ConnectedComponentsResult(
         run=run,
+        vertex_names=graph.vertex_names,
         residuals=np.empty(0),
         labels=labels,
         count=int(np.count_nonzero(labels == start)),
     )
 
 
-def verify_connected_components(graph: fg.Graph, labels: npt.ArrayLike) -> None:
+def verify_connected_components(graph: fg.GraphLike, labels: npt.ArrayLike) -> None:
     """Check the answer of a run.
 
     * Every label is the smallest vertex that has it.
@@ -204,7 +206,7 @@ def verify_connected_components(graph: fg.Graph, labels: npt.ArrayLike) -> None:
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         As given to `connected_components`.
     labels : array_like of int, shape (V,)
         Its answer.
@@ -214,6 +216,7 @@ def verify_connected_components(graph: fg.Graph, labels: npt.ArrayLike) -> None:
     AssertionError
         With the vertex at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     found = np.asarray(labels)
     require_smallest(graph.vertex_count, found)
     edges = edges_of(graph)

@@ -110,7 +110,7 @@ class EigenvectorResult(Result):
 
 
 def eigenvector_centrality(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     *,
     weights: npt.ArrayLike | None = None,
     nstart: npt.ArrayLike | None = None,
@@ -123,7 +123,7 @@ def eigenvector_centrality(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         A vertex counts by the sources of its in-edges; give the reversed graph for the
         targets of its out-edges.
     weights : array_like of shape (E,), optional
@@ -168,12 +168,13 @@ def eigenvector_centrality(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.eigenvector_centrality import eigenvector_centrality
+    >>> from featgraph.algorithms import eigenvector_centrality
     >>> star = fg.Graph.from_edges([0, 0, 0, 0], [1, 2, 3, 4], directed=False)
     >>> result = eigenvector_centrality(star)
     >>> result.centralities.round(3), round(result.eigenvalue, 3)
     (array([0.707, 0.354, 0.354, 0.354, 0.354]), 2.0)
     """
+    graph = fg.as_graph(graph)
     require_number("tol", tol, tol > 0, "more than 0")
     count, dtype = graph.vertex_count, np.dtype(dtype)
     given_weights = given_or_own_weights(graph, weights)
@@ -203,6 +204,7 @@ def eigenvector_centrality(
     # In the first superstep x is not of length one yet.
     return EigenvectorResult(
         run=run,
+        vertex_names=graph.vertex_names,
         residuals=residuals,
         centralities=state["x"],
         eigenvalue=math.sqrt(state["squares"][0]) - 1
@@ -212,7 +214,7 @@ def eigenvector_centrality(
 
 
 def verify_eigenvector_centrality(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     centralities: npt.ArrayLike,
     *,
     weights: npt.ArrayLike | None = None,
@@ -237,6 +239,7 @@ def verify_eigenvector_centrality(
     AssertionError
         With the vertex at which a property fails first, or the size of the move.
     """
+    graph = fg.as_graph(graph)
     given = np.asarray(centralities)
     eps = np.finfo(given.dtype).eps
     x = given.astype(np.float64)

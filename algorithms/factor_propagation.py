@@ -169,7 +169,7 @@ def factor_propagation(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.factor_propagation import factor_propagation
+    >>> from featgraph.algorithms import factor_propagation
     >>> model = fg.FactorGraph(
     ...     {"rain": ["no", "yes"], "wet": ["no", "yes"]},
     ...     [(["rain"], [0.8, 0.2]), (["rain", "wet"], [[0.9, 0.1], [0.2, 0.8]])],

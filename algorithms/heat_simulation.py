@@ -93,7 +93,7 @@ class HeatResult(Result):
 
 
 def heat_simulation(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     temperatures: npt.ArrayLike,
     *,
     conductivities: npt.ArrayLike | None = None,
@@ -110,7 +110,7 @@ def heat_simulation(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         A vertex takes heat from the sources of its edges; both ways where the graph is
         undirected. In a directed graph nothing is taken from the source.
     temperatures : array_like of shape (V,) or (V, k)
@@ -162,13 +162,14 @@ def heat_simulation(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.heat_simulation import heat_simulation
+    >>> from featgraph.algorithms import heat_simulation
     >>> rod = fg.Graph.from_edges([0, 1, 2], [1, 2, 3], directed=False)
     >>> heat_simulation(rod, [100, 0, 0, 0], dt=0.25, duration=0.5).temperatures
     array([62.5 , 31.25,  6.25,  0.  ])
     >>> heat_simulation(rod, [100, 0, 0, 0]).temperatures.round(2)
     array([25., 25., 25., 25.])
     """
+    graph = fg.as_graph(graph)
     require_number("epsilon", epsilon, epsilon >= 0, "0 or more")
     dtype, count = np.dtype(dtype), graph.vertex_count
     start = columns(graph, "temperatures", temperatures)
@@ -199,6 +200,7 @@ def heat_simulation(
     passed = run.supersteps if steps is None or not run.converged else steps
     return HeatResult(
         run=run,
+        vertex_names=graph.vertex_names,
         residuals=residuals,
         temperatures=heat if np.ndim(temperatures) == 2 else heat[:, 0],
         dt=length,
@@ -244,7 +246,7 @@ def _step_length(
 
 
 def verify_heat_simulation(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     result: HeatResult,
     temperatures: npt.ArrayLike,
     *,
@@ -277,6 +279,7 @@ def verify_heat_simulation(
     AssertionError
         With the vertex or the column at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     count = graph.vertex_count
     eps = np.finfo(result.temperatures.dtype).eps
     x = result.temperatures.astype(np.float64).reshape(count, -1)

@@ -135,7 +135,7 @@ class HitsResult(Result):
 
 
 def hits(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     *,
     weights: npt.ArrayLike | None = None,
     nstart: npt.ArrayLike | None = None,
@@ -148,7 +148,7 @@ def hits(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Edges point ``u -> v``; both ways where the graph is undirected, and both
         ratings are then the same.
     weights : array_like of shape (E,), optional
@@ -190,12 +190,13 @@ def hits(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.hits import hits
+    >>> from featgraph.algorithms import hits
     >>> links = fg.Graph.from_edges([0, 0, 1, 3], [2, 1, 2, 2])
     >>> rated = hits(links)
     >>> rated.hubs.round(2).tolist(), rated.authorities.round(2).tolist()
     ([0.41, 0.29, 0.0, 0.29], [0.0, 0.29, 0.71, 0.0])
     """
+    graph = fg.as_graph(graph)
     require_number("tol", tol, tol > 0, "more than 0")
     if not isinstance(max_iter, int | np.integer) or max_iter < 0:
         raise fg.GraphInputError(
@@ -240,6 +241,7 @@ def hits(
     )
     return HitsResult(
         run=run,
+        vertex_names=graph.vertex_names,
         residuals=np.array(residuals, np.float64),
         hubs=_divided(state["hub"]),
         authorities=_divided(state["authority"]),
@@ -247,7 +249,7 @@ def hits(
 
 
 def verify_hits(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     hubs: npt.ArrayLike,
     authorities: npt.ArrayLike,
     *,
@@ -272,6 +274,7 @@ def verify_hits(
     AssertionError
         With the vertex at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     edges = edges_of(graph)
     given = given_or_own_weights(graph, weights)
     weight = np.ones(edges.given.size) if given is None else given[edges.given]

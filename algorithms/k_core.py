@@ -84,7 +84,7 @@ class KCoreResult(Result):
 
 
 def k_core(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     k: int | None = None,
     *,
     max_supersteps: int = 1_000_000,
@@ -94,7 +94,7 @@ def k_core(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Without self-loops. A directed graph is taken without its directions: a degree
         is in-degree plus out-degree. Multi-edges count as many.
     k : int, optional
@@ -129,7 +129,7 @@ def k_core(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.k_core import k_core
+    >>> from featgraph.algorithms import k_core
     >>> triangle_with_tail = fg.Graph.from_edges(
     ...     [0, 1, 2, 2], [1, 2, 0, 3], directed=False
     ... )
@@ -137,6 +137,7 @@ def k_core(
     >>> result.core_numbers.tolist(), result.k, result.vertices.tolist()
     ([2, 2, 2, 1], 2, [0, 1, 2])
     """
+    graph = fg.as_graph(graph)
     if k is not None and k < 0:
         raise fg.GraphInputError("k out of range", got=k, expected="0 or more")
     sources, targets = np.asarray(graph.sources), np.asarray(graph.targets)
@@ -148,7 +149,7 @@ def k_core(
             got=f"vertex {sources[loops[0]]} to itself",
             fix="drop the edges whose ends are the same",
         )
-    count = graph.vertex_count
+    count, names = graph.vertex_count, graph.vertex_names
     if graph.directed:
         graph = fg.Graph.from_edges(
             sources, targets, vertex_count=count, directed=False
@@ -186,6 +187,7 @@ def k_core(
     chosen = int(numbers.max(initial=0)) if k is None else int(k)
     return KCoreResult(
         run=run,
+        vertex_names=names,
         residuals=np.empty(0),
         core_numbers=numbers,
         k=chosen,
@@ -193,7 +195,7 @@ def k_core(
     )
 
 
-def verify_k_core(graph: fg.Graph, core_numbers: npt.ArrayLike) -> None:
+def verify_k_core(graph: fg.GraphLike, core_numbers: npt.ArrayLike) -> None:
     """Check core numbers: that they are not too large, and not too small.
 
     * A vertex of core number c has c neighbors or more of core number c or more.
@@ -202,7 +204,7 @@ def verify_k_core(graph: fg.Graph, core_numbers: npt.ArrayLike) -> None:
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         As given to `k_core`.
     core_numbers : array_like of int, shape (V,)
         Its answer.
@@ -212,6 +214,7 @@ def verify_k_core(graph: fg.Graph, core_numbers: npt.ArrayLike) -> None:
     AssertionError
         With the vertex at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     core = np.asarray(core_numbers)
     edges = edges_of(graph)
     u, v = edges.sources, edges.targets

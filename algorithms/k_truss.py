@@ -114,7 +114,7 @@ class KTrussResult(Result):
 
 
 def k_truss(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     k: int | None = None,
     *,
     max_supersteps: int = 1_000_000,
@@ -124,7 +124,7 @@ def k_truss(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Undirected, without self-loops and parallel edges.
     k : int, optional
         Which truss `edges` are those of. Default: the innermost that there is.
@@ -153,7 +153,7 @@ def k_truss(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.k_truss import k_truss
+    >>> from featgraph.algorithms import k_truss
     >>> kite_with_tail = fg.Graph.from_edges(
     ...     [0, 1, 2, 1, 3, 3], [1, 2, 0, 3, 2, 4], directed=False
     ... )
@@ -161,6 +161,7 @@ def k_truss(
     >>> result.trussness.tolist(), result.k, result.edges.tolist()
     ([3, 3, 3, 3, 3, 2], 3, [0, 1, 2, 3, 4])
     """
+    graph = fg.as_graph(graph, directed=False)
     if k is not None and k < 0:
         raise fg.GraphInputError("k out of range", got=k, expected="0 or more")
     _ = graph.oriented  # says what a graph must be
@@ -194,6 +195,7 @@ def k_truss(
     chosen = int(trussness.max(initial=2)) if k is None else int(k)
     return KTrussResult(
         run=run,
+        vertex_names=graph.vertex_names,
         residuals=np.empty(0),
         trussness=trussness,
         k=chosen,
@@ -213,7 +215,7 @@ def _refuse_loops(graph: fg.Graph) -> None:
         )
 
 
-def verify_k_truss(graph: fg.Graph, trussness: npt.ArrayLike) -> None:
+def verify_k_truss(graph: fg.GraphLike, trussness: npt.ArrayLike) -> None:
     """Check trussness against a list of all triangles, made in NumPy.
 
     * An edge of trussness t is in t - 2 triangles or more whose edges all have
@@ -223,7 +225,7 @@ def verify_k_truss(graph: fg.Graph, trussness: npt.ArrayLike) -> None:
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         As given to `k_truss`.
     trussness : array_like of int, shape (E,)
         Its answer.
@@ -233,6 +235,7 @@ def verify_k_truss(graph: fg.Graph, trussness: npt.ArrayLike) -> None:
     AssertionError
         With the edge at which a property fails first.
     """
+    graph = fg.as_graph(graph, directed=False)
     given = np.asarray(trussness)
     edges = triangles_of(graph).edges
     _require(given >= 2, "trussness less than 2")

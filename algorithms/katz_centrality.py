@@ -96,7 +96,7 @@ class KatzResult(Result):
 
 
 def katz_centrality(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     *,
     alpha: float = 0.1,
     beta: npt.ArrayLike = 1.0,
@@ -112,7 +112,7 @@ def katz_centrality(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Walks go along ``u -> v``; both ways where the graph is undirected.
     alpha : float, optional
         What a walk loses by each edge: more than zero, less than 1 / lambda.
@@ -164,11 +164,12 @@ def katz_centrality(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.katz_centrality import katz_centrality
+    >>> from featgraph.algorithms import katz_centrality
     >>> star = fg.Graph.from_edges([0, 0, 0], [1, 2, 3], directed=False)
     >>> katz_centrality(star).centralities.round(2)
     array([0.56, 0.48, 0.48, 0.48])
     """
+    graph = fg.as_graph(graph)
     require_number("alpha", alpha, alpha > 0, "more than 0, less than 1 / lambda")
     require_number("tol", tol, tol > 0, "more than 0")
     count, dtype = graph.vertex_count, np.dtype(dtype)
@@ -199,6 +200,7 @@ def katz_centrality(
         x = (x / np.where(length == 0, 1, length)).astype(dtype)
     return KatzResult(
         run=run,
+        vertex_names=graph.vertex_names,
         residuals=residuals,
         centralities=x if np.ndim(beta) == 2 else x[:, 0],
     )
@@ -247,7 +249,7 @@ def _refuse_growth(run: fg.Run, residuals: Array, total: float, alpha: float) ->
 
 
 def verify_katz_centrality(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     centralities: npt.ArrayLike,
     *,
     alpha: float = 0.1,
@@ -273,6 +275,7 @@ def verify_katz_centrality(
     AssertionError
         With the vertex or the column at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     given = np.asarray(centralities)
     eps = np.finfo(given.dtype).eps
     x = given.astype(np.float64).reshape(graph.vertex_count, -1)

@@ -90,7 +90,7 @@ class LabelPropagationResult(Result):
 
 
 def label_propagation(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     labels: npt.ArrayLike,
     *,
     weights: npt.ArrayLike | None = None,
@@ -107,7 +107,7 @@ def label_propagation(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Labels travel along ``u -> v``; both ways where the graph is undirected.
     labels : array_like of int, shape (V,), or of float, shape (V, K)
         Classes 0 to K - 1, -1 for unlabelled vertices; or a distribution a vertex, a
@@ -152,11 +152,12 @@ def label_propagation(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.label_propagation import label_propagation
+    >>> from featgraph.algorithms import label_propagation
     >>> path = fg.Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 4], directed=False)
     >>> label_propagation(path, [0, -1, -1, -1, 1]).labels.tolist()
     [0, 0, 0, 1, 1]
     """
+    graph = fg.as_graph(graph)
     if not 0 < alpha <= 1:
         raise fg.GraphInputError(
             "alpha out of range", got=alpha, expected="0 < alpha <= 1"
@@ -182,6 +183,7 @@ def label_propagation(
     best = np.where(distributions.any(axis=1), distributions.argmax(axis=1), UNLABELLED)
     return LabelPropagationResult(
         run=run,
+        vertex_names=graph.vertex_names,
         residuals=residuals,
         distributions=distributions,
         labels=best.astype(np.int64),
@@ -189,7 +191,7 @@ def label_propagation(
 
 
 def verify_label_propagation(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     labels: npt.ArrayLike,
     distributions: npt.ArrayLike,
     *,
@@ -217,6 +219,7 @@ def verify_label_propagation(
     AssertionError
         With the vertex at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     given = np.asarray(distributions)
     rounding = np.finfo(given.dtype).eps
     x = given.astype(np.float64)

@@ -104,7 +104,7 @@ class LabelSetPropagationResult(Result):
 
 
 def label_set_propagation(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     labels: npt.ArrayLike,
     *,
     weights: npt.ArrayLike | None = None,
@@ -121,7 +121,7 @@ def label_set_propagation(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Labels travel along ``u -> v``; both ways where the graph is undirected.
     labels : array_like of int, shape (V, P), or of float, shape (V, P, C)
         For each set the class, 0 to C - 1, or -1 where a vertex is not labelled in it;
@@ -157,12 +157,13 @@ def label_set_propagation(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.label_set_propagation import label_set_propagation
+    >>> from featgraph.algorithms import label_set_propagation
     >>> path = fg.Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 4], directed=False)
     >>> labels = [[0, 1], [-1, -1], [-1, -1], [-1, 0], [1, -1]]
     >>> label_set_propagation(path, labels).labels.T.tolist()
     [[0, 0, 0, 1, 1], [1, 1, 0, 0, 0]]
     """
+    graph = fg.as_graph(graph)
     if not 0 < alpha <= 1:
         raise fg.GraphInputError(
             "alpha out of range", got=alpha, expected="0 < alpha <= 1"
@@ -191,6 +192,7 @@ def label_set_propagation(
     best = np.where(distributions.any(axis=2), distributions.argmax(axis=2), UNLABELLED)
     return LabelSetPropagationResult(
         run=run,
+        vertex_names=graph.vertex_names,
         residuals=residuals,
         distributions=distributions,
         labels=best.astype(np.int64),
@@ -198,7 +200,7 @@ def label_set_propagation(
 
 
 def verify_label_set_propagation(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     labels: npt.ArrayLike,
     distributions: npt.ArrayLike,
     *,
@@ -223,6 +225,7 @@ def verify_label_set_propagation(
     AssertionError
         With the set and the vertex at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     given = np.asarray(distributions)
     initial = _initial(graph, labels, class_count, given.dtype)
     w = _weights(graph, weights, initial.shape[1])

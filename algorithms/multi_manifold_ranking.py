@@ -144,7 +144,7 @@ class MultiManifoldRankingResult(Result):
 
 
 def multi_manifold_ranking(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     query: npt.ArrayLike,
     *,
     weights: npt.ArrayLike,
@@ -160,7 +160,7 @@ def multi_manifold_ranking(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Scores travel along ``u -> v``; both ways where the graph is undirected. It has
         an edge wherever one of the manifolds has one.
     query : array_like of shape (V,) or (V, k)
@@ -211,13 +211,14 @@ def multi_manifold_ranking(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.multi_manifold_ranking import multi_manifold_ranking
+    >>> from featgraph.algorithms import multi_manifold_ranking
     >>> path = fg.Graph.from_edges([0, 1, 2], [1, 2, 3], directed=False)
     >>> weights = [[1, 0], [1, 1], [0, 1]]  # two manifolds that overlap in an edge
     >>> result = multi_manifold_ranking(path, [1, 0, 0, 0], weights=weights)
     >>> result.ranking.tolist(), result.scores[3].tolist()
     ([0, 1, 2, 3], [0.0, 0.0])
     """
+    graph = fg.as_graph(graph)
     w, start, alpha = _checked(graph, query, weights, alpha, normalization)
     if not epsilon >= 0:
         raise fg.GraphInputError(
@@ -246,12 +247,16 @@ def multi_manifold_ranking(
     scores = state["score"]
     require_finite(scores, run, fix)
     return MultiManifoldRankingResult(
-        run=run, residuals=residuals, scores=scores, alpha=alpha
+        run=run,
+        vertex_names=graph.vertex_names,
+        residuals=residuals,
+        scores=scores,
+        alpha=alpha,
     )
 
 
 def verify_multi_manifold_ranking(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     query: npt.ArrayLike,
     scores: npt.ArrayLike,
     *,
@@ -279,6 +284,7 @@ def verify_multi_manifold_ranking(
     AssertionError
         With the vertex at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     given = np.asarray(scores)
     rounding = np.finfo(given.dtype).eps
     x = given.astype(np.float64)

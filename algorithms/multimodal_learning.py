@@ -92,7 +92,7 @@ class MultimodalLearningResult(Result):
 
 
 def multimodal_learning(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     given: npt.ArrayLike,
     *,
     weights: npt.ArrayLike,
@@ -108,7 +108,7 @@ def multimodal_learning(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Values travel along ``u -> v``; both ways where the graph is undirected.
     given : array_like of shape (V,) or (V, k)
         ``mmode0``, such as one-hot rows for labelled vertices and zeros for the others.
@@ -157,7 +157,7 @@ def multimodal_learning(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.multimodal_learning import multimodal_learning
+    >>> from featgraph.algorithms import multimodal_learning
     >>> path = fg.Graph.from_edges([0, 1, 2], [1, 2, 3], directed=False)
     >>> given = [[1, 0], [0, 0], [0, 0], [0, 1]]
     >>> weights = [[1, 0], [1, 1], [0, 1]]  # two modalities that share one edge
@@ -168,6 +168,7 @@ def multimodal_learning(
     >>> alone.labels.tolist()
     [0, 0, 0, 1]
     """
+    graph = fg.as_graph(graph)
     fused, rest = _fused(graph, weights, alpha, normalization)
     if not epsilon >= 0:
         raise fg.GraphInputError(
@@ -193,11 +194,13 @@ def multimodal_learning(
     )
     values = state["mmode"]
     require_finite(values, run, fix)
-    return MultimodalLearningResult(run=run, residuals=residuals, values=values)
+    return MultimodalLearningResult(
+        run=run, vertex_names=graph.vertex_names, residuals=residuals, values=values
+    )
 
 
 def verify_multimodal_learning(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     given: npt.ArrayLike,
     values: npt.ArrayLike,
     *,
@@ -224,6 +227,7 @@ def verify_multimodal_learning(
     AssertionError
         With the vertex at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     result = np.asarray(values)
     rounding = np.finfo(result.dtype).eps
     x = result.astype(np.float64)

@@ -88,7 +88,7 @@ class NeuralNetworkResult(Result):
 
 
 def neural_network(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     inputs: npt.ArrayLike,
     *,
     weights: npt.ArrayLike | None = None,
@@ -103,7 +103,7 @@ def neural_network(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Neurons excite others along ``u -> v``; both ways where the graph is undirected.
     inputs : array_like of shape (V,) or (V, k)
         What input neurons put out; nan for all other neurons, in all columns of a row.
@@ -150,12 +150,13 @@ def neural_network(
 
     >>> import numpy as np
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.neural_network import neural_network
+    >>> from featgraph.algorithms import neural_network
     >>> layers = fg.Graph.from_edges([0, 1, 2], [2, 2, 3])
     >>> inputs = [[1.0, 0.5], [0.5, 0.5], [np.nan] * 2, [np.nan] * 2]
     >>> neural_network(layers, inputs, weights=[2, -2, 4]).outputs[3].round(3)
     array([0.995, 0.   ], dtype=float32)
     """
+    graph = fg.as_graph(graph)
     require_number("epsilon", epsilon, epsilon >= 0, "0 or more")
     dtype = np.dtype(dtype)
     known, is_input = held_values(graph, "inputs", inputs)
@@ -178,6 +179,7 @@ def neural_network(
     outputs = state["output"]
     return NeuralNetworkResult(
         run=run,
+        vertex_names=graph.vertex_names,
         residuals=residuals,
         outputs=outputs if np.ndim(inputs) == 2 else outputs[:, 0],
     )
@@ -196,7 +198,7 @@ def _bias(graph: fg.Graph, bias: npt.ArrayLike) -> Array:
 
 
 def verify_neural_network(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     outputs: npt.ArrayLike,
     inputs: npt.ArrayLike,
     *,
@@ -222,6 +224,7 @@ def verify_neural_network(
     AssertionError
         With the vertex at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     given = np.asarray(outputs)
     eps = np.finfo(given.dtype).eps
     x = given.astype(np.float64).reshape(graph.vertex_count, -1)

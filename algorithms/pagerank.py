@@ -124,7 +124,7 @@ class PageRankResult(Result):
 
 
 def pagerank(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     *,
     alpha: float = 0.85,
     personalization: npt.ArrayLike | None = None,
@@ -141,7 +141,7 @@ def pagerank(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         A surfer goes along ``u -> v``; both ways where the graph is undirected.
     alpha : float, optional
         How likely the surfer goes on rather than jumps, in [0, 1].
@@ -201,11 +201,12 @@ def pagerank(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.pagerank import pagerank
+    >>> from featgraph.algorithms import pagerank
     >>> star = fg.Graph.from_edges([1, 2, 3, 0], [0, 0, 0, 1])
     >>> pagerank(star).ranks.round(2)
     array([0.48, 0.45, 0.04, 0.04], dtype=float32)
     """
+    graph = fg.as_graph(graph)
     _check_numbers(alpha, tol, epsilon, dangling)
     dtype = np.dtype(dtype)
     personal = distributions(graph, "personalization", personalization)
@@ -255,11 +256,13 @@ def pagerank(
     given: tuple[Any, ...] = (personalization, dangling, nstart)
     one = all(np.ndim(a) < 2 for a in given)
     ranks = (ranks[:, 0] if one else ranks).astype(dtype)
-    return PageRankResult(run=run, residuals=residuals, ranks=ranks)
+    return PageRankResult(
+        run=run, vertex_names=graph.vertex_names, residuals=residuals, ranks=ranks
+    )
 
 
 def verify_pagerank(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     ranks: npt.ArrayLike,
     *,
     alpha: float = 0.85,
@@ -286,6 +289,7 @@ def verify_pagerank(
     AssertionError
         With the vertex or the column at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     given = np.asarray(ranks)
     eps = np.finfo(given.dtype).eps
     x = given.astype(np.float64).reshape(graph.vertex_count, -1)

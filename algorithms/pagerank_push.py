@@ -128,7 +128,7 @@ class PageRankPushResult(Result):
 
 
 def pagerank_push(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     *,
     alpha: float = 0.85,
     personalization: npt.ArrayLike | None = None,
@@ -143,7 +143,7 @@ def pagerank_push(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         A surfer goes along ``u -> v``; both ways where the graph is undirected.
     alpha : float, optional
         How likely the surfer goes on rather than jumps, in [0, 1).
@@ -196,12 +196,13 @@ def pagerank_push(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.pagerank_push import pagerank_push
+    >>> from featgraph.algorithms import pagerank_push
     >>> star = fg.Graph.from_edges([1, 2, 3, 0], [0, 0, 0, 1])
     >>> result = pagerank_push(star, personalization=[0, 0, 1, 0])
     >>> result.ranks.round(2), bool(result.error_bound <= 2 * 4 * 1e-6)
     (array([0.46, 0.39, 0.15, 0.  ]), True)
     """
+    graph = fg.as_graph(graph)
     require_number("alpha", alpha, 0 <= alpha < 1, "0 <= alpha < 1")
     require_number("epsilon", epsilon, epsilon > 0, "more than 0")
     dtype = np.dtype(dtype)
@@ -262,6 +263,7 @@ def _result(
     pick = (..., 0) if one else ...
     return PageRankPushResult(
         run=run,
+        vertex_names=state.graph.vertex_names,
         residuals=residuals,
         ranks=(rank / some).astype(rank.dtype)[pick],
         remaining=remaining[pick],
@@ -271,7 +273,7 @@ def _result(
 
 
 def verify_pagerank_push(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     result: PageRankPushResult,
     *,
     alpha: float = 0.85,
@@ -299,6 +301,7 @@ def verify_pagerank_push(
     AssertionError
         With the vertex at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     count = graph.vertex_count
     eps = np.finfo(result.ranks.dtype).eps
     ranks = result.ranks.astype(np.float64).reshape(count, -1)

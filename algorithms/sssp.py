@@ -87,7 +87,7 @@ class SsspResult(Result):
 
 
 def sssp(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     sources: npt.ArrayLike,
     *,
     weights: npt.ArrayLike | None = None,
@@ -99,7 +99,7 @@ def sssp(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Paths go along ``u -> v``; both ways where the graph is undirected.
     sources : int, or array_like of int, shape (k,)
         Where paths begin. Of several vertices, each has a column of the result.
@@ -142,12 +142,13 @@ def sssp(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.sssp import sssp
+    >>> from featgraph.algorithms import sssp
     >>> roads = fg.Graph.from_edges([0, 0, 1], [1, 2, 2], weights=[1.0, 4.0, 2.0])
     >>> found = sssp(roads, 0)
     >>> found.distances.tolist(), found.predecessors.tolist()
     ([0.0, 1.0, 3.0], [0, 0, 1])
     """
+    graph = fg.as_graph(graph)
     begin, real = Sources(graph, sources, together), checked_reals(dtype)
     if begin.width == 1:
         options.setdefault("near_far", fg.NearFar("distance", optional=True))
@@ -166,6 +167,7 @@ def sssp(
     )
     return SsspResult(
         run=run,
+        vertex_names=graph.vertex_names,
         residuals=residuals,
         distances=begin.result(state["distance"]),
         predecessors=begin.result(state["predecessor"]),
@@ -173,7 +175,7 @@ def sssp(
 
 
 def verify_sssp(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     sources: npt.ArrayLike,
     distances: npt.ArrayLike,
     predecessors: npt.ArrayLike,
@@ -201,6 +203,7 @@ def verify_sssp(
     AssertionError
         With the vertex at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     begin, edges = Sources(graph, sources, together), edges_of(graph)
     shape = (graph.vertex_count, begin.width)
     known = np.asarray(distances).reshape(shape)

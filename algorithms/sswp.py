@@ -74,7 +74,7 @@ class SswpResult(Result):
 
 
 def sswp(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     sources: npt.ArrayLike,
     *,
     weights: npt.ArrayLike | None = None,
@@ -86,7 +86,7 @@ def sswp(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Paths go along ``u -> v``; both ways where the graph is undirected.
     sources : int, or array_like of int, shape (k,)
         Where paths begin. Of several vertices, each has a column of the result.
@@ -122,12 +122,13 @@ def sswp(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.sswp import sswp
+    >>> from featgraph.algorithms import sswp
     >>> pipes = fg.Graph.from_edges([0, 0, 1], [1, 2, 2], weights=[3.0, 1.0, 2.0])
     >>> found = sswp(pipes, 0)
     >>> found.widths.tolist(), found.predecessors.tolist()
     ([inf, 3.0, 2.0], [0, 0, 1])
     """
+    graph = fg.as_graph(graph)
     begin, dtype = Sources(graph, sources, together), checked_reals(dtype)
     state = fg.State(
         graph,
@@ -143,6 +144,7 @@ def sswp(
     )
     return SswpResult(
         run=run,
+        vertex_names=graph.vertex_names,
         residuals=residuals,
         widths=begin.result(state["width"]),
         predecessors=begin.result(state["predecessor"]),
@@ -150,7 +152,7 @@ def sswp(
 
 
 def verify_sswp(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     sources: npt.ArrayLike,
     widths: npt.ArrayLike,
     predecessors: npt.ArrayLike,
@@ -178,6 +180,7 @@ def verify_sswp(
     AssertionError
         With the vertex at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     begin, edges = Sources(graph, sources, together), edges_of(graph)
     shape = (graph.vertex_count, begin.width)
     known = np.asarray(widths).reshape(shape)

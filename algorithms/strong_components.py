@@ -29,7 +29,7 @@ Connected Components and Related Problems", IPDPS, 2014 (one behind the other).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -200,22 +200,25 @@ class StrongComponentsResult:
         How often colours were spread.
     supersteps : int
         How many ran, of all foldmaps.
+    vertex_names : ndarray, tuple or None
+        Name of each vertex; None where the names are 0..V-1.
     """
 
     labels: npt.NDArray[np.int32]
     count: int
     rounds: int
     supersteps: int
+    vertex_names: Any = field(default=None, repr=False)
 
 
 def strongly_connected_components(
-    graph: fg.Graph, **options: Any
+    graph: fg.GraphLike, **options: Any
 ) -> StrongComponentsResult:
     """Find the strong components of a graph.
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Self-loops, multi-edges and isolated vertices are welcome.
     **options
         ``target``, ``deterministic``, ... as for calling a foldmap.
@@ -241,6 +244,7 @@ def strongly_connected_components(
     >>> found.labels.tolist(), found.count
     ([0, 1, 1, 1, 4], 3)
     """
+    graph = fg.as_graph(graph)
     count = graph.vertex_count
     sources, sinks = graph.in_degree == 0, graph.out_degree == 0
     ends = sources | sinks
@@ -278,6 +282,7 @@ def strongly_connected_components(
         rounds += 1
     labels = state["label"]
     return StrongComponentsResult(
+        vertex_names=graph.vertex_names,
         labels=labels,
         count=int(np.count_nonzero(labels == np.arange(count))),
         rounds=rounds,
@@ -292,7 +297,7 @@ def _pivot(graph: fg.Graph, left: Array) -> int:
 
 
 def verify_strongly_connected_components(
-    graph: fg.Graph, labels: npt.ArrayLike
+    graph: fg.GraphLike, labels: npt.ArrayLike
 ) -> None:
     """Check the answer of a run.
 
@@ -303,7 +308,7 @@ def verify_strongly_connected_components(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         As given to `strongly_connected_components`.
     labels : array_like of int, shape (V,)
         Its answer.
@@ -313,6 +318,7 @@ def verify_strongly_connected_components(
     AssertionError
         With the vertex at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     found = np.asarray(labels)
     require_smallest(graph.vertex_count, found)
     require_reached(graph.out_edges, found, "its label names does not reach it")

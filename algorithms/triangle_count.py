@@ -60,12 +60,12 @@ class TriangleCountResult(Result):
     total: int
 
 
-def triangle_count(graph: fg.Graph, **options: Any) -> TriangleCountResult:
+def triangle_count(graph: fg.GraphLike, **options: Any) -> TriangleCountResult:
     """Count the triangles of an undirected graph.
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Undirected, without parallel edges; self-loops are in no triangle.
     **options
         ``target``, ``schedule``, ... as for `featgraph.iterate`.
@@ -83,32 +83,34 @@ def triangle_count(graph: fg.Graph, **options: Any) -> TriangleCountResult:
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.triangle_count import triangle_count
+    >>> from featgraph.algorithms import triangle_count
     >>> kite = fg.Graph.from_edges([0, 1, 2, 1, 3], [1, 2, 0, 3, 2], directed=False)
     >>> result = triangle_count(kite)
     >>> result.triangles.tolist(), result.total
     ([1, 2, 2, 1], 2)
     """
+    graph = fg.as_graph(graph, directed=False)
     _ = graph.oriented  # says what a graph must be
     state = fg.State(graph, triangles=fg.vertex_property(0))
     run = fg.iterate(step, state, **options)
     triangles = state["triangles"]
     return TriangleCountResult(
         run=run,
+        vertex_names=graph.vertex_names,
         residuals=np.empty(0),
         triangles=triangles,
         total=int(triangles.sum()) // 3,
     )
 
 
-def verify_triangle_count(graph: fg.Graph, triangles: npt.ArrayLike) -> None:
+def verify_triangle_count(graph: fg.GraphLike, triangles: npt.ArrayLike) -> None:
     """Check counts against a list of all triangles, made in NumPy.
 
     * A vertex has as many as the list has with it.
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         As given to `triangle_count`.
     triangles : array_like of int, shape (V,)
         Its answer.
@@ -118,6 +120,7 @@ def verify_triangle_count(graph: fg.Graph, triangles: npt.ArrayLike) -> None:
     AssertionError
         With the first vertex whose count is another one.
     """
+    graph = fg.as_graph(graph, directed=False)
     given = np.asarray(triangles)
     corners = triangles_of(graph).vertices.ravel()
     expected = np.bincount(corners, minlength=graph.vertex_count)

@@ -1,6 +1,7 @@
 """featgraph: graph-based learning from small functions, folded into one kernel."""
 
 from importlib import metadata as _metadata
+from pathlib import Path as _Path
 
 from featgraph.config import config
 from featgraph.errors import (
@@ -21,6 +22,8 @@ from featgraph.errors import (
 from featgraph.graph import (
     FactorGraph,
     Graph,
+    GraphLike,
+    as_graph,
     read_bif,
     read_dimacs,
     read_edge_list,
@@ -64,6 +67,13 @@ from featgraph.runtime.foldmap import FoldMap, edgemap, foldmap, trianglemap, ve
 from featgraph.runtime.near_far import NearFar
 from featgraph.runtime.run import Run
 
+# Installed, algorithms/ lies in this folder. In a checkout it lies beside it, and
+# Python that is started there finds this folder first, whatever is installed.
+_here = _Path(__file__).parent
+_is_checkout = (_here.parent / "pyproject.toml").exists()
+if _is_checkout and not (_here / "algorithms" / "__init__.py").exists():
+    __path__.append(str(_here.parent))
+
 try:
     __version__ = _metadata.version("featgraph")
 except _metadata.PackageNotFoundError:  # a checkout that is not installed
@@ -83,6 +93,7 @@ __all__ = [
     "FoldMap",
     "Graph",
     "GraphInputError",
+    "GraphLike",
     "KernelFaultError",
     "NearFar",
     "PlanError",
@@ -93,6 +104,7 @@ __all__ = [
     "all_features",
     "any_feature",
     "argmax",
+    "as_graph",
     "atomic",
     "broadcast",
     "collaborative",

@@ -28,11 +28,9 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from featgraph.algorithms import (
-    label_propagation,
-    multi_manifold_ranking,
-    multimodal_learning,
-)
+from featgraph.algorithms.label_propagation import step as label_step
+from featgraph.algorithms.multi_manifold_ranking import STEPS as RANKING_STEPS
+from featgraph.algorithms.multimodal_learning import step as multimodal_step
 from featgraph.runtime.buffers import buffers_of
 
 __all__ = ["NAMES", "LearningProblem", "has_shared_matrices", "make_problem"]
@@ -226,7 +224,7 @@ def _label_propagation(graph: fg.Graph, k: int, rng: Any) -> LearningProblem:
         epsilon=1e-3,
     )
     inputs = f"{k} classes, {SEED_SHARE:.0%} seeds, weights U(0.5, 1.5), alpha {ALPHA}"
-    steps = [label_propagation.step]
+    steps = [label_step]
     return LearningProblem("LP", graph, k, steps, state, "label", 1e-3, inputs)
 
 
@@ -315,7 +313,7 @@ def _ranking(graph: fg.Graph, k: int, rng: Any) -> LearningProblem:
         epsilon=1e-4,
     )
     inputs = f"{k} manifolds, {SEED_SHARE:.0%} queries, weights U(0.1, 1), their mean"
-    steps = [multi_manifold_ranking.STEPS["mean", False]]
+    steps = [RANKING_STEPS["mean", False]]
     return LearningProblem("MMR", graph, k, steps, state, "score", 1e-4, inputs)
 
 
@@ -337,7 +335,7 @@ def _multimodal(graph: fg.Graph, k: int, rng: Any) -> LearningProblem:
         epsilon=1e-4,
     )
     inputs = f"{k} classes, {SEED_SHARE:.0%} labelled, {MODALITIES} modalities fused"
-    steps = [multimodal_learning.step]
+    steps = [multimodal_step]
     return LearningProblem("MML", graph, k, steps, state, "mmode", 1e-4, inputs)
 
 

@@ -1,5 +1,6 @@
 """Graphs in host memory: building, adjacencies, readers, generators."""
 
+from featgraph.graph._accept import GraphLike, as_graph
 from featgraph.graph.adjacency import Adjacency
 from featgraph.graph.factor_graph import Factor, FactorGraph
 from featgraph.graph.generators import (
@@ -31,6 +32,8 @@ __all__ = [
     "Factor",
     "FactorGraph",
     "Graph",
+    "GraphLike",
+    "as_graph",
     "complete_graph",
     "cycle_graph",
     "erdos_renyi",

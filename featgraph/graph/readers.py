@@ -22,18 +22,27 @@ from featgraph.graph._text import read_text
 from featgraph.graph.graph import Graph
 
 __all__ = [
+    "EDGE_LISTS",
     "read_dimacs",
     "read_edge_list",
     "read_graph",
     "read_labels",
     "read_matrix_market",
+    "suffix_of",
 ]
 
 _Path: TypeAlias = str | os.PathLike[str]
 
 _MATRIX_MARKET = (".mtx", ".mm")
 _DIMACS = (".gr",)
-_EDGE_LISTS = (".txt", ".tsv", ".csv", ".edges", ".edgelist", ".el")
+EDGE_LISTS = (".txt", ".tsv", ".csv", ".edges", ".edgelist", ".el")
+
+
+def suffix_of(path: _Path) -> str:
+    """Return the suffix that tells the format, in lower case, without ``.gz``."""
+    name = PurePath(path)
+    suffix = PurePath(name.stem).suffix if name.suffix == ".gz" else name.suffix
+    return suffix.lower()
 
 
 def read_matrix_market(path: _Path, *, max_bytes: int | None = None) -> Graph:
@@ -183,20 +192,19 @@ def read_graph(path: _Path, directed: bool | None = None, **options: Any) -> Gra
     OSError
         The file is missing or may not be read.
     """
-    name = PurePath(path)
-    suffix = PurePath(name.stem).suffix if name.suffix == ".gz" else name.suffix
-    if suffix.lower() in _EDGE_LISTS:
+    name, suffix = PurePath(path), suffix_of(path)
+    if suffix in EDGE_LISTS:
         return read_edge_list(path, directed=directed is not False, **options)
-    if suffix.lower() in _MATRIX_MARKET:
+    if suffix in _MATRIX_MARKET:
         graph = read_matrix_market(path, **options)
-    elif suffix.lower() in _DIMACS:
+    elif suffix in _DIMACS:
         graph = read_dimacs(path, **options)
     else:
         raise FileFormatError(
             "the suffix does not tell the format",
             where=str(name),
             got=repr(suffix),
-            expected=", ".join((*_MATRIX_MARKET, *_DIMACS, *_EDGE_LISTS)),
+            expected=", ".join((*_MATRIX_MARKET, *_DIMACS, *EDGE_LISTS)),
             fix="call read_edge_list, read_matrix_market or read_dimacs",
         )
     if directed is not None and directed != graph.directed:

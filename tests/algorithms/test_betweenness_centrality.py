@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from typing import Any
 
 import networkx as nx
@@ -13,7 +14,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph.algorithms import betweenness_centrality as module
 from featgraph.algorithms.betweenness_centrality import (
     betweenness_centrality,
     verify_betweenness_centrality,
@@ -145,6 +145,7 @@ def test_backwards_only_the_vertices_of_a_level_run(
             seen.append((self.vertices, ran))
             return ran
 
+    module = sys.modules[betweenness_centrality.__module__]
     backwards = module.backwards
     monkeypatch.setattr(module, "backwards", type("M", (), {"on": Watched}))
     tree = nx.balanced_tree(3, 3, nx.DiGraph)

@@ -51,7 +51,7 @@ def expected_directions(graph: fg.Graph, run: fg.Run, source: int) -> list[str]:
 
 
 def search(graph: fg.Graph, source: int, **options: Any) -> Any:
-    return bfs.bfs(
+    return bfs(
         graph, source, target="cpu", deterministic=True, record_active=True, **options
     )
 
@@ -75,7 +75,7 @@ def test_paths_are_the_same_bit_for_bit(
     weights = rng.random(graph.given_edge_count)
     source = int(np.argsort(graph.in_degree)[graph.vertex_count // 2])
     results = {
-        direction: sssp.sssp(
+        direction: sssp(
             graph, source, weights=weights, target=target, direction=direction
         )
         for direction in ("auto", "pull", "push")
@@ -91,7 +91,7 @@ def test_a_grid_is_pulled(target: str) -> None:
     ends = [(side[:, :-1], side[:, 1:]), (side[:-1], side[1:])]
     sources, targets = (np.concatenate([e[i].ravel() for e in ends]) for i in (0, 1))
     grid = fg.Graph.from_edges(sources, targets, directed=False)
-    result = bfs.bfs(grid, 0, target=target)
+    result = bfs(grid, 0, target=target)
     assert result.supersteps == 59
     assert set(result.run.directions) == {"pull"}
 
@@ -126,7 +126,7 @@ def test_what_may_be_pushed(
 
 
 def test_wide_keys_are_pulled(graph: fg.Graph) -> None:
-    result = sssp.sssp(graph, 0, dtype=np.float64, target="cpu")
+    result = sssp(graph, 0, dtype=np.float64, target="cpu")
     assert set(result.run.directions) == {"pull"}
 
 
@@ -141,9 +141,9 @@ def test_few_edges_are_not_counted(
         raise AssertionError("counted")
 
     monkeypatch.setattr("featgraph.runtime.step.is_push_shorter", refuse)
-    assert bfs.bfs(path, 4000, target="cpu").supersteps == 96
+    assert bfs(path, 4000, target="cpu").supersteps == 96
     with pytest.raises(AssertionError, match="counted"):
-        bfs.bfs(graph, 0, target="cpu")
+        bfs(graph, 0, target="cpu")
 
 
 def test_vertices_that_are_not_due_hear_nothing_new(graph: fg.Graph) -> None:

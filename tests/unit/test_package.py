@@ -37,6 +37,7 @@ LAYERS = {
     "testing": DECLARED | {"_cuda", "device", "fold", "reference", "runtime"},
     "__init__": DECLARED | {"_cuda", "fold", "runtime", "testing"},
     "cli": BASE | {"__init__", "algorithms"},
+    "__main__": {"cli"},
     "networkx": BASE | {"__init__", "algorithms"},
 }
 
@@ -208,6 +209,25 @@ def test_wheel_and_editable_install_have_every_package() -> None:
     import featgraph.algorithms
 
     assert Path(featgraph.algorithms.__file__).parent == ROOT / "algorithms"
+
+
+def test_a_checkout_is_importable_as_it_stands(tmp_path: Path) -> None:
+    # Whatever is installed, Python that is started in a checkout finds its featgraph/
+    # first, and has to find algorithms/ beside it.
+    for name in ("featgraph", "algorithms", "pyproject.toml"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    code = (
+        "import featgraph\n"
+        "from featgraph.algorithms import bfs\n"
+        "import sys\n"
+        "print(featgraph.__file__, sys.modules[bfs.__module__].__file__)"
+    )
+    command = [sys.executable, "-c", code]
+    found = subprocess.check_output(command, cwd=tmp_path, text=True).split()
+    assert found == [
+        str(tmp_path / "featgraph" / "__init__.py"),
+        str(tmp_path / "algorithms" / "bfs.py"),
+    ]
 
 
 def test_top_level_holds_what_is_named() -> None:
