@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from featgraph.fold.access import AccessRecord, check_accesses, find_accesses
+from featgraph.fold.arithmetic import uses_numbers
 from featgraph.fold.checks import (
     check_features,
     check_groups,
@@ -164,6 +165,12 @@ class Analysis:
     reductions: dict[str, tuple[int, ...]] = field(default_factory=dict)
     helpers: list[HelperFunction] = field(default_factory=list)
     combines: dict[str, HelperFunction] = field(default_factory=dict)
+
+    def uses_numbers(self, *, cuda: bool) -> bool:
+        """Whether generated code calls `featgraph.device.numbers`."""
+        bodies = [function.body for function in self.functions]
+        bodies += [helper.body for helper in self.helpers]
+        return any(uses_numbers(body, cuda) for body in bodies)
 
 
 def analyse(

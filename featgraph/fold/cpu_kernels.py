@@ -57,6 +57,8 @@ def imports(plan: FoldPlan) -> list[str]:
         lines.append("from featgraph.device import cholesky_cpu as cholesky")
     if solves or any(p.tiles for p in plan.phases):
         lines.append("from featgraph.device import tiles_cpu as tiles")
+    if plan.analysis.uses_numbers(cuda=False):
+        lines.append("from featgraph.device import numbers_cpu as numbers")
     if any(p.mapping.loops for p in plan.phases):
         lines.append("from featgraph.device import vectors_cpu as vectors")
     return lines

@@ -48,6 +48,8 @@ def imports(plan: FoldPlan) -> list[str]:
         lines.append("from featgraph.device import linalg_cuda as linalg")
     if any(p.mapping.lanes == 1 and not _in_registers(plan, p) for p in solving):
         lines.append("from featgraph.device import linalg_thread")
+    if plan.analysis.uses_numbers(cuda=True):
+        lines.append("from featgraph.device import numbers_cuda as numbers")
     return lines
 
 

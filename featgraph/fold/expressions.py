@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from featgraph.errors import UserFunctionError
+from featgraph.fold.literals import literal_value
 from featgraph.fold.names import (
     BUILTIN_ARRAYS,
     BUILTIN_SCALARS,
@@ -59,8 +60,7 @@ _CALLED = {
     "Starred": "a starred expression",
     "Tuple": "a tuple",
 }
-#: The least one is left out: without its sign it would not fit.
-_INT64 = range(-(2**63) + 1, 2**63)
+_INT64 = range(-(2**63), 2**63)
 
 
 class Expressions(ast.NodeTransformer):
@@ -261,6 +261,13 @@ class Expressions(ast.NodeTransformer):
             return node
         return self._number(node.value, node)
 
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        """Take the sign with the least integer, which without it is none of 64 bits."""
+        least = isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant)
+        if least and node.operand.value == 2**63:  # type: ignore[attr-defined]
+            return node
+        return self.generic_visit(node)
+
     def _number(self, value: float, node: ast.expr) -> ast.expr:
         """Return a constant; negative ones negated, to print as they parse."""
         if isinstance(value, int) and value not in _INT64:
@@ -272,7 +279,7 @@ class Expressions(ast.NodeTransformer):
                 else f"{value:.3e}"
                 if abs(value) < 10**300
                 else "an integer of more than 300 digits",
-                expected="-2**63 < value < 2**63",
+                expected="-2**63 <= value < 2**63",
                 fix="use a float",
             )
         if value < 0:
@@ -301,7 +308,12 @@ class Expressions(ast.NodeTransformer):
             )
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             raise self.source.error("@ cannot be folded", node, fix="use fg.matvec")
-        return super().generic_visit(node)
+        visited = super().generic_visit(node)
+        if isinstance(node, ast.BinOp | ast.UnaryOp):
+            value = literal_value(node)
+            if value is not None and value not in _INT64:
+                self._number(value, node)
+        return visited
 
 
 def _whole(

@@ -20,6 +20,7 @@ __all__ = [
     "Helper",
     "Identity",
     "MathCall",
+    "Numeric",
     "Operate",
     "Scalar",
     "Whole",
@@ -185,6 +186,33 @@ class MathCall(_Node):
         super().__init__(**place)
         self.name = name
         self.args = list(args)
+        #: Of min and max: whether they are of real numbers.
+        self.of_real = False
+
+
+class Numeric(_Node):
+    """A call of `featgraph.device.numbers`, whose result has the type `type_`.
+
+    Comparisons there are made for one real type each: `of_real` says that it is one.
+    """
+
+    _fields = ("args",)
+    args: list[ast.expr]
+
+    def __init__(
+        self,
+        name: str = "",
+        args: Any = (),
+        type_: str = "int64",
+        *,
+        of_real: bool = False,
+        **place: Any,
+    ) -> None:
+        super().__init__(**place)
+        self.name = name
+        self.args = list(args)
+        self.type_ = type_
+        self.of_real = of_real
 
 
 class Cast(_Node):

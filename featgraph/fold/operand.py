@@ -5,8 +5,18 @@ from __future__ import annotations
 import ast
 
 from featgraph.fold.analyse import Analysed, Analysis
-from featgraph.fold.nodes import Access, Cast, Helper, MathCall, Operate, Scalar, Whole
-from featgraph.fold.types import join, type_of_dtype
+from featgraph.fold.arithmetic import join
+from featgraph.fold.nodes import (
+    Access,
+    Cast,
+    Helper,
+    MathCall,
+    Numeric,
+    Operate,
+    Scalar,
+    Whole,
+)
+from featgraph.fold.types import type_of_dtype
 
 __all__ = ["operand_type"]
 
@@ -25,6 +35,8 @@ def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
         return "bool"
     if isinstance(node, Helper):
         return node.returns
+    if isinstance(node, Numeric):
+        return node.type_
     if isinstance(node, MathCall) and node.name not in {"min", "max", "abs"}:
         return "real"
     if isinstance(node, ast.Constant):

@@ -22,6 +22,7 @@ from featgraph.fold.nodes import (
     Helper,
     Identity,
     MathCall,
+    Numeric,
     Operate,
     Scalar,
     Whole,
@@ -416,9 +417,24 @@ class Plain(ast.NodeTransformer):
 
     def visit_MathCall(self, node: MathCall) -> ast.expr:
         """Call a function of `math`, or a builtin."""
-        args = ", ".join(self.text(a) for a in node.args)
+        texts = [self.text(a) for a in node.args]
+        if node.of_real and self.style.cuda:  # min and max there let NaN lose
+            name = {"min": "lesser", "max": "greater"}[node.name]
+            text = texts[0]
+            for other in texts[1:]:
+                text = f"numbers.{name}({text}, {other})"
+            return self.parse(text)
+        args = ", ".join(texts)
         module = "" if node.name in {"abs", "min", "max"} else "math."
+        if node.name in {"floor", "ceil"} and not self.style.cuda:
+            module = "np."  # of `math`, it is an integer there
         return self.parse(f"{module}{node.name}({args})")
+
+    def visit_Numeric(self, node: Numeric) -> ast.expr:
+        """Call the library of numbers."""
+        args = ", ".join(self.text(a) for a in node.args)
+        suffix = f"_{self.style.real}" if node.of_real else ""
+        return self.parse(f"numbers.{node.name}{suffix}({args})")
 
     def visit_Cast(self, node: Cast) -> ast.expr:
         """Convert to the storage type, or to int64."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from featgraph.fold.calls import Calls
+from featgraph.fold.literals import integer_literal
 from featgraph.fold.names import Names, rename_locals
 from featgraph.fold.nodes import (
     Access,
@@ -366,6 +367,14 @@ class _Resolver(Calls):
         if not 1 <= len(call.args) <= 3:
             raise self.source.error("range takes one to three numbers", node)
         call.args = [self.visit(argument) for argument in call.args]
+        if len(call.args) == 3 and integer_literal(call.args[2]) == 0:
+            raise self.source.error(
+                "range with step 0",
+                node,
+                got=ast.unparse(node.iter),
+                expected="a step that is not 0",
+                fix="for i in range(a, b) counts up, range(b, a, -1) down",
+            )
         node.body = [self.visit(statement) for statement in node.body]
         return node
 

@@ -10,8 +10,19 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from featgraph.fold.arithmetic import (
+    bare,
+    choice,
+    compared,
+    converted,
+    join,
+    loaded,
+    operated,
+    plain_index,
+    stepped,
+    widened,
+)
 from featgraph.fold.nodes import (
     TWIN_OPERATIONS,
     Access,
@@ -20,6 +31,7 @@ from featgraph.fold.nodes import (
     Helper,
     Identity,
     MathCall,
+    Numeric,
     Operate,
     Scalar,
     Whole,
@@ -29,17 +41,10 @@ from featgraph.fold.nodes import (
 )
 from featgraph.program.source import FunctionSource
 
-__all__ = ["assign_types", "join", "type_of_dtype"]
+__all__ = ["assign_types", "type_of_dtype"]
 
-_ORDER = ("bool", "int32", "int64", "real")
-_BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
 _TESTS = frozenset({"isnan", "isinf", "isfinite"})
 Typed = tuple[ast.expr, str]
-
-
-def join(*types: str) -> str:
-    """Return the smallest type that holds values of all `types`."""
-    return max(types, key=_ORDER.index)
 
 
 def type_of_dtype(dtype: str) -> str:
@@ -115,28 +120,21 @@ class _Expressions:
         self.return_as = return_as
         self.returned = "bool"
 
-    def convert(self, node: ast.expr, type_: str, wanted: str) -> ast.expr:
-        """Return `node` as `wanted`: reals are marked, truth values become integers."""
-        if isinstance(node, Identity):
-            return node
-        if wanted == "real" and type_ != "real":
-            return copy_location(Cast("real", node), node)
-        if type_ == "bool" and wanted in {"int32", "int64"}:
-            return copy_location(Cast("int", node), node)
-        return node
-
     def truth(self, node: ast.expr, type_: str) -> ast.expr:
         if type_ == "bool":
             return node
-        zero = self.convert(copy_location(ast.Constant(0), node), "int64", type_)
-        return copy_location(ast.Compare(node, [ast.NotEq()], [zero]), node)
+        zero = converted(copy_location(ast.Constant(0), node), "int64", type_)
+        return copy_location(ast.Compare(bare(node), [ast.NotEq()], [zero]), node)
 
     def condition(self, node: ast.expr) -> ast.expr:
+        if isinstance(node, ast.BoolOp):  # which of its values it is does not matter
+            node.values = [self.condition(v) for v in node.values]
+            return node
         return self.truth(*self.value(node))
 
     def real(self, node: ast.expr) -> ast.expr:
         value, type_ = self.value(node)
-        return self.convert(value, type_, "real")
+        return converted(value, type_, "real")
 
     def integer(self, node: ast.expr, what: str) -> ast.expr:
         value, type_ = self.value(node)
@@ -152,7 +150,9 @@ class _Expressions:
             raise self.source.error(
                 "an index must be an integer", node, fix="use int(...)"
             )
-        return self.convert(value, type_, "int64") if type_ == "bool" else value
+        if type_ == "bool":
+            return converted(value, type_, "int64")
+        return plain_index(bare(value))
 
     def value(self, node: ast.expr) -> Typed:
         """Type an expression whose value is used; `e` has none."""
@@ -186,7 +186,8 @@ class _Expressions:
 
     def _access(self, node: Access) -> Typed:
         node.indices = [self.index(i) for i in node.indices]
-        return node, type_of_dtype(self.dtypes[node.name])
+        dtype = self.dtypes[node.name]
+        return loaded(node, dtype), type_of_dtype(dtype)
 
     def _whole(self, node: Whole) -> Typed:
         node.indices = [self.index(i) for i in node.indices]
@@ -210,45 +211,32 @@ class _Expressions:
         node.operand, type_ = self.value(node.operand)
         if isinstance(node.op, ast.Invert) and type_ == "real":
             raise self.source.error("bits of a real number", node, fix="use not")
-        if type_ == "bool":
-            node.operand = self.convert(node.operand, type_, "int64")
+        node.operand = widened(node.operand, type_)
         return node, type_ if type_ == "real" else "int64"
 
     def _boolop(self, node: ast.BoolOp) -> Typed:
-        node.values = [self.condition(v) for v in node.values]
-        return node, "bool"
+        typed = [self.value(copy.deepcopy(v)) for v in node.values]
+        common = join(*(t for _, t in typed))
+        if common == "bool":
+            node.values = [v for v, _ in typed]
+            return node, "bool"
+        tested = [self.condition(v) for v in node.values[:-1]]
+        values = [(converted(v, t, common), t) for v, t in typed]
+        return choice(self.source, node, tested, values), common
 
     def _binop(self, node: ast.BinOp) -> Typed:
         if is_matrix_sum(node):
             return node, "real"
-        left, left_type = self.value(node.left)
-        right, right_type = self.value(node.right)
-        result = join(left_type, right_type, "int64")
-        if isinstance(node.op, _BITWISE) and result == "real":
-            raise self.source.error(
-                "bits of a real number",
-                node,
-                expected="integers or conditions",
-                fix="use `and`, `or`, `not` for conditions, int(...) for numbers",
-            )
-        negative = isinstance(right, ast.UnaryOp) and isinstance(right.op, ast.USub)
-        if isinstance(node.op, ast.Div) or (isinstance(node.op, ast.Pow) and negative):
-            result = "real"
-        if (
-            isinstance(node.op, ast.Pow)
-            and left_type == "real"
-            and _is_int_literal(right)
-        ):
-            node.left, node.right = left, right
-            return node, "real"
-        node.left = self.convert(left, left_type, result)
-        node.right = self.convert(right, right_type, result)
-        return node, result
+        left, right = self.value(node.left), self.value(node.right)
+        return operated(self.source, node, left, right)
 
     def _compare(self, node: ast.Compare) -> Typed:
         typed = [self.value(n) for n in (node.left, *node.comparators)]
+        pairs = compared(self.source, node, typed)
+        if pairs is not None:
+            return pairs, "bool"
         common = join(*(t for _, t in typed))
-        node.left, *node.comparators = [self.convert(n, t, common) for n, t in typed]
+        node.left, *node.comparators = [converted(bare(n), t, common) for n, t in typed]
         return node, "bool"
 
     def _ifexp(self, node: ast.IfExp) -> Typed:
@@ -256,26 +244,27 @@ class _Expressions:
         body, body_type = self.value(node.body)
         orelse, else_type = self.value(node.orelse)
         common = join(body_type, else_type)
-        node.body = self.convert(body, body_type, common)
-        node.orelse = self.convert(orelse, else_type, common)
+        node.body = converted(body, body_type, common)
+        node.orelse = converted(orelse, else_type, common)
         return node, common
 
     def _mathcall(self, node: MathCall) -> Typed:
         if node.name in {"min", "max"}:
             typed = [self.value(a) for a in node.args]
             common = join(*(t for _, t in typed))
-            node.args = [self.convert(n, t, common) for n, t in typed]
+            node.args = [converted(n, t, common) for n, t in typed]
+            node.of_real = common == "real"
             return node, common
         if node.name == "abs":
             value, type_ = self.value(node.args[0])
-            node.args = [value]
+            node.args = [widened(value, type_)]
             return node, type_ if type_ == "real" else "int64"
         if node.name == "float":
             return self.real(node.args[0]), "real"
         if node.name == "int":
-            return copy_location(
-                Cast("int", self.value(node.args[0])[0]), node
-            ), "int64"
+            value, type_ = self.value(node.args[0])
+            as_int = Numeric("to_int", [value]) if type_ == "real" else value
+            return copy_location(widened(as_int, type_), node), "int64"
         if node.name == "bool":
             return self.condition(node.args[0]), "bool"
         node.args = [self.real(a) for a in node.args]
@@ -301,8 +290,8 @@ class _Expressions:
                 f"property {node.name!r}",
                 node,
             )
-        node.value = self.convert(value, type_, wanted)
-        return node, wanted
+        node.value = converted(value, type_, wanted)
+        return loaded(node, self.dtypes[node.name]), wanted
 
     def _operate(self, node: Operate) -> Typed:
         name = node.name
@@ -330,7 +319,7 @@ class _Expressions:
             return node, type_
         x, type_ = self.value(node.args[0])
         if type_ == "bool":
-            x, type_ = self.convert(x, "bool", "int64"), "int64"
+            x, type_ = converted(x, "bool", "int64"), "int64"
         node.args = [x]
         if name == "argmax":
             return node, "int64"
@@ -362,11 +351,13 @@ class _Typer(_Expressions):
             node.orelse = self.block(node.orelse)
         elif isinstance(node, ast.For):
             call = narrowed(node.iter, ast.Call)
-            call.args = [self.integer(a, "a bound of range") for a in call.args]
+            bounds = [self.integer(a, "a bound of range") for a in call.args]
+            call.args = stepped(bounds)
             self._bind(narrowed(node.target, ast.Name).id, "int64")
             node.body = self.block(node.body)
         elif isinstance(node, ast.Expr):
-            node.value = self.value(node.value)[0]
+            value = self.value(node.value)[0]
+            node.value = value.value if isinstance(value, Cast) else value
         return node
 
     def _assign(self, node: ast.Assign) -> None:
@@ -376,7 +367,7 @@ class _Typer(_Expressions):
             self._bind(target.id, type_)
             wanted = self.variables[target.id]
             if not _is_collective(node.value):
-                value = self.convert(value, type_, wanted)
+                value = converted(value, type_, wanted)
         else:
             target = narrowed(target, Access)
             target.indices = [self.index(i) for i in target.indices]
@@ -394,7 +385,7 @@ class _Typer(_Expressions):
             )
         if wanted == "bool":
             return self.truth(value, type_)
-        return self.convert(value, type_, wanted if wanted == "real" else type_)
+        return converted(value, type_, wanted if wanted == "real" else type_)
 
     def _bind(self, name: str, type_: str) -> None:
         known = self.variables.get(name)
@@ -409,14 +400,8 @@ class _Typer(_Expressions):
             return
         value, type_ = self.value(given)
         self.returned = join(self.returned, type_)
-        node.value = self.convert(value, type_, self.return_as or type_)
+        node.value = converted(value, type_, self.return_as or type_)
 
 
 def _is_collective(node: ast.expr) -> bool:
     return isinstance(node, Operate) and node.is_collective
-
-
-def _is_int_literal(node: Any) -> bool:
-    if isinstance(node, ast.UnaryOp):
-        node = node.operand
-    return isinstance(node, ast.Constant) and type(node.value) is int

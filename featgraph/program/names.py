@@ -44,12 +44,13 @@ GENERATED = _words(
     "incident_offsets index inside inside_edge int int32 int64 is_due is_patched",
     "is_source is_swept is_wanted j kernel key lane last_word linalg linalg_thread",
     "listed live marks math max member met min moved namedtuple njit np nth numba",
-    "other_edge out_edges out_offsets out_targets part_stop partials passed",
+    "numbers other_edge out_edges out_offsets out_targets part_stop partials passed",
     "passed_count patch pending place position prange range reduced result retreated",
     "rounds row rows runs_edge scratch slot source source_count sources spreads stale",
-    "start step stop stopped_count stride sweep swept swept_words taken target targets",
-    "thread tile_columns tile_count tile_like tile_rows tile_scale tiles turn u uint32",
-    "uint64 uint8 v value vectors vertex_count warp warp_count whole word work writer",
+    "start step stop stopped_count stride sweep swept swept_words taken target",
+    "targets thread tile_columns tile_count tile_like tile_rows tile_scale tiles turn",
+    "u uint32 uint64 uint8 v value vectors vertex_count warp warp_count whole word",
+    "work writer",
 )
 
 #: Names that loops over supersteps use beside those: nothing of users is printed there.

@@ -68,6 +68,8 @@ class Accumulator:
         """Combine `value`, the contribution at ``place = (i, f)`` from `source`."""
         if isinstance(value, Nothing):
             return
+        if self.combine.name in _COMPARED and self.custom is None and value != value:
+            return  # NaN is neither less nor greater (S5)
         i, f = place
         entry = () if self.result.ndim == 0 else (f,) if i is None else (i, f)
         value = self._typed(value)
@@ -101,4 +103,4 @@ class Accumulator:
     def _combined(self, a: Any, b: Any) -> Any:
         if self.custom is not None:
             return self.custom(as_number(a), b)
-        return _COMBINE[self.combine.name](a, b)
+        return _COMBINE[self.combine.name](as_number(a), b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -11,6 +12,7 @@ from featgraph.program.functions import (
     ReduceFunction,
     UserFunction,
 )
+from featgraph.program.operations import Operation
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
 from featgraph.reference.types import storage_dtype, value_type
@@ -60,7 +62,10 @@ class Facts:
 
     def __init__(self, program: Program, signature: Signature) -> None:
         self.program = program
-        self.accesses = [_accesses(function) for function in program.functions]
+        self.accesses = [
+            _accesses(function, program.captured[function.function])
+            for function in program.functions
+        ]
         self.names: dict[str, PropertyType] = dict(signature)
         self.temporaries: dict[str, GatherFunction] = {}
         used = {access.name for found in self.accesses for access in found}
@@ -94,7 +99,11 @@ class Facts:
     def _result_dtype(self, function: GatherFunction | ReduceFunction) -> str:
         if function.combine.name == "any" and not function.combine.is_custom:
             return "bool"
-        return storage_dtype(value_type(self.program, function, self.names), self.real)
+        type_ = value_type(self.program, function, self.names)
+        summed = function.combine.name in {"sum", "product"}
+        if summed and not function.combine.is_custom and type_ != "real":
+            type_ = "int64"
+        return storage_dtype(type_, self.real)
 
     def _width(self, function: UserFunction, found: list[Access]) -> int | None:
         """Return K of the properties that are indexed with f or taken as a whole."""
@@ -143,7 +152,7 @@ class Facts:
         ]
 
 
-def _accesses(function: UserFunction) -> list[Access]:
+def _accesses(function: UserFunction, captured: Mapping[str, Any]) -> list[Access]:
     tree = function.source.tree
     roles = dict(zip(function.source.parameters, function.roles, strict=True))
     bare: list[Access] = []
@@ -153,7 +162,12 @@ def _accesses(function: UserFunction) -> list[Access]:
         if isinstance(node, ast.Subscript) and _is_data(node.value, roles):
             subscripted.add(node.value)
             found.append(_access(node.value.attr, _elements(node.slice), roles))
-        elif isinstance(node, ast.Call) and node.args and _is_data(node.args[0], roles):
+        elif (
+            isinstance(node, ast.Call)
+            and len(node.args) > 1
+            and _is_data(node.args[0], roles)
+            and _is_atomic(node.func, captured)
+        ):
             place = node.args[0]  # fg.atomic.add(d.count, v, 1) is no read at v
             subscripted.add(place)
             features = _access(place.attr, _elements(node.args[1]), roles).indices
@@ -166,6 +180,18 @@ def _accesses(function: UserFunction) -> list[Access]:
         ):
             bare.append(_access(node.attr, [], roles))
     return found + bare
+
+
+def _is_atomic(called: ast.expr, captured: Mapping[str, Any]) -> bool:
+    operation = _object(called, captured)
+    return isinstance(operation, Operation) and operation.name.startswith("atomic.")
+
+
+def _object(node: ast.expr, captured: Mapping[str, Any]) -> Any:
+    """Return the object that a captured name or a chain of attributes means."""
+    if isinstance(node, ast.Attribute):
+        return getattr(_object(node.value, captured), node.attr, None)
+    return captured.get(node.id) if isinstance(node, ast.Name) else None
 
 
 def _is_data(node: ast.AST, roles: dict[str, str]) -> TypeGuard[ast.Attribute]:

@@ -1,13 +1,15 @@
-"""Numbers as a kernel has them: IEEE arithmetic in float64, integers of 64 bits.
+"""Numbers as a program has them: IEEE arithmetic in float64, integers of 64 bits.
 
-Python's own numbers raise where a kernel goes on with inf or nan, so user functions
-get NumPy scalars and a `math` that does not raise. What is stored is rounded.
+Python's own numbers raise where a kernel goes on with inf, nan or 0, and its integers
+do not end. So user functions get NumPy's float64, `Integer`, and functions of `math`
+that do not raise; truth values stay Python's. What is stored is rounded.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
@@ -17,7 +19,128 @@ from featgraph.program.operations import Collaborative
 from featgraph.program.program import Program
 from featgraph.program.source import plain_function
 
-__all__ = ["as_number", "freeze", "round_to"]
+__all__ = ["Integer", "as_number", "freeze", "round_to"]
+
+_WORD = 64
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+
+
+def _wrapped(value: int, bits: int = _WORD) -> int:
+    half = 1 << (bits - 1)
+    return (value + half) % (2 * half) - half
+
+
+def _floor_divide(a: int, b: int) -> int:
+    return a // b if b else 0
+
+
+def _remainder(a: int, b: int) -> int:
+    return a % b if b else 0
+
+
+def _shift_left(a: int, b: int) -> int:
+    return a << b if 0 <= b < _WORD else 0
+
+
+def _shift_right(a: int, b: int) -> int:
+    return a >> (b if 0 <= b < _WORD else _WORD - 1)
+
+
+def _power(a: int, b: int) -> int:
+    if b >= 0:
+        return pow(a, b, 1 << _WORD)
+    return {1: 1, -1: 1 if b % 2 == 0 else -1}.get(a, 0)
+
+
+#: Operator -> what it does with two integers.
+_OPERATORS: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "floordiv": _floor_divide,
+    "mod": _remainder,
+    "lshift": _shift_left,
+    "rshift": _shift_right,
+    "pow": _power,
+}
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+
+
+class Integer(int):
+    """An integer of 64 bits: two's complement, exact beside real numbers."""
+
+    #: NumPy's numbers leave the arithmetic to this class.
+    __array_ufunc__ = None
+    __hash__ = int.__hash__
+
+    def __truediv__(self, other: Any) -> Any:
+        return np.float64(int(self)) / np.float64(other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return np.float64(other) / np.float64(int(self))
+
+    def __abs__(self) -> Integer:
+        return Integer(_wrapped(abs(int(self))))
+
+    def __neg__(self) -> Integer:
+        return _Negated(_wrapped(-int(self)))
+
+    def __pos__(self) -> Integer:
+        return self
+
+    def __invert__(self) -> Integer:
+        return Integer(~int(self))
+
+
+class _Negated(Integer):
+    """``-b``: the power of one that is an exponent is a real number (S10)."""
+
+
+def _forward(name: str) -> Callable[[Any, Any], Any]:
+    compute = _OPERATORS[name]
+    real = getattr(operator, f"{name}_" if name in {"and", "or"} else name)
+
+    def operate(a: Any, b: Any) -> Any:
+        if isinstance(a, float) or isinstance(b, float):
+            return real(np.float64(a), np.float64(b))
+        if not (_is_integer(a) and _is_integer(b)):
+            return NotImplemented
+        if name == "pow" and isinstance(b, _Negated):
+            return np.float64(int(a)) ** np.float64(int(b))
+        return Integer(_wrapped(compute(int(a), int(b))))
+
+    return operate
+
+
+def _reflected(forward: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda self, other: forward(other, self)
+
+
+def _compared(name: str) -> Callable[[Any, Any], Any]:
+    compare = getattr(operator, name)
+
+    def operate(self: Integer, other: Any) -> Any:
+        if isinstance(other, float):
+            return compare(int(self), float(other))  # Python's is exact
+        if _is_integer(other):
+            return compare(int(self), int(other))
+        return NotImplemented
+
+    return operate
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int | np.integer | np.bool_)
+
+
+for _name in _OPERATORS:
+    setattr(Integer, f"__{_name}__", _forward(_name))
+    setattr(Integer, f"__r{_name}__", _reflected(_forward(_name)))
+for _name in _COMPARISONS:
+    setattr(Integer, f"__{_name}__", _compared(_name))
 
 
 def as_number(value: Any) -> Any:
@@ -25,7 +148,7 @@ def as_number(value: Any) -> Any:
     if isinstance(value, bool | np.bool_):
         return bool(value)
     if isinstance(value, int | np.integer):
-        return np.int64(_wrapped(int(value), 64))
+        return Integer(_wrapped(int(value)))
     return np.float64(value)
 
 
@@ -39,11 +162,6 @@ def round_to(dtype: str, value: Any) -> Any:
     bits = 8 * kind.itemsize
     wrapped = _wrapped(int(value), bits)
     return kind.type(wrapped if kind.kind == "i" else wrapped % 2**bits)
-
-
-def _wrapped(value: int, bits: int) -> int:
-    half = 1 << (bits - 1)
-    return (value + half) % (2 * half) - half
 
 
 _SAME_IN_NUMPY = frozenset(
@@ -77,23 +195,66 @@ _SAME_IN_NUMPY = frozenset(
 )
 
 
+def _of_reals(function: Any) -> Callable[..., Any]:
+    """Return a function of `math` that takes all numbers as real ones."""
+
+    def compute(*values: Any) -> Any:
+        result = function(*map(np.float64, values))
+        return bool(result) if isinstance(result, np.bool_) else result
+
+    return compute
+
+
+_FUNCTIONS = {name: _of_reals(getattr(np, name)) for name in _SAME_IN_NUMPY}
+
+
 class _Math(ModuleType):
     """The `math` module, but inf and nan come out where Python raises."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(np if name in _SAME_IN_NUMPY else math, name)
+        return _FUNCTIONS.get(name) or as_constant(getattr(math, name))
 
 
-_MATH = _Math("math")
+def _as_int(value: Any) -> Integer:
+    """Return what is left of the point; the nearest int64, 0 for NaN."""
+    if isinstance(value, float):
+        if math.isnan(value):
+            return Integer(0)
+        if math.isinf(value):
+            return Integer(_MOST if value > 0 else _LEAST)
+    return Integer(min(max(int(value), _LEAST), _MOST))
 
 
-def _as_int(value: Any) -> Any:
-    return np.int64(math.trunc(value))
+def _range(*bounds: Any) -> Iterator[Integer]:
+    """Count as `range` does; not at all with step 0."""
+    plain = [operator.index(bound) for bound in bounds]
+    if plain[2:] != [0]:
+        yield from map(Integer, range(*plain))
+
+
+def as_constant(value: Any) -> Any:
+    """Return a captured or written value; numbers as those of a program."""
+    if isinstance(value, tuple):
+        return tuple(map(as_constant, value))
+    if type(value) is int and value < 0:
+        return _Negated(_wrapped(value))
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    return as_number(value) if is_number else value
 
 
 #: What a user function captures (by identity) -> what it gets instead.
-_REPLACED: dict[int, Any] = {id(math): _MATH, id(float): np.float64, id(int): _as_int}
-_REPLACED |= {id(getattr(math, name)): getattr(np, name) for name in _SAME_IN_NUMPY}
+_REPLACED: dict[int, Any] = {
+    id(math): _Math("math"),
+    id(float): np.float64,
+    id(int): _as_int,
+    id(range): _range,
+}
+_REPLACED |= {id(getattr(math, name)): f for name, f in _FUNCTIONS.items()}
+_REPLACED |= {id(getattr(np, name)): f for name, f in _FUNCTIONS.items()}
+_REPLACED |= {id(getattr(np, name)): abs for name in ("abs", "absolute")}
+_REPLACED |= {id(np.minimum): min, id(np.maximum): max}
+_REPLACED |= {id(kind): np.float64 for kind in (np.float32, np.float64)}
+_REPLACED |= {id(kind): _as_int for kind in (np.int32, np.int64)}
 
 
 def freeze(program: Program, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,12 +273,15 @@ class _Freezer:
         if not isinstance(plain, FunctionType) or plain not in self.program.captured:
             return function
         if plain not in self.done:
-            code, names = plain.__code__, dict(plain.__globals__)
+            written = tuple(map(as_constant, plain.__code__.co_consts))
+            code = plain.__code__.replace(co_consts=written)
+            names = dict(plain.__globals__)
             cells = tuple(CellType() for _ in code.co_freevars)
             rebuilt = FunctionType(
                 code, names, plain.__name__, plain.__defaults__, cells
             )
             self.done[plain] = rebuilt  # before its captures: it may call itself
+            names.setdefault("range", _range)
             for name, captured in self.program.captured[plain].items():
                 value = self.value(captured)
                 names[name] = value
@@ -135,7 +299,7 @@ class _Freezer:
             return _Reached(captured, self)
         if isinstance(plain_function(captured), FunctionType):
             return self.function(captured)
-        return captured
+        return as_constant(captured)
 
 
 class _Reached(ModuleType):

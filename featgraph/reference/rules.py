@@ -34,7 +34,7 @@ from featgraph.program.signature import PropertyKind, Signature
 from featgraph.reference.combining import Accumulator
 from featgraph.reference.facts import Facts
 from featgraph.reference.memory import Memory
-from featgraph.reference.numbers import freeze
+from featgraph.reference.numbers import Integer, freeze
 from featgraph.reference.sweep import Sweep
 from featgraph.reference.topology import Topology
 from featgraph.reference.triangles import run_triangle
@@ -268,7 +268,7 @@ class _Superstep:
         """Run on the due vertices; the or over the features decides."""
         sweep = Sweep(self.memory, function, width, PropertyKind.VERTEX)
         for v in self.due():
-            results = sweep.run(v, v, lambda f, v=v: plain(f, np.int64(v), sweep.data))
+            results = sweep.run(v, v, lambda f, v=v: plain(f, Integer(v), sweep.data))
             self.passed[v] = any(results)
             self.stopped[v] = not any(results)
         sweep.check_elsewhere()
@@ -317,9 +317,9 @@ class _Superstep:
                 edges = [(row, u) for row, u in edges if self.active[u]]
             self.degree[v] = max(self.degree[v], len(edges))
             for row, u in edges:
-                ends = np.int64(u), np.int64(v), np.int64(row)
+                ends = Integer(u), Integer(v), Integer(row)
                 for i in range(width) if function.matrix else [None]:
-                    first = [] if i is None else [np.int64(i)]
+                    first = [] if i is None else [Integer(i)]
                     results = sweep.run(
                         v,
                         v,
@@ -345,11 +345,11 @@ class _Superstep:
         accumulator.begin(type_.item_shape)
         for v in np.flatnonzero(self.on).tolist():
             for i in range(width) if function.matrix else [None]:
-                first = [] if i is None else [np.int64(i)]
+                first = [] if i is None else [Integer(i)]
                 results = sweep.run(
                     v,
                     v,
-                    lambda f, a=(*first,), v=v: plain(*a, f, np.int64(v), sweep.data),
+                    lambda f, a=(*first,), v=v: plain(*a, f, Integer(v), sweep.data),
                 )
                 for f, value in enumerate(results):
                     accumulator.add((i, f), value, v)
@@ -360,7 +360,7 @@ class _Superstep:
     def ends(self, row: int) -> tuple[Any, Any, Any]:
         """Return u, v, e of an edge."""
         source, target = self.topology.source[row], self.topology.target[row]
-        return np.int64(source), np.int64(target), np.int64(row)
+        return Integer(source), Integer(target), Integer(row)
 
     # -- the end (S3)
 

@@ -14,7 +14,7 @@ from featgraph.program.operations import Operation
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import unknown_name
 from featgraph.reference.memory import DEGREE, Memory
-from featgraph.reference.numbers import as_number
+from featgraph.reference.numbers import Integer, as_number
 from featgraph.reference.team import Lane, Place, Team
 
 __all__ = ["Sweep"]
@@ -64,9 +64,9 @@ class Sweep:
         """Return ``d.name``: a number, or a view to be indexed."""
         memory = self._memory
         if name == "feature_count":
-            return np.int64(self._team.width)
+            return Integer(self._team.width)
         if name in memory.numbers:
-            return np.int64(memory.numbers[name])
+            return Integer(memory.numbers[name])
         if name not in memory.types:
             known = [*memory.types, *memory.numbers, "feature_count"]
             raise unknown_name(name, known, self._function.source.where())
@@ -189,7 +189,7 @@ class Sweep:
 
     def _do(self, operation: Operation, args: tuple[Any, ...]) -> Any:
         if operation.name == "reverse":
-            return np.int64(self._memory.topology.twin(int(args[0])))
+            return Integer(self._memory.topology.twin(int(args[0])))
         if operation.name == "is_twin":
             return self._memory.topology.is_twin(int(args[0]))
         view, index, value = args
@@ -252,4 +252,6 @@ class _Loose(_View, np.lib.mixins.NDArrayOperatorsMixin):
         self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any
     ) -> Any:
         values = [x.whole() if isinstance(x, _Loose) else x for x in inputs]
-        return getattr(ufunc, method)(*values, **options)
+        # NumPy leaves these integers alone.
+        values = [np.int64(x) if isinstance(x, Integer) else x for x in values]
+        return as_number(getattr(ufunc, method)(*values, **options))

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-import numpy as np
-
 from featgraph.errors import UserFunctionError
 from featgraph.program.functions import UserFunction
 from featgraph.program.operations import Operation, interpreting
 from featgraph.reference.collective import compute
+from featgraph.reference.numbers import Integer
 
 __all__ = ["Lane", "Team"]
 
@@ -114,7 +113,7 @@ class Team:
         self.lane = lane
         lane.begin()
         try:
-            lane.result = call(np.int64(lane.feature))
+            lane.result = call(Integer(lane.feature))
         except _Waits:
             return
         if lane.result is None:

@@ -12,6 +12,7 @@ from featgraph.program.functions import EdgeFunction, TriangleFunction, VertexFu
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind
 from featgraph.reference.memory import Memory
+from featgraph.reference.numbers import Integer
 from featgraph.reference.sweep import Sweep
 from featgraph.reference.topology import Topology
 
@@ -42,7 +43,7 @@ def run_triangle(
     sweep = Sweep(superstep.memory, function, 1, PropertyKind.SCALAR)
 
     def call(vertices: tuple[int, ...], rows: tuple[int, ...]) -> bool:
-        if plain(*map(np.int64, (*vertices, *rows)), sweep.data) is not None:
+        if plain(*map(Integer, (*vertices, *rows)), sweep.data) is not None:
             raise function.source.error(
                 "this function decides nothing and returns nothing",
                 fix="write `return` alone, or leave it out",

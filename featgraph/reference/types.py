@@ -111,15 +111,21 @@ class _Typing:
             return self.of(node.value)
         if isinstance(node, ast.Name | ast.Attribute):
             return self._of_name(node)
-        if isinstance(node, ast.Compare | ast.BoolOp):
+        if isinstance(node, ast.Compare):
             return "bool"
+        if isinstance(node, ast.BoolOp):
+            return _join([self.of(value) for value in node.values])
         if isinstance(node, ast.UnaryOp):
             return (
                 "bool" if isinstance(node.op, ast.Not) else self._number(node.operand)
             )
         if isinstance(node, ast.BinOp):
             both = _join([self.of(node.left), self.of(node.right), "int64"])
-            return "real" if isinstance(node.op, ast.Div) else both
+            negated = isinstance(node.right, ast.UnaryOp)
+            inverse = negated and isinstance(node.right.op, ast.USub)  # type: ignore[attr-defined]
+            real = isinstance(node.op, ast.Div)
+            real |= isinstance(node.op, ast.Pow) and inverse
+            return "real" if real else both
         if isinstance(node, ast.IfExp):
             return _join([self.of(node.body), self.of(node.orelse)])
         return self._of_call(node) if isinstance(node, ast.Call) else "real"

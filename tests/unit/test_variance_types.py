@@ -59,16 +59,17 @@ TYPES = {
     "superstep": ("d.superstep * d.s[v]", "float32(d.superstep)"),
     "width": ("d.s[v] / d.feature_count", "float32(3)"),
     "condition as number": ("(d.s[v] > 1) + d.s[v]", "float32(d.s[v] > float32(1.0))"),
-    "minus": ("-d.n[v, f]", "-d.n[v, f]"),
+    "minus": ("-d.n[v, f]", "-int64(d.n[v, f])"),
     "not": ("d.s[v] if not d.n[v, f] else 1", "not d.n[v, f] != 0"),
     "and": ("1 if d.n[v, f] and d.s[v] else 0", "d.n[v, f] != 0 and d.s[v] != float32"),
     "conditional": ("d.s[v] if d.flag[v] else 0", "else float32(0.0)"),
     "min": ("min(d.s[v], 1)", "min(d.s[v], float32(1.0))"),
     "math": ("math.sqrt(d.n[v, f])", "math.sqrt(float32(d.n[v, f]))"),
     "numpy": ("np.exp(d.s[v])", "math.exp(d.s[v])"),
-    "floor": ("math.floor(d.s[v])", "float32(math.floor(d.s[v]))"),
+    "floor": ("math.floor(d.s[v])", "float32(np.floor(d.s[v]))"),
     "float": ("float(d.n[v, f])", "float32(d.n[v, f])"),
-    "int": ("int(d.s[v])", "int64(d.s[v])"),
+    "int": ("int(d.s[v])", "numbers.to_int(d.s[v])"),
+    "int of an integer": ("int(d.n[v, f])", "int64(d.n[v, f])"),
     "abs": ("abs(d.s[v])", "abs(d.s[v])"),
     "infinity": ("math.inf + d.s[v]", "float32(math.inf)"),
     "bits": ("d.n[v, f] & 3 | 4", "d.n[v, f] & 3 | 4"),
@@ -108,7 +109,7 @@ def test_what_is_stored(state: fg.State, tmp_path: Path) -> None:
     )
     assert "d.flag[v] = d.count_limit != 0" in text
     assert "d.y[v, f] = float32(d.n[v, f])" in text
-    assert "d.parent[v] = int64(d.s[v])" in text
+    assert "d.parent[v] = numbers.to_int(d.s[v])" in text
     assert "return d.n[v, f] != 0" in text
 
 

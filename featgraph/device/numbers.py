@@ -1,0 +1,153 @@
+"""Arithmetic that Numba has otherwise than Python, as plain Python for both targets.
+
+`featgraph.device.numbers_cpu` and `featgraph.device.numbers_cuda` compile these
+functions. `i`, `a` and `b` are integers and become int64 first; `x` and `y` are real
+numbers of one type. None of them raises: what Python refuses has a value here
+(docs/model.md, S10).
+
+====================================================  ================================
+``to_int(x)``                                         int64: `x` cut off at the point;
+                                                      beyond the range the nearest
+                                                      int64, 0 for NaN
+``add(a, b)`` ``subtract`` ``multiply``               low 64 bits: LLVM may take it
+                                                      that Numba's own never overflow
+``floor_divide(a, b)``                                ``a // b``; 0 for b = 0
+``power(a, b)``                                       ``a ** b``; cut off for b < 0
+``shift_left(a, b)``, ``shift_right(a, b)``           ``a << b``, ``a >> b``; all bits
+                                                      go unless 0 <= b < 64
+``is_less_float32(i, x)`` ``.._float64``              bool: ``i < x``, both exact
+``is_at_most_float32(i, x)`` ``.._float64``           ``i <= x``
+``is_greater_float32(i, x)`` ``.._float64``           ``i > x``
+``is_at_least_float32(i, x)`` ``.._float64``          ``i >= x``
+``is_equal_float32(i, x)`` ``.._float64``             ``i == x``
+``lesser(x, y)``, ``greater(x, y)``                   Python's min and max
+``range_stop(start, stop, step)``                     `start` for step 0, else `stop`
+``range_step(step)``                                  1 for step 0, else `step`
+====================================================  ================================
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+from numba import int64, uint64
+
+# The first number past the int64, in both real types: comparing with it converts none.
+_LIMIT = np.float32(2.0**63)
+_LEAST, _MOST = -0x7FFFFFFF_FFFFFFFF - 1, 0x7FFFFFFF_FFFFFFFF
+_LAST_BIT = 63
+
+
+def make(compiled):
+    """Return the functions of integers, compiled by the decorator `compiled`."""
+
+    @compiled
+    def to_int(x):
+        if x >= _LIMIT:
+            return int64(_MOST)
+        if x < -_LIMIT:
+            return int64(_LEAST)
+        return int64(x) if x == x else int64(0)
+
+    @compiled
+    def add(a, b):
+        return int64(uint64(int64(a)) + uint64(int64(b)))
+
+    @compiled
+    def subtract(a, b):
+        return int64(uint64(int64(a)) - uint64(int64(b)))
+
+    @compiled
+    def multiply(a, b):
+        return int64(uint64(int64(a)) * uint64(int64(b)))
+
+    @compiled
+    def floor_divide(a, b):
+        dividend, divisor = int64(a), int64(b)
+        if divisor == -1:  # Numba gives 0 for the least one
+            return int64(-dividend)
+        return int64(dividend // divisor) if divisor != 0 else int64(0)
+
+    @compiled
+    def power(a, b):
+        base, left, result = int64(a), int64(b), int64(1)
+        if left < 0:
+            is_one = base == 1 or base == -1
+            return int64(base if left & 1 != 0 else 1) if is_one else int64(0)
+        while left > 0:
+            if left & 1 != 0:
+                result = multiply(result, base)
+            base = multiply(base, base)
+            left = int64(left >> 1)
+        return result
+
+    @compiled
+    def shift_left(a, b):
+        inside = b >= 0 and b <= _LAST_BIT
+        return int64(int64(a) << int64(b if inside else 0)) if inside else int64(0)
+
+    @compiled
+    def shift_right(a, b):
+        inside = b >= 0 and b <= _LAST_BIT
+        return int64(int64(a) >> int64(b if inside else _LAST_BIT))
+
+    @compiled
+    def lesser(x, y):
+        return y if y < x else x
+
+    @compiled
+    def greater(x, y):
+        return y if y > x else x
+
+    @compiled
+    def range_stop(start, stop, step):
+        return int64(stop) if step != 0 else int64(start)
+
+    @compiled
+    def range_step(step):
+        return int64(step) if step != 0 else int64(1)
+
+    return SimpleNamespace(**{n: f for n, f in locals().items() if n != "compiled"})
+
+
+def make_comparisons(compiled, real):
+    """Return the comparisons of an integer with a `real`, float32 or float64.
+
+    What is cut off a real number within the range of int64 is one again, exactly.
+    """
+
+    @compiled
+    def is_less(i, x):
+        if not (x >= -_LIMIT and x < _LIMIT):
+            return x >= _LIMIT
+        number, whole = int64(i), int64(x)
+        return number < whole or (number == whole and real(whole) < x)
+
+    @compiled
+    def is_at_most(i, x):
+        if not (x >= -_LIMIT and x < _LIMIT):
+            return x >= _LIMIT
+        number, whole = int64(i), int64(x)
+        return number < whole or (number == whole and real(whole) <= x)
+
+    @compiled
+    def is_greater(i, x):
+        if not (x >= -_LIMIT and x < _LIMIT):
+            return x < -_LIMIT
+        number, whole = int64(i), int64(x)
+        return number > whole or (number == whole and real(whole) > x)
+
+    @compiled
+    def is_at_least(i, x):
+        if not (x >= -_LIMIT and x < _LIMIT):
+            return x < -_LIMIT
+        number, whole = int64(i), int64(x)
+        return number > whole or (number == whole and real(whole) >= x)
+
+    @compiled
+    def is_equal(i, x):
+        if not (x >= -_LIMIT and x < _LIMIT):
+            return False
+        whole = int64(x)
+        return int64(i) == whole and real(whole) == x
+
+    return is_less, is_at_most, is_greater, is_at_least, is_equal

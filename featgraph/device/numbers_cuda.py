@@ -1,0 +1,38 @@
+"""`featgraph.device.numbers` for generated CUDA kernels."""
+
+from numba import float32, float64
+
+from featgraph._cuda import device_function
+from featgraph.device import numbers
+
+_compiled = device_function
+_functions = numbers.make(_compiled)
+
+to_int = _functions.to_int
+add = _functions.add
+subtract = _functions.subtract
+multiply = _functions.multiply
+floor_divide = _functions.floor_divide
+power = _functions.power
+shift_left = _functions.shift_left
+shift_right = _functions.shift_right
+lesser = _functions.lesser
+greater = _functions.greater
+range_stop = _functions.range_stop
+range_step = _functions.range_step
+
+(
+    is_less_float32,
+    is_at_most_float32,
+    is_greater_float32,
+    is_at_least_float32,
+    is_equal_float32,
+) = numbers.make_comparisons(_compiled, float32)
+
+(
+    is_less_float64,
+    is_at_most_float64,
+    is_greater_float64,
+    is_at_least_float64,
+    is_equal_float64,
+) = numbers.make_comparisons(_compiled, float64)
