@@ -69,10 +69,12 @@ def constants(plan: FoldPlan) -> list[str]:
     lines = [
         "# nnan and ninf are never allowed: inf and nan stay testable.",
         'FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}',
-        'INLINE = {"error_model": "numpy", "fastmath": FAST}',
+        'CODE = {"error_model": "numpy", "fastmath": FAST}',
+        "# Called by compiled code alone: no entries from Python are compiled.",
+        'INLINE = {**CODE, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}',
         "# Rows are short: lanes sharing a sum of few edges cost more than they save.",
-        'SWEEP = {**INLINE, "fastmath": FAST - {"reassoc"}, "cache": True}',
-        'KERNEL = {**INLINE, "parallel": True, "cache": True}',
+        'SWEEP = {**CODE, "fastmath": FAST - {"reassoc"}, "cache": True}',
+        'KERNEL = {**CODE, "parallel": True, "cache": True}',
     ]
     if any(p.mapping.loops for p in plan.phases) or is_queued(plan):
         lines += [
@@ -328,7 +330,7 @@ class _CpuPhase(CpuArrays):
             finish,
             accumulator,
             width,
-            "@njit(**INLINE, cache=True)",
+            "@njit(**CODE, cache=True)",
             "for f in range({})",
         )
         return [

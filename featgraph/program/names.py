@@ -34,7 +34,7 @@ def _words(*lines: str) -> frozenset[str]:
 #: Names that the functions of generated modules use, numbered copies apart. A test
 #: collects them. Temporaries and locals of users are local names there, too.
 GENERATED = _words(
-    "Data FAST INLINE INNER K KERNEL SWEEP abs active_sources alive all_found",
+    "CODE Data FAST INLINE INNER K KERNEL SWEEP abs active_sources alive all_found",
     "all_sources allowed base bit bits_before bool bool_ boolean box_float32",
     "changed_sources cholesky chunk chunks column combined contributed contribution",
     "contribution_seen count cpu cuda d data device_function done done_bits due",
