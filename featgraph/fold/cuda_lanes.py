@@ -95,6 +95,7 @@ class WarpPhase(CudaPhase):
             place = f"cuda.grid(1) >> {shift}" if shift else "cuda.grid(1)"
             name = vertex if span == WARP else "index"
             writer.line(f"{name} = int32({place})")
+            # Also where there is no set to test: warps at the grid's end have no row.
             self._want(name, words, wanted, skip, "return")
             if name == "index":
                 writer.line(f"{vertex} = min(index, int32(vertex_count - 1))")
@@ -117,7 +118,8 @@ class WarpPhase(CudaPhase):
                 )
                 writer.line(f"index = base + {own}")
                 name = "index"
-            self._want(name, words, wanted, skip, "continue")
+            # Without a set each turn has a vertex, that of the first lanes.
+            self._want(name, words, wanted, skip and bool(words), "continue")
             if count > 1:
                 writer.line(f"{vertex} = int32(min(index, vertex_count - 1))")
             yield
@@ -128,7 +130,7 @@ class WarpPhase(CudaPhase):
             f"warp.test_bit({words}, {name})" if words else f"{name} < vertex_count"
         )
         self.writer.line(f"{wanted} = {in_set}")
-        if words and skip:
+        if skip:
             self._leave(wanted, end)
 
     def _leave(self, wanted: str, end: str) -> None:

@@ -274,7 +274,10 @@ class Superstep:
             available["partials"] = self.partials
         grid = max(len(hubs), 1) if entry.role == "hubs" else GRID
         if entry.covers:
-            grid = -(-self.count * phase.mapping.span // entry.block)
+            threads = self.count * phase.mapping.span
+            grid = -(-threads // entry.block)
+            # Else nothing would tell whether kernels ask before they look.
+            assert grid * entry.block > threads, "take one vertex more"
         if "listed" in entry.arguments:
             grid = -(-words["listed"].size * phase.mapping.span // entry.block)
         groups = grid * entry.block // phase.mapping.span

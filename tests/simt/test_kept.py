@@ -23,7 +23,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def graph_for(case: Case, k: int) -> Any:
-    size = (40, 110) if k <= 10 else (16, 40)
+    size = (41, 110) if k <= 10 else (17, 40)
     return tiny_graph(case.undirected, *size, np.random.default_rng(k))
 
 

@@ -14,7 +14,7 @@ from featgraph.fold.options import Options
 from featgraph.fold.plan import make_plan
 from featgraph.graph import Graph
 from tests.simt.case import Case
-from tests.simt.emulator import DivergenceError, RaceError
+from tests.simt.emulator import DivergenceError, MemoryFault, RaceError
 from tests.simt.programs import BY_NAME, CASES
 from tests.simt.superstep import Superstep
 
@@ -63,7 +63,7 @@ class Run:
     ) -> None:
         self.form = form
         rng = np.random.default_rng(k)
-        size = size or ((40, 110) if k <= 10 else (16, 40))
+        size = size or ((41, 110) if k <= 10 else (17, 40))
         self.graph = tiny_graph(case.undirected, *size, rng)
         self.values, signature = case.values(self.graph, k, rng, dtype)
         self.active = rng.random(self.graph.vertex_count) < share
@@ -159,7 +159,7 @@ def test_label_propagation_at_every_width(k: int) -> None:
 )  # fmt: skip
 def test_matrix_of_no_vertex_stands_at_hand(k: int, copy: str) -> None:
     # Both ways round, 64 x 64 entries of it are too many for a block.
-    run = Run(BY_NAME["say"], k, hubs=True, size=(8, 12))
+    run = Run(BY_NAME["say"], k, hubs=True, size=(9, 12))
     product = run.kernels.text.split("def say")[1].split("def messages")[0]
     assert copy in product
     assert ("d.psi" in product) == (k == 64)
@@ -171,7 +171,7 @@ def test_matrix_of_no_vertex_stands_at_hand(k: int, copy: str) -> None:
     ("k", "copy"), [(2, "held_psi_1"), (4, "held_psi_3"), (7, "shared_psi")]
 )
 def test_a_thread_has_a_matrix_of_no_vertex_at_hand(k: int, copy: str) -> None:
-    run = Run(BY_NAME["say"], k, feature_parallel=False, size=(8, 12))
+    run = Run(BY_NAME["say"], k, feature_parallel=False, size=(9, 12))
     product = run.kernels.text.split("def say")[1].split("def messages")[0]
     assert copy in product
     assert "d.psi" not in product
@@ -226,13 +226,13 @@ def test_a_thread_takes_pulled_edges_in_pairs(name: str, wide: bool) -> None:
 @pytest.mark.parametrize("name", ["label_propagation", "least_squares", "combines"])
 def test_a_thread_takes_edges_in_groups(name: str, count: int) -> None:
     forced = (("unroll", count),)
-    run = Run(BY_NAME[name], 4, feature_parallel=False, mapping=forced, size=(20, 160))
+    run = Run(BY_NAME[name], 4, feature_parallel=False, mapping=forced, size=(21, 160))
     assert f"for step in range({count}):" in run.kernels.text
     run.check()
 
 
 def test_in_loops_over_features_next_entries_of_an_edge_stand_in_memory() -> None:
-    run = Run(BY_NAME["say_plainly"], 17, feature_parallel=False, size=(8, 12))
+    run = Run(BY_NAME["say_plainly"], 17, feature_parallel=False, size=(9, 12))
     assert "result" not in run.kernels.text
     run.check()
 
@@ -264,7 +264,7 @@ def test_float64_and_wide_offsets(name: str, feature_parallel: bool) -> None:
 def test_matrices_stand_in_shared_memory_or_in_scratch(
     name: str, k: int, place: str
 ) -> None:
-    run = Run(BY_NAME[name], k, size=(8, 40))
+    run = Run(BY_NAME[name], k, size=(9, 40))
     assert place in run.kernels.text
     run.check()
 
@@ -272,7 +272,7 @@ def test_matrices_stand_in_shared_memory_or_in_scratch(
 @pytest.mark.parametrize("k", [1, 3, 5, 8, 16])
 @pytest.mark.parametrize("name", ["least_squares", "inverse"])
 def test_columns_of_matrices_stand_in_registers(name: str, k: int) -> None:
-    run = Run(BY_NAME[name], k, hubs=True, degree=64, size=(12, 50))
+    run = Run(BY_NAME[name], k, hubs=True, degree=64, size=(13, 50))
     main = run.kernels.text.split("def vertex_phase_0(")[1]
     summed = "A" if name == "least_squares" else "B"
     assert f"{summed}_{k - 1} += " in main
@@ -281,7 +281,7 @@ def test_columns_of_matrices_stand_in_registers(name: str, k: int) -> None:
 
 
 def test_hubs_of_float64_matrices_fit_shared_memory() -> None:
-    run = Run(BY_NAME["least_squares"], 8, hubs=True, dtype="float64", size=(12, 50))
+    run = Run(BY_NAME["least_squares"], 8, hubs=True, dtype="float64", size=(13, 50))
     [hubs, _] = run.kernels.entries
     assert hubs.block == 256
     run.check()
@@ -353,6 +353,7 @@ FAULTS = [
     ),
     ("edge", "wander", 3, {}, "if inside_edge:", "if True:", None),
     ("live", "wander", 3, {}, "if live:", "if True:", None),
+    ("end", "push", 32, {"direction": "push"}, "return  #", "pass  #", MemoryFault),
 ]
 
 

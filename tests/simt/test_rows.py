@@ -15,7 +15,7 @@ from tests.simt.programs import BY_NAME, CASES
 from tests.simt.test_emulator import run
 from tests.simt.test_kernels import Run
 
-SMALL = (20, 60)
+SMALL = (21, 60)
 
 
 @pytest.mark.parametrize("case", CASES, ids=repr)
