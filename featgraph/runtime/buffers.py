@@ -150,7 +150,7 @@ class Buffers:
         """Return memory of the foldmap's own, kept between supersteps."""
         key = (name, dtype, shape)
         if key not in self.temporaries:
-            self.temporaries[key] = self.device.empty(shape, dtype)
+            self.temporaries[key] = self.device.working_memory(shape, dtype)
         return self.temporaries[key]
 
     def swap(self, stale: Mapping[str, Stale]) -> None:

@@ -138,6 +138,16 @@ class CudaArrays:
                 int(np.prod(shape)) * np.dtype(dtype).itemsize, error
             ) from error
 
+    def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array that kernels write before they use it.
+
+        Lanes without a vertex of their own load entries there that they drop, so it
+        begins as zeros: nothing is ever read that was never written.
+        """
+        made = self.empty(shape, dtype)
+        self.fill(made, 0)
+        return made
+
     def _memory_error(self, wanted: int, error: Exception) -> Exception:
         if "MEMORY" not in str(error).upper():
             return error

@@ -112,6 +112,9 @@ class Device(Protocol):
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Return an array with any contents."""
 
+    def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array that kernels write before they use it."""
+
     def fill(self, array: Array, value: Any) -> None:
         """Set all elements."""
 
@@ -238,6 +241,10 @@ class CpuDevice(CpuSweeps):
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Return an array with any contents."""
         return np.empty(shape, dtype)
+
+    def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array that kernels write before they use it."""
+        return self.empty(shape, dtype)
 
     def fill(self, array: Array, value: Any) -> None:
         """Set all elements."""

@@ -96,8 +96,8 @@ class Kept:
         for field in self._fields("kept"):
             if field.name not in self.arrays:
                 shape = self.kernel.plan.analysis.temporaries[field.of].item_shape
-                made = self.device.empty((count, *shape), field.dtype)
-                self.arrays[field.name] = made
+                memory = self.device.working_memory((count, *shape), field.dtype)
+                self.arrays[field.name] = memory
         for field in self._fields("seen"):
             current = buffers.property(field.of)
             if field.name not in self.arrays:

@@ -26,13 +26,42 @@ from featgraph._cuda_driver import Compiled, ParameterType
 from featgraph.runtime import cuda_arrays, cuda_device
 from featgraph.runtime.arguments import flatten, point_to_words
 from featgraph.runtime.cuda_launch import Launches
-from tests.simt.emulator import Emulator
+from tests.simt.emulator import Emulator, MemoryFault
+from tests.simt.memory import GuardedArray
 
 __all__ = ["Gpu", "emulated_gpu"]
 
 
 #: The driver's, in bytes.
 ALIGNMENT = 256
+
+
+class Written:
+    """Which bytes of a piece of device memory hold something.
+
+    Of an entry the first byte stands for all.
+    """
+
+    def __init__(self, address: int, size: int) -> None:
+        self.address = address
+        self.bytes = bytearray(size)
+
+    def fill(self, first: int, size: int) -> None:
+        """Note that the host has written."""
+        self.bytes[first : first + size] = b"\1" * size
+
+    def read(self, address: int) -> None:
+        """See that an entry has been written before it is read."""
+        if not self.bytes[address - self.address]:
+            raise MemoryFault("what is read here has never been written")
+
+    def write(self, address: int) -> None:
+        """Note a write."""
+        self.bytes[address - self.address] = 1
+
+    def update(self, address: int) -> None:
+        """See that an entry has been written before it is updated."""
+        self.read(address)
 
 
 class DeviceArray:
@@ -78,6 +107,7 @@ class Gpu:
         self.by_driver: list[str] = []
         self.reads = 0
         self.emulator = Emulator()
+        self.written: dict[int, Written] = {}
         self.modules: dict[str, ModuleType] = {}
         self.streams = itertools.count(1)
         #: All that were made, of both kinds, and launches that have not run.
@@ -92,13 +122,16 @@ class Gpu:
         whole = np.full(count + ALIGNMENT, 0xAB, np.uint8)
         first = -whole.ctypes.data % ALIGNMENT
         memory = whole[first : first + count]
-        self.alive[memory.ctypes.data] = memory
+        address = int(memory.ctypes.data)
+        self.alive[address] = memory
+        self.written[address] = Written(address, count)
         array.memory = memory
         return array
 
     def to_device(self, given: Any) -> DeviceArray:
         array = self.device_array(given.shape, given.dtype)
         array.view()[...] = given
+        self._fill(int(array.memory.ctypes.data), given.nbytes)
         return array
 
     def pinned_array(self, shape: Any, dtype: Any) -> Any:
@@ -117,17 +150,41 @@ class Gpu:
                 return memory[address - start : address - start + size]
         raise AssertionError(f"no array lies at {address:#x}: a stale argument")
 
+    def _place(self, address: int, size: int) -> tuple[Written, int]:
+        """Return what is known of some memory, and where it begins there."""
+        for start, memory in self.alive.items():
+            if start <= address and address + size <= start + memory.size:
+                return self.written[start], address - start
+        raise AssertionError(f"no array lies at {address:#x}")
+
+    def _guarded(self, view: Any) -> Any:
+        """Return an array as kernels see it."""
+        if view.size == 0:
+            return view
+        return GuardedArray(view, self._place(view.ctypes.data, view.nbytes)[0])
+
+    def _fill(self, address: int, size: int) -> None:
+        if size:
+            known, first = self._place(address, size)
+            known.fill(first, size)
+
     def set_words(self, address: int, value: int, count: int) -> None:
         self._memory(address, 4 * count).view(np.uint32)[:] = value
+        self._fill(address, 4 * count)
 
     def set_bytes(self, address: int, value: int, count: int) -> None:
         self._memory(address, count)[:] = value
+        self._fill(address, count)
 
     def copy(self, target: int, source: int, size: int) -> None:
         self._memory(target, size)[:] = self._memory(source, size)
+        known, first = self._place(source, size)
+        to, place = self._place(target, size)
+        to.bytes[place : place + size] = known.bytes[first : first + size]
 
     def write(self, target: int, source: int, size: int) -> None:
         memory = self._memory(target, size)
+        self._fill(target, size)
         ctypes.memmove(memory.ctypes.data, source, size)
 
     def read(self, target: int, source: int, size: int) -> None:
@@ -168,7 +225,8 @@ class Gpu:
         assert item == dtype.itemsize
         assert size == np.prod(shape)
         assert tuple(rest[type_.rank :]) == np.empty(shape, dtype).strides or not size
-        return self._memory(address, size * item).view(dtype).reshape(shape)
+        view = self._memory(address, size * item).view(dtype).reshape(shape)
+        return self._guarded(view)
 
     # -- kernels
 
@@ -177,9 +235,16 @@ class Gpu:
 
         def launch(*arguments: Any) -> None:
             self.by_dialect.append(kernel.py_func.__name__)
-            self._run(kernel, blocks, threads, [_on_host(a) for a in arguments])
+            self._run(kernel, blocks, threads, [self._on_host(a) for a in arguments])
 
         return launch
+
+    def _on_host(self, argument: Any) -> Any:
+        if isinstance(argument, tuple):
+            return type(argument)(*map(self._on_host, argument))
+        if isinstance(argument, DeviceArray):
+            return self._guarded(argument.view())
+        return argument
 
     def compiled(self, kernel: Any, arguments: Any) -> Compiled:
         types = tuple(_type_of(value) for value in flatten(arguments))
@@ -245,12 +310,6 @@ class Repetition(Recording):
     """The same, asked for call by call."""
 
     is_graph = False
-
-
-def _on_host(argument: Any) -> Any:
-    if isinstance(argument, tuple):
-        return type(argument)(*map(_on_host, argument))
-    return argument.view() if isinstance(argument, DeviceArray) else argument
 
 
 def _type_of(value: Any) -> ParameterType:
