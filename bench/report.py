@@ -45,6 +45,11 @@ def _check(line: Line) -> str:
     return "" if checks is None else "right" if checks["ok"] else "WRONG"
 
 
+def _planted(line: Line) -> int:
+    """Return how many faults that were planted a tool has found."""
+    return sum(fault["found"] for fault in line["planted"].values())
+
+
 def _rate(name: str) -> Callable[[Line], str]:
     """Return GB/s of the bytes in a field over the median."""
 
@@ -135,6 +140,18 @@ TABLES: dict[str, Columns] = {
         "compulsory GB/s": _rate("bytes"),
         "uncached GB/s": _rate("gathered_bytes"),
         "first s": _number("first_s", 3),
+        **CHECK,
+    },
+    "sanitizers-gpu": {
+        "tool": COMMON["contender"],
+        "version": _text("tool_version"),
+        "cases": _text("cases"),
+        "kernels": _text("kernels"),
+        "launches": _text("launches"),
+        "errors": _text("errors"),
+        "planted": lambda line: f"{_planted(line)} of {len(line['planted'])} found",
+        "not run": _text("not_run"),
+        "s": _text("seconds"),
         **CHECK,
     },
     "compile": {

@@ -34,6 +34,7 @@ BENCHES = {
     "folding-gpu": "bench.learning.folding_gpu",
     "bounds-gpu": "bench.learning.bounds_gpu",
     "learning-gpu": "bench.learning.session",
+    "sanitizers-gpu": "bench.sanitizers.session",
     "algorithms-cpu": "bench.algorithms.algorithms_cpu",
     "fusing-cpu": "bench.algorithms.fusing_cpu",
     "classics-cpu": "bench.classics.cpu",

@@ -1,0 +1,1 @@
+"""Generated CUDA kernels under the tools of NVIDIA's compute-sanitizer."""

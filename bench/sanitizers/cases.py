@@ -1,0 +1,89 @@
+"""What runs under the tools: programs of the tests' bank in all variants of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bench.compile.agreement_task import import_tests
+
+__all__ = ["VARIANTS", "make_cases"]
+
+#: Options of `fg.iterate`. "graph", "on", "packed" and "checked" are for the child.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "pull": {"direction": "pull"},
+    "push": {"direction": "push"},
+    "unfolded": {"folding": False},
+    "hubs": {"graph": "hubs"},
+    "push hubs": {"direction": "push", "graph": "hubs", "checked": True},
+    "patched": {"change_driven": True},
+    "swept": {"change_driven": False},
+    "packed": {"packed": True},
+    "listed": {"on": True},
+    "pull NFA": {"direction": "pull", "feature_parallel": False},
+    "push NFA": {"direction": "push", "feature_parallel": False},
+    "patched NFA": {"change_driven": True, "feature_parallel": False},
+    "packed NFA": {"packed": True, "feature_parallel": False},
+    "listed NFA": {"on": True, "feature_parallel": False},
+}
+#: Where programs take any K: some of each form that kernels have.
+NARROW, WIDE = (1, 3, 8, 10), (17, 33, 64)
+#: Mean degrees: they decide how many edges a warp takes at a time.
+DEGREES = (2, 8)
+
+
+def make_cases(seed: int = 0, only: str = "") -> list[dict[str, Any]]:
+    """Return every program of the bank in every variant, each at a width in turn."""
+    bank = import_tests()[0]
+    from tests.programs import monotone, triangles
+
+    found = [*_of_bank(bank.BANK)]
+    for name in triangles.PROGRAMS:
+        for graph in ("plain", "hubs"):
+            for schedule in ("auto", "search"):
+                options = {"graph": graph, "schedule": schedule}
+                found.append(_case("triangles", name, schedule, options, 1))
+    for program in monotone.MONOTONE:
+        options = {"asynchronous": True}
+        found.append(_case("monotone", program.name, "any order", options, program.k))
+        options |= {"feature_parallel": False, "graph": "hubs"}
+        found.append(_case("monotone", program.name, "any order", options, program.k))
+        if program.waits:
+            options = {"near_far": program.key}
+            found.append(
+                _case("monotone", program.name, "near far", options, program.k)
+            )
+    found.append(_case("loops", "sets and rows", "", {}, 3))
+    for place, case in enumerate(found):
+        case["seed"] = seed + place
+        case["degree"] = DEGREES[place % len(DEGREES)]
+    return [c for c in found if only in f"{c['program']} {c['variant']}"]
+
+
+def _of_bank(programs: Any) -> Iterator[dict[str, Any]]:
+    for place, program in enumerate(programs):
+        widths = [k for k in NARROW if k in program.widths]
+        if 33 in program.widths:
+            widths = [w for pair in zip(NARROW, (*WIDE, 17), strict=True) for w in pair]
+        widths = widths or list(program.widths)
+        for turn, (variant, options) in enumerate(VARIANTS.items()):
+            k = widths[(place + turn) % len(widths)]
+            yield _case("bank", program.name, variant, options, k)
+
+
+def _case(
+    kind: str, program: str, variant: str, options: dict[str, Any], k: int
+) -> dict[str, Any]:
+    options = dict(options)
+    return {
+        "kind": kind,
+        "program": program,
+        "variant": variant,
+        "k": k,
+        "graph": options.pop("graph", "plain"),
+        "on": options.pop("on", False),
+        "packed": options.pop("packed", False),
+        "checked": options.pop("checked", False),
+        "near_far": options.pop("near_far", None),
+        "options": options,
+    }

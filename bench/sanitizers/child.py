@@ -1,0 +1,245 @@
+"""A process that runs cases on the GPU, under one of the tools or under none.
+
+Started by `bench.sanitizers.session`. Reads a task from the file that its argument
+names and prints a JSON line for each case: what it launched, or why it did not run.
+Whether answers are right is for `agreement-gpu`: here kernels just run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+#: Small enough that small graphs have hubs and long rows.
+HUB_DEGREE, LONG_ROW = 24, 6
+#: 65 vertices: no multiple of what a block takes, and a word with one bit.
+VERTICES, SUPERSTEPS = 65, 3
+
+
+def use_small_bounds() -> None:
+    """Have small graphs treated as large ones are."""
+    from featgraph.fold import choose
+    from featgraph.runtime import cuda_device, launcher, stale, traits
+
+    choose.FEW_EDGES = 0
+    stale.FEWEST_TO_SKIP = 0
+    for module in (cuda_device, launcher, traits):
+        module.HUB_DEGREE = HUB_DEGREE  # type: ignore[attr-defined]
+    for module in (cuda_device, launcher):
+        module.LONG_ROW = LONG_ROW
+
+
+class Launched:
+    """Counts what is launched."""
+
+    def __init__(self) -> None:
+        from featgraph.runtime.cuda_launch import Launches
+
+        self.kernels: Counter[str] = Counter()
+        self.shares: set[str] = set()
+        launch = Launches.__call__
+
+        def counted(own: Any, kernel: Any, *arguments: Any, **options: Any) -> None:
+            function = kernel.py_func
+            module = function.__module__.removeprefix("featgraph_kernel_")
+            name = f"{module}.{function.__name__}"
+            self.kernels[name] += 1
+            if "shared.array" in inspect.getsource(function):
+                self.shares.add(name)
+            launch(own, kernel, *arguments, **options)
+
+        Launches.__call__ = counted  # type: ignore[method-assign]
+
+    def take(self) -> tuple[dict[str, int], bool]:
+        """Return launches since the last time, and whether any had shared memory."""
+        found = dict(self.kernels), bool(self.shares)
+        self.kernels, self.shares = Counter(), set()
+        return found
+
+
+def make_graph(case: dict[str, Any], directed: bool) -> Any:
+    """Return a graph whose grids have a place more than it has vertices."""
+    import featgraph as fg
+
+    rng = np.random.default_rng(case["seed"])
+    count = VERTICES
+    ends = rng.integers(0, count - 2, (2, count * case["degree"] // (2 - directed)))
+    if case["graph"] == "hubs":
+        ends[0, :40], ends[1, 40:80] = 7, 11
+    duplicates = "first" if case["kind"] == "triangles" else "keep"
+    return fg.Graph.from_edges(
+        *ends, vertex_count=count, directed=directed, duplicates=duplicates
+    )
+
+
+def run_case(case: dict[str, Any]) -> None:
+    """Run a few supersteps of a case; raises what it raises."""
+    import featgraph as fg
+    from featgraph.runtime import cuda_device
+
+    if case["kind"] == "loops":
+        run_loops()
+        return
+    rng = np.random.default_rng(case["seed"])
+    options = dict(case["options"])
+    if case["kind"] == "triangles":
+        steps, state = _triangles(case, rng)
+    else:
+        program = _program(case)
+        directed = not getattr(program, "undirected", case["seed"] % 3 == 0)
+        graph = make_graph(case, directed)
+        state = fg.State(graph, **program.make_state(graph, case["k"], rng))
+        steps = list(program.foldmaps)
+    if case["on"]:
+        steps = [step.on(rng.random(VERTICES) < 0.5) for step in steps]
+    if case["near_far"]:
+        options["near_far"] = fg.NearFar(case["near_far"])
+    bounds = cuda_device._PACKED_ALONE, cuda_device._PACKED_SHARED
+    if case["packed"]:
+        cuda_device._PACKED_ALONE = cuda_device._PACKED_SHARED = 0
+    active = None if case["variant"] == "swept" else rng.random(VERTICES) < 0.4
+    was, fg.config.checked = fg.config.checked, case["checked"]
+    try:
+        fg.iterate(
+            steps,
+            state,
+            active=active,
+            max_supersteps=SUPERSTEPS * len(steps),
+            target="cuda",
+            **options,
+        )
+    finally:
+        cuda_device._PACKED_ALONE, cuda_device._PACKED_SHARED = bounds
+        fg.config.checked = was
+
+
+def _program(case: dict[str, Any]) -> Any:
+    if case["kind"] == "monotone":
+        from tests.programs.monotone import BY_NAME
+    else:
+        from tests.bank import BY_NAME
+    return BY_NAME[case["program"]]
+
+
+def _triangles(case: dict[str, Any], rng: Any) -> Any:
+    import featgraph as fg
+    from tests.programs import triangles
+
+    graph = make_graph(case | {"degree": 12}, False)
+    state = fg.State(graph, **triangles.make_state(graph, rng))
+    return [triangles.PROGRAMS[case["program"]]], state
+
+
+def run_loops() -> None:
+    """Run every kernel that the runtime launches between generated ones."""
+    import featgraph as fg
+    from featgraph.program.active import ActiveSet
+    from featgraph.runtime.buffers import graph_arrays
+    from featgraph.runtime.cuda_device import cuda_device
+
+    device, rng = cuda_device(), np.random.default_rng(3)
+    count = 300
+    sources, targets = rng.integers(0, count, (2, 1500))
+    sources[:60], targets[60:120] = 3, 11
+    graph = fg.Graph.from_edges(sources, targets, vertex_count=count)
+    arrays = graph_arrays(graph, device)
+    for share in (0.02, 0.6):
+        masks = rng.random((3, count)) < share
+        a, b, c = (device.upload(ActiveSet(count, mask).words) for mask in masks)
+        for name in ("words_or", "words_and", "words_without"):
+            getattr(device, name)(a, b)
+        device.settle(a, b, c)
+        device.leave_out(a, b, c)
+        device.count(a)
+        device.edges_of(a, arrays["out_offsets"])
+        for along in ("in", "out", "both"):
+            for active in (None, int(masks[0].sum())):
+                device.expand(a, arrays, active, along)
+        rows = device.upload(rng.random((count, 3)))
+        device.near(a, rows, 1.0, 0.5)
+        device.first_key(a, rows, 1.0)
+        others = device.upload(rng.random((count, 3)))
+        device.refresh_vertices(a, rows, others)
+        device.refresh_vertices(a, rows, others, b)
+        edges = [device.upload(rng.random((1500, 3))) for _ in range(2)]
+        device.refresh_edges(a, *edges, arrays)
+        device.refresh_edges(a, *edges, {**arrays, "out_hubs": np.zeros(0)})
+        state = device.upload(rng.integers(0, 3, 1500).astype(np.uint8))
+        device.targets(state, arrays)
+    many = device.upload(np.ones(5000, np.uint32))  # more than one block counts
+    device.count(many)
+    device.fill(device.empty((33,), "float64"), 0.5)
+
+
+def run_cases(task: dict[str, Any]) -> None:
+    """Run the cases of a task and print what became of each."""
+    import featgraph as fg
+
+    launched = Launched()
+    for place, case in enumerate(task["cases"]):
+        print(json.dumps({"begun": place}), flush=True)
+        began, outcome = time.perf_counter(), {"outcome": "ran"}
+        try:
+            run_case(case)
+            _wait()
+        except (fg.PlanError, fg.UserFunctionError) as error:
+            outcome = {"outcome": "refused", "error": str(error)[:300]}
+        except Exception as error:
+            last = "".join(traceback.format_exception(error)[-4:])
+            outcome = {"outcome": "raised", "error": last[-1500:]}
+        kernels, shares = launched.take()
+        seconds = round(time.perf_counter() - began, 2)
+        print(
+            json.dumps(
+                {"case": place, **outcome, "kernels": kernels, "shares": shares,
+                 "seconds": seconds}
+            ),
+            flush=True,
+        )  # fmt: skip
+
+
+def _wait() -> None:
+    from featgraph.runtime.cuda_device import cuda_device
+
+    cuda_device().synchronize()
+
+
+def main() -> None:
+    """Run the task of a file."""
+    from bench.compile.agreement_task import import_tests
+    from bench.sanitizers.planted import plant
+
+    task = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    warnings.simplefilter("ignore")
+    import_tests()
+    use_small_bounds()
+    planted = task.get("planted")
+    fault = plant(planted) if planted else None
+    if fault is None:
+        run_cases(task)
+        return
+    from featgraph.runtime.cuda_device import cuda_device
+
+    launched = Launched()
+    try:
+        fault(cuda_device())
+        _wait()
+        outcome = {"outcome": "ran"}
+    except Exception as error:  # a tool may end the context
+        outcome = {"outcome": "raised", "error": str(error)[:300]}
+    kernels, shares = launched.take()
+    line = {"case": 0, **outcome, "kernels": kernels, "shares": shares, "seconds": 0}
+    print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
