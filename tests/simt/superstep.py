@@ -84,8 +84,7 @@ class Superstep:
                 for m, e in self.entries
                 if e.phase not in phases or e.role != "main"
             ]
-        #: Listed though not due; a list is never empty.
-        self.others = np.arange(self.count) % 5 == 0
+        self.others = np.arange(self.count) % 5 == 0  # listed though not due
         self.reduced: dict[str, Any] = {}
         self.arrays = self._arrays(values)
         self.buffers = {
@@ -274,10 +273,8 @@ class Superstep:
             available["partials"] = self.partials
         grid = max(len(hubs), 1) if entry.role == "hubs" else GRID
         if entry.covers:
-            threads = self.count * phase.mapping.span
-            grid = -(-threads // entry.block)
-            # Else nothing would tell whether kernels ask before they look.
-            assert grid * entry.block > threads, "take one vertex more"
+            grid = -(-self.count * phase.mapping.span // entry.block)
+            assert self.count * phase.mapping.span % entry.block  # some have none
         if "listed" in entry.arguments:
             grid = -(-words["listed"].size * phase.mapping.span // entry.block)
         groups = grid * entry.block // phase.mapping.span
