@@ -353,7 +353,7 @@ FAULTS = [
     ),
     ("edge", "wander", 3, {}, "if inside_edge:", "if True:", None),
     ("live", "wander", 3, {}, "if live:", "if True:", None),
-    ("end", "push", 32, {"direction": "push"}, "return  #", "pass  #", MemoryFault),
+    ("end", "push", 33, {"direction": "push"}, "return  #", "pass  #", MemoryFault),
 ]
 
 
