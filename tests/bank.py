@@ -6,6 +6,7 @@ from tests.programs import (
     alongs,
     collectives,
     combines,
+    gathered,
     learning,
     loose,
     messages,
@@ -25,6 +26,7 @@ BANK: tuple[BankProgram, ...] = (
     *loose.PROGRAMS,
     *messages.PROGRAMS,
     *alongs.PROGRAMS,
+    *gathered.PROGRAMS,
 )
 
 BY_NAME = {program.name: program for program in BANK}

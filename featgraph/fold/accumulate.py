@@ -5,80 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from featgraph.fold.accumulators import Accumulator, accumulator_of, source_name
+from featgraph.fold.accumulators import Accumulator, accumulator_of
 from featgraph.fold.analyse import Analysed
-from featgraph.fold.functions import Context, Printed
-from featgraph.fold.plan import FoldPlan, Phase
+from featgraph.fold.functions import Printed
+from featgraph.fold.plan import FoldPlan
 from featgraph.fold.rows import load_lines
+from featgraph.fold.temporaries import Temporaries
 
-__all__ = ["AccumulatorBody"]
+__all__ = ["AccumulatorBody", "indexed_forms"]
 
 _SUMMED = {"gather", "reduce"}
 
 
-class AccumulatorBody:
+class AccumulatorBody(Temporaries):
     """The accumulators of one phase, for one vertex `v`."""
-
-    def __init__(
-        self,
-        context: Context,
-        plan: FoldPlan,
-        phase: Phase,
-        printed: dict[str, Printed],
-        library: str,
-        edge_id: str,
-    ) -> None:
-        self.context = context
-        self.writer = context.writer
-        self.plan = plan
-        self.phase = phase
-        self.printed = printed
-        self.library = library
-        self.edge_id = edge_id
-        self.loops = phase.mapping.loops
-        self.copies = phase.width
-        self.functions = plan.functions_of(phase)
-        self.accumulators = {
-            f.into: accumulator_of(f, plan.analysis)
-            for f in plan.analysis.functions
-            if f.kind in {"gather", "reduce"}
-        }
-
-    def index(self, *parts: str) -> str:
-        """Return the text of an index; a signed one costs a wrap-around on CUDA."""
-        if self.library == "warp":
-            # Edge ids are unsigned from the start.
-            parts = tuple(
-                p if p.isdigit() or p == "e" else f"uint32({p})" for p in parts
-            )
-        return ", ".join(parts)
-
-    def feature(self, f: str) -> str:
-        """Return the text of feature `f`, a number of a copy or ``"f"``."""
-        return f
-
-    def held(self, accumulator: Accumulator, j: int) -> str:
-        """Return the name of copy j of an accumulator (of its only one)."""
-        if not accumulator.is_wide or self.loops:
-            return accumulator.name
-        return f"{accumulator.name}_{j}" if self.copies > 1 else accumulator.name
-
-    def temporary(self, name: str, j: int) -> str:
-        """Return the text of a temporary that a function takes, for copy j."""
-        base = self.accumulators.get(name)
-        if base is not None:
-            return self.held(base, j)
-        return source_name(
-            self.held(self.accumulators[name.removesuffix("_source")], j)
-        )
-
-    def is_wide(self, name: str) -> bool:
-        """Whether a temporary has an entry for every feature."""
-        base = (
-            self.accumulators.get(name)
-            or self.accumulators[name.removesuffix("_source")]
-        )
-        return base.is_wide
 
     def feature_argument(self, f: str) -> str:
         """Return what stands for feature `f` in a call."""
@@ -106,11 +46,6 @@ class AccumulatorBody:
                 args.append(self.temporary(name, int(f)))
         args += [row.copy(int(f), mapping) for row in printed.rows]
         return f"{printed.name}({', '.join(args)})"
-
-    def arguments(self, name: str) -> list[str]:
-        """Return what stands for a temporary in the call of a collective function."""
-        wide = self.is_wide(name) and not self.loops
-        return [self.temporary(name, j) for j in range(self.copies if wide else 1)]
 
     def call_collective(self, printed: Printed, left_in: str = "contribution") -> str:
         """Return the call of a collective function; loops leave a row in `left_in`."""
@@ -225,6 +160,17 @@ class AccumulatorBody:
         else:
             self.writer.line(accumulator.update(name, value))
 
+    def load_temporaries(self) -> None:
+        """Bring what the phase reads, and earlier ones have gathered, from memory."""
+        for name in self.phase.loads:
+            self._load(self.accumulators[name])
+        for name in self.read_entries():
+            if not self.is_filled_here(name):
+                entry = self.entries[name]
+                place = self.index("v", str(entry.feature))
+                text = self.context.indexed[entry.of].format(place)
+                self.writer.line(f"{name} = {text}")
+
     def _load(self, accumulator: Accumulator) -> None:
         packed = was_packed(accumulator, self.plan)
         if accumulator.is_matrix:
@@ -267,6 +213,17 @@ class AccumulatorBody:
                 )
                 for line in accumulator.store(self.held(accumulator, j), index):
                     self.writer.line(line)
+
+
+def indexed_forms(plan: FoldPlan) -> dict[str, str]:
+    """Return how entries of each temporary, and its sources, are read from memory."""
+    library = "warp" if plan.target == "cuda" else "cpu"
+    forms: dict[str, str] = {}
+    for function in plan.analysis.functions:
+        if function.kind == "gather":
+            accumulator = accumulator_of(function, plan.analysis)
+            forms |= accumulator.forms(was_packed(accumulator, plan), library)
+    return forms
 
 
 def was_packed(accumulator: Accumulator, plan: FoldPlan) -> bool:

@@ -131,6 +131,19 @@ class Accumulator:
             lines.append(f"{source_name(name)} = d.{self.name}_source[{index}]")
         return lines
 
+    def forms(self, packed: bool, library: str) -> dict[str, str]:
+        """Return how an entry in memory is read: ``{}`` stands for its indices."""
+        if packed:
+            kind = "float32" if self.type == "real" else "int32"
+            unpack = f"{library}.unpack_{self.combine[3:]}_{kind}"
+            both = f"{unpack}(d.{self.name}_packed[{{}}])"
+            return {self.name: f"{both}[0]", f"{self.name}_source": f"{both}[1]"}
+        key = f"d.{self.name}[{{}}]"
+        found = {self.name: f"({key} != 0)" if self.type == "bool" else key}
+        if self.is_arg:
+            found[f"{self.name}_source"] = f"d.{self.name}_source[{{}}]"
+        return found
+
     def store(self, name: str, index: str) -> list[str]:
         """Return the statements that leave an entry in memory."""
         lines = [f"d.{self.name}[{index}] = {name}"]

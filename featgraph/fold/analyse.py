@@ -19,13 +19,20 @@ from featgraph.fold.checks import (
     with_filter,
 )
 from featgraph.fold.definite import next_written_on_every_path
+from featgraph.fold.gathered import (
+    Entry,
+    base_name,
+    check_gathered,
+    entry_stem,
+    separate_gathered,
+)
 from featgraph.fold.lower import has_collective, normal_form
 from featgraph.fold.names import CANONICAL, EDGES, Names, is_plain
 from featgraph.fold.nodes import TWIN_OPERATIONS, Access, Helper, Operate, Scalar
 from featgraph.fold.rank_one import RankOne, find_rank_one
 from featgraph.fold.resolve import Resolved, resolve_function
 from featgraph.fold.types import assign_types
-from featgraph.fold.variance import find_varying, varies
+from featgraph.fold.variance import find_varying, returns_varying
 from featgraph.program.functions import UserFunction
 from featgraph.program.names import GENERATED, TRIANGLES
 from featgraph.program.operations import Collaborative
@@ -104,6 +111,8 @@ class Analysed:
     next_definite : frozenset of str
         Iterated properties whose ``_next`` it writes on every path that may return
         True, before reading it.
+    indexed : frozenset of str
+        Gathered values that it reads at features that it computes: from memory.
     rank_one : RankOne or None
         A matrix gather or reduce that sums outer products: their parts.
     """
@@ -124,6 +133,7 @@ class Analysed:
     scalars: tuple[str, ...]
     next_definite: frozenset[str]
     operations: frozenset[str]
+    indexed: frozenset[str] = frozenset()
     rank_one: RankOne | None = None
 
     @property
@@ -154,6 +164,8 @@ class Analysis:
         float32 if it has none.
     temporaries : dict
         What its gathers fill.
+    entries : dict
+        Temporaries that are one entry of another one, the same for all features.
     helpers : list of HelperFunction
         In the order in which they must be defined.
     """
@@ -162,6 +174,7 @@ class Analysis:
     real: str
     functions: list[Analysed] = field(default_factory=list)
     temporaries: dict[str, Temporary] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
     reductions: dict[str, tuple[int, ...]] = field(default_factory=dict)
     helpers: list[HelperFunction] = field(default_factory=list)
     combines: dict[str, HelperFunction] = field(default_factory=dict)
@@ -205,6 +218,9 @@ class _Analyser:
         intos = {getattr(f, "into", None) or "" for f in program.functions}
         #: Names of temporaries, which are locals of generated functions.
         self.temporaries = intos | {f"{name}_source" for name in intos}
+        self.stems = {n: entry_stem(n, self.temporaries) for n in self.temporaries}
+        # Copies of a local of this name would be called as entries of one are.
+        self.temporaries |= set(self.stems.values())
         self.taken: set[str] = {*GENERATED, *CANONICAL, *self.temporaries}
         if any(f.kind == "triangle" for f in program.functions):
             self.taken |= TRIANGLES
@@ -276,18 +292,6 @@ class _Analyser:
                 dtypes[analysed.into or ""] = analysed.returns
         return dtypes
 
-    def _emitted_name(self, name: str) -> str:
-        """Return a name for a function of the generated module."""
-        stem = name if is_plain(name) else "function"
-        if re.search(r"_\d+$", stem):  # as kernels and copies of locals are named
-            stem += "_"
-        fresh, letter = stem, "b"
-        while fresh in self.taken:
-            fresh = f"{stem}_{letter}"
-            letter = chr(ord(letter) + 1) if letter[-1] != "z" else f"{letter}b"
-        self.taken.add(fresh)
-        return fresh
-
     # -- one function
 
     def _function(self, function: UserFunction) -> Analysed:
@@ -315,6 +319,7 @@ class _Analyser:
         width, is_scalar = width_of(source, body, names.kinds, self._item_shape)
         check_groups(source, body, width)
         varying = find_varying(source, body)
+        check_gathered(source, function.kind, body, names.kinds)
         accesses = find_accesses(source, function.kind, body, names.kinds)
         shared = frozenset(n for n, t in self.result.signature.items() if t.shared)
         check_accesses(
@@ -324,6 +329,9 @@ class _Analyser:
         operations = frozenset(n.name for n in nodes if isinstance(n, Operate))
         matrices = matrix_names(body)
         check_matrices(source, body, matrices)
+        shapes = {n: t.item_shape for n, t in self.result.temporaries.items()}
+        entries, indexed = separate_gathered(function, body, shapes, self.stems)
+        self.result.entries |= entries
         check_semirings(source, body)
         accesses = with_filter(function, accesses, self.result.signature)
         scalars = {n.name for n in nodes if isinstance(n, Scalar)}
@@ -331,7 +339,7 @@ class _Analyser:
             n.name for n in nodes if isinstance(n, Access) and n.name in _BUILTIN_DTYPES
         }
         return Analysed(
-            name=self._emitted_name(function.name),
+            name=_emitted_name(function.name, self.taken),
             kind=function.kind,
             declared=function,
             body=tuple(body),
@@ -342,13 +350,14 @@ class _Analyser:
             variables=variables,
             collective=collective,
             returns=returned,
-            returns_varying=_returns_varying(body, varying),
+            returns_varying=returns_varying(body, varying),
             accesses=tuple(a for a in accesses if a.name not in _BUILTIN_DTYPES),
             scalars=tuple(sorted(scalars - {"feature_count"})),
             next_definite=next_written_on_every_path(
-                body, _returns_varying(body, varying)
+                body, returns_varying(body, varying)
             ),
             operations=operations,
+            indexed=indexed,
             rank_one=_rank_one(function, body, returned),
         )
 
@@ -391,7 +400,7 @@ class _Analyser:
             source, resolved.tree.body, parameters, {}, self._call_helper, None
         )
         helper = HelperFunction(
-            self._emitted_name(source.name),
+            _emitted_name(source.name, self.taken),
             source,
             roles,
             tuple(body),
@@ -403,10 +412,9 @@ class _Analyser:
     # -- widths and temporaries
 
     def _item_shape(self, name: str) -> tuple[int, ...]:
-        if name in self.result.temporaries:
-            return self.result.temporaries[name].item_shape
-        if name.endswith("_source") and name[:-7] in self.result.temporaries:
-            return self.result.temporaries[name[:-7]].item_shape
+        base = base_name(name, self.result.temporaries)
+        if base is not None:
+            return self.result.temporaries[base].item_shape
         if name in self.result.reductions:
             return self.result.reductions[name]
         return self.result.signature[name].item_shape
@@ -449,6 +457,19 @@ class _Analyser:
         return type_
 
 
+def _emitted_name(name: str, taken: set[str]) -> str:
+    """Return a name for a function of the generated module; it is taken then."""
+    stem = name if is_plain(name) else "function"
+    if re.search(r"_\d+$", stem):  # as kernels and copies of locals are named
+        stem += "_"
+    fresh, letter = stem, "b"
+    while fresh in taken:
+        fresh = f"{stem}_{letter}"
+        letter = chr(ord(letter) + 1) if letter[-1] != "z" else f"{letter}b"
+    taken.add(fresh)
+    return fresh
+
+
 def _reduced(analysed: Analysed) -> tuple[int, ...]:
     declared: Any = analysed.declared
     if declared.matrix and analysed.is_scalar:
@@ -463,20 +484,3 @@ def _rank_one(
     if not matrix or returned != "real" or function.combine.name != "sum":  # type: ignore[attr-defined]
         return None
     return find_rank_one(body)
-
-
-def _returns_varying(body: list[ast.stmt], varying: frozenset[str]) -> bool:
-    returns = [n for s in body for n in ast.walk(s) if isinstance(n, ast.Return)]
-    if any(r.value is not None and varies(r.value, varying) for r in returns):
-        return True
-    branches = [
-        n
-        for s in body
-        for n in ast.walk(s)
-        if isinstance(n, ast.If | ast.For | ast.While)
-    ]
-    return any(
-        varies(b.iter if isinstance(b, ast.For) else b.test, varying)
-        and any(isinstance(n, ast.Return) for n in ast.walk(b))
-        for b in branches
-    )

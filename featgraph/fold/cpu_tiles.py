@@ -86,7 +86,7 @@ class TiledBody(OwnerBody):
             return
         printed, count = self.printed[function.name], self._tile(name, "count")
         others = [r for r in function.declared.roles if r not in {"i", "f"}]
-        others += printed.temporaries
+        others += [self.temporary(name, 0) for name in printed.temporaries]
         scale = ""
         if parts.scale is not None:
             scale = self._tile(name, "scale")

@@ -9,6 +9,7 @@ from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.forwarded import ForwardedEntries
 from featgraph.fold.functions import Context, Printed
+from featgraph.fold.gathered import base_name
 from featgraph.fold.plan import FoldPlan, Phase
 
 __all__ = ["WarpNames"]
@@ -46,6 +47,29 @@ class WarpNames(ForwardedEntries):
         #: Whether what is printed runs on an edge: its lanes are all who share it.
         self.at_edge = phase.kind == "edge"
         self.rename: Callable[[str], str] | None = None
+
+    def entry(self, name: str) -> str:
+        """Return the text of an entry at a constant feature, the same for all."""
+        return name if self.lanes > 1 else super().entry(name)
+
+    def share_entries(self, stage: list[Analysed]) -> None:
+        """Let all lanes of a vertex have the entries at constant features.
+
+        One lane has gathered each; all lanes are here.
+        """
+        filled = {f.into for f in stage}
+        for name in self.read_entries():
+            entry = self.entries[name]
+            base = base_name(entry.of, self.plan.analysis.temporaries)
+            if self.lanes == 1 or base not in filled:
+                continue
+            lane, copy = divmod(entry.feature, self.copies)
+            held = self.temporary(entry.of, copy)
+            if self.accumulators[str(base)].type == "bool":
+                text = f"warp.broadcast(int32({held}), {lane}, {self.lanes}) != 0"
+            else:
+                text = f"warp.broadcast({held}, {lane}, {self.lanes})"
+            self.writer.line(f"{name} = {text}")
 
     @contextmanager
     def renamed(self, rename: Callable[[str], str]) -> Iterator[None]:

@@ -25,14 +25,14 @@ class WarpBody(WarpForward):
     def vertex(self) -> None:
         """Print all stages for a swept vertex; its verdict is left in ``alive``."""
         writer = self.writer
-        for name in self.phase.loads:
-            self._load(self.accumulators[name])
+        self.load_temporaries()
         writer.line("alive = is_swept" if self.phase.pulls_edges else "alive = is_due")
         self._copy_first("alive")
         ran: list[Analysed] = []
         for place, stage in enumerate(self._stages()):
             if self.phase.pulls_edges and place == 0:
                 self._gather(stage, pulled=True)
+                self.share_entries(stage)
                 self._find_due()
                 ran += [f for f in self.functions if f.kind == "edge"]
             elif stage[0].kind == "gather":
@@ -40,6 +40,7 @@ class WarpBody(WarpForward):
                     writer.line("stop = stop if alive else start")
                 self._order(ran, stage)
                 self._gather(stage)
+                self.share_entries(stage)
             else:
                 self._order(ran, stage)
                 self._verdict(stage[0])
@@ -233,11 +234,6 @@ class WarpBody(WarpForward):
             self._under(
                 [test], lambda i=index, v=value: self._atomic(accumulator, array, i, v)
             )
-
-    def load_temporaries(self) -> None:
-        """Bring what a pushed gather reads at its target back from memory."""
-        for name in self.phase.loads:
-            self._load(self.accumulators[name])
 
     def edge(self, mask: str = "inside_edge") -> None:
         """Print the edge functions for `e` where `mask`; the verdict is ``alive``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass, field
 
+from featgraph.fold.accumulate import indexed_forms
 from featgraph.fold.accumulators import (
     accumulator_of,
     check_pushable,
@@ -223,6 +224,7 @@ def emit(plan: FoldPlan) -> KernelSource:
     entries: list[Entry] = []
     forwarded: list[str] = []
     seen = {n: seen_name(n, plan.analysis.signature) for n in plan.keeping.reads}
+    forms = indexed_forms(plan)
     for number, phase in enumerate(plan.phases):
         if plan.form != "plain" and not plan.can_take(plan.form, phase):
             continue
@@ -239,6 +241,7 @@ def emit(plan: FoldPlan) -> KernelSource:
             ),
             solved=phase.solved,
             restored=phase.restores,
+            indexed=forms,
         )
         if plan.target == "cuda":
             context.forwarded = find_forwarded(context, plan, phase)
@@ -327,7 +330,7 @@ def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
     """
     analysis, found = plan.analysis, dict[str, Field]()
     both = {n for p in plan.phases for n in (*p.copies, *p.restores)}
-    in_memory = {n for p in plan.phases for n in (*p.loads, *p.stores)}
+    in_memory = {n for p in plan.phases for n in (*p.loads, *p.indexes, *p.stores)}
     pushed = {plan.functions_of(p)[0].into: p for p in plan.phases if p.kind == "push"}
     for function in analysis.functions:
         for access in function.accesses:

@@ -33,7 +33,7 @@ def explain_plan(plan: FoldPlan) -> str:
             "where others see it in the same superstep; only the fixpoint is promised"
         )
     lines += _explain_keeping(plan)
-    in_memory = {n for p in plan.phases for n in (*p.loads, *p.stores)}
+    in_memory = {n for p in plan.phases for n in (*p.loads, *p.indexes, *p.stores)}
     kept = {n for p in plan.phases for n in p.keeps}
     from_active = {
         f.into

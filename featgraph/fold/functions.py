@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from featgraph.fold.analyse import Analysed, Analysis, HelperFunction
 from featgraph.fold.choose import Mapping
+from featgraph.fold.gathered import INDEXED, base_name
 from featgraph.fold.nodes import Access, Whole
 from featgraph.fold.printer import Guard, Style, identity_text, print_statements
 from featgraph.fold.rows import Row, can_store, find_rows, with_forwarded
@@ -48,6 +49,8 @@ class Context:
         Matrices whose elements have names.
     restored : tuple of str
         Properties whose next entries are put back where a function returns False.
+    indexed : dict
+        Temporaries in memory -> the form of an entry, ``{}`` for its indices.
     """
 
     writer: Writer
@@ -61,6 +64,7 @@ class Context:
     forwarded: dict[str, str] = field(default_factory=dict)
     solved: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
+    indexed: dict[str, str] = field(default_factory=dict)
 
     @property
     def real(self) -> str:
@@ -93,6 +97,7 @@ class Context:
             key=key_type(function, self.analysis),
             seen=self.seen,
             held=frozenset(self.solved),
+            indexed=self.indexed,
         )
 
 
@@ -141,14 +146,15 @@ class Printed:
 
 
 def temporaries_of(function: Analysed, analysis: Analysis) -> tuple[str, ...]:
-    """Return the temporaries that a function reads, in order of first reading."""
+    """Return the temporaries that a function is given, in order of first reading."""
     found: dict[str, None] = {}
     for statement in function.body:
         for node in ast.walk(statement):
-            if isinstance(node, Access | Whole):
-                base = node.name.removesuffix("_source")
-                if node.name in analysis.temporaries or base in analysis.temporaries:
-                    found[node.name] = None
+            if not isinstance(node, Access | Whole) or node.version == INDEXED:
+                continue
+            known = base_name(node.name, analysis.temporaries) is not None
+            if known or node.name in analysis.entries:
+                found[node.name] = None
     return tuple(found)
 
 

@@ -72,6 +72,13 @@ def _boundary(
         return f"a {kind} phase holds one function"
     if not options.folding:
         return "folding is off"
+    filled = {f.into for f in previous if f.kind == "gather"}
+    indexed = sorted(n for n in function.indexed if n in filled)
+    if indexed:
+        return (
+            f"{function.name} reads {', '.join(indexed)} at features that it computes, "
+            "so they are in memory"
+        )
     elsewhere = other_along(previous, function, alongs)
     if elsewhere is not None:
         return elsewhere

@@ -55,6 +55,8 @@ class LoopNames:
 
     def _rank(self, temporary: str) -> int:
         known = self.context.analysis.temporaries
+        if temporary in self.context.analysis.entries:
+            return 0
         base = known.get(temporary) or known[temporary.removesuffix("_source")]
         return len(base.item_shape)
 

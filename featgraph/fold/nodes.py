@@ -48,7 +48,8 @@ class Access(_Node):
     """``d.name[indices]``: one element of a property, temporary or vector.
 
     `version` is ``"now"``, ``"next"`` or, in a gather whose aggregates are kept,
-    ``"seen"``: what the property was when they last took it in.
+    ``"seen"``: what the property was when they last took it in. Gathered values at
+    features that are computed are ``"indexed"``: read from memory.
     """
 
     _fields = ("indices",)

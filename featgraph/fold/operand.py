@@ -56,6 +56,8 @@ def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
 
 
 def _stored_type(name: str, analysis: Analysis) -> str:
+    if name in analysis.entries:
+        name = analysis.entries[name].of
     if name in analysis.temporaries:
         return analysis.temporaries[name].type
     if name.endswith("_source") and name[:-7] in analysis.temporaries:

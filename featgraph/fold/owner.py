@@ -8,6 +8,7 @@ from __future__ import annotations
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.first import takes_active
+from featgraph.fold.gathered import base_name
 from featgraph.fold.owner_first import StoppingGathers
 from featgraph.fold.rows import copied, copy_line, is_piecewise
 from featgraph.program.signature import PropertyKind
@@ -30,8 +31,7 @@ class OwnerBody(StoppingGathers):
 
     def vertex(self) -> None:
         """Print all stages for vertex `v`; leaves its verdict in ``alive``."""
-        for name in self.phase.loads:
-            self._load(self.accumulators[name])
+        self.load_temporaries()
         self.copy_entries(self.phase.copies, "v", "")
         writer = self.writer
         depth = writer.depth
@@ -72,13 +72,14 @@ class OwnerBody(StoppingGathers):
         Pulled edge functions run in the first one.
         """
         stages: list[list[Analysed]] = []
+        known = self.plan.analysis.temporaries
         for function in self.functions:
             if function.kind == "edge":
                 continue
             share = bool(stages) and function.kind == stages[-1][0].kind == "gather"
             share = share and takes_active(function) == takes_active(stages[-1][0])
             reads = {
-                t.removesuffix("_source")
+                base_name(self.entries[t].of if t in self.entries else t, known)
                 for t in self.printed[function.name].temporaries
             }
             if share and not reads & {f.into for f in stages[-1]}:
@@ -202,8 +203,7 @@ class OwnerBody(StoppingGathers):
         )
         writer, k = self.writer, self.phase.width
         array = f"d.{accumulator.name}{'_packed' if accumulator.is_arg else ''}"
-        for name in self.phase.loads:
-            self._load(self.accumulators[name])
+        self.load_temporaries()
         if accumulator.is_matrix:
             with (
                 writer.block(f"for i in range({k}):"),

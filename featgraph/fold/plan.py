@@ -32,6 +32,8 @@ from featgraph.fold.choose import (
 )
 from featgraph.fold.choose import Mapping as ThreadMapping
 from featgraph.fold.first import find_stops, takes_active
+from featgraph.fold.functions import temporaries_of
+from featgraph.fold.gathered import base_name
 from featgraph.fold.group import Group, group_functions
 from featgraph.fold.keep import Keeping, changes_of, find_kept, join_changes
 from featgraph.fold.options import INTERSECTIONS, Options
@@ -68,6 +70,8 @@ class Phase:
         Why it begins here.
     loads, stores : tuple of str
         Temporaries read from, and left in, memory.
+    indexes : tuple of str
+        Temporaries of which single entries are read from memory, and no whole rows.
     copies : tuple of str
         Iterated properties whose ``_next`` entries are copied from the current ones
         first.
@@ -105,6 +109,7 @@ class Phase:
     reason: str
     loads: tuple[str, ...] = ()
     stores: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
     restores: tuple[str, ...] = ()
     commits: tuple[str, ...] = ()
@@ -241,6 +246,7 @@ class FoldPlan:
             lines.append(f"    mapping: {phase.mapping.describe(phase.width)}")
             for label in (
                 "loads",
+                "indexes",
                 "stores",
                 "keeps",
                 "copies",
@@ -331,12 +337,8 @@ def _finish(
     written_before: dict[str, set[str]] = {"vertex": set(), "edge": set()}
     for number, (kind, places, reason) in enumerate(groups):
         members = [functions[i] for i in places]
-        loads = {
-            n
-            for f in members
-            for n in _temporaries_read(f, analysis)
-            if filled_in[n] != number
-        }
+        here = {n for n, phase in filled_in.items() if phase == number}
+        loads, indexes = _read_in_memory(members, analysis, here)
         later = [f for i, f in enumerate(functions) if phase_of[i] > number]
         stores = {
             f.into for f in members if f.kind == "gather" and kind == "vertex"
@@ -368,6 +370,7 @@ def _finish(
                 mapping=mapping,
                 reason=reason,
                 loads=tuple(sorted(loads)),
+                indexes=tuple(sorted(indexes)),
                 stores=tuple(sorted(s for s in stores if s)),
                 copies=copies,
                 restores=restores,
@@ -439,15 +442,19 @@ def _held(
     )
 
 
+def _read_in_memory(
+    members: list[Analysed], analysis: Analysis, here: set[str | None]
+) -> tuple[set[str], set[str]]:
+    """Return the temporaries that functions take from memory: rows, single entries."""
+    read = {n for f in members for n in _temporaries_read(f, analysis)} - here
+    given = {n for f in members for n in temporaries_of(f, analysis)}
+    rows = read & {str(base_name(n, analysis.temporaries)) for n in given}
+    return rows, read - rows
+
+
 def _temporaries_read(function: Analysed, analysis: Analysis) -> set[str]:
-    names = set()
-    for access in function.accesses:
-        name = access.name
-        if name not in analysis.temporaries and name.endswith("_source"):
-            name = name[:-7]
-        if name in analysis.temporaries:
-            names.add(name)
-    return names
+    bases = (base_name(a.name, analysis.temporaries) for a in function.accesses)
+    return {name for name in bases if name is not None}
 
 
 def _definite(members: list[Analysed]) -> set[str]:

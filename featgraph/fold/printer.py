@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from featgraph.fold.gathered import INDEXED
 from featgraph.fold.names import EDGES
 from featgraph.fold.nodes import (
     TWIN_OPERATIONS,
@@ -104,6 +105,8 @@ class Style:
         Property -> the field that holds what it was, for a kept gather.
     held : frozenset of str
         Matrices whose elements have names: ``a_0_1``.
+    indexed : mapping
+        Temporaries in memory -> the form of an entry, ``{}`` for its indices.
     """
 
     cuda: bool
@@ -121,6 +124,7 @@ class Style:
     rows: Mapping[tuple[str, str], str] = field(default_factory=dict)
     seen: Mapping[str, str] = field(default_factory=dict)
     held: frozenset[str] = frozenset()
+    indexed: Mapping[str, str] = field(default_factory=dict)
 
     def with_names(self, **names: str) -> Style:
         """Return a style with further names."""
@@ -287,9 +291,11 @@ def _inside(
 
 def array_text(access: Access | Whole | Atomic, style: Style) -> str:
     """Return the array that an access goes to."""
+    version = "now" if isinstance(access, Atomic) else access.version
+    if version == INDEXED:
+        return style.indexed[access.name].partition("[")[0].rpartition("(")[2]
     if access.name in style.temporaries and isinstance(access, Access):
         return style.temporaries[access.name]
-    version = "now" if isinstance(access, Atomic) else access.version
     if version == "seen":
         return f"d.{style.seen[access.name]}"
     return f"d.{access.name}{'_next' if version == 'next' else ''}"
@@ -297,7 +303,7 @@ def array_text(access: Access | Whole | Atomic, style: Style) -> str:
 
 def row_key(node: Access, style: Style) -> tuple[str, str] | None:
     """Return what tells this access's row from others; None if it is no ``[.., f]``."""
-    if len(node.indices) != 2:
+    if len(node.indices) != 2 or node.version == INDEXED:
         return None
     entity, feature = node.indices
     if not (isinstance(feature, ast.Name) and feature.id == style.row_feature):
@@ -350,7 +356,8 @@ class Plain(ast.NodeTransformer):
         loaded = style.rows.get(row_key(node, style) or ("", ""))
         if loaded is not None:
             return self.parse(loaded)
-        is_temporary = node.name in style.temporaries
+        is_indexed = node.version == INDEXED
+        is_temporary = node.name in style.temporaries and not is_indexed
         indices = node.indices[1:] if is_temporary else node.indices
         array = array_text(node, style)
         if is_temporary and len(node.indices) < 3:
@@ -361,7 +368,8 @@ class Plain(ast.NodeTransformer):
             if style.guard is not None and not text.isdigit():
                 text = self._guarded(style.guard, node, axis, text, array)
             texts.append(style.index(text) if not _is_edge(index) else text)
-        return self.parse(f"{array}[{', '.join(texts)}]")
+        form = style.indexed[node.name] if is_indexed else f"{array}[{{}}]"
+        return self.parse(form.format(", ".join(texts)))
 
     @staticmethod
     def _guarded(

@@ -13,7 +13,7 @@ from featgraph.fold.lower import has_collective
 from featgraph.fold.nodes import Atomic, Operate, assigned_names
 from featgraph.program.source import FunctionSource
 
-__all__ = ["find_varying", "loop_varies", "returns_apart", "varies"]
+__all__ = ["find_varying", "loop_varies", "returns_apart", "returns_varying", "varies"]
 
 _UNIFORM_RESULTS = frozenset(
     {
@@ -147,6 +147,24 @@ def returns_apart(node: ast.stmt, names: set[str] | frozenset[str]) -> bool:
         children = [*node.body, *node.orelse]
         return any(returns_apart(child, names) for child in children)
     return False
+
+
+def returns_varying(body: list[ast.stmt], varying: frozenset[str]) -> bool:
+    """Return whether the value of a function differs between features."""
+    returns = [n for s in body for n in ast.walk(s) if isinstance(n, ast.Return)]
+    if any(r.value is not None and varies(r.value, varying) for r in returns):
+        return True
+    branches = [
+        n
+        for s in body
+        for n in ast.walk(s)
+        if isinstance(n, ast.If | ast.For | ast.While)
+    ]
+    return any(
+        varies(b.iter if isinstance(b, ast.For) else b.test, varying)
+        and any(isinstance(n, ast.Return) for n in ast.walk(b))
+        for b in branches
+    )
 
 
 def _leaves(node: ast.For) -> bool:

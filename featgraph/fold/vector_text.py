@@ -6,6 +6,7 @@ import ast
 
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.functions import Context
+from featgraph.fold.gathered import INDEXED
 from featgraph.fold.nodes import Access, MathCall, Operate, Whole, names_read
 from featgraph.fold.operand import operand_type
 from featgraph.fold.printer import Plain, Style, array_text, print_expression
@@ -37,6 +38,8 @@ class VectorTypes:
         analysis, real = self.context.analysis, self.context.real
         *others, last = node.indices
         if not (isinstance(last, ast.Name) and last.id == "f"):
+            return False
+        if node.version == INDEXED:
             return False
         if any(varies(index, self.varying) for index in others):
             return False

@@ -73,6 +73,7 @@ class Facts:
         self.real = "float64" if "float64" in dtypes else "float32"
         self.widths: list[int] = []
         for function, found in zip(program.functions, self.accesses, strict=True):
+            self._check_gathered(function, found)
             width = self._width(function, found)
             self.widths.append(width or 1)
             if isinstance(function, GatherFunction):
@@ -82,6 +83,20 @@ class Facts:
                 self.names[function.into] = PropertyType(
                     PropertyKind.VECTOR, dtype, (width or 1,) * (1 + function.matrix)
                 )
+
+    def _check_gathered(self, function: UserFunction, found: list[Access]) -> None:
+        """Refuse gathered values elsewhere than at the vertex that gathered (S5)."""
+        for access in found:
+            if access.name not in self.temporaries:
+                continue
+            if function.kind in {"vertex", "gather"} and access.indices[:1] == ("v",):
+                continue
+            raise function.source.error(
+                "a gathered value is read where it was not gathered",
+                got=f"d.{access.name} in a {function.kind} function",
+                expected="d.into[v, f] at the function's own v, behind the gather",
+                fix="store it in a property, and read that in a second foldmap",
+            )
 
     def _add_temporary(self, gather: GatherFunction, width: int | None) -> None:
         shape: tuple[int, ...] = () if width is None else (width,)

@@ -384,8 +384,9 @@ def reserved_names_cover(kernel: Any, text: str) -> None:
             used |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     stems = {re.sub(r"^(held|next|shared)_.*|(_\d+)+$", "", name) for name in used}
     allowed = GENERATED | own | intos | {f"{i}_source" for i in intos}
-    allowed |= {"", "total", "device_function"} | {f"new_{i}" for i in intos}
-    # Loaded rows, matrices at hand; the folder keeps their names apart from all others.
+    allowed |= {"", "total", "device_function", *(f"new_{i}" for i in intos)}
+    # Loaded rows, entries, matrices at hand: their names are apart from all others.
+    allowed |= {name.rpartition("_")[0] for name in analysis.entries}
     allowed |= {
         f"{name}{version}_{entity}"
         for name in analysis.signature
