@@ -11,7 +11,14 @@ from featgraph.fold.analyse import Analysed, Analysis
 from featgraph.fold.functions import gather_identity
 from featgraph.program.combine import NO_SOURCE
 
-__all__ = ["Accumulator", "accumulator_of", "is_packed", "memory_dtype", "rounds"]
+__all__ = [
+    "Accumulator",
+    "accumulator_of",
+    "in_blocks",
+    "is_packed",
+    "memory_dtype",
+    "rounds",
+]
 
 
 @dataclass(frozen=True)
@@ -222,3 +229,12 @@ def rounds(function: Analysed) -> bool:
     if operator is None or function.returns != "real":
         return False
     return bool(operator.is_custom or operator.name in {"sum", "product"})
+
+
+def in_blocks(function: Analysed) -> bool:
+    """Whether the order in which a gather or reduce combines changes how much it errs.
+
+    A product rounds as often in any order. A combine of the user's may be a sum.
+    """
+    operator = getattr(function.declared, "combine", None)
+    return rounds(function) and getattr(operator, "name", "") != "product"

@@ -79,6 +79,9 @@ LEAST_SHARED = 16
 #: that share them: 54 against 277 us on a Delaunay graph, 42 against 85 us on a network
 #: of authors; with more it is the other way round, 692 against 303 us (K = 4, H200).
 FEW_EDGES = 16
+#: Contributions that are summed one after the other. A row with more is cut into blocks
+#: of so many, by place in the row, whose sums are added up pairwise.
+SUM_BLOCK = 512
 #: Up to so many features, a lane that multiplies a matrix by what it reads of an edge
 #: takes all of them: each feature needs all others, and shuffles bring one at a time.
 MOST_MULTIPLIED = 8
@@ -102,6 +105,8 @@ class GraphTraits:
         Whether edges have twins.
     wide_both : bool
         Whether int64 offsets are needed where in- and out-edges stand together.
+    long_rows : bool
+        Whether some row has more edges than are summed one after the other.
     """
 
     typical_degree: int = 32
@@ -109,6 +114,7 @@ class GraphTraits:
     wide_offsets: bool = False
     undirected: bool = False
     wide_both: bool = False
+    long_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,9 @@ class Mapping:
     column_piece : int
         Where lanes sum the columns of matrices in registers: the features of a row that
         a lane loads at once for them. 0 where sums stand in memory.
+    block : int
+        Contributions to a sum of real numbers that a thread or lane adds up one after
+        the other, before they are added up pairwise; 0 for all.
     """
 
     lanes: int
@@ -159,6 +168,7 @@ class Mapping:
     resident: int = 0
     hub_resident: int = 0
     column_piece: int = 0
+    block: int = 0
 
     @property
     def slots(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from featgraph.fold.accumulators import Accumulator
+from featgraph.fold.blocks import CPU_LEVELS
 from featgraph.fold.cpu_tiles import TiledBody, work_shape
 from featgraph.fold.functions import Context, Printed
 from featgraph.fold.plan import FoldPlan, Phase
@@ -69,6 +70,10 @@ class CpuArrays:
                     line(f"{accumulator.name}_source = np.empty({k}, np.int32)")
                 if accumulator.name in self.phase.keeps:
                     line(f"change_{accumulator.name} = np.empty({k}, np.{dtype})")
+        summed = self.body.in_blocks(self.plan.functions_of(self.phase))
+        for accumulator in summed:
+            waits = (CPU_LEVELS, *(accumulator.shape or (1,)))
+            line(f"{self.body.waiting(accumulator)} = np.empty({waits}, np.{real})")
         for printed in self.printed.values():
             gathers = printed.function.kind in {"gather", "reduce"}
             gathers &= not printed.vectors

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from featgraph.fold.analyse import Analysed
+from featgraph.fold.blocks import print_pairwise
 from featgraph.fold.cpu_arrays import CpuArrays
 from featgraph.fold.cpu_queue import print_queue
 from featgraph.fold.cpu_triangles import print_triangles
@@ -320,8 +322,14 @@ class _CpuPhase(CpuArrays):
             arguments, "Reduce a chunk of vertices into its row of `partials`."
         ):
             self.body.start(accumulator)
-            with self._words(), self._each_set_bit("due", "v"):
-                self.body.contribute(function)
+            summed = self.body.in_blocks([function])
+            if summed:
+                size = max(self.phase.mapping.block // 32, 1)
+                bounds = ("first_word", "last_word", size)
+                with self.body.cut(summed, *bounds, self.body.start):
+                    self._reduce_words(function, "block_start", "block_end")
+            else:
+                self._reduce_words(function, "first_word", "last_word")
             self.body.finish(function)
             self.keep_partial(accumulator)
         finish = f"{self.name}_finish"
@@ -332,14 +340,24 @@ class _CpuPhase(CpuArrays):
             width,
             "@njit(**CODE, cache=True)",
             "for f in range({})",
+            bool(summed),
         )
         return [
             self._entry(self.name, "main", arguments),
             self._entry(finish, "finish", ["partials", "reduced"]),
         ]
 
+    def _reduce_words(self, function: Analysed, first: str, last: str) -> None:
+        """Combine what the vertices of some words contribute."""
+        with (
+            self.writer.block(f"for word in range({first}, {last}):"),
+            self._each_set_bit("due", "v"),
+        ):
+            self.body.contribute(function)
+        self.body.settle(function)
 
-def print_finish(writer, name, accumulator, width, decorator, loop) -> None:  # type: ignore[no-untyped-def]
+
+def print_finish(writer, name, accumulator, width, decorator, loop, pairwise) -> None:  # type: ignore[no-untyped-def]
     """Print the kernel that combines the rows of `partials`, in order: repeatably."""
     writer.line()
     writer.line()
@@ -347,6 +365,10 @@ def print_finish(writer, name, accumulator, width, decorator, loop) -> None:  # 
     with writer.block(f"def {name}(partials, reduced):"):
         writer.line('"""Combine the partial results in order."""')
         with writer.block(f"{loop.format(width)}:"):
+            if pairwise:
+                print_pairwise(writer, accumulator, "partials[{}, f]")
+                writer.line("reduced[f] = partials[0, f]")
+                return
             writer.line(f"total = {accumulator.identity}")
             with writer.block("for row in range(partials.shape[0]):"):
                 writer.line(accumulator.update("total", "partials[row, f]"))

@@ -146,12 +146,16 @@ class TiledBody(OwnerBody):
             f"tiles.add_products({name}, {rows}, {columns}, {count}, {symmetric})"
         )
 
-    def finish(self, function: Analysed) -> None:
+    def settle(self, function: Analysed) -> None:
         """Add the rows that are left."""
+        if function.into in self.phase.tiles and function.rank_one is not None:
+            self._add(function)
+
+    def finish(self, function: Analysed) -> None:
+        """Copy one triangle of a symmetric matrix into the other."""
         name, parts = str(function.into), function.rank_one
         if name not in self.phase.tiles or parts is None:
             return
-        self._add(function)
         if parts.symmetric and not (self.loops and self._only_solved(name)):
             self.writer.line(f"tiles.mirror({name}, {self.phase.width})")
 

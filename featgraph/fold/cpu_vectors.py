@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.cpu_tiles import TiledBody
 from featgraph.fold.vectors import pieces
@@ -20,15 +21,15 @@ class VectorBody(TiledBody):
         is_matrix = function.into in self.phase.tiles
         return self.printed[function.name].vectors and not is_matrix
 
-    def begin(self, function: Analysed) -> None:
+    def begin(self, accumulator: Accumulator) -> None:
         """Set what a gather fills to its identity."""
-        if not self._sums_vectors(function):
-            super().begin(function)
+        name = accumulator.name
+        if not any(f.into == name and self._sums_vectors(f) for f in self.functions):
+            super().begin(accumulator)
             return
-        identity = self.accumulators[function.into].identity
         for first, size in self._pieces():
             self.writer.line(
-                f"{function.into}_{first} = vectors.spread_{size}({identity})"
+                f"{name}_{first} = vectors.spread_{size}({accumulator.identity})"
             )
 
     def contribute(self, function: Analysed) -> None:
@@ -41,10 +42,10 @@ class VectorBody(TiledBody):
         for place, (first, _) in enumerate(self._pieces()):
             self.writer.line(f"{function.into}_{first} += contributed[{place}]")
 
-    def finish(self, function: Analysed) -> None:
+    def settle(self, function: Analysed) -> None:
         """Leave the sums where the functions behind read them."""
         if not self._sums_vectors(function):
-            super().finish(function)
+            super().settle(function)
             return
         for first, size in self._pieces():
             name = str(function.into)

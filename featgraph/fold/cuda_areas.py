@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
+from featgraph.fold.cuda_blocks import CudaBlocks
 from featgraph.fold.functions import Context, Printed
-from featgraph.fold.owner import OwnerBody
 from featgraph.fold.plan import Phase
 from featgraph.fold.writer import Writer
 
@@ -23,7 +23,7 @@ class KernelAreas:
     #: Argument -> shape of an area in global memory.
     scratch: dict[str, tuple[int, ...]]
 
-    def _body(self) -> OwnerBody:
+    def _body(self) -> CudaBlocks:
         raise NotImplementedError
 
     def _matrices(self, shared: int, owner: str) -> None:
@@ -46,6 +46,12 @@ class KernelAreas:
         elsewhere = {*self.phase.loads, *self.phase.solved}
         matrices = {a.name for a in self._held() if a.is_matrix} - elsewhere
         areas = [(name, self.phase.width) for name in sorted(matrices)]
+        body = self._body()
+        areas += [
+            (body.waiting(a), self.phase.width)
+            for a in body.in_blocks(self.functions)
+            if body.waits_in_area(a)
+        ]
         for printed in self.printed.values():
             areas += [
                 (f"{printed.name}_work_{n}", columns)

@@ -6,8 +6,6 @@ load of each row and, where they are symmetric, the lower triangle.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.cuda_slots import EdgeSlots
@@ -27,14 +25,6 @@ class HeldBody(EdgeSlots):
         k = self.phase.width
         return [f"{name}_{i}_{f}" for i in range(k) for f in range(k)]
 
-    def _computed(self, function: Analysed) -> Iterator[tuple[int, int]]:
-        """Yield the elements that are summed; the others mirror them."""
-        parts, k = function.rank_one, self.phase.width
-        symmetric = parts is not None and parts.symmetric
-        for i in range(k):
-            for f in range(i + 1 if symmetric else k):
-                yield i, f
-
     def _summing(self, name: str) -> Analysed:
         return next(f for f in self.functions if f.into == name)
 
@@ -44,7 +34,7 @@ class HeldBody(EdgeSlots):
         if name not in self.phase.held:
             super().start(accumulator)
             return
-        for i, f in self._computed(self._summing(name)):
+        for i, f in self.computed(self._summing(name)):
             self.writer.line(f"{name}_{i}_{f} = {accumulator.identity}")
 
     def contribute(self, function: Analysed) -> None:
@@ -55,12 +45,12 @@ class HeldBody(EdgeSlots):
             return
         accumulator, printed = self.accumulators[name], self.printed[function.name]
         if function.rank_one is None:
-            for i, f in self._computed(function):
+            for i, f in self.computed(function):
                 call = self.call_featurewise(printed, str(f), str(i))
                 self._take(accumulator, f"{name}_{i}_{f}", call)
             return
         rows = self._factors(function, printed)
-        for i, f in self._computed(function):
+        for i, f in self.computed(function):
             self._take(accumulator, f"{name}_{i}_{f}", f"{rows[i]} * element_{f}")
 
     def _factors(self, function: Analysed, printed: Printed) -> list[str]:
@@ -101,7 +91,7 @@ class HeldBody(EdgeSlots):
         name, k = str(function.into), self.phase.width
         if name not in self.phase.held:
             return
-        computed = set(self._computed(function))
+        computed = set(self.computed(function))
         for i in range(k):
             for f in range(k):
                 own, other = f"{name}_{i}_{f}", f"{name}_{f}_{i}"

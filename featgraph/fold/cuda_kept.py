@@ -45,9 +45,11 @@ class WarpKept(WarpGathers):
         """Patch with the edges from changed sources; lanes agree if it holds."""
         writer = self.writer
         if self._meets(patched):
-            self.rounds(lambda: self._patch_masked(patched), "part_stop")
+            with self.rounds_in_blocks(patched):
+                self.rounds(lambda: self._patch_masked(patched), "part_stop")
         else:
-            with self.edges("part_stop"):
+            self.row_end = "part_stop"
+            with self.row_in_blocks(patched, self.start), self.edges("part_stop"):
                 self.in_edge()
                 with writer.block("if warp.test_bit(changed_sources, u):"):
                     for function in patched:

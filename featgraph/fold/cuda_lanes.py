@@ -54,6 +54,7 @@ class WarpPhase(CudaPhase):
         print_staged(self.writer, self.context.staged, self.context.real, self.threads)
         if self._has_matrices():
             self._print_matrices()
+        body.declare_waiting(self.functions)
 
     def _features(self, body: WarpBody) -> None:
         line, copies, k = self.writer.line, body.copies, self.phase.width
@@ -107,9 +108,7 @@ class WarpPhase(CudaPhase):
         writer.line(f"first_vertex = int32((cuda.grid(1) >> 5){times})")
         writer.line(f"stride = int32((cuda.gridsize(1) >> 5){times})")
         name = "base" if count > 1 else vertex
-        with writer.block(
-            f"for {name} in range(first_vertex, int32(vertex_count), stride):"
-        ):
+        with self._each_stride(name):
             if count > 1:
                 own = (
                     f"(cuda.laneid >> {span.bit_length() - 1})"

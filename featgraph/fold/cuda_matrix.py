@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from featgraph.fold.accumulators import Accumulator
+from featgraph.fold.cuda_blocks import CudaBlocks
 from featgraph.fold.cuda_phase import CudaPhase
-from featgraph.fold.owner import OwnerBody
 
 __all__ = ["MatrixReduce"]
+
+
+class _ElementBody(CudaBlocks):
+    """A thread sums one element of the matrix, in ``total``."""
+
+    def waiting(self, accumulator: Accumulator) -> str:
+        """Return the array in which sums of blocks wait."""
+        return "block_sums_0"
 
 
 class MatrixReduce(CudaPhase):
     """A block has a partial matrix, and each of its threads elements of that."""
 
-    def _body(self) -> OwnerBody:
-        return OwnerBody(
+    def _body(self) -> _ElementBody:
+        return _ElementBody(
             self.context, self.plan, self.phase, self.printed, "warp", self.edge_id
         )
 
@@ -28,10 +41,31 @@ class MatrixReduce(CudaPhase):
             writer.line(f"i = int32(element // {k})")
             writer.line(f"f = int32(element - i * {k})")
             writer.line(f"total = {accumulator.identity}")
-            vertices = "range(cuda.blockIdx.x, int32(vertex_count), cuda.gridDim.x)"
             with (
-                writer.block(f"for v in {vertices}:"),
+                self._each_vertex(accumulator),
                 writer.block("if warp.test_bit(due, v):"),
             ):
                 writer.line(accumulator.update("total", call))
             writer.line("partials[row, uint32(element)] = total")
+
+    @contextmanager
+    def _each_vertex(self, accumulator: Accumulator) -> Iterator[None]:
+        """Print a block's loop over vertices, in blocks of them for sums."""
+        writer, body = self.writer, self._body()
+        first, last, stride = "cuda.blockIdx.x", "int32(vertex_count)", "cuda.gridDim.x"
+        total = replace(accumulator, name="total", shape=())
+        if not body.in_blocks(self.functions):
+            with writer.block(f"for v in range({first}, {last}, {stride}):"):
+                yield
+            return
+        first, size = f"int32({first})", f"{body.block} * int32({stride})"
+        writer.line(
+            f"block_sums_0 = cuda.local.array(({body.levels(total)}, 1), "
+            f"{self.context.real})"
+        )
+        narrow = "int32({})".format
+        with (
+            body.cut([total], first, last, size, body.start, narrow),
+            writer.block(f"for v in range(block_start, block_end, int32({stride})):"),
+        ):
+            yield

@@ -47,6 +47,35 @@ class WarpNames(ForwardedEntries):
         #: Whether what is printed runs on an edge: its lanes are all who share it.
         self.at_edge = phase.kind == "edge"
         self.rename: Callable[[str], str] | None = None
+        #: Where the edges of the vertex end, or those that are gone through.
+        self.row_end = "stop"
+
+    @property
+    def block(self) -> int:
+        """Terms that are added up one after the other; 0 for all.
+
+        Rows that are left to a span of lanes are no longer than a few blocks.
+        """
+        left_to_span = self.phase.mapping.hubs and not self.threads
+        return 0 if left_to_span else super().block
+
+    def block_places(self) -> int:
+        """Return how many edges of a row a block of it has: as many of each slot."""
+        return self.block * self.slots
+
+    def row_bounds(self) -> tuple[str, str]:
+        """Return where the edges begin that the slots take in turn, and end."""
+        return "start", self.row_end
+
+    def waits_in_area(self, accumulator: Accumulator) -> bool:
+        """Whether a matrix waits in global memory: lanes have columns of their own."""
+        return False
+
+    def width_of(self, accumulator: Accumulator) -> int:
+        """Return the elements of an accumulator that one lane has."""
+        if accumulator.is_matrix:
+            return self.phase.width * self.copies
+        return super().width_of(accumulator)
 
     def entry(self, name: str) -> str:
         """Return the text of an entry at a constant feature, the same for all."""

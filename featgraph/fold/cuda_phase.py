@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from featgraph.fold.accumulators import Accumulator
+from featgraph.fold.blocks import print_pairwise
 from featgraph.fold.choose import BLOCK_THREADS, HUB_THREADS
 from featgraph.fold.cuda_areas import KernelAreas
 from featgraph.fold.cuda_combine import box_dtypes, print_block_combine
@@ -118,6 +119,26 @@ class CudaPhase(KernelAreas):
         """
         loops = bool(self.scratch) or self._strides() > 1 or self.phase.kind == "reduce"
         return not loops and self.form == "plain"
+
+    @contextmanager
+    def _each_stride(self, name: str) -> Iterator[None]:
+        """Print a loop from ``first_vertex`` by ``stride``; a reduce sums in blocks."""
+        body, last = self._body(), "int32(vertex_count)"
+        summed = body.in_blocks(self.functions) if self.phase.kind == "reduce" else []
+        if not summed:
+            with self.writer.block(
+                f"for {name} in range(first_vertex, {last}, stride):"
+            ):
+                yield
+            return
+        size = f"{body.block} * stride"
+        with (
+            body.cut(
+                summed, "first_vertex", last, size, body.start, "int32({})".format
+            ),
+            self.writer.block(f"for {name} in range(block_start, block_end, stride):"),
+        ):
+            yield
 
     # -- around the kernel
 
@@ -237,6 +258,11 @@ class CudaPhase(KernelAreas):
             with writer.block(
                 f"for f in range(cuda.grid(1), {width}, cuda.gridsize(1)):"
             ):
+                if self._body().in_blocks(self.functions):
+                    place = "partials[uint32({}), uint32(f)]"
+                    print_pairwise(writer, accumulator, place)
+                    writer.line("reduced[uint32(f)] = partials[0, uint32(f)]")
+                    return
                 writer.line(f"total = {accumulator.identity}")
                 with writer.block("for row in range(partials.shape[0]):"):
                     test = " != 0" if accumulator.type == "bool" else ""

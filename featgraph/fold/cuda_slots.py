@@ -29,7 +29,7 @@ class EdgeSlots(ForwardedEntries):
         again whether there is a next one, in front of the loads of that.
         """
         rows = self.phase.rows
-        first, last = (f"{rows.offsets}[{self.index(v)}]" for v in ("v", "v + 1"))
+        first, last = self.bounds or self.row_bounds()
         self.writer.line(f"slot, stop = {first}, {last}")
         if self.together is not None:
             self.together()

@@ -45,9 +45,7 @@ class ThreadPhase(CudaPhase):
         writer.line(
             "first_vertex, stride = int32(cuda.grid(1)), int32(cuda.gridsize(1))"
         )
-        with writer.block(
-            f"for {vertex} in range(first_vertex, int32(vertex_count), stride):"
-        ):
+        with self._each_stride(vertex):
             if words:
                 with writer.block(f"if not warp.test_bit({words}, {vertex}):"):
                     writer.line("continue")
@@ -170,6 +168,7 @@ class ThreadPhase(CudaPhase):
         print_staged(self.writer, self.context.staged, real, self.threads)
         if self._has_matrices():
             self._matrices(0, "cuda.grid(1)")
+        self._body().declare_waiting(self.functions)
         if not self.phase.mapping.loops:
             return
         for array, kind, dtype in (("rows", "real", real), ("flags", "int64", "int64")):

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 
-from featgraph.fold.owner import OwnerBody
+from featgraph.fold.cuda_blocks import CudaBlocks
 from featgraph.fold.rows import is_piecewise
 
 __all__ = ["ForwardedEntries"]
 
 
-class ForwardedEntries(OwnerBody):
+class ForwardedEntries(CudaBlocks):
     """What lanes that share a vertex, and threads that own one, do about them."""
 
     def inside(self, j: int) -> str:

@@ -127,21 +127,23 @@ class OwnerBody(StoppingGathers):
             self.writer.line("edge_passed = False")
         for function in stage:
             self.announce(function)
-            self.begin(function)
-        with self.in_slots():
+            self.begin(self.accumulators[function.into])
+        with self.row_in_blocks(stage, self.begin), self.in_slots():
             self.slot_edge()
             if pulled:
                 self._pull_edge()
             self.contribute_all(stage)
         for function in stage:
+            if not self.in_blocks(stage):
+                self.settle(function)
             self.finish(function)
 
-    def begin(self, function: Analysed) -> None:
+    def begin(self, accumulator: Accumulator) -> None:
         """Set what a gather fills to its identity."""
-        self.start(self.accumulators[function.into])
+        self.start(accumulator)
 
     def finish(self, function: Analysed) -> None:
-        """Bring in what has been put aside of the contributions."""
+        """Give what has been summed the form in which it is read."""
 
     def _pull_edge(self) -> None:
         """Run the edge functions on edge `e` if its source is active."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from featgraph.fold.accumulate import AccumulatorBody
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
+from featgraph.fold.blocks import BlockedRows
 from featgraph.fold.functions import Printed
 from featgraph.fold.keep import KeptGather
 from featgraph.fold.patches import Patch, change_name
@@ -15,7 +15,7 @@ from featgraph.fold.patches import Patch, change_name
 __all__ = ["KeptGathers"]
 
 
-class KeptGathers(AccumulatorBody):
+class KeptGathers(BlockedRows):
     """Patches kept aggregates, or takes them anew from all edges where it must."""
 
     def kept_of(self, function: Analysed) -> KeptGather | None:
@@ -54,11 +54,10 @@ class KeptGathers(AccumulatorBody):
     @contextmanager
     def in_slots(self) -> Iterator[None]:
         """Print the loop over the edges that `v` gathers along."""
-        rows, first, last = self.phase.rows, self.index("v"), self.index("v + 1")
-        with self.writer.block(
-            f"for slot in range({rows.offsets}[{first}], {rows.offsets}[{last}]):"
-        ):
-            self.writer.line(f"u = {rows.ends}[{self.edge_id.format('slot')}]")
+        first, last = self.bounds or self.row_bounds()
+        ends = self.phase.rows.ends
+        with self.writer.block(f"for slot in range({first}, {last}):"):
+            self.writer.line(f"u = {ends}[{self.edge_id.format('slot')}]")
             yield
 
     def slot_edge(self, place: str = "slot") -> None:
@@ -79,7 +78,11 @@ class KeptGathers(AccumulatorBody):
                 self._begin_patch(function)
             if patched:
                 test = f"if {self.library}.test_bit(changed_sources, u):"
-                with self.in_slots(), writer.block(test):
+                with (
+                    self.row_in_blocks(patched, self.start),
+                    self.in_slots(),
+                    writer.block(test),
+                ):
                     self.slot_edge()
                     for function in patched:
                         self._take_patch(function)
@@ -88,7 +91,7 @@ class KeptGathers(AccumulatorBody):
         with writer.block("if not is_patched:"):
             for function in stage:
                 self.start(self.accumulators[function.into])
-            with self.in_slots():
+            with self.row_in_blocks(stage, self.start), self.in_slots():
                 self.slot_edge()
                 for function in stage:
                     self.contribute(function)

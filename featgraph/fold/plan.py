@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from featgraph.errors import PlanError
-from featgraph.fold.accumulators import rounds
+from featgraph.fold import choose
+from featgraph.fold.accumulators import in_blocks, rounds
 from featgraph.fold.adjacency import (
     REVERSED,
     SAID,
@@ -244,6 +245,8 @@ class FoldPlan:
             if phase.along != "in":
                 lines.append(f"    gathers along: {SAID[phase.along]}")
             lines.append(f"    mapping: {phase.mapping.describe(phase.width)}")
+            if phase.mapping.block:
+                lines.append(f"    sums: in blocks of {phase.mapping.block}, pairwise")
             for label in (
                 "loads",
                 "indexes",
@@ -361,6 +364,8 @@ def _finish(
         along, finds = phase_along(members, analysis, options, alongs)
         own = traits_along(along, traits)
         mapping = choose_mapping(kind, members, analysis, width, options, own)
+        if _sums_many(kind, members, own):
+            mapping = dataclasses.replace(mapping, block=choose.SUM_BLOCK)
         held = _held(kind, members, mapping, width, analysis)
         phases.append(
             Phase(
@@ -407,6 +412,13 @@ def _start_at_edges(phases: list[Phase], options: Options) -> list[Phase]:
             phase = dataclasses.replace(phase, from_edges=True, mapping=mapping)
         made.append(phase)
     return made
+
+
+def _sums_many(kind: str, members: list[Analysed], traits: GraphTraits) -> bool:
+    """Whether sums of real numbers may have many terms: on long rows, or of all."""
+    if kind == "vertex" and not traits.long_rows:
+        return False
+    return kind in {"vertex", "reduce"} and any(map(in_blocks, members))
 
 
 def _solved(

@@ -35,11 +35,12 @@ def _words(*lines: str) -> frozenset[str]:
 #: collects them. Temporaries and locals of users are local names there, too.
 GENERATED = _words(
     "CODE Data FAST INLINE INNER K KERNEL SWEEP abs active_sources alive all_found",
-    "all_sources allowed base bit bits_before bool bool_ boolean box_float32",
+    "all_sources allowed base bit bits_before block_count block_end block_last",
+    "block_level block_start block_sums bool bool_ boolean box_float32",
     "changed_sources cholesky chunk chunks column combined contributed contribution",
     "contribution_seen count cpu cuda d data device_function done done_bits due",
     "due_count e edge_is_twin edge_passed edge_state edge_twin element f f_first fault",
-    "first_place first_vertex first_word flags float float32 float64 guarded hit",
+    "first_place first_vertex first_word flags float float32 float64 guarded half hit",
     "hub_degree hubs i in_offsets in_sources incident_edges incident_neighbors",
     "incident_offsets index inside inside_edge int int32 int64 is_due is_patched",
     "is_source is_swept is_wanted j kernel key lane last_word linalg linalg_thread",

@@ -44,6 +44,9 @@ Array = Any
 Words = Any
 #: A vertex of at least this degree is left to a block of its own on the GPU.
 HUB_DEGREE = 2048
+#: Most chunks of vertices that a reduce over all of them is cut into, for any number of
+#: threads: enough for 32 of them, few enough that each costs nothing.
+REDUCE_CHUNKS = 512
 #: A row of so many higher ranks is left to a block of its own: its bitmap then saves
 #: six steps of a search or more.
 LONG_ROW = 64
@@ -390,12 +393,14 @@ def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
     words = word_count(graph.vertex_count)
     work = np.full(words, 32, np.int64)
     of = rows_with(name)
-    if of is not None:
+    most = min(words, import_whole("numba").get_num_threads() * CHUNKS_PER_THREAD)
+    if of is None:  # of a reduce: its result has the same bits for any number of them
+        most = min(words, REDUCE_CHUNKS)
+    else:
         offsets = host_graph_array(graph, of.offsets)
         ends = np.minimum(np.arange(words + 1) * 32, graph.vertex_count)
         work += np.diff(offsets[ends]).astype(np.int64)
     total = np.concatenate([[0], np.cumsum(work)])
-    most = min(words, import_whole("numba").get_num_threads() * CHUNKS_PER_THREAD)
     count = max(1, min(most, int(total[-1]) // SMALLEST_CHUNK))
     cuts = np.searchsorted(total, np.linspace(0, total[-1], count + 1)[1:-1])
     return np.unique(np.concatenate([[0], cuts, [words]])).astype(np.int64)

@@ -6,6 +6,7 @@ import weakref
 
 import numpy as np
 
+from featgraph.fold import choose
 from featgraph.fold.choose import GraphTraits
 from featgraph.graph import Graph
 from featgraph.runtime.device import HUB_DEGREE
@@ -40,6 +41,7 @@ def graph_traits(graph: Graph) -> GraphTraits:
         wide_offsets=needs_wide_positions(graph.edge_count),
         undirected=not graph.directed,
         wide_both=graph.directed and needs_wide_positions(2 * graph.edge_count),
+        long_rows=top > choose.SUM_BLOCK,
     )
     return made
 

@@ -89,10 +89,14 @@ def test_no_spills_and_no_stray_float64(
     case: Case, k: int, options: dict[str, Any], cc: tuple[int, int]
 ) -> None:
     is_lanes = options.get("feature_parallel", True)
-    for entry, ptx, resources in _compile(_kernel(case, k, **options), cc):
+    kernel = _kernel(case, k, **options)
+    for entry, ptx, resources in _compile(kernel, cc):
+        # Sums of blocks wait in an array, away from registers.
+        in_blocks = kernel.plan.phases[entry.phase].mapping.block > 0
         assert resources.registers > 0
         assert resources.spill_stores_bytes == resources.spill_loads_bytes == 0
-        if is_lanes:  # one thread for all features keeps small arrays of them
+        # One thread for all features keeps small arrays of them.
+        if is_lanes and not in_blocks:
             assert resources.stack_bytes == 0, entry.name
         assert ".f64" not in ptx, entry.name
 

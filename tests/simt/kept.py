@@ -162,7 +162,13 @@ class KeptRun:
         self.graph = graph
         self.values, signature = case.values(graph, k, rng)
         program = case.program()
-        traits = GraphTraits(options.pop("degree", 32), hubs, False, case.undirected)
+        traits = GraphTraits(
+            options.pop("degree", 32),
+            hubs,
+            False,
+            case.undirected,
+            long_rows=options.pop("long_rows", False),
+        )
         chosen = Options(target="cuda", keep=Changes(), **options)
         self.plan = make_plan(program, signature, chosen, traits)
         self.kernels: KernelSource = emit(self.plan)

@@ -59,6 +59,7 @@ class Run:
         size: tuple[int, int] | None = None,
         share: float = 0.6,
         form: str = "plain",
+        long_rows: bool = False,
         **options: Any,
     ) -> None:
         self.form = form
@@ -72,7 +73,7 @@ class Run:
             program, self.graph, self.values, signature, active=self.active
         )
         self.expected = self._expect()
-        traits = GraphTraits(degree, hubs, wide, case.undirected)
+        traits = GraphTraits(degree, hubs, wide, case.undirected, long_rows=long_rows)
         plan = make_plan(program, signature, Options(target="cuda", **options), traits)
         self.kernels: KernelSource = emit(plan)
 

@@ -1,0 +1,78 @@
+"""Sums in blocks, lane by lane: rows are cut after one or two edges of a lane."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from featgraph.fold import choose, cuda_lanes
+from tests.simt.case import Case
+from tests.simt.kept import KEPT_BY_NAME, KeptRun
+from tests.simt.programs import BY_NAME
+from tests.simt.test_kernels import Run, tiny_graph
+
+SMALL = (20, 60)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "fa": {},
+    "hubs": {"hubs": True},
+    "nfa": {"feature_parallel": False},
+}
+#: Own combines, pulled edges, matrices, shuffles in gathers, reduces, several sums.
+NAMES = (
+    "combines",
+    "filtered_notes",
+    "least_squares",
+    "messages",
+    "pagerank",
+    "semirings",
+)
+SLOW_IN_HUBS = {"filtered_notes", "semirings"}
+
+
+@pytest.fixture(autouse=True)
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "SUM_BLOCK", 2)
+    # Of K = 12, eight edges at a time: 16 are a block.
+    monkeypatch.setattr(cuda_lanes, "HUB_THREADS", 32)
+
+
+def run_of(case: Case, variant: str, k: int, monkeypatch: pytest.MonkeyPatch) -> Run:
+    if variant == "hubs":
+        monkeypatch.setattr(choose, "SUM_BLOCK", 1)
+    return Run(case, k, size=SMALL, long_rows=True, **VARIANTS[variant])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", NAMES)
+def test_programs_in_blocks(
+    name: str, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = BY_NAME[name]
+    if variant == "hubs" and name in SLOW_IN_HUBS:
+        pytest.skip("32 lanes of a block take seconds")
+    run = run_of(case, variant, 12 if variant == "hubs" else 4, monkeypatch)
+    assert any(p.mapping.block for p in run.kernels.plan.phases)
+    run.check()
+
+
+@pytest.mark.parametrize("k", [1, 8, 33])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_widths_in_blocks(
+    k: int, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(BY_NAME["label_propagation"], variant, k, monkeypatch)
+    assert "block_sums_0" in run.kernels.text
+    run.check()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", ["label_propagation", "every_combine", "turn"])
+def test_kept_sums_in_blocks(
+    name: str, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "SUM_BLOCK", 1 if variant == "hubs" else 2)
+    case, k = KEPT_BY_NAME[name], 4
+    graph = tiny_graph(case.undirected, *SMALL, np.random.default_rng(k))
+    KeptRun(case, k, graph, long_rows=True, **VARIANTS[variant]).check()
