@@ -6,13 +6,14 @@ registers from the loop over edges.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.owner import OwnerBody
 
-__all__ = ["CudaBlocks"]
+__all__ = ["CudaBlocks", "each_stride"]
 
 #: Bits of the number of edges of a row, with offsets of 32 bits and of 64, and where
 #: there are no hubs.
@@ -84,3 +85,21 @@ class CudaBlocks(OwnerBody):
         parts, k = function.rank_one, self.phase.width
         symmetric = parts is not None and parts.symmetric
         return [(i, f) for i in range(k) for f in range(i + 1 if symmetric else k)]
+
+
+@contextmanager
+def each_stride(body: CudaBlocks, name: str) -> Iterator[None]:
+    """Print a loop from ``first_vertex`` by ``stride``; a reduce sums in blocks."""
+    block, last = body.writer.block, "int32(vertex_count)"
+    summed = body.in_blocks(body.functions) if body.phase.kind == "reduce" else []
+    if not summed:
+        with block(f"for {name} in range(first_vertex, {last}, stride):"):
+            yield
+        return
+    size = f"{body.block} * stride"
+    narrow = "int32({})".format  # as wide as the numbers of vertices
+    with (
+        body.cut(summed, "first_vertex", last, size, body.start, narrow),
+        block(f"for {name} in range(block_start, block_end, stride):"),
+    ):
+        yield

@@ -6,7 +6,11 @@ there behind the loop, for the functions that index it or solve with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
 from featgraph.fold.accumulators import Accumulator
+from featgraph.fold.analyse import Analysed
 from featgraph.fold.cuda_names import WarpNames
 from featgraph.fold.functions import Printed
 from featgraph.fold.rows import load_lines
@@ -16,6 +20,9 @@ __all__ = ["WarpColumns"]
 
 class WarpColumns(WarpNames):
     """Names for the elements of the columns of a lane."""
+
+    #: What the lanes that go round together sum in blocks.
+    summed: Sequence[Accumulator] = ()
 
     def elements(self, accumulator: Accumulator) -> list[str]:
         """Return the names of a lane's columns of a matrix, one after the other."""
@@ -62,3 +69,42 @@ class WarpColumns(WarpNames):
                 for i in range(self.phase.width)
             ]
             self._under([self.inside(j)], lambda lines=lines: self._lines(lines))
+
+    # -- blocks of long rows
+
+    @contextmanager
+    def rounds_in_blocks(self, stage: list[Analysed]) -> Iterator[None]:
+        """Have the rounds that are printed sum in blocks, where there are long rows."""
+        self.summed = self.in_blocks(stage)
+        if self.summed:
+            self.writer.line("block_count = 0")
+        yield
+        self.add_up(self.summed)
+        self.summed = ()
+
+    def next_block(self) -> None:
+        """Put by what lanes have summed, when they have gone so many rounds."""
+        if self.summed:
+            test = f"if step > 0 and step % {self.block} == 0:"
+            with self.writer.block(test):
+                self.put_by(self.summed)
+                for accumulator in self.summed:
+                    self.start(accumulator)
+
+    def each_element(
+        self, accumulator: Accumulator, body: Callable[[str, str], None]
+    ) -> None:
+        """Print ``body(element, its place among those that wait)`` for all elements."""
+        if not accumulator.is_matrix:
+            super().each_element(accumulator, body)
+            return
+        if self.phase.mapping.column_piece:
+            for place, element in enumerate(self.elements(accumulator)):
+                body(element, self.place_of(accumulator, str(place)))
+            return
+        with self.writer.block(f"for i in range({self.phase.width}):"):
+            for j in range(self.copies):
+                column = self.index(self.feature(str(j)))
+                element = f"{accumulator.name}[uint32(i), {column}]"
+                waits = self.place_of(accumulator, f"i * {self.copies} + {j}")
+                self._under([self.inside(j)], lambda e=element, p=waits: body(e, p))

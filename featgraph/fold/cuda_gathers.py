@@ -5,7 +5,7 @@ Edges go over slots; what each slot has accumulated is combined behind the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from featgraph.fold.accumulators import Accumulator
@@ -24,9 +24,6 @@ __all__ = ["WarpGathers"]
 
 class WarpGathers(WarpColumns):
     """Accumulators in registers; every slot takes edges of its own."""
-
-    #: What the lanes that go round together sum in blocks.
-    summed: Sequence[Accumulator] = ()
 
     @contextmanager
     def edges(self, stop: str = "stop", may_stop: bool = False) -> Iterator[None]:
@@ -104,43 +101,6 @@ class WarpGathers(WarpColumns):
                 self.contribute_all(stage)
         for function in stage:
             self.combine_slots(self.accumulators[function.into])
-
-    @contextmanager
-    def rounds_in_blocks(self, stage: list[Analysed]) -> Iterator[None]:
-        """Have the rounds that are printed sum in blocks, where there are long rows."""
-        self.summed = self.in_blocks(stage)
-        if self.summed:
-            self.writer.line("block_count = 0")
-        yield
-        self.add_up(self.summed)
-        self.summed = ()
-
-    def _next_block(self) -> None:
-        """Put by what lanes have summed, when they have gone so many rounds."""
-        if self.summed:
-            test = f"if step > 0 and step % {self.block} == 0:"
-            with self.writer.block(test):
-                self.put_by(self.summed)
-                for accumulator in self.summed:
-                    self.start(accumulator)
-
-    def each_element(
-        self, accumulator: Accumulator, body: Callable[[str, str], None]
-    ) -> None:
-        """Print ``body(element, its place among those that wait)`` for all elements."""
-        if not accumulator.is_matrix:
-            super().each_element(accumulator, body)
-            return
-        if self.phase.mapping.column_piece:
-            for place, element in enumerate(self.elements(accumulator)):
-                body(element, self.place_of(accumulator, str(place)))
-            return
-        with self.writer.block(f"for i in range({self.phase.width}):"):
-            for j in range(self.copies):
-                column = self.index(self.feature(str(j)))
-                element = f"{accumulator.name}[uint32(i), {column}]"
-                waits = self.place_of(accumulator, f"i * {self.copies} + {j}")
-                self._under([self.inside(j)], lambda e=element, p=waits: body(e, p))
 
     def _meets(self, stage: list[Analysed]) -> bool:
         """Whether the lanes of a warp must go through their edges together."""
@@ -303,7 +263,7 @@ class WarpGathers(WarpColumns):
         rounds = edges if self.threads else f"warp.group_max(int32({edges}), 32)"
         writer.line(f"rounds = {rounds}")
         with writer.block("for step in range(rounds):"):
-            self._next_block()
+            self.next_block()
             step = f"step * {self.slots} + {self.slot}" if self.slots > 1 else "step"
             writer.line(f"position = {self.narrow(f'start + {step}')}")
             writer.line(f"inside_edge = position < {stop}")

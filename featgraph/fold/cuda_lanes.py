@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from featgraph.fold.choose import BLOCK_THREADS, HUB_THREADS, SHARED_BYTES
+from featgraph.fold.cuda_blocks import each_stride
 from featgraph.fold.cuda_combine import WARP
 from featgraph.fold.cuda_phase import CudaPhase
 from featgraph.fold.cuda_warp import WarpBody
@@ -108,7 +109,7 @@ class WarpPhase(CudaPhase):
         writer.line(f"first_vertex = int32((cuda.grid(1) >> 5){times})")
         writer.line(f"stride = int32((cuda.gridsize(1) >> 5){times})")
         name = "base" if count > 1 else vertex
-        with self._each_stride(name):
+        with each_stride(self._body(), name):
             if count > 1:
                 own = (
                     f"(cuda.laneid >> {span.bit_length() - 1})"

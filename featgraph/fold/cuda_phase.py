@@ -120,26 +120,6 @@ class CudaPhase(KernelAreas):
         loops = bool(self.scratch) or self._strides() > 1 or self.phase.kind == "reduce"
         return not loops and self.form == "plain"
 
-    @contextmanager
-    def _each_stride(self, name: str) -> Iterator[None]:
-        """Print a loop from ``first_vertex`` by ``stride``; a reduce sums in blocks."""
-        body, last = self._body(), "int32(vertex_count)"
-        summed = body.in_blocks(self.functions) if self.phase.kind == "reduce" else []
-        if not summed:
-            with self.writer.block(
-                f"for {name} in range(first_vertex, {last}, stride):"
-            ):
-                yield
-            return
-        size = f"{body.block} * stride"
-        with (
-            body.cut(
-                summed, "first_vertex", last, size, body.start, "int32({})".format
-            ),
-            self.writer.block(f"for {name} in range(block_start, block_end, stride):"),
-        ):
-            yield
-
     # -- around the kernel
 
     def _arguments(self) -> list[str]:

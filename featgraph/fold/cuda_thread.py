@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from featgraph.fold.accumulators import Accumulator
+from featgraph.fold.cuda_blocks import each_stride
 from featgraph.fold.cuda_held import HeldBody
 from featgraph.fold.cuda_phase import CudaPhase
 from featgraph.fold.cuda_words import each_listed, each_packed
@@ -45,7 +46,7 @@ class ThreadPhase(CudaPhase):
         writer.line(
             "first_vertex, stride = int32(cuda.grid(1)), int32(cuda.gridsize(1))"
         )
-        with self._each_stride(vertex):
+        with each_stride(self._body(), vertex):
             if words:
                 with writer.block(f"if not warp.test_bit({words}, {vertex}):"):
                     writer.line("continue")

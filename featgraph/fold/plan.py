@@ -364,15 +364,13 @@ def _finish(
         along, finds = phase_along(members, analysis, options, alongs)
         own = traits_along(along, traits)
         mapping = choose_mapping(kind, members, analysis, width, options, own)
-        if _sums_many(kind, members, own):
-            mapping = dataclasses.replace(mapping, block=choose.SUM_BLOCK)
         held = _held(kind, members, mapping, width, analysis)
         phases.append(
             Phase(
                 kind=kind,
                 functions=tuple(places),
                 width=width,
-                mapping=mapping,
+                mapping=_with_blocks(mapping, kind, members, own),
                 reason=reason,
                 loads=tuple(sorted(loads)),
                 indexes=tuple(sorted(indexes)),
@@ -414,11 +412,14 @@ def _start_at_edges(phases: list[Phase], options: Options) -> list[Phase]:
     return made
 
 
-def _sums_many(kind: str, members: list[Analysed], traits: GraphTraits) -> bool:
-    """Whether sums of real numbers may have many terms: on long rows, or of all."""
-    if kind == "vertex" and not traits.long_rows:
-        return False
-    return kind in {"vertex", "reduce"} and any(map(in_blocks, members))
+def _with_blocks(
+    mapping: ThreadMapping, kind: str, members: list[Analysed], traits: GraphTraits
+) -> ThreadMapping:
+    """Have sums of real numbers cut into blocks where they may have many terms."""
+    many = kind == "reduce" or (kind == "vertex" and traits.long_rows)
+    if not many or not any(map(in_blocks, members)):
+        return mapping
+    return dataclasses.replace(mapping, block=choose.SUM_BLOCK)
 
 
 def _solved(

@@ -13,7 +13,7 @@ from tests.simt.kept import KEPT_BY_NAME, KeptRun
 from tests.simt.programs import BY_NAME
 from tests.simt.test_kernels import Run, tiny_graph
 
-SMALL = (20, 60)
+SMALL = (21, 60)
 VARIANTS: dict[str, dict[str, Any]] = {
     "fa": {},
     "hubs": {"hubs": True},
