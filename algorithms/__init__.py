@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from featgraph.algorithms.betweenness_centrality import betweenness_centrality
     from featgraph.algorithms.bfs import bfs
     from featgraph.algorithms.circuit_simulation import circuit_simulation
+    from featgraph.algorithms.closeness_centrality import closeness_centrality
     from featgraph.algorithms.clustering import clustering
     from featgraph.algorithms.connected_components import connected_components
     from featgraph.algorithms.eigenvector_centrality import eigenvector_centrality
@@ -52,6 +53,7 @@ __all__ = [
     "betweenness_centrality",
     "bfs",
     "circuit_simulation",
+    "closeness_centrality",
     "clustering",
     "connected_components",
     "eigenvector_centrality",

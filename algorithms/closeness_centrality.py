@@ -160,7 +160,7 @@ class ClosenessResult(Result):
 
 
 def closeness_centrality(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     vertices: npt.ArrayLike | None = None,
     *,
     weights: npt.ArrayLike | None = None,
@@ -172,7 +172,7 @@ def closeness_centrality(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what `featgraph.as_graph` takes
         Paths go along ``u -> v``; both ways where the graph is undirected.
     vertices : array_like of int, shape (k,), optional
         Whose closeness to find. Default: of all vertices.
@@ -207,11 +207,12 @@ def closeness_centrality(
     Examples
     --------
     >>> import featgraph as fg
-    >>> from featgraph.algorithms.closeness_centrality import closeness_centrality
+    >>> from featgraph.algorithms import closeness_centrality
     >>> path = fg.Graph.from_edges([0, 1, 2], [1, 2, 3], directed=False)
     >>> closeness_centrality(path).centralities
     array([0.5 , 0.75, 0.75, 0.5 ])
     """
+    graph = fg.as_graph(graph)
     chosen = _vertices(graph, vertices)
     if batch is not None and (type(batch) is not int or batch < 1):
         raise fg.GraphInputError("batch out of range", got=batch, expected="1 or more")
@@ -246,6 +247,7 @@ def closeness_centrality(
         centralities *= reaching / max(graph.vertex_count - 1, 1)
     return ClosenessResult(
         run=joined(runs),
+        vertex_names=graph.vertex_names,
         residuals=np.empty(0),
         centralities=centralities,
         reaching=reaching,
@@ -297,7 +299,7 @@ def _state(graph: fg.Graph, width: int, weights: npt.ArrayLike | None) -> fg.Sta
 
 
 def verify_closeness_centrality(
-    graph: fg.Graph,
+    graph: fg.GraphLike,
     result: ClosenessResult,
     *,
     weights: npt.ArrayLike | None = None,
@@ -321,6 +323,7 @@ def verify_closeness_centrality(
     AssertionError
         With the place in ``result.vertices`` at which a property fails first.
     """
+    graph = fg.as_graph(graph)
     edges = edges_of(graph)
     lengths = np.ones(len(edges.given))
     if weights is not None:

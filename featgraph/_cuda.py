@@ -390,9 +390,41 @@ def _compile(
 ) -> Any:
     plain = getattr(py_kernel, "py_func", py_kernel)
     options = {} if bounds is None else {"launch_bounds": bounds}
-    with target_cc(cc):
-        # The default ABI is C's, which kernels do not have.
-        code, _ = _dialect().compile(
-            plain, signature, cc=cc, device=False, abi="numba", output=output, **options
-        )
+    try:
+        with target_cc(cc):
+            # The default ABI is C's, which kernels do not have.
+            code, _ = _dialect().compile(
+                plain, signature, cc=cc, device=False, abi="numba", output=output,
+                **options,
+            )  # fmt: skip
+    except Exception as error:
+        missing = _missing_part(error)
+        if missing is None:
+            raise
+        raise DeviceError(
+            "the compiler of the CUDA target is not complete",
+            got=missing,
+            expected="NVVM, NVRTC and nvJitLink, which come from pip and need no GPU",
+            fix=_INSTALL,
+        ) from error
     return code
+
+
+#: What numba-cuda and NVIDIA's packages raise where a library of theirs is missing.
+_MISSING_PARTS = frozenset(
+    {
+        "DynamicLibNotFoundError",
+        "ModuleNotFoundError",
+        "NvvmSupportError",
+        "NvrtcSupportError",
+    }
+)
+
+
+def _missing_part(error: BaseException | None) -> str | None:
+    """Return what a failed compilation says is missing, None if it is not that."""
+    while error is not None:
+        if {kind.__name__ for kind in type(error).__mro__} & _MISSING_PARTS:
+            return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        error = error.__cause__ or error.__context__
+    return None

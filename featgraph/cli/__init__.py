@@ -1,14 +1,15 @@
-"""The command line: ``featgraph demo``, ``featgraph run``, ``featgraph show``."""
+"""The command line: ``featgraph demo``, ``list``, ``run`` and ``show``."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from typing import TYPE_CHECKING
 
+from featgraph import __version__
 from featgraph.errors import FeatGraphError
 
 if TYPE_CHECKING:
@@ -61,10 +62,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--version",
         action="version",
-        version=f"featgraph {metadata.version('featgraph')}",
+        version=f"featgraph {__version__}",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_demo(commands)
+    _add_list(commands)
     _add_run(commands)
     _add_show(commands)
     return parser
@@ -94,31 +96,35 @@ def _add_demo(commands: Commands) -> None:
 
 
 def _add_run(commands: Commands) -> None:
-    run = commands.add_parser("run", help="run an algorithm on files of your own")
-    algorithms = run.add_subparsers(metavar="ALGORITHM", required=True)
-    parser = algorithms.add_parser(
-        "label-propagation",
-        help="spread the labels of some vertices to all others",
+    run = commands.add_parser(
+        "run",
+        help="run an algorithm on files of your own",
+        description="Run an algorithm on files of your own. `featgraph list` says "
+        "which there are, `featgraph run ALGORITHM --help` what they take.",
+    )
+    run.add_argument("algorithm", metavar="ALGORITHM", help="e.g. pagerank")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
+    run.set_defaults(command=_run)
+
+
+def _add_list(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "list",
+        help="list the algorithms, a line each",
+        description="List the algorithms, a line each.",
+    )
+    parser.set_defaults(command=_list)
+
+
+def _label_propagation_parser() -> argparse.ArgumentParser:
+    from featgraph.cli.run import add_graph_options
+
+    parser = argparse.ArgumentParser(
+        prog="featgraph run label-propagation",
         description="Spread the labels of some vertices to all others. Writes CSV: "
         "vertex, label (empty where no label reaches), probability.",
     )
-    parser.add_argument(
-        "--graph",
-        required=True,
-        metavar="FILE",
-        help="Matrix Market (.mtx), DIMACS (.gr) or edge list (.txt, .csv, ...), also "
-        "gzipped",
-    )
-    parser.add_argument(
-        "--weights",
-        metavar="COLUMN",
-        help="the column of an edge list with the weights: its name, or number from 0",
-    )
-    parser.add_argument(
-        "--undirected",
-        action="store_true",
-        help="take each line of an edge list both ways",
-    )
+    add_graph_options(parser)
     parser.add_argument(
         "--labels",
         required=True,
@@ -130,6 +136,7 @@ def _add_run(commands: Commands) -> None:
         "--column", help="column of a label table with a header (default: label)"
     )
     parser.add_argument("--output", metavar="FILE", help="default: standard output")
+    parser.add_argument("--format", choices=["csv", "tsv"], default="csv")
     parser.add_argument("--alpha", type=float, default=0.85)
     parser.add_argument("--epsilon", type=float, default=1e-3)
     parser.add_argument("--max-supersteps", type=_positive, default=1000, metavar="N")
@@ -140,7 +147,7 @@ def _add_run(commands: Commands) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     _add_target(parser)
-    parser.set_defaults(command=_run_label_propagation)
+    return parser
 
 
 def _add_show(commands: Commands) -> None:
@@ -179,10 +186,32 @@ def _demo(options: argparse.Namespace) -> None:
     demo(options)
 
 
-def _run_label_propagation(options: argparse.Namespace) -> None:
-    from featgraph.cli.run import run_label_propagation
+def _run(options: argparse.Namespace) -> None:
+    from featgraph.cli.names import ALGORITHMS
 
-    run_label_propagation(options)
+    name = options.algorithm.replace("_", "-")
+    if name not in ALGORITHMS:
+        near = difflib.get_close_matches(name, ALGORITHMS, n=1)
+        raise FeatGraphError(
+            f"there is no algorithm {options.algorithm!r:.80}",
+            fix=f"did you mean {near[0]!r}?" if near else "featgraph list",
+        )
+    if name == "label-propagation":
+        from featgraph.cli.run import run_label_propagation
+
+        run_label_propagation(_label_propagation_parser().parse_args(options.arguments))
+        return
+    from featgraph.cli.algorithms import run_algorithm
+
+    run_algorithm(name, options.arguments)
+
+
+def _list(options: argparse.Namespace) -> None:
+    from featgraph.cli.names import ALGORITHMS
+
+    width = max(map(len, ALGORITHMS))
+    for name, line in ALGORITHMS.items():
+        print(f"{name:<{width}}  {line}")
 
 
 def _show(options: argparse.Namespace) -> None:

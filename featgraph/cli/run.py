@@ -15,10 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms.label_propagation import label_propagation
+from featgraph.algorithms import label_propagation
 from featgraph.errors import FileFormatError
 
-__all__ = ["run_label_propagation"]
+__all__ = [
+    "add_graph_options",
+    "check_writable",
+    "read_given_graph",
+    "run_label_propagation",
+    "vertices_named",
+]
 
 
 def run_label_propagation(options: argparse.Namespace) -> None:
@@ -28,7 +34,7 @@ def run_label_propagation(options: argparse.Namespace) -> None:
     ----------
     options : argparse.Namespace
         graph, weights, undirected, labels, column, output, alpha, epsilon,
-        max_supersteps, no_clamp, quiet, target.
+        format, max_supersteps, no_clamp, quiet, target.
 
     Raises
     ------
@@ -37,8 +43,8 @@ def run_label_propagation(options: argparse.Namespace) -> None:
     OSError
         If a file cannot be read or written.
     """
-    _check_writable(options.output)  # before the work, not behind it
-    graph = _read_graph(options)
+    check_writable(options.output)  # before the work, not behind it
+    graph = read_given_graph(options)
     labels = _read_labels(options, graph)
     with warnings.catch_warnings():
         warnings.simplefilter(
@@ -54,7 +60,7 @@ def run_label_propagation(options: argparse.Namespace) -> None:
             class_count=len(labels.names),
             history=False,
             target=options.target,
-            progress=not options.quiet,
+            progress=not options.quiet and sys.stderr.isatty(),
         )
     if not result.run.converged:
         print(
@@ -66,19 +72,20 @@ def run_label_propagation(options: argparse.Namespace) -> None:
         print(_summary(graph, labels, result), file=sys.stderr)
     rows = _rows(graph, labels, result)
     if options.output is None:
-        _write(sys.stdout, rows)
+        _write(sys.stdout, rows, options.format)
         return
     # Whoever watches the file never sees a part of it.
     partial = Path(f"{options.output}.{os.getpid()}.part")
     try:
         with open(partial, "w", newline="", encoding="utf-8") as stream:
-            _write(stream, rows)
+            _write(stream, rows, options.format)
         partial.replace(options.output)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _check_writable(output: str | None) -> None:
+def check_writable(output: str | None) -> None:
+    """Raise FileNotFoundError where the folder of an output is missing."""
     if output is not None and not Path(output).absolute().parent.is_dir():
         raise FileNotFoundError(f"{output}: there is no such folder")
 
@@ -98,7 +105,35 @@ class Labels(NamedTuple):
     names: npt.NDArray[Any]
 
 
-def _read_graph(options: argparse.Namespace) -> fg.Graph:
+def add_graph_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which graph is read, and how."""
+    parser.add_argument(
+        "--graph",
+        required=True,
+        metavar="FILE",
+        help="Matrix Market (.mtx), DIMACS (.gr) or edge list (.txt, .csv, ...), also "
+        "gzipped",
+    )
+    parser.add_argument(
+        "--weights",
+        metavar="COLUMN",
+        help="the column of an edge list with the weights: its name, or number from 0",
+    )
+    parser.add_argument(
+        "--undirected",
+        action="store_true",
+        help="take each line of an edge list both ways",
+    )
+
+
+def read_given_graph(options: argparse.Namespace) -> fg.Graph:
+    """Read the graph that the options say.
+
+    Raises
+    ------
+    FileFormatError
+        If a file is malformed, or has no column of weights to choose.
+    """
     columns: dict[str, Any] = {}
     if options.weights is not None:
         is_number = options.weights.isdecimal()
@@ -121,7 +156,7 @@ def _read_labels(options: argparse.Namespace, graph: fg.Graph) -> Labels:
     listed, labels = fg.read_labels(options.labels, column=options.column)
     is_label = labels != (-1 if labels.dtype.kind == "i" else "-1")
     listed, labels = listed[is_label], labels[is_label]
-    vertices = _vertices(options.labels, listed, graph)
+    vertices = vertices_named(options.labels, listed, graph)
     names, codes = np.unique(labels, return_inverse=True)
     order = np.argsort(vertices, kind="stable")
     vertices, codes = vertices[order], codes[order]
@@ -139,7 +174,7 @@ def _read_labels(options: argparse.Namespace, graph: fg.Graph) -> Labels:
     return Labels(of_vertex, names)
 
 
-def _vertices(
+def vertices_named(
     path: str, listed: npt.NDArray[np.int64], graph: fg.Graph
 ) -> npt.NDArray[np.int64]:
     """Return the vertices that the graph's file calls `listed`."""
@@ -185,7 +220,8 @@ def _rows(
         yield vertex, str(labels.names[label]) if label >= 0 else "", f"{sure[v]:.6g}"
 
 
-def _write(stream: Any, rows: Iterable[tuple[Any, str, str]]) -> None:
-    writer = csv.writer(stream, lineterminator="\n")
+def _write(stream: Any, rows: Iterable[tuple[Any, str, str]], format_: str) -> None:
+    delimiter = "\t" if format_ == "tsv" else ","
+    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
     writer.writerow(("vertex", "label", "probability"))
     writer.writerows(rows)

@@ -52,7 +52,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["demo"], ["run"], ["run", "label-propagation"], ["show"]]
+    "command",
+    [[], ["demo"], ["list"], ["run"], ["run", "label-propagation"], ["show"]],
 )
 def test_help_of_every_command(
     command: list[str], capsys: pytest.CaptureFixture[str]

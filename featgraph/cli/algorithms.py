@@ -1,0 +1,234 @@
+"""``featgraph run NAME`` of any algorithm: options from its signature, files of users.
+
+Label propagation has a command of its own, in `featgraph.cli.run`, whose labels may be
+words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from featgraph.cli.names import ALGORITHMS, UNDIRECTED
+from featgraph.cli.results import FORMATS, columns_of, summary_of, write_result
+from featgraph.cli.run import (
+    add_graph_options,
+    check_writable,
+    read_given_graph,
+    vertices_named,
+)
+from featgraph.errors import FileFormatError
+
+__all__ = ["run_algorithm"]
+
+#: What vertices get that a file of ``vertex value`` leaves out; 0 elsewhere.
+_FILL = {"voltages": np.nan, "given": np.nan, "labels": -1}
+#: Of which an algorithm takes ids of vertices, as the graph's file writes them.
+_VERTICES = frozenset({"sources"})
+#: Arguments that mean nothing here: the graph's own weights are chosen by --weights.
+_LEFT_OUT = frozenset({"callback", "history", "initial"})
+#: Those that run foldmaps one by one, without `featgraph.iterate`.
+_SILENT = frozenset(
+    {
+        "betweenness-centrality",
+        "closeness-centrality",
+        "strongly-connected-components",
+    }
+)
+_PLAIN: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
+
+
+def run_algorithm(name: str, arguments: list[str]) -> None:
+    """Run an algorithm by its name with dashes, with the arguments behind the name.
+
+    Parameters
+    ----------
+    name : str
+        One of `featgraph.cli.names.ALGORITHMS`.
+    arguments : list of str
+        What stands behind it on the command line.
+
+    Raises
+    ------
+    FeatGraphError
+        If a file is malformed or an option is out of range.
+    OSError
+        If a file cannot be read or written.
+    """
+    import featgraph.algorithms
+
+    function = getattr(featgraph.algorithms, name.replace("-", "_"))
+    parser = argparse.ArgumentParser(
+        prog=f"featgraph run {name}", description=f"{ALGORITHMS[name].capitalize()}."
+    )
+    first, *others = inspect.signature(function).parameters.values()
+    {"graph": add_graph_options, "ratings": _add_ratings, "model": _add_model}[
+        first.name
+    ](parser)
+    taken = [p for p in others if _add_argument(parser, p)]
+    _add_output(parser)
+    options = parser.parse_args(arguments)
+    if name in UNDIRECTED:
+        options.undirected = True
+    check_writable(options.output)  # before the work, not behind it
+    read = {"graph": read_given_graph, "ratings": _read_ratings, "model": _read_model}
+    source = read[first.name](options)
+    given = {p.name: _value(p, options, source) for p in taken}
+    given = {key: value for key, value in given.items() if value is not None}
+    if first.name == "model" and options.evidence is not None:
+        given["evidence"] = fg.read_uai_evidence(options.evidence)
+    if name not in _SILENT and not options.quiet and sys.stderr.isatty():
+        given["progress"] = True
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)  # said in the summary
+        result = function(source, **given, target=options.target)
+    if not options.quiet:
+        print(summary_of(result), file=sys.stderr)
+    write_result(columns_of(name, source, result), options.output, options.format)
+
+
+def _add_argument(
+    parser: argparse.ArgumentParser, parameter: inspect.Parameter
+) -> bool:
+    """Add the option of one argument; False where a command line cannot give it."""
+    name, kind = parameter.name, str(parameter.annotation)
+    is_needed = parameter.default is parameter.empty
+    if (
+        parameter.kind is parameter.VAR_KEYWORD
+        or name in _LEFT_OUT
+        or "Mapping" in kind
+    ):
+        return False
+    flag = f"--{name.replace('_', '-')}"
+    shown = "" if is_needed or parameter.default is None else " (default: %(default)s)"
+    if "ArrayLike" in kind:
+        if name == "weights":
+            if not is_needed:
+                return False
+            flag = "--edge-weights"
+        what = (
+            "ids of vertices, with commas between"
+            if name in _VERTICES
+            else "a number, or a file: lines `vertex value`, or .npy"
+        )
+        parser.add_argument(
+            flag, dest=name, required=is_needed, metavar="FILE", help=what
+        )
+    elif kind == "bool":
+        parser.add_argument(
+            flag, action=argparse.BooleanOptionalAction, default=parameter.default
+        )
+    elif "DTypeLike" in kind:
+        default = np.dtype(parameter.default).name
+        choices = ["float32", "float64"]
+        parser.add_argument(flag, choices=choices, default=default, help=shown or None)
+    elif kind.split(" ")[0] in _PLAIN:
+        parser.add_argument(
+            flag,
+            type=_PLAIN[kind.split(" ")[0]],
+            default=None if is_needed else parameter.default,
+            required=is_needed,
+            metavar=name.upper()[:1],
+            help=shown.strip() or None,
+        )
+    else:
+        return False
+    return True
+
+
+def _add_ratings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ratings",
+        required=True,
+        metavar="FILE",
+        help="lines `user item rating` with ids from 0, or a SciPy sparse .npz",
+    )
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", required=True, metavar="FILE", help=".bif or .uai")
+    parser.add_argument("--evidence", metavar="FILE", help="in the UAI format")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", metavar="FILE", help="default: standard output")
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="default: what the output's suffix says, else csv; npy: the first array",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no summary, no progress")
+    parser.add_argument("--target", choices=["auto", "cpu", "cuda"], default="auto")
+
+
+def _value(
+    parameter: inspect.Parameter, options: argparse.Namespace, source: Any
+) -> Any:
+    given = getattr(options, parameter.name)
+    if given is None or "ArrayLike" not in str(parameter.annotation):
+        return given
+    name = parameter.name
+    if name in _VERTICES:
+        try:
+            ids = np.array([int(part) for part in given.split(",")], np.int64)
+        except (ValueError, OverflowError):
+            raise FileFormatError(
+                "not ids of vertices", where=f"--{name}", got=given, expected="0,5,7"
+            ) from None
+        found = vertices_named(f"--{name}", ids, source)
+        return int(found[0]) if len(found) == 1 else found
+    if name == "dangling" and given == "renormalize":
+        return given
+    if not Path(given).exists():
+        try:
+            return float(given)
+        except ValueError:
+            raise FileNotFoundError(f"{given}: there is no such file") from None
+    if given.endswith(".npy"):
+        try:
+            return np.load(given, allow_pickle=False)
+        except (ValueError, EOFError, MemoryError) as error:
+            raise FileFormatError("not a .npy file", where=given, got=error) from error
+    return _vertex_values(given, _FILL.get(name, 0), source)
+
+
+def _vertex_values(path: str, fill: float, graph: fg.Graph) -> Any:
+    listed, values = fg.read_labels(path)
+    try:
+        numbers = values.astype(np.int64 if values.dtype.kind == "i" else np.float64)
+    except ValueError as error:
+        raise FileFormatError("a value is no number", where=path, got=error) from error
+    dtype = np.float64 if np.isnan(fill) else np.result_type(numbers, np.int64)
+    found = np.full(graph.vertex_count, fill, dtype)
+    found[vertices_named(path, listed, graph)] = numbers
+    return found
+
+
+def _read_ratings(options: argparse.Namespace) -> Any:
+    from scipy import sparse
+
+    path = options.ratings
+    if os.fspath(path).endswith(".npz"):
+        try:
+            return sparse.load_npz(path)
+        except (ValueError, KeyError, EOFError, MemoryError) as error:
+            raise FileFormatError(
+                "not a sparse matrix", where=path, got=error
+            ) from error
+    listed = fg.read_edge_list(path, weights=2, names=False)
+    users, items, weights = listed.sources, listed.targets, listed.weights
+    return sparse.coo_matrix((np.asarray(weights, np.float32), (users, items)))
+
+
+def _read_model(options: argparse.Namespace) -> fg.FactorGraph:
+    is_bif = options.model.removesuffix(".gz").endswith(".bif")
+    return (fg.read_bif if is_bif else fg.read_uai)(options.model)

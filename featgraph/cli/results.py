@@ -1,0 +1,208 @@
+"""Results of algorithms as tables: what columns they have, how they are written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.errors import FileFormatError
+
+__all__ = ["FORMATS", "Table", "columns_of", "summary_of", "write_result"]
+
+FORMATS = ("csv", "tsv", "json", "npy")
+#: Arrays with an entry a given edge.
+_OF_EDGES = frozenset({"trussness", "currents"})
+#: Arrays that say how a run went, or that the command line has no use for.
+_ASIDE = frozenset(
+    {
+        "edges",
+        "messages",
+        "residuals",
+        "sources",
+        "training_rmse",
+        "vertex_names",
+        "vertices",
+    }
+)
+#: Arrays of vertices, which have names; of some algorithms alone, or of all.
+_OF_VERTICES = frozenset({"parents", "predecessors"})
+_LABELLED_BY_VERTEX = frozenset(
+    {"connected-components", "strongly-connected-components"}
+)
+
+
+class Table(NamedTuple):
+    """Columns by name, and the array that stands for all of them as ``.npy``."""
+
+    columns: dict[str, Any]
+    first: npt.NDArray[Any]
+    numbers: dict[str, Any]
+
+
+def columns_of(name: str, source: Any, result: Any) -> Table:
+    """Return the table of a result.
+
+    Parameters
+    ----------
+    name : str
+        The algorithm, with dashes.
+    source : Graph, FactorGraph or sparse matrix
+        What it ran on.
+    result : object
+        What it returned.
+
+    Returns
+    -------
+    Table
+        A row a vertex, an edge, a user or an item, or a state of a variable.
+    """
+    numbers = {
+        key: value
+        for key, value in vars(result).items()
+        if isinstance(value, bool | int | float | np.number)
+    }
+    if name == "als":
+        return _factors(result, numbers)
+    if name == "factor-propagation":
+        return _marginals(source, result, numbers)
+    arrays = {
+        key: value
+        for key, value in vars(result).items()
+        if isinstance(value, np.ndarray) and key not in _ASIDE
+    }
+    first = next(iter(arrays.values()))
+    is_of_edges = next(iter(arrays)) in _OF_EDGES
+    names = _names(source)
+    columns: dict[str, Any] = {"vertex": names[:-1]}
+    if len(first) != source.vertex_count and hasattr(result, "vertices"):
+        columns = {"vertex": names[result.vertices]}  # only some were asked for
+    if is_of_edges:
+        columns = {"source": names[source.sources], "target": names[source.targets]}
+    for key, array in arrays.items():
+        if (key in _OF_EDGES) != is_of_edges or np.shape(array)[:1] != first.shape[:1]:
+            continue
+        has_vertices = key in _OF_VERTICES or (
+            key == "labels" and name in _LABELLED_BY_VERTEX
+        )
+        columns |= _split(key, names[array] if has_vertices else array)
+    return Table(columns, first, numbers)
+
+
+def _names(graph: fg.Graph) -> npt.NDArray[Any]:
+    """Return (V + 1,): the name of each vertex, and nothing for -1."""
+    names: Any = graph.vertex_names
+    if names is None:
+        names = range(graph.vertex_count)
+    found = np.empty(graph.vertex_count + 1, object)
+    found[:-1] = names.tolist() if isinstance(names, np.ndarray) else list(names)
+    found[-1] = ""
+    return found
+
+
+def _split(key: str, array: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return a column for each feature, numbered from 0 where there are several."""
+    if array.ndim == 1:
+        return {key: array}
+    flat = array.reshape(len(array), -1)
+    return {f"{key}_{f}": flat[:, f] for f in range(flat.shape[1])}
+
+
+def _factors(result: Any, numbers: dict[str, Any]) -> Table:
+    parts = (result.user_factors, result.item_factors)
+    sides = np.repeat(np.array(["user", "item"], object), [len(part) for part in parts])
+    ids = np.concatenate([np.arange(len(part)) for part in parts])
+    both = np.concatenate(parts)
+    columns = {"side": sides, "id": ids, **_split("factor", both)}
+    return Table(columns, both, numbers)
+
+
+def _marginals(model: fg.FactorGraph, result: Any, numbers: dict[str, Any]) -> Table:
+    variables, states, chances = [], [], []
+    for variable, marginal in result.marginals.items():
+        variables += [variable] * len(marginal)
+        states += list(model.states[variable])
+        chances += marginal.tolist()
+    columns = {"variable": variables, "state": states, "probability": chances}
+    return Table(columns, np.array(chances), numbers)
+
+
+def summary_of(result: Any) -> str:
+    """Return a line about the run, and what the result says beside its arrays."""
+    said = [f"{result.supersteps:,} supersteps"]
+    run = getattr(result, "run", None)
+    if run is not None:
+        said[0] += f" on {run.target} in {sum(run.seconds):.3f} s"
+        if not run.converged:
+            said.append("ended by the limit of supersteps")
+    for key, value in vars(result).items():
+        if isinstance(value, bool | int | float | np.number) and key != "supersteps":
+            said.append(f"{key} {value:.6g}")
+    return "; ".join(said)
+
+
+def write_result(table: Table, output: str | None, format_: str | None) -> None:
+    """Write a table, whole or not at all.
+
+    Parameters
+    ----------
+    table : Table
+        From `columns_of`.
+    output : str, optional
+        The file. Default: standard output, but not for ``npy``.
+    format_ : str, optional
+        One of `FORMATS`. Default: the suffix of `output`, else csv.
+    """
+    suffix = Path(output or "").suffix[1:]
+    chosen = format_ or (suffix if suffix in FORMATS else "csv")
+    if output is None:
+        if chosen == "npy":
+            raise FileFormatError("a .npy file needs --output", where="--format npy")
+        _write_text(sys.stdout, table, chosen)
+        return
+    # Whoever watches the file never sees a part of it.
+    partial = Path(f"{output}.{os.getpid()}.part")
+    try:
+        if chosen == "npy":
+            with open(partial, "wb") as binary:
+                np.save(binary, table.first, allow_pickle=False)
+        else:
+            with open(partial, "w", newline="", encoding="utf-8") as stream:
+                _write_text(stream, table, chosen)
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write_text(stream: Any, table: Table, format_: str) -> None:
+    columns = {key: _listed(values) for key, values in table.columns.items()}
+    if format_ == "json":
+        # JSON has no nan and no infinities.
+        content = {key: [_finite(x) for x in values] for key, values in columns.items()}
+        numbers = {key: _finite(_listed([x])[0]) for key, x in table.numbers.items()}
+        json.dump(numbers | content, stream, default=str, allow_nan=False)
+        stream.write("\n")
+        return
+    delimiter = "\t" if format_ == "tsv" else ","
+    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+
+
+def _listed(values: Any) -> list[Any]:
+    """Return plain Python values; float32 with as many digits as it has."""
+    array = np.asarray(values)
+    if array.dtype == np.float32:
+        return [float(str(value)) for value in array]
+    return array.tolist() if isinstance(values, np.ndarray) else list(values)
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not np.isfinite(value) else value
