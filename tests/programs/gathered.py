@@ -221,6 +221,43 @@ def _pairs_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     }
 
 
+# Behind edge functions that run along the edges of the gather
+
+
+@fg.edge
+def say(f, u, v, e, d):
+    d.said_next[e, f] = d.x[u, f] - d.said[e, f]
+    return d.x[u, f] > 0
+
+
+@fg.gather(into="heard", combine="sum")
+def hear(f, u, v, e, d):
+    return d.said_next[e, f]
+
+
+@fg.vertex
+def answer(f, v, d):
+    d.y[v, f] = d.heard[v, f] - d.heard[v, 1] + d.in_degree[v]
+    return d.heard[v, 0] > d.heard[v, f]
+
+
+@fg.vertex
+def answer_in_turn(f, v, d):
+    d.y[v, f] = d.heard[v, d.k - 1 - f] - d.heard[v, 1]
+    return d.heard[v, f] > 0
+
+
+def _said_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
+    v, e = graph.vertex_count, edge_count(graph)
+    rows = e if graph.directed else 2 * e
+    return {
+        "x": fg.vertex_property(signed(rng, v, k)),
+        "y": fg.vertex_property(np.zeros((v, k), np.int32)),
+        "said": fg.edge_property(signed(rng, rows, k), iterated=True),
+        "k": k,
+    }
+
+
 # Another width than the gather's
 
 
@@ -292,6 +329,14 @@ PROGRAMS = (
         exact=True,
         iterable=False,
         effort=2,
+    ),
+    BankProgram(
+        "answers",
+        (fg.foldmap(say, hear, answer), fg.foldmap(say, hear, answer_in_turn)),
+        _said_state,
+        widths=(2, 17),
+        exact=True,
+        iterable=False,
     ),
     BankProgram(
         "widened",

@@ -61,13 +61,13 @@ def _rotated() -> Any:
 def test_agrees_with_the_interpreter(
     program: BankProgram, place: int, k: int, options: dict[str, Any]
 ) -> None:
-    size = (24, 60) if k <= 10 else (16, 36)
+    size = (25, 60) if k <= 10 else (17, 36)
     Run(case_of(program, place), k, size=size, **options).check()
 
 
 @pytest.mark.parametrize("k", [2, 3, 8, 17, 33])
 def test_entries_at_constants_cost_no_kernel(k: int) -> None:
-    run = Run(case_of(BY_NAME["votes"]), k, size=(16, 36))
+    run = Run(case_of(BY_NAME["votes"]), k, size=(17, 36))
     assert len(run.kernels.plan.phases) == 1
     shuffled = "votes_at_1 = warp.broadcast(votes"
     assert (shuffled in run.kernels.text) == (
