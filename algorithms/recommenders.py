@@ -141,12 +141,14 @@ class _Factors:
                 fix="give the rows of these users, or filter_already_liked_items=False",
             )
         expected = (count, len(self.item_factors))
-        if rows is not None and getattr(rows, "shape", None) != expected:
+        if rows is not None and (
+            getattr(rows, "shape", None) != expected or not hasattr(rows, "tocsr")
+        ):
             raise fg.GraphInputError(
                 "user_items has a row for each user asked for",
-                got=getattr(rows, "shape", type(rows).__name__),
+                got=f"{type(rows).__name__}, shape {getattr(rows, 'shape', None)}",
                 expected=f"a sparse matrix of shape {expected}",
-                fix="user_items[userid]",
+                fix="user_items[userid], of a scipy.sparse.csr_matrix",
             )
         return rows
 
@@ -355,6 +357,10 @@ _PARAMETERS = (
 
 def _checked_ids(given: npt.ArrayLike, count: int | None, what: str) -> Array:
     ids = np.atleast_1d(np.asarray(given))
+    if ids.ndim > 1:
+        raise fg.GraphInputError(
+            f"{what} ids are one number or a row of them", got=f"shape {ids.shape}"
+        )
     if ids.size and ids.dtype.kind not in "iu":
         raise fg.GraphInputError(f"{what} ids are integers", got=ids.dtype)
     bad = (ids < 0) | (ids >= count if count is not None else False)

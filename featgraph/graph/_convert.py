@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from featgraph._interrupts import import_whole
 from featgraph.errors import GraphInputError
+from featgraph.graph._arguments import require_flag, shown
 from featgraph.graph._check import MAX_VERTEX_COUNT, checked_weights
 from featgraph.graph._edges import EdgeList, edge_list
 from featgraph.graph._host import host_array
@@ -29,6 +30,10 @@ def from_networkx(source: Any, weight: str | None) -> EdgeList:
             got=type(source).__name__,
             expected="networkx.Graph, DiGraph, MultiGraph or MultiDiGraph",
             fix="from_edges takes arrays, from_scipy a matrix, from_pandas a frame",
+        )
+    if weight is not None and not isinstance(weight, Hashable):
+        raise GraphInputError(
+            "not the name of an edge attribute", where="weight=", got=shown(weight)
         )
     nodes: list[Hashable] = list(source.nodes)
     if not nodes:
@@ -107,6 +112,7 @@ def from_scipy(matrix: Any, directed: bool) -> EdgeList:
             got=f"shape {tuple(matrix.shape)}",
             expected=f"at most {MAX_VERTEX_COUNT}: vertex ids are int32",
         )
+    directed = require_flag("directed", directed)
     rows, columns, values = _entries(matrix)
     weights = None if values.dtype.kind == "b" else values
     if not directed:
@@ -206,6 +212,7 @@ def from_frame(
     **options: Any,
 ) -> EdgeList:
     """Read two or three columns of a data frame; `Graph.from_pandas`."""
+    names = require_flag("names", names)
     sources, targets = _column(frame, source), _column(frame, target)
     weights = None if weight is None else _column(frame, weight)
     kinds = sources.dtype.kind + targets.dtype.kind

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.errors import FileFormatError, GraphInputError
+from featgraph.errors import ArgumentError, FileFormatError, GraphInputError
+from featgraph.graph._arguments import shown
 from featgraph.graph._edges import EdgeList, edge_list
 from featgraph.graph._text import Table, Text, scan_table
 
@@ -23,11 +24,29 @@ def parse_edge_list(
     **options: Any,
 ) -> EdgeList:
     """Read the chosen columns; see `read_edge_list`."""
-    if names not in ("auto", True, False):
+    if not isinstance(comments, str):
+        raise ArgumentError(
+            "not characters that begin comments",
+            where="comments=",
+            got=shown(comments),
+            expected="a string, '' for none",
+        )
+    if not isinstance(columns, tuple | list) or len(columns) != 2:
+        raise ArgumentError(
+            "not the columns of an edge",
+            where="columns=",
+            got=shown(columns),
+            expected="two numbers from 0 on, or names from the header line",
+        )
+    if not isinstance(names, bool | np.bool_ | str) or names not in (
+        "auto",
+        True,
+        False,
+    ):
         raise GraphInputError(
             "unknown way to treat vertex names",
             where="names",
-            got=repr(names),
+            got=shown(names),
             expected="'auto', True or False",
         )
     header, start = _header(text, comments)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.errors import GraphInputError
+from featgraph.graph._arguments import require_flag, shown
 from featgraph.graph._check import (
     checked_count,
     checked_weights,
@@ -64,11 +65,12 @@ def edge_list(
     names: bool = False,
 ) -> EdgeList:
     """Check what a caller gives and copy it; see `Graph.from_edges`."""
-    if duplicates not in POLICIES:
+    directed, names = require_flag("directed", directed), require_flag("names", names)
+    if not isinstance(duplicates, str) or duplicates not in POLICIES:
         raise GraphInputError(
             "unknown policy for repeated edges",
             where="duplicates",
-            got=repr(duplicates),
+            got=shown(duplicates),
             expected="one of " + ", ".join(map(repr, POLICIES)),
         )
     source_array = flat_array(sources, "sources")

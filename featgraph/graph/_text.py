@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.errors import FileFormatError
+from featgraph.graph._arguments import require_bound, require_path
 
 __all__ = ["Table", "Text", "read_text", "scan_table"]
 
@@ -109,8 +110,8 @@ def read_text(path: str | os.PathLike[str], max_bytes: int | None = None) -> Tex
     OSError
         The file is missing or may not be read.
     """
-    name = os.fspath(path)
-    with open(path, "rb") as stream:
+    name, max_bytes = require_path(path), require_bound(max_bytes)
+    with open(name, "rb") as stream:
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise FileFormatError("not a regular file", where=str(name))

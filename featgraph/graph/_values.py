@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.errors import GraphInputError
+from featgraph.graph._arguments import require_flag
 from featgraph.graph._host import host_array
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def collect_edge_values(
             got=f"shape {array.shape}",
             expected=f"first axis {graph.edge_count}, one entry for each edge id",
         )
+    per_direction = require_flag("per_direction", per_direction)
     if per_direction and graph.directed:
         raise GraphInputError(
             "a directed graph has one value for each given edge",

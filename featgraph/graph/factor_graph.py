@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.errors import GraphInputError
+from featgraph.graph._arguments import shown
 from featgraph.graph.graph import Graph
 
 __all__ = ["Factor", "FactorGraph"]
@@ -18,6 +19,8 @@ Array: TypeAlias = npt.NDArray[Any]
 Variable: TypeAlias = str | int
 
 #: An array has at most 64 axes, and a table of so many variables is none to sum over.
+#: Each state has a name, and marginals have an entry for each.
+_MOST_STATES = 1 << 20
 MAX_SCOPE = 32
 
 
@@ -86,6 +89,7 @@ class FactorGraph:
         variables: Mapping[str, Sequence[str] | int],
         factors: Iterable[tuple[Sequence[Variable], npt.ArrayLike]],
     ) -> None:
+        _require_mapping("not variables", variables)
         self.states = {name: _states(name, given) for name, given in variables.items()}
         if not self.states:
             raise GraphInputError("a factor graph has variables", got="none")
@@ -95,7 +99,7 @@ class FactorGraph:
         self._numbers = {name: number for number, name in enumerate(self.names)}
         self.factors = tuple(
             self._factor(number, scope, table)
-            for number, (scope, table) in enumerate(factors)
+            for number, (scope, table) in enumerate(_pairs(factors))
         )
 
     def _factor(self, number: int, scope: Sequence[Variable], table: Any) -> Factor:
@@ -111,7 +115,7 @@ class FactorGraph:
             )
         try:
             values = np.array(table, np.float64, order="C")
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise GraphInputError(
                 "a table is an array of numbers", where=where, got=error
             ) from error
@@ -205,6 +209,7 @@ class FactorGraph:
             or observations that a table makes impossible, naming its variables.
         """
         observed: dict[int, int] = {}
+        _require_mapping("not evidence", evidence)
         for name, value in evidence.items():
             variable, state = self.variable(name), self.state(name, value)
             if observed.setdefault(variable, state) != state:
@@ -314,19 +319,61 @@ class FactorGraph:
         return graph, potentials
 
 
+def _require_mapping(what: str, given: object) -> None:
+    if not isinstance(given, Mapping):
+        raise GraphInputError(
+            what,
+            got=shown(given),
+            expected="a mapping from variables to states",
+        )
+
+
+def _pairs(factors: Any) -> Iterator[tuple[Any, Any]]:
+    try:
+        for number, pair in enumerate(factors):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise GraphInputError(
+                    "not a factor",
+                    where=f"factor {number}",
+                    got=shown(pair),
+                    expected="a pair (scope, table)",
+                )
+            scope = pair[0]
+            is_row = isinstance(scope, Iterable) and getattr(scope, "ndim", 1) == 1
+            if isinstance(scope, str) or not is_row:
+                raise GraphInputError(
+                    "not a scope",
+                    where=f"factor {number}",
+                    got=shown(scope),
+                    expected="a sequence of variables",
+                )
+            yield scope, pair[1]
+    except TypeError:
+        raise GraphInputError(
+            "not factors",
+            got=shown(factors),
+            expected="pairs (scope, table)",
+        ) from None
+
+
 def _states(name: str, given: Sequence[str] | int) -> tuple[str, ...]:
     if not isinstance(name, str):
         raise GraphInputError("variables have names", got=repr(name), expected="str")
     if isinstance(given, bool | str):
         states: tuple[str, ...] = ()
+    elif isinstance(given, int | np.integer) and given > _MOST_STATES:
+        states = ()
     elif isinstance(given, int | np.integer):
         states = tuple(str(number) for number in range(int(given)))
-    else:
+    elif isinstance(given, Iterable) and np.ndim(given) == 1:
         states = tuple(str(state) for state in given)
+    else:
+        states = ()
     if not states or len(set(states)) < len(states):
         raise GraphInputError(
             "a variable has one state or more, of different names",
             where=f"variable {name!r}",
-            got=repr(given),
+            got=shown(given),
+            expected=f"names, or a number of at most {_MOST_STATES:,}",
         )
     return states

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.errors import GraphInputError
+from featgraph.graph._arguments import require_flag, require_real
 from featgraph.graph._check import MAX_VERTEX_COUNT
 from featgraph.graph._edges import EdgeList
 from featgraph.graph.graph import Graph
@@ -77,6 +78,7 @@ def rmat(
     scale = _count(scale, "scale", 0, 30)
     edges = _count(edge_factor, "edge_factor", 0, 2**40) << scale
     seed = _count(seed, "seed", 0, 2**63)
+    a, b, c = require_real("a, b, c", (a, b, c))
     if min(a, b, c) < 0 or not a + b + c <= 1 + 1e-9:
         raise GraphInputError(
             "not probabilities",
@@ -126,6 +128,7 @@ def erdos_renyi(
     P. Erdos, A. Renyi, "On random graphs I", Publicationes Mathematicae 6, 1959.
     """
     n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
+    directed = require_flag("directed", directed)
     pairs = n * (n - 1) // (1 if directed else 2)
     m = _count(edge_count, "edge_count", 0, pairs)
     generator = np.random.default_rng(_count(seed, "seed", 0, 2**63))
@@ -188,6 +191,7 @@ def grid(rows: int, columns: int, *, directed: bool = False) -> Graph:
 def path_graph(vertex_count: int, *, directed: bool = False) -> Graph:
     """Make the path 0 - 1 - ... - (V - 1)."""
     n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
+    directed = require_flag("directed", directed)
     vertex = np.arange(n, dtype=np.int32)
     return Graph(EdgeList(vertex[:-1].copy(), vertex[1:].copy(), None, n, directed))
 
@@ -198,6 +202,7 @@ def cycle_graph(vertex_count: int, *, directed: bool = False) -> Graph:
     Of one vertex, a self-loop; of two, a double edge.
     """
     n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
+    directed = require_flag("directed", directed)
     vertex = np.arange(n, dtype=np.int32)
     return Graph(EdgeList(vertex, np.roll(vertex, -1), None, n, directed))
 
@@ -205,6 +210,7 @@ def cycle_graph(vertex_count: int, *, directed: bool = False) -> Graph:
 def star_graph(vertex_count: int, *, directed: bool = False) -> Graph:
     """Make a star: vertex 0 has an edge to each of the V - 1 others."""
     n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
+    directed = require_flag("directed", directed)
     leaves = np.arange(1, n, dtype=np.int32)
     return Graph(EdgeList(np.zeros(n - 1, np.int32), leaves, None, n, directed))
 
@@ -212,6 +218,7 @@ def star_graph(vertex_count: int, *, directed: bool = False) -> Graph:
 def complete_graph(vertex_count: int, *, directed: bool = False) -> Graph:
     """Make the graph of all pairs u != v; directed, both ways."""
     n = _count(vertex_count, "vertex_count", 1, 1 << 20)
+    directed = require_flag("directed", directed)
     u, v = np.nonzero(~np.eye(n, dtype=np.bool_)) if directed else np.triu_indices(n, 1)
     return Graph(EdgeList(u.astype(np.int32), v.astype(np.int32), None, n, directed))
 
@@ -223,7 +230,10 @@ def _finish(
     directed: bool,
     duplicates: str,
 ) -> Graph:
-    if duplicates == "keep":  # no second copy of what was made here
+    directed = require_flag("directed", directed)
+    if (
+        isinstance(duplicates, str) and duplicates == "keep"
+    ):  # no second copy of what was made here
         return Graph(EdgeList(sources, targets, None, vertex_count, directed))
     return Graph.from_edges(
         sources,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.errors import FileFormatError, GraphInputError
+from featgraph.graph._arguments import require_flag, require_path
 from featgraph.graph._dimacs import parse_dimacs
 from featgraph.graph._edge_list import parse_edge_list
 from featgraph.graph._labels import parse_labels
@@ -40,7 +41,7 @@ EDGE_LISTS = (".txt", ".tsv", ".csv", ".edges", ".edgelist", ".el")
 
 def suffix_of(path: _Path) -> str:
     """Return the suffix that tells the format, in lower case, without ``.gz``."""
-    name = PurePath(path)
+    name = PurePath(require_path(path))
     suffix = PurePath(name.stem).suffix if name.suffix == ".gz" else name.suffix
     return suffix.lower()
 
@@ -154,7 +155,7 @@ def read_edge_list(
     OSError
         The file is missing or may not be read.
     """
-    if names == "auto" and vertex_count is not None:
+    if isinstance(names, str) and names == "auto" and vertex_count is not None:
         names = False
     return Graph(
         parse_edge_list(
@@ -192,7 +193,9 @@ def read_graph(path: _Path, directed: bool | None = None, **options: Any) -> Gra
     OSError
         The file is missing or may not be read.
     """
-    name, suffix = PurePath(path), suffix_of(path)
+    suffix, name = suffix_of(path), PurePath(path)
+    if directed is not None:
+        directed = require_flag("directed", directed)
     if suffix in EDGE_LISTS:
         return read_edge_list(path, directed=directed is not False, **options)
     if suffix in _MATRIX_MARKET:

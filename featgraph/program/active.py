@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.errors import GraphInputError
+from featgraph.graph._check import checked_count
 
 __all__ = ["WORD_BITS", "ActiveSet", "word_count"]
 
@@ -17,6 +18,11 @@ WORD_BITS = 32
 def word_count(vertex_count: int) -> int:
     """Return how many words a bitvector over `vertex_count` vertices has."""
     return (vertex_count + WORD_BITS - 1) // WORD_BITS
+
+
+def _checked(count: object) -> int:
+    is_none = isinstance(count, int | np.integer) and count == 0
+    return 0 if is_none and not isinstance(count, bool) else checked_count(count)
 
 
 class ActiveSet:
@@ -47,7 +53,8 @@ class ActiveSet:
     """
 
     def __init__(self, vertex_count: Any, vertices: Any = None) -> None:
-        self.vertex_count = int(getattr(vertex_count, "vertex_count", vertex_count))
+        count = getattr(vertex_count, "vertex_count", vertex_count)
+        self.vertex_count = _checked(count)
         if vertices is None:
             self._words = np.zeros(word_count(self.vertex_count), np.uint32)
         elif isinstance(vertices, str) and vertices == "all":

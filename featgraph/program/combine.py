@@ -98,7 +98,7 @@ def as_combine(given: str | Combine, where: str) -> Combine:
     """Return the `Combine` that `given` names."""
     if isinstance(given, Combine):
         return given
-    if given not in _BUILTIN:
+    if not isinstance(given, str) or given not in _BUILTIN:
         raise UserFunctionError(
             "unknown combine",
             where=where,

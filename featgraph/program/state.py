@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from featgraph.errors import StateError
 from featgraph.graph import Graph
+from featgraph.graph._arguments import require_flag
 from featgraph.program.names import LONGEST, METHODS, RESERVED, name_problem
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
 from featgraph.program.values import (
     filled,
     plain_scalar,
-    require_flag,
     require_item_shape,
     scalar_of_type,
     storage_array,

@@ -27,7 +27,6 @@ from featgraph.program.signature import STORAGE_DTYPES
 __all__ = [
     "filled",
     "plain_scalar",
-    "require_flag",
     "require_item_shape",
     "scalar_of_type",
     "storage_array",
@@ -40,18 +39,6 @@ Array = npt.NDArray[Any]
 _NUMBERS = "biuf"
 #: What a kernel's loops over features count in.
 _MOST_FEATURES = 2**31 - 1
-
-
-def require_flag(name: str, value: object) -> bool:
-    """Return True or False; ArgumentError for what only has a truth value."""
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    raise ArgumentError(
-        "not a truth value",
-        where=f"{name}=",
-        got=f"{value!r} ({type(value).__name__})",
-        expected="True or False",
-    )
 
 
 def require_item_shape(shape: object) -> tuple[int, ...] | None:

@@ -416,6 +416,8 @@ def choose_device(target: str) -> Device:
     PlanError
         For an unknown target.
     """
+    if not isinstance(target, str):
+        target = repr(target)
     if target == "auto":
         target = config.target
     if target == "auto":

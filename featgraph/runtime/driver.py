@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.errors import ConvergenceWarning, StateError
+from featgraph.errors import ArgumentError, ConvergenceWarning, StateError
+from featgraph.graph._arguments import require_flag, shown
 from featgraph.program.state import State
 from featgraph.runtime.device import choose_device
 from featgraph.runtime.foldmap import FoldMap
@@ -115,6 +116,15 @@ def iterate(
             expected="a FoldMap or a list of them",
         )
     _check_counts(max_supersteps, recompute_every)
+    progress = require_flag("progress", progress)
+    for name, call in (("until", until), ("callback", callback)):
+        if call is not None and not callable(call):
+            raise ArgumentError(
+                "not a function",
+                where=f"{name}=",
+                got=shown(call),
+                expected="a function that is called after each superstep",
+            )
     device = choose_device(target)
     options |= {"asynchronous": asynchronous}
     alone = until is None and callback is None and not record_active
@@ -167,7 +177,7 @@ def _check_counts(max_supersteps: Any, recompute_every: Any) -> None:
         raise StateError(
             "the limit of supersteps is a count",
             where="max_supersteps=",
-            got=repr(max_supersteps),
+            got=shown(max_supersteps),
             expected="an integer, 0 or more",
         )
     is_count = type(recompute_every) is int and recompute_every > 0

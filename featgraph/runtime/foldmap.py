@@ -248,11 +248,18 @@ class FoldMap:
             aggregates, as in a run of this foldmap alone.
         """
         name = target
-        if target == "auto":
-            name = choose_device("auto").name
+        if not isinstance(target, str) or target == "auto":
+            name = choose_device(target).name
         parsed = parse_options(name, config.checked, options)
         keep = Changes() if parse_change_driven(options) is True else None
         if state is not None:
+            if not isinstance(state, State):
+                raise StateError(
+                    "a foldmap is folded for a State",
+                    where="state=",
+                    got=type(state).__name__,
+                    expected="a featgraph.State, or k= and dtype=",
+                )
             return self.kernel(state, name, options, keep=keep)
         if type(k) is not int or k < 1:
             raise PlanError(
@@ -261,7 +268,7 @@ class FoldMap:
                 got=repr(k),
                 expected="an integer, 1 or more",
             )
-        if dtype not in {"float32", "float64"}:
+        if not isinstance(dtype, str) or dtype not in {"float32", "float64"}:
             raise PlanError(
                 "not a type of real numbers",
                 where="dtype=",

@@ -300,7 +300,7 @@ def test_device_arrays_are_copied_by_the_first_library_that_can(monkeypatch):
             return x
 
     modules = {"cupy": Cupy, "numba.cuda": Cuda}
-    monkeypatch.setattr(_host.importlib, "import_module", modules.__getitem__)
+    monkeypatch.setattr(_host, "import_whole", modules.__getitem__)
     assert Graph.from_edges(DeviceArray(U), V).sources.tolist() == U
     assert calls == ["cupy"]
     del modules["cupy"]
