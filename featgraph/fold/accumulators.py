@@ -174,7 +174,7 @@ def accumulator_of(function: Analysed, analysis: Analysis) -> Accumulator:
     if temporary is not None:
         type_, shape = temporary.type, temporary.item_shape
     else:
-        type_ = function.returns
+        type_ = _reduced_type(function)
         shape = analysis.reductions[into]
         shape = () if function.is_scalar else shape
     helper = analysis.combines.get(into)
@@ -186,6 +186,18 @@ def accumulator_of(function: Analysed, analysis: Analysis) -> Accumulator:
         gather_identity(function, analysis) if type_ != "bool" else "False",
         shape,
     )
+
+
+def _reduced_type(function: Analysed) -> str:
+    """Return the type in which a reduce accumulates; of truth values, 0 and 1."""
+    votes = function.declared.combine.name == "any"  # type: ignore[attr-defined]
+    return "int32" if function.returns == "bool" and not votes else function.returns
+
+
+def partial_dtype(function: Analysed, real: str) -> str:
+    """Return the dtype of what the parts of a reduce leave."""
+    type_ = _reduced_type(function)
+    return {"real": real}.get(type_, type_)
 
 
 def is_packed(accumulator: Accumulator, kind: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from featgraph.fold.access import AccessRecord, check_accesses, find_accesses
-from featgraph.fold.arithmetic import uses_numbers
+from featgraph.fold.arithmetic import contributed, uses_numbers
 from featgraph.fold.checks import (
     check_features,
     check_groups,
@@ -314,6 +314,8 @@ class _Analyser:
             self._call_helper,
             "bool" if decides or function.combine.name == "any" else None,  # type: ignore[attr-defined]
         )
+        if not decides:
+            returned = contributed(function, body, returned)
         collective = any(has_collective(s) for s in body)
         check_features(function, body, collective)
         width, is_scalar = width_of(source, body, names.kinds, self._item_shape)

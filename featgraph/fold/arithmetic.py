@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterable
+from typing import Any
 
 from featgraph.fold.literals import integer_literal
 from featgraph.fold.nodes import (
@@ -21,12 +22,14 @@ from featgraph.fold.nodes import (
     Numeric,
     copy_location,
 )
+from featgraph.program.functions import UserFunction
 from featgraph.program.source import FunctionSource
 
 __all__ = [
     "bare",
     "choice",
     "compared",
+    "contributed",
     "converted",
     "join",
     "loaded",
@@ -93,6 +96,31 @@ def converted(node: ast.expr, type_: str, wanted: str) -> ast.expr:
     if type_ == "bool" and wanted in {"int32", "int64"}:
         return copy_location(Cast("int", node), node)
     return node
+
+
+def contributed(function: UserFunction, body: list[ast.stmt], returned: str) -> str:
+    """Return the type of a gather's contributions, and of what a reduce leaves.
+
+    Truth values that are not voted on become 0 and 1.
+    """
+    combine: Any = function.combine  # type: ignore[attr-defined]
+    if combine.is_custom or combine.name == "any" or returned == "real":
+        return returned
+    if returned == "bool" and not combine.is_arg:
+        for node in (each for statement in body for each in ast.walk(statement)):
+            if isinstance(node, ast.Return) and node.value is not None:
+                node.value = _counted(node.value)
+    sums = function.kind == "reduce" and combine.name in {"sum", "product"}
+    return "int64" if sums else returned
+
+
+def _counted(node: ast.expr) -> ast.expr:
+    if isinstance(node, ast.IfExp):
+        node.body, node.orelse = _counted(node.body), _counted(node.orelse)
+        return node
+    if isinstance(node, Identity):
+        return node
+    return copy_location(Cast("int32", node), node)
 
 
 def loaded(node: ast.expr, dtype: str) -> ast.expr:

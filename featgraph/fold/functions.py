@@ -165,10 +165,13 @@ def gather_identity(function: Analysed, analysis: Analysis) -> str:
         return "0"
     temporary = analysis.temporaries.get(function.into or "")
     type_ = temporary.type if temporary is not None else function.returns
-    # Truth values are combined as integers; their least and largest are 0 and 1.
-    kept = "bool" if function.returns == "bool" and not operator.is_custom else type_
-    value = identity_value(operator, dtype_of(kept, analysis.real))
-    return identity_text(value, type_, analysis.real)
+    # Truth values are combined as integers; their least and largest are 0 and 1. A key
+    # is an integer among others.
+    truths = function.returns == "bool" and not (operator.is_custom or operator.is_arg)
+    value = identity_value(
+        operator, dtype_of("bool" if truths else type_, analysis.real)
+    )
+    return identity_text(value, "int32" if type_ == "bool" else type_, analysis.real)
 
 
 def key_type(function: Analysed, analysis: Analysis) -> str:

@@ -217,7 +217,10 @@ class Numeric(_Node):
 
 
 class Cast(_Node):
-    """A conversion of `value` to the storage type (``"real"``) or to ``"int"``."""
+    """A conversion of `value` to the storage type (``"real"``), int64 or int32.
+
+    int64 is ``"int"``.
+    """
 
     _fields = ("value",)
     value: ast.expr

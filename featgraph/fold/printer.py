@@ -447,8 +447,8 @@ class Plain(ast.NodeTransformer):
     def visit_Cast(self, node: Cast) -> ast.expr:
         """Convert to the storage type, or to int64."""
         inner = self.text(node.value)
-        if node.to == "int":
-            return self.parse(f"int64({inner})")
+        if node.to != "real":
+            return self.parse(f"{'int64' if node.to == 'int' else node.to}({inner})")
         if isinstance(node.value, ast.Constant):
             value = float(node.value.value)  # type: ignore[arg-type]
             if math.isinf(value):

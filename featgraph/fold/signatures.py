@@ -9,6 +9,7 @@ import numpy as np
 from numba import types
 from numba.np.numpy_support import from_dtype
 
+from featgraph.fold.accumulators import partial_dtype
 from featgraph.fold.emit import Entry, Field, KernelSource
 
 __all__ = ["entry_signature"]
@@ -47,16 +48,14 @@ def entry_signature(
             known[f"{rows}_{name}"] = _array(offset, 1)
     known["edge_twin"] = _array(offset, 1)
     known["chunks"] = _array("int64", 1)
-    reduced = _reduce_dtype(source, entry)
-    known["partials"], known["reduced"] = _array(reduced, 2), _array(reduced, 1)
+    reducing = source.plan.functions_of(source.plan.phases[entry.phase])[0]
+    if reducing.kind == "reduce":
+        partial = partial_dtype(reducing, source.plan.real)
+        reduced = "bool" if reducing.returns == "bool" else partial
+        known["partials"], known["reduced"] = _array(partial, 2), _array(reduced, 1)
     for name, shape in entry.scratch.items():
         known[name] = _array(source.plan.real, len(shape) + 1)
     return tuple(known[name] for name in entry.arguments)
-
-
-def _reduce_dtype(source: KernelSource, entry: Entry) -> str:
-    function = source.plan.functions_of(source.plan.phases[entry.phase])[0]
-    return {"real": source.plan.real}.get(function.returns, function.returns)
 
 
 def _array(dtype: str, rank: int) -> Any:

@@ -118,6 +118,8 @@ class Facts:
         summed = function.combine.name in {"sum", "product"}
         if summed and not function.combine.is_custom and type_ != "real":
             type_ = "int64"
+        if type_ == "bool" and function.combine.is_arg:
+            type_ = "int32"
         return storage_dtype(type_, self.real)
 
     def _width(self, function: UserFunction, found: list[Access]) -> int | None:

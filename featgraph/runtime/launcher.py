@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from featgraph.errors import DeviceMemoryError, KernelFaultError
-from featgraph.fold.accumulators import memory_dtype
+from featgraph.fold.accumulators import partial_dtype
 from featgraph.fold.emit import Entry, Field
 from featgraph.fold.kernel import Kernel
 from featgraph.fold.plan import Phase
@@ -82,12 +82,12 @@ class Launcher:
         function = self.plan.functions_of(phase)[0]
         shape = self.plan.analysis.reductions[str(function.into)]
         count = math.prod(shape)
-        dtype = memory_dtype(function.returns, self.plan.real)
-        dtype = "bool" if function.returns == "bool" else dtype
+        partial = partial_dtype(function, self.plan.real)
+        dtype = "bool" if function.returns == "bool" else partial
         rows = self.device.reduce_rows(self.buffers.graph)
         arguments["due"] = self.reduced_over
         arguments["partials"] = self.buffers.temporary(
-            f"partials {number}", dtype, (rows, count)
+            f"partials {number}", partial, (rows, count)
         )
         arguments["reduced"] = self.buffers.temporary(
             f"reduced {function.into}", dtype, (count,)
