@@ -1,0 +1,61 @@
+"""Option sets that programs are run under."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.generated.draw import Draw
+
+__all__ = ["draw_sets", "for_target"]
+
+#: Every value of every option; "checked" is the configuration's.
+CHOICES: tuple[dict[str, Any], ...] = (
+    {"direction": "push"},
+    {"folding": False},
+    {"direction": "pull", "feature_parallel": False},
+    {"change_driven": True},
+    {"change_driven": False},
+    {"checked": True},
+    {"deterministic": True},
+    {"direction": "push", "folding": False},
+    {"direction": "push", "feature_parallel": False},
+    {"direction": "pull", "folding": False, "checked": True},
+    {"change_driven": True, "folding": False},
+    {"change_driven": True, "feature_parallel": False},
+    {"schedule": "thread"},
+    {"schedule": "virtual_warp"},
+    {"schedule": "block"},
+)
+TRIANGLES: tuple[dict[str, Any], ...] = (
+    {"schedule": "mark"},
+    {"schedule": "merge"},
+    {"schedule": "search"},
+)
+
+
+def draw_sets(draw: Draw, has_triangles: bool) -> list[dict[str, Any]]:
+    """Return one or two option sets, the first of them empty mostly."""
+    sets: list[dict[str, Any]] = [{}] if draw.chance(70) else []
+    for _ in range(draw.one((1, 1, 1, 2)) if not sets else draw.number(0, 1)):
+        sets.append(draw.one(TRIANGLES if has_triangles else CHOICES))
+    for chosen in sets:
+        draw.use(*(f"{name}={value}" for name, value in chosen.items()))
+    unique = []
+    for chosen in sets:
+        if chosen not in unique:
+            unique.append(chosen)
+    return unique
+
+
+def for_target(options: dict[str, Any], target: str, is_run: bool) -> dict[str, Any]:
+    """Return what to pass: schedules are CUDA's, change_driven is for runs."""
+    given = {n: v for n, v in options.items() if n != "checked"}
+    if target == "cpu" and given.get("schedule") in {
+        "thread", "virtual_warp", "block", "search",
+    }:  # fmt: skip
+        del given["schedule"]
+    if target == "cuda" and given.get("schedule") == "merge":
+        del given["schedule"]
+    if not is_run:
+        given.pop("change_driven", None)
+    return given

@@ -1,0 +1,233 @@
+"""What a user function reads: properties, what gathers have left, numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tests.generated.draw import Draw
+from tests.generated.expressions import Expression, Expressions
+from tests.generated.properties import Property
+
+__all__ = ["Reads", "Temporary"]
+
+
+@dataclass(frozen=True)
+class Temporary:
+    """What a gather leaves at a vertex, or a reduce for all.
+
+    `keeps` says that an expression may read it as it is; else an identity beyond all
+    bounds is cut off first.
+    """
+
+    name: str
+    type: str
+    wide: int
+    bound: int
+    scale: int
+    keeps: bool
+    is_loose: bool = False
+
+
+class Reads(Expressions):
+    """The expressions of one function of a program.
+
+    Parameters
+    ----------
+    kind : str
+        "vertex", "gather", "edge", "reduce", "triangle"; "helper" reads nothing.
+    wide : int
+        Feature axes of the function: 0, 1, or 2 (``matrix=True``).
+    """
+
+    def __init__(
+        self,
+        draw: Draw,
+        k: int,
+        without: frozenset[str],
+        kind: str,
+        wide: int,
+        properties: list[Property],
+        temporaries: list[Temporary],
+        undirected: bool,
+    ) -> None:
+        super().__init__(draw, k, without)
+        self.kind = kind
+        self.wide = bool(wide)
+        self.axes = wide
+        self.properties = properties
+        gathered = kind in {"vertex", "gather"}
+        self.temporaries = [t for t in temporaries if t.is_loose or gathered]
+        self.undirected = undirected
+        self.together = kind in {"vertex", "edge", "gather"} and wide < 2
+        self.locals: dict[str, Expression] = {}
+        self.loops: list[str] = []  # loop variables that count features
+        self.writes_place: set[str] = set()
+        self.writes_next: set[str] = set()
+        self.updates: set[str] = set()
+        self.operations: dict[str, str] = {}
+        self.constants: list[tuple[str, Expression]] = []
+        self.allows_foreign = kind == "vertex" and draw.chance(25)
+
+    # -- what can be read
+
+    def leaves(self, type_: str) -> list[Callable[[], Expression]]:
+        found: list[Callable[[], Expression]] = []
+        for p in self.properties:
+            if p.type == type_ and self._is_readable(p):
+                # What belongs to edges and vertices counts double.
+                found += [lambda p=p: self.read(p)] * (1 if p.of == "scalar" else 2)
+        for t in self.temporaries:
+            if t.type == type_ and t.wide <= 1 + bool(self.loops):
+                found += [lambda t=t: self.read_temporary(t)] * 4
+        for e in self.locals.values():
+            if e.type == type_:
+                found += [lambda e=e: e] * 3
+        found += [lambda e=e: e for _, e in self.constants if e.type == type_]
+        if type_ == "int" and self.kind != "helper":
+            found.append(self._read_number)
+        if type_ == "bool" and "e" in self._ends() and self.undirected:
+            found.append(lambda: Expression("fg.is_twin(e)", "bool"))
+        return found
+
+    def _ends(self) -> str:
+        """Return the letters of the function's parameters."""
+        ends = {"vertex": "v", "reduce": "v", "helper": "", "triangle": "uvw"}
+        return ends.get(self.kind, "uve")
+
+    def _is_readable(self, p: Property) -> bool:
+        if p.role == "out" or p.name in self.updates:
+            return False
+        if p.of == "edge" and self.kind in {"vertex", "reduce"}:
+            return False
+        if p.wide == 2 and not (self.axes == 2 or self.loops):
+            return False
+        if p.name in self.writes_place and not p.wide and self.wide:
+            return False
+        if p.wide and self.kind == "triangle":
+            return False
+        return not (p.index and self.draw.chance(60))
+
+    def _read_number(self) -> Expression:
+        draw = self.draw
+        letters = [x for x in self._ends() if x in "uvw"]
+        options = [*letters, "d.vertex_count"]
+        options += [f"d.in_degree[{x}]" for x in letters]
+        options += [f"d.out_degree[{x}]" for x in letters]
+        if self.wide:
+            options += ["f", "f"] + ["i"] * (self.axes == 2)
+        options += self.loops
+        if "superstep" not in self.without and draw.chance(5):
+            options = ["d.superstep"]
+            draw.use("superstep")
+        text = draw.one(options)
+        uniform = text not in {"f", "i"}
+        return Expression(text, "int", 400, 0, uniform)
+
+    def feature(self) -> tuple[str, bool]:
+        """Return an index over features, and whether it is the same for all."""
+        draw = self.draw
+        if self.wide and draw.chance(65):
+            return "f", False
+        kinds = ["constant"] + ["loop"] * 3 * bool(self.loops)
+        kinds += ["computed", "next"] * self.wide
+        kind = draw.one(kinds)
+        draw.use(f"feature {kind}")
+        if kind == "loop":
+            return draw.one(self.loops), True
+        if kind == "next":
+            by = draw.number(1, max(1, self.k - 1))
+            return f"(f + {by}) % {self.k}", False
+        if kind == "computed":
+            ints = [
+                p
+                for p in self.properties
+                if p.of == "vertex"
+                and p.type == "int"
+                and not p.wide
+                and not p.index
+                and p.bound <= 999
+                and self._is_readable(p)
+            ]
+            if ints and "v" in self._ends():
+                p = draw.one(ints)
+                return f"(d.{p.name}[v] + f) % {self.k}", False
+            return f"({self.k - 1} - f)", False
+        return str(draw.number(0, self.k - 1)), True
+
+    def read(self, p: Property) -> Expression:
+        """Return ``d.p[...]``."""
+        draw, name = self.draw, p.name
+        end, uniform = "", True
+        own = p.name in self.writes_place
+        if p.of == "vertex":
+            end = draw.one([x for x in self._ends() if x in "uvw"])
+            if own:
+                end = "v"
+            elif self.allows_foreign and draw.chance(50):
+                end = self._elsewhere()
+            if p.role == "next" and self._may_read_next(p, "v"):
+                name, end, own = f"{p.name}_next", "v", True
+        elif p.of == "edge":
+            end = draw.one(("e_uv", "e_uw", "e_vw")) if self.kind == "triangle" else "e"
+            if end == "e" and not own and self.undirected and draw.chance(40):
+                end = "fg.reverse(e)"
+                draw.use("twin")
+            if p.role == "next" and self._may_read_next(p, "e"):
+                name, end, own = f"{p.name}_next", "e", True
+        indices = [end] if end else []
+        if p.wide == 2:
+            first = draw.one(self.loops or ["i"])
+            indices.append(first)
+            uniform = first != "i"
+        if p.wide:
+            text, same = ("f", False) if own and self.wide else self.feature()
+            indices.append(text)
+            uniform = uniform and same
+        text = f"d.{name}" + (f"[{', '.join(indices)}]" if indices else "")
+        bound = p.bound if p.type != "bool" else 1
+        return Expression(text, p.type, bound, p.scale, uniform)
+
+    def _may_read_next(self, p: Property, end: str) -> bool:
+        kinds = {"v": "vertex", "e": "edge"}
+        if self.kind != kinds[end] or not self.draw.chance(25):
+            return False
+        if p.wide and not self.wide:
+            return False  # of feature g: only who writes no feature may
+        if not p.wide and self.wide and p.name in self.writes_next:
+            return False
+        self.draw.use("read next")
+        return p.wide < 2
+
+    def _elsewhere(self) -> str:
+        self.draw.use("foreign")
+        pointers = [p for p in self.properties if p.index and p.of == "vertex"]
+        pointers = [p for p in pointers if not p.wide]
+        if pointers and self.draw.chance(50):
+            return f"d.{pointers[0].name}[v]"
+        return f"(v + {self.draw.number(1, 5)}) % d.vertex_count"
+
+    def read_temporary(self, t: Temporary) -> Expression:
+        """Return ``d.into[v, f]``; what stands for nothing is brought into bounds."""
+        draw = self.draw
+        indices = [] if t.is_loose else ["v"]
+        uniform = True
+        if t.is_loose and not t.wide:
+            indices = ["0"]  # a reduce gives a vector always
+        if t.wide == 2:
+            indices.append(draw.one(self.loops or ["0"]))
+        if t.wide:
+            text, uniform = self.feature()
+            if not t.is_loose and text != "f":
+                if "gathered" in self.without and self.wide:
+                    text, uniform = "f", False
+                draw.use("gathered at another feature" if text != "f" else "gathered")
+            indices.append(text)
+        text = f"d.{t.name}" + (f"[{', '.join(indices)}]" if indices else "")
+        e = Expression(text, t.type, t.bound, t.scale, uniform)
+        if t.keeps or t.type == "bool":
+            return e
+        if t.type == "int":
+            return replace(e, text=f"min(max({e}, {-t.bound}), {t.bound})")
+        low, high = float(-t.bound), float(t.bound)
+        return replace(e, text=f"min(max({e}, {low}), {high})")

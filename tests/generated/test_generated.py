@@ -1,0 +1,67 @@
+"""Generated programs: targets agree with the interpreter, or all refuse alike."""
+
+from __future__ import annotations
+
+import random
+
+import hypothesis
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from featgraph import _cuda
+from tests.generated.check import check
+from tests.generated.programs import Case, generate
+from tests.generated.script import minimised, script
+
+#: Of the case that fails, a smaller one is found here, faster than hypothesis could.
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+
+
+def _deep() -> bool:
+    return hypothesis.settings.get_current_profile_name() == "deep"
+
+
+def _agrees(case: Case, target: str) -> None:
+    report = check(case, target)
+    if report.status == "failed":
+        smaller = minimised(case, report, target, 60.0 if _deep() else 20.0)
+        again = check(smaller, target)
+        pytest.fail(script(smaller, again, target))
+
+
+@st.composite
+def programs(draw: st.DrawFn, work: int) -> Case:
+    """Draw a program; its choices are hypothesis's."""
+    return generate(draw(st.randoms(use_true_random=False)), work=work)
+
+
+#: Seeds of the programs that always run.
+CPU_SEEDS = (1, 6, 8, 9, 11)
+EMULATED_SEEDS = (1, 2, 3, 4, 6, 8, 9, 10, 14, 15, 17, 18, 19, 20, 22, 23, 24, 25, 26)
+
+
+@pytest.mark.parametrize("seed", CPU_SEEDS)
+def test_programs_agree(seed: int, target: str) -> None:
+    _agrees(generate(random.Random(seed), work=600), target)
+
+
+@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the dialect")
+def test_programs_agree_on_an_emulated_gpu() -> None:
+    from tests.simt.gpu import emulated_gpu
+
+    with emulated_gpu():
+        for seed in EMULATED_SEEDS:
+            _agrees(generate(random.Random(seed), work=300), "cuda")
+
+
+def test_many_programs_agree(target: str) -> None:
+    if not _deep():
+        pytest.skip("many programs: --hypothesis-profile deep")
+
+    @settings(phases=PHASES)
+    @given(programs(1500))
+    def agrees(case: Case) -> None:
+        _agrees(case, target)
+
+    agrees()
