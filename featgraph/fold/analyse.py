@@ -28,7 +28,14 @@ from featgraph.fold.gathered import (
 )
 from featgraph.fold.lower import has_collective, normal_form
 from featgraph.fold.names import CANONICAL, EDGES, Names, is_plain
-from featgraph.fold.nodes import TWIN_OPERATIONS, Access, Helper, Operate, Scalar
+from featgraph.fold.nodes import (
+    TWIN_OPERATIONS,
+    Access,
+    Atomic,
+    Helper,
+    Operate,
+    Scalar,
+)
 from featgraph.fold.rank_one import RankOne, find_rank_one
 from featgraph.fold.resolve import Resolved, resolve_function
 from featgraph.fold.types import assign_types
@@ -145,6 +152,11 @@ class Analysed:
     def twin_operations(self) -> tuple[str, ...]:
         """What it asks of edges that only an undirected graph can answer."""
         return tuple(sorted(self.operations & set(TWIN_OPERATIONS)))
+
+    def updates(self, name: str) -> frozenset[str]:
+        """Return the atomic operations that it does on a property."""
+        nodes = [n for s in self.body for n in ast.walk(s) if isinstance(n, Atomic)]
+        return frozenset(n.op for n in nodes if n.name == name)
 
     def writes(self, version: str) -> frozenset[str]:
         """Return the properties it writes in `version`."""

@@ -21,7 +21,8 @@ def explain_plan(plan: FoldPlan) -> str:
     if plan.expands and plan.expands != ("in",):
         due += f", along {SAID['both' if len(plan.expands) > 1 else plan.expands[0]]}"
     lines.append(f"due vertices: {due}")
-    if any(a.where == "foreign" for f in plan.analysis.functions for a in f.accesses):
+    accesses = [a for f in plan.analysis.functions for a in f.accesses]
+    if any(a.where == "foreign" and a.mode == "read" for a in accesses):
         lines.append(
             "  everywhere while anything is active, because a function reads at "
             "foreign vertices"

@@ -113,7 +113,9 @@ def conflict(earlier: Analysed, later: Analysed) -> str | None:
             if (a.name, a.version) != (b.name, b.version):
                 continue
             a_changes, b_changes = a.mode != "read", b.mode != "read"
-            if not (a_changes or b_changes) or (a.mode == b.mode == "atomic"):
+            if not (a_changes or b_changes):
+                continue
+            if a.mode == b.mode == "atomic" and _commute(earlier, later, a.name):
                 continue
             if a.where == b.where == "own":
                 continue
@@ -124,3 +126,8 @@ def conflict(earlier: Analysed, later: Analysed) -> str | None:
                 f"{'writes' if b_changes else 'reads'} ({b.where})"
             )
     return None
+
+
+def _commute(earlier: Analysed, later: Analysed, name: str) -> bool:
+    """Whether atomics of two functions on a property give the same in any order."""
+    return len(earlier.updates(name) | later.updates(name)) == 1

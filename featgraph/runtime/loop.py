@@ -243,8 +243,8 @@ class Loop:
         with held_back(step.plain.in_place):
             with self.announcing():
                 outcome = step.run(
-                    due, announced,
-                    also_due=pending.left, all_due=changed, active_count=count,
+                    due, announced, also_due=pending.left, all_due=changed,
+                    active_count=count, ran_before=pending.scalars is not None,
                 )  # fmt: skip
                 self._note(place, run, outcome, begun, decisions)
             if far is not None and pending.words is not None:

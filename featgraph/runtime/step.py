@@ -146,6 +146,7 @@ class Step:
         also_due: Words | None,
         all_due: bool,
         active_count: int | None,
+        ran_before: bool,
     ) -> Outcome:
         """Run one superstep.
 
@@ -159,15 +160,14 @@ class Step:
         also_due : words or None
             What is due besides.
         all_due : bool
-            Everything is due.
         active_count : int or None
             How many vertices `changed` has at most; None if that is not known.
+        ran_before : bool
+            Whether what a reduce gives may have changed since this foldmap last ran.
         """
         asked: dict[str, Any] = {
-            "also_due": also_due,
-            "track": True,
-            "active_count": active_count,
-        }
+            "also_due": also_due, "track": ran_before, "active_count": active_count,
+        }  # fmt: skip
         if not self._keeps(active_count):
             if self._kept is not None:
                 self._kept.forget()

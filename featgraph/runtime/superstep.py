@@ -94,8 +94,9 @@ class Superstep(StaleEntries):
         self.left_out = None if on is None else LeftOut(device, on, full)
         #: Whether kernels that can may add to the due vertices.
         self.spreads = True
+        # An atomic there reads nothing that this superstep could still change (S6).
         self.reads_foreign = any(
-            a.where == "foreign"
+            a.where == "foreign" and a.mode == "read"
             for f in self.plan.analysis.functions
             for a in f.accesses
         )

@@ -163,10 +163,9 @@ class Superstep:
 
     def run(self, active: Any) -> Result:
         """Run all phases from an active mask."""
-        functions = self.plan.analysis.functions
-        if active.any() and any(
-            a.where == "foreign" for f in functions for a in f.accesses
-        ):
+        accesses = [a for f in self.plan.analysis.functions for a in f.accesses]
+        foreign = {a.mode for a in accesses if a.where == "foreign"}
+        if active.any() and "read" in foreign:
             active = np.ones(self.count, bool)  # S6
         stopped = np.zeros(self.count, bool)
         committed = np.zeros(self.count, bool)
