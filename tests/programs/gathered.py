@@ -185,7 +185,7 @@ def add_pairs(i, f, u, v, e, d):
 
 @fg.gather(into="spread", combine="sum", matrix=True)
 def spread_rows(i, f, u, v, e, d):
-    return d.lines[v, i] * d.x[u, f] + d.lines[v, 1]
+    return d.lines[v, i] * d.x[u, f] + d.lines[v, 1] - d.lines[v, f]
 
 
 @fg.gather(into="lines", combine="sum")
