@@ -3,21 +3,28 @@
 ``--target cuda`` is a GPU run: the tests take ``target="cuda"``, and it fails if one
 that needs the GPU was skipped, or none was there. ``--hypothesis-profile deep`` tries
 more cases.
+
+Run as a whole, without naming files, the suite is a sample that tells whether an
+installation works: of a test that compiles kernels, a few of its cases.
+``--everything`` runs all.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import signal
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
+IS_SAMPLE = pytest.StashKey[bool]()
 
 # Both repeat from run to run: what fails here fails at the next one's desk, too.
 hypothesis.settings.register_profile(
@@ -27,6 +34,11 @@ hypothesis.settings.register_profile(
     "deep", parent=hypothesis.settings.get_profile("ci"), max_examples=1000
 )
 hypothesis.settings.load_profile("ci")
+
+#: Folders whose tests compile or emulate kernels, case by case.
+SAMPLED = ("algorithms", "generated", "networkx", "ptx", "reference", "simt")
+#: Cases of such a test that the sample takes, at even distances.
+CASES_SAMPLED = 2
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,6 +54,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=0,
         help="seed of every `rng`, beside the test's name",
     )
+    parser.addoption(
+        "--everything",
+        action="store_true",
+        help="every case of every test, also where the suite runs as a whole",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,6 +66,10 @@ def pytest_configure(config: pytest.Config) -> None:
     kernels = ROOT / ".pytest_cache" / "kernels"
     os.environ.setdefault("FEATGRAPH_CACHE_DIR", str(kernels))
     kernels.parent.mkdir(exist_ok=True)
+    if not hasattr(config, "workerinput"):
+        config.stash[IS_SAMPLE] = _is_sample(config)
+    else:
+        config.stash[IS_SAMPLE] = config.workerinput["is_sample"]
     # Compilers make objects by the million that stay: looking for garbage among them
     # after every 700 took a seventh of the time.
     gc.set_threshold(100_000, 20, 50)
@@ -68,8 +89,27 @@ def small_graphs_are_as_large_ones() -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    # To a worker of xdist the files seem to have been named.
+    node.workerinput["is_sample"] = node.config.stash[IS_SAMPLE]
+
+
+def _is_sample(config: pytest.Config) -> bool:
+    """Whether the suite runs as a whole, and nothing asks for every case."""
+    option = config.option
+    deep = hypothesis.settings.get_current_profile_name() == "deep"
+    named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    asked = option.everything or option.keyword or option.target != "cpu"
+    return not (named or asked or deep)
+
+
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"featgraph: target {config.option.target}, seed {config.option.seed}"
+    cases = "a sample of the cases, see --everything"
+    return (
+        f"featgraph: target {config.option.target}, seed {config.option.seed}, "
+        f"{cases if config.stash[IS_SAMPLE] else 'every case'}"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -82,13 +122,32 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    if config.stash[IS_SAMPLE]:
+        left_out = _beyond_the_sample(items)
+        config.hook.pytest_deselected(items=[i for i in items if i in left_out])
+        items[:] = [item for item in items if item not in left_out]
     if any(item.get_closest_marker("gpu") for item in items):
         reason = _why_no_gpu()
         if reason:
             for item in items:
                 if item.get_closest_marker("gpu"):
                     item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _beyond_the_sample(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return the cases of tests with many that the sample leaves out."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.path.relative_to(ROOT / "tests").parts[0] in SAMPLED:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: set[pytest.Item] = set()
+    for own in cases.values():
+        step = -(-len(own) // CASES_SAMPLED)
+        left_out |= set(own) - set(own[::step])
+    return left_out
 
 
 def _why_no_gpu() -> str:
@@ -148,6 +207,14 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     seed = [request.config.option.seed, zlib.crc32(request.node.nodeid.encode())]
     print(f"rng: np.random.default_rng({seed})")
     return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Have SIGINT raise KeyboardInterrupt: it is ignored in jobs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

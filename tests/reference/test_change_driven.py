@@ -27,7 +27,8 @@ SUPERSTEPS = 5
 def _widths(program: BankProgram) -> list[int]:
     """Return one width of named copies, and one of loops where there is any."""
     wide = [k for k in program.widths if k > 16][:1]
-    return [[k for k in program.widths if k <= 4][-1], *wide]
+    small = max((k for k in program.widths if k <= 4), default=min(program.widths))
+    return [small, *(k for k in wide if k != small)]
 
 
 SINGLE = [

@@ -278,6 +278,7 @@ def test_a_launch_that_fails_leaves_no_buffer_fresh(
     np.testing.assert_array_equal(state["share"][others], before[others])
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_who_was_left_out_is_known_behind_an_interrupt(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,6 +328,7 @@ def test_one_side_alone_may_be_independent(
     assert not any(step.plain.in_place for step, _ in asked)
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_an_interrupt_waits_until_a_superstep_has_been_told_of(
     at: int, gpu: Gpu, monkeypatch: pytest.MonkeyPatch

@@ -320,6 +320,7 @@ def adopt_and_count(f, v, d):  # type: ignore[no-untyped-def]
     return d.low[v] < d.label[v]
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("at", [5, 6])
 def test_an_interrupt_waits_for_the_end_of_a_cycle(at: int, gpu: Gpu) -> None:
     """No superstep runs twice, in which functions count in place."""

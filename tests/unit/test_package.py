@@ -178,9 +178,9 @@ def run_python(code: str) -> subprocess.CompletedProcess[str]:
 def test_import_is_quick_and_silent_and_needs_no_driver() -> None:
     code = (
         "import sys, time\n"
-        "start = time.perf_counter()\n"
+        "start = time.process_time()\n"
         "import featgraph\n"
-        "seconds = time.perf_counter() - start\n"
+        "seconds = time.process_time() - start\n"
         "cuda = [m for m in sys.modules if m.split('.')[0] in ('cuda', 'numba_cuda')"
         " or m.startswith('numba.cuda')]\n"
         "assert not cuda, cuda\n"
@@ -192,7 +192,8 @@ def test_import_is_quick_and_silent_and_needs_no_driver() -> None:
         assert run.returncode == 0, run.stderr
         assert run.stdout == ""
         assert float(run.stderr) > 0  # and so stderr has nothing else
-    # The limit is of the contract, not of this machine: the best of three, therefore.
+    # The limit is of the contract, not of this machine and what else it does: time of
+    # the processor, and the best of three.
     assert min(float(run.stderr) for run in runs) < 1
 
 
