@@ -331,11 +331,8 @@ def test_an_interrupt_waits_for_the_end_of_a_cycle(at: int, gpu: Gpu) -> None:
         label = fg.vertex_property(np.arange(VERTICES, dtype=np.int32), iterated=True)
         states.append(fg.State(graph, label=label, runs=count))
     state, meant = states
-    step, launch, launched = (
-        fg.foldmap(lowest, adopt_and_count),
-        (RecordedSuperstep.launch),
-        [],
-    )
+    step, launch = fg.foldmap(lowest, adopt_and_count), RecordedSuperstep.launch
+    launched: list[RecordedSuperstep] = []
 
     def interrupting(self: RecordedSuperstep) -> None:
         launch(self)
