@@ -71,6 +71,13 @@ def distance(new: float, old: float) -> float:
 
 
 @fg.collaborative
+def renew(new, old, damping):  # type: ignore[no-untyped-def]
+    """Normalise a message so that its largest entry is 0."""
+    top = fg.feature_max(new)
+    return new - top if top > -math.inf else new
+
+
+@fg.collaborative
 def settle(new, old, damping):  # type: ignore[no-untyped-def]
     """Normalise a message so that its largest entry is 0, and damp it."""
     top = fg.feature_max(new)
@@ -79,8 +86,12 @@ def settle(new, old, damping):  # type: ignore[no-untyped-def]
     return damping * old + (1 - damping) * level if is_finite else level
 
 
-def sender(semiring: str, is_shared: bool) -> Any:
-    """Return what sends messages: sums or maxima, by a potential an edge or for all."""
+def sender(semiring: str, is_shared: bool, damped: bool) -> Any:
+    """Return what sends messages: sums or maxima, by a potential an edge or for all.
+
+    Only damped ones depend on what they were.
+    """
+    mix = settle if damped else renew
 
     @fg.edge
     def send(f, u, v, e, d):  # type: ignore[no-untyped-def]
@@ -89,7 +100,7 @@ def sender(semiring: str, is_shared: bool) -> Any:
             return False
         c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
         new = fg.matvec(d.psi[e], c, transpose=not fg.is_twin(e), semiring=semiring)
-        m = settle(new, d.msg[e, f], d.damping)
+        m = mix(new, d.msg[e, f], d.damping)
         d.msg_next[e, f] = m
         return fg.any_feature(distance(m, d.msg[e, f]) > d.epsilon)
 
@@ -100,7 +111,7 @@ def sender(semiring: str, is_shared: bool) -> Any:
             return False
         c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
         new = fg.matvec(d.psi, c, transpose=not fg.is_twin(e), semiring=semiring)
-        m = settle(new, d.msg[e, f], d.damping)
+        m = mix(new, d.msg[e, f], d.damping)
         d.msg_next[e, f] = m
         return fg.any_feature(distance(m, d.msg[e, f]) > d.epsilon)
 
@@ -162,8 +173,8 @@ steps = {
     (mode, shared, damped, recorded): make_step(send, damped=damped, recorded=recorded)
     for mode, semiring in SEMIRINGS.items()
     for shared in (False, True)
-    for send in [sender(semiring, shared)]
     for damped in (False, True)
+    for send in [sender(semiring, shared, damped)]
     for recorded in (False, True)
 }
 step = steps["sum-product", False, False, False]

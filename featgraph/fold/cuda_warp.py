@@ -57,7 +57,8 @@ class WarpBody(WarpForward):
         elif self.slots > 1:
             line(f"edge_passed = warp.group_any(edge_passed, {self.span})")
         line("is_due = warp.test_bit(due, v)")
-        tests = ["edge_passed and not is_due", self._and_slot().removeprefix(" and ")]
+        new = "edge_passed" if self.plan.tells_targets else "edge_passed and not is_due"
+        tests = [new, self._and_slot().removeprefix(" and ")]
         only = "lane == 0" if self.lanes > 1 else ""
         self._under([*tests, only], lambda: line("warp.set_bit(targets, v)"))
         allowed = "(edge_passed and warp.test_bit(allowed, v))"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from featgraph.program.functions import (
+    EdgeFunction,
     GatherFunction,
     ReduceFunction,
     UserFunction,
@@ -159,6 +160,18 @@ class Facts:
             return True
         return name in self.names and self.names[name].kind is PropertyKind.VERTEX
 
+    @property
+    def tells_targets(self) -> bool:
+        """Whether an edge function reads the twin of what edge functions write."""
+        stored = {n for n, t in self.names.items() if t.kind is PropertyKind.EDGE}
+        written: set[str] = set()
+        asked: set[str] = set()
+        for function, found in zip(self.program.functions, self.accesses, strict=True):
+            if isinstance(function, EdgeFunction):
+                written |= _stores_next(function)
+                asked |= {a.name for a in found if a.indices and a.indices[0] != "e"}
+        return bool(stored & written & asked)
+
     def loose_reads(self) -> list[tuple[int, str]]:
         """Return (function number, name) of every scalar or vector that is read."""
         return [
@@ -209,6 +222,19 @@ def _object(node: ast.expr, captured: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Attribute):
         return getattr(_object(node.value, captured), node.attr, None)
     return captured.get(node.id) if isinstance(node, ast.Name) else None
+
+
+def _stores_next(function: UserFunction) -> set[str]:
+    """Return the properties whose ``_next`` a function assigns to."""
+    roles = dict(zip(function.source.parameters, function.roles, strict=True))
+    return {
+        node.value.attr.removesuffix("_next")
+        for node in ast.walk(function.source.tree)
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.ctx, ast.Store)
+        and _is_data(node.value, roles)
+        and node.value.attr.endswith("_next")
+    }
 
 
 def _is_data(node: ast.AST, roles: dict[str, str]) -> TypeGuard[ast.Attribute]:

@@ -383,7 +383,9 @@ class _Superstep:
         silent = ReduceFunction | TriangleFunction
         own = [f for f in self.program.functions if not isinstance(f, silent)]
         ends_in_edges = bool(own) and isinstance(own[-1], EdgeFunction)
-        active_out = self.targets() if ends_in_edges else self.passed
+        active_out = self.targets() if ends_in_edges else self.passed.copy()
+        if self.facts.tells_targets:  # S3: their twins are due
+            active_out |= self.targets()
         count = self.topology.vertex_count
         return Outcome(
             values={name: self.memory.given(name) for name in self.signature},

@@ -7,6 +7,7 @@ from typing import Any
 from featgraph.errors import PlanError
 from featgraph.fold.accumulators import rounds
 from featgraph.fold.analyse import Analysed
+from featgraph.fold.announced import not_announced
 from featgraph.fold.first import takes_active
 from featgraph.fold.keep import Changes, changes_of, join_changes
 from featgraph.fold.kernel import Kernel
@@ -462,5 +463,15 @@ def check_dense(steps: list[Step], active: Any, goes_on: bool) -> None:
             raise PlanError(
                 f"{function.declared.name} {problem}",
                 where=where,
+                fix="use change_driven='auto'",
+            )
+    programs = [s.plan.analysis.functions for s in steps]
+    for place, functions in enumerate(programs):
+        found = not_announced(functions, programs[:place] + programs[place + 1 :])
+        if found is not None:
+            source = found.function.declared.source
+            raise PlanError(
+                f"{found.function.declared.name} {found.problem}",
+                where=f"{where}: {source.where(found.node)}",
                 fix="use change_driven='auto'",
             )

@@ -38,7 +38,8 @@ class Outcome:
     Attributes
     ----------
     active_out : words
-        Committed vertices, or targets where the foldmap ends in edge functions.
+        Committed vertices, and targets of edges where the foldmap tells them; these
+        alone where it ends in edge functions.
     """
 
     active_out: Words
@@ -159,6 +160,8 @@ class Superstep(StaleEntries):
         if told and told[-1] == "edge":
             return Outcome(sets.targets)
         out = sets.passed if sets.passed is not None else self._empty_words()
+        if self.plan.tells_targets:
+            out = self.device.words_or(out, sets.targets)
         return Outcome(out)
 
     def beside(self, kernel: Kernel) -> Superstep:

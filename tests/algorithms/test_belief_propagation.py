@@ -168,6 +168,15 @@ OPTIONS = [
 
 
 @limit_is_meant
+def test_damped_messages_settle_with_everything_active_as_without(
+    target: str, rng: np.random.Generator
+) -> None:
+    check_supersteps(
+        random_model(rng, 3), "sum-product", 0.3, target=target, change_driven=False
+    )
+
+
+@limit_is_meant
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_options_do_not_change_the_answer(
     options: dict[str, Any], target: str, rng: np.random.Generator

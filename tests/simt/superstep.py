@@ -209,8 +209,10 @@ class Superstep:
                 passed = mask_of(words["passed"], self.count)
                 stopped |= due & ~passed
                 committed = (committed & ~(due & ~passed)) | passed
-        ends_in_edges = self.plan.phases[-1].kind == "edge"
-        return Result(self._values(), targets if ends_in_edges else committed)
+        if self.plan.phases[-1].kind == "edge":
+            committed = targets
+        tells = self.plan.tells_targets
+        return Result(self._values(), committed | (targets & tells))
 
     def _targets(self, words: dict[str, Any]) -> Any:
         """Return the targets; after several edge phases, of edges that passed last."""
