@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.analyse import Analysed
+from featgraph.fold.announced import tells_targets
 from featgraph.fold.cuda_forward import WarpForward, all_lanes_agree
 from featgraph.fold.rows import copied, copy_line, is_piecewise
 
@@ -57,7 +58,8 @@ class WarpBody(WarpForward):
         elif self.slots > 1:
             line(f"edge_passed = warp.group_any(edge_passed, {self.span})")
         line("is_due = warp.test_bit(due, v)")
-        new = "edge_passed" if self.plan.tells_targets else "edge_passed and not is_due"
+        told = tells_targets(self.plan.analysis.functions)
+        new = "edge_passed" if told else "edge_passed and not is_due"
         tests = [new, self._and_slot().removeprefix(" and ")]
         only = "lane == 0" if self.lanes > 1 else ""
         self._under([*tests, only], lambda: line("warp.set_bit(targets, v)"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from featgraph.errors import PlanError
@@ -26,7 +25,6 @@ from featgraph.fold.adjacency import (
     traits_along,
 )
 from featgraph.fold.analyse import Analysed, Analysis, analyse
-from featgraph.fold.announced import tells_targets
 from featgraph.fold.choose import (
     MOST_HELD,
     GraphTraits,
@@ -171,11 +169,6 @@ class FoldPlan:
     def keeps(self) -> bool:
         """Whether it keeps the aggregates that can be kept."""
         return self.options.keep is not None
-
-    @cached_property
-    def tells_targets(self) -> bool:
-        """Whether targets of edges that passed are active behind a superstep (S3)."""
-        return tells_targets(self.analysis.functions)
 
     @property
     def keeps_edge_state(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from featgraph.errors import GraphInputError, StateError
+from featgraph.fold.announced import tells_targets
 from featgraph.fold.kernel import Kernel
 from featgraph.fold.plan import Phase
 from featgraph.program.active import word_count
@@ -159,10 +160,8 @@ class Superstep(StaleEntries):
         told = [p.kind for p in self.plan.phases if p.kind not in SILENT]
         if told and told[-1] == "edge":
             return Outcome(sets.targets)
-        out = sets.passed if sets.passed is not None else self._empty_words()
-        if self.plan.tells_targets:
-            out = self.device.words_or(out, sets.targets)
-        return Outcome(out)
+        out = self._empty_words() if sets.passed is None else sets.passed
+        return Outcome(_told(self, out, sets))
 
     def beside(self, kernel: Kernel) -> Superstep:
         """Return what runs another kernel, in turn; neither commits in place."""
@@ -329,6 +328,13 @@ class Superstep(StaleEntries):
         }  # fmt: skip
         self.launch(number, arguments)
         _settle(self, number, sets, self._due(sets), passed)
+
+
+def _told(step: Superstep, committed: Words, sets: Any) -> Words:
+    """Return the active set behind a superstep that has committed some vertices."""
+    if tells_targets(step.plan.analysis.functions):
+        return step.device.words_or(committed, sets.targets)
+    return committed
 
 
 def _settle(step: Superstep, number: int, sets: Any, due: Words, passed: Words) -> None:

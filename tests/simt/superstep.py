@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from featgraph.device import ordering
+from featgraph.fold.announced import tells_targets
 from featgraph.fold.emit import Entry, KernelSource, emit
 from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.program.signature import PropertyKind
@@ -28,6 +29,14 @@ def words_of(mask: Any) -> Any:
 def mask_of(words: Any, count: int) -> Any:
     """Return the words of an active bitvector as a mask."""
     return np.unpackbits(words.view(np.uint8), bitorder="little")[:count].astype(bool)
+
+
+def active_behind(plan: FoldPlan, committed: Any, targets: Any) -> Any:
+    """Return what is active behind a superstep (S3)."""
+    if plan.phases[-1].kind == "edge":
+        return targets
+    tells = tells_targets(plan.analysis.functions)
+    return committed | targets if tells else committed
 
 
 @dataclass
@@ -209,10 +218,7 @@ class Superstep:
                 passed = mask_of(words["passed"], self.count)
                 stopped |= due & ~passed
                 committed = (committed & ~(due & ~passed)) | passed
-        if self.plan.phases[-1].kind == "edge":
-            committed = targets
-        tells = self.plan.tells_targets
-        return Result(self._values(), committed | (targets & tells))
+        return Result(self._values(), active_behind(self.plan, committed, targets))
 
     def _targets(self, words: dict[str, Any]) -> Any:
         """Return the targets; after several edge phases, of edges that passed last."""
