@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -12,7 +12,37 @@ from featgraph.fold.compile import explain_numba_error, load_module
 from featgraph.fold.emit import Entry, KernelSource, emit
 from featgraph.fold.plan import FoldPlan
 
-__all__ = ["Kernel"]
+__all__ = ["Kernel", "KernelText"]
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """What a pickled kernel comes back as: its text, to read; it cannot be launched.
+
+    Attributes
+    ----------
+    name : str
+        What the kernel was shown as.
+    source : str
+        The generated module's text.
+    explanation : str
+        Why the program was folded as it was.
+    """
+
+    name: str
+    source: str
+    explanation: str
+
+    def show(self) -> None:
+        """Print the generated module."""
+        print(self.source)
+
+    def explain(self) -> str:
+        """Return why the program was folded as it was."""
+        return self.explanation
+
+    def __repr__(self) -> str:
+        return self.name
 
 
 class Kernel:
@@ -48,6 +78,15 @@ class Kernel:
     def show(self) -> None:
         """Print the generated module."""
         print(self.source)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KernelText, (repr(self), self.source, self.explain())
+
+    def __copy__(self) -> Kernel:
+        return self  # it never changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
+        return self
 
     def __repr__(self) -> str:
         names = " + ".join(f.name for f in self.plan.analysis.functions)

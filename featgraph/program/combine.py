@@ -42,6 +42,12 @@ class Combine:
     identity: Any = None
     source: FunctionSource | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The syntax tree is made anew.
+        if self.function is None:
+            return Combine, (self.name,)
+        return _make_again, (self.function, self.identity)
+
     @property
     def is_custom(self) -> bool:
         """Whether it is a function of the user's."""
@@ -92,6 +98,10 @@ def combine(function: Callable[..., Any], *, identity: float) -> Combine:
             expected="int, float or bool",
         )
     return Combine(source.name, plain_function(function), plain, source)
+
+
+def _make_again(function: Callable[..., Any], identity: Any) -> Combine:
+    return combine(function, identity=identity)
 
 
 def as_combine(given: str | Combine, where: str) -> Combine:

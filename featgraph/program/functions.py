@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, overload
+from typing import Any, Self, overload
 
 from featgraph.errors import UserFunctionError
+from featgraph.program.by_name import find_named, named
 from featgraph.program.combine import Combine, as_combine
 from featgraph.program.names import GENERATED, LONGEST, name_problem
 from featgraph.program.source import FunctionSource, parse_function, plain_function
@@ -63,7 +64,30 @@ class UserFunction:
         self.__name__ = self.name
         self.__doc__ = self.function.__doc__
         self.__wrapped__ = self.function
+        self.__module__ = self.function.__module__
+        self.__qualname__ = self.function.__qualname__
         self._check_arity()
+
+    def settings(self) -> dict[str, Any]:
+        """Return what it was declared with, beside the function."""
+        return {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By the name in its module, as functions are; where another decorator has that
+        # name, or none, it is declared again.
+        module, name = self.__module__, self.__qualname__
+        if find_named(module, name) is self:
+            return named, (UserFunction, module, name)
+        return type(self), (self.declared, *self._arguments())
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return ()
+
+    def __copy__(self) -> Self:
+        return self  # it never changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
 
     def _check_arity(self) -> None:
         if len(self.source.parameters) != len(self.roles):
@@ -114,6 +138,13 @@ class TriangleFunction(UserFunction):
         super().__init__(declared)
         self.within = None if within is None else _checked_name(within, "within", self)
 
+    def settings(self) -> dict[str, Any]:
+        """Return what it was declared with."""
+        return {"within": self.within}
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return (self.within,)
+
 
 class GatherFunction(UserFunction):
     """``(f, u, v, e, d) -> value``: what edge e contributes to ``into[v, f]``.
@@ -144,6 +175,22 @@ class GatherFunction(UserFunction):
         self.combine = combine
         self.along = along
 
+    def settings(self) -> dict[str, Any]:
+        """Return what it was declared with."""
+        return {
+            "into": self.into,
+            "combine": self.combine.name,
+            "along": self.along,
+            "matrix": self.matrix,
+            "first": self.first,
+            "sources": self.sources,
+        }
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return (
+            self.into, self.combine, self.along, self.matrix, self.first, self.sources,
+        )  # fmt: skip
+
 
 class ReduceFunction(UserFunction):
     """``(f, v, d) -> value``: combined over all vertices into ``d.name[f]``."""
@@ -164,6 +211,14 @@ class ReduceFunction(UserFunction):
         super().__init__(declared)
         self.into = _checked_into(into, self)
         self.combine = combine
+
+    def settings(self) -> dict[str, Any]:
+        """Return what it was declared with."""
+        combine = self.combine.name
+        return {"into": self.into, "combine": combine, "matrix": self.matrix}
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return self.into, self.combine, self.matrix
 
 
 def _checked_into(into: str, function: UserFunction) -> str:

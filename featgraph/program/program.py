@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import FunctionType
 from typing import Any
+
+import numpy as np
 
 from featgraph.errors import UserFunctionError
 from featgraph.program.functions import GatherFunction, ReduceFunction, UserFunction
@@ -77,6 +81,40 @@ class Program:
                 program._freeze(combine.function, combine.source.tree)
         return program
 
+    @cached_property
+    def digest(self) -> str:
+        """Hash of what the program does: the functions' text, and what they capture.
+
+        Equal in every process, wherever the functions are written.
+        """
+        found = hashlib.blake2b(b"featgraph program 1", digest_size=16)
+        for part in self._parts():
+            found.update(f"{len(part)}:{part}".encode())
+        return found.hexdigest()
+
+    def _parts(self) -> Iterator[str]:
+        waiting: list[tuple[Any, FunctionSource]] = []
+        for function in self.functions:
+            waiting.append((function.function, function.source))
+            yield f"{function.kind} {function.settings()}"
+            combine = getattr(function, "combine", None)
+            if combine is not None and combine.source is not None:
+                waiting.append((combine.function, combine.source))
+                yield repr(combine.identity)
+        seen = set()
+        for function, source in waiting:  # grows
+            if function in seen:
+                continue
+            seen.add(function)
+            yield source.text
+            for name, value in sorted(self.captured.get(function, {}).items()):
+                plain = plain_function(value)
+                if isinstance(value, Collaborative):
+                    waiting.append((value.function, value.source))
+                elif plain in self.helpers:
+                    waiting.append((plain, self.helpers[plain]))
+                yield f"{name} = {_describe(value)}"
+
     def captured_by(self, function: Any, source: FunctionSource) -> dict[str, Any]:
         """Return what `function` captures.
 
@@ -115,6 +153,18 @@ class Program:
                 self._freeze(value.function, value.source.tree)
             elif isinstance(plain, FunctionType):
                 self._freeze(plain, self.helper(plain).tree)
+
+
+def _describe(value: Any) -> str:
+    """Return what a captured value is, in words that are the same everywhere."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return f"{type(value).__name__} {value!r}"
+    if isinstance(value, np.generic | np.ndarray):
+        return f"{value.dtype} {value.shape} {value.tolist()!r}"
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(_describe, value))})"
+    name = getattr(plain_function(value), "__name__", "")
+    return f"{type(value).__qualname__} {name}"
 
 
 def _refuse_shared_into(functions: Sequence[UserFunction]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy.typing as npt
@@ -12,32 +12,26 @@ import numpy.typing as npt
 from featgraph.errors import StateError
 from featgraph.graph import Graph
 from featgraph.graph._arguments import require_flag
+from featgraph.program.entries import (
+    PropertySpec,
+    as_shape,
+    loose_entry,
+    property_entry,
+)
+from featgraph.program.in_use import InUse
 from featgraph.program.names import LONGEST, METHODS, RESERVED, name_problem
+from featgraph.program.saved import read_state, write_state
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
+from featgraph.program.snapshot import Entry, Left, Snapshot
 from featgraph.program.values import (
-    filled,
-    plain_scalar,
     require_item_shape,
     scalar_of_type,
-    storage_array,
     storage_dtype,
 )
 
 __all__ = ["PropertySpec", "State", "edge_property", "vertex_property"]
 
 Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True, eq=False)
-class PropertySpec:
-    """A declaration by `vertex_property` or `edge_property` that State takes over."""
-
-    kind: PropertyKind
-    values: Any
-    iterated: bool
-    dtype: Any
-    shape: tuple[int, ...] | None
-    per_direction: bool = False
 
 
 def vertex_property(
@@ -124,15 +118,6 @@ class Residency(Protocol):
     def written(self, name: str) -> None: ...
 
 
-class _Entry:
-    """One property: its type and its host array, in kernel order."""
-
-    def __init__(self, type_: PropertyType, array: Any, per_direction: bool) -> None:
-        self.type = type_
-        self.array = array
-        self.per_direction = per_direction
-
-
 class State:
     """The properties and scalars of a running program.
 
@@ -176,22 +161,32 @@ class State:
                 expected="fg.State(graph, name=...)",
             )
         self.graph = graph
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
         #: ``d.superstep``: how many supersteps have run on this State.
         self.superstep = 0
         #: Rises with every write from outside; a runtime compares it.
         self.version = 0
-        #: Set by the runtime that holds the current values.
-        self.residency: Residency | None = None
+        self._begin()
         for name, given in properties.items():
             self._add(name, given)
+
+    def _begin(self) -> None:
+        #: Set by the runtime that holds the current values.
+        self.residency: Residency | None = None
+        #: The thread that runs supersteps on it.
+        self.in_use = InUse()
+        #: Foldmap, or the digest of its program -> what earlier runs have left due for
+        #: it, with the version that they have seen; the runtime's.
+        self.left: tuple[int, dict[Any, Any]] = (self.version, {})
+        #: The same of each run in progress.
+        self.live: list[Callable[[], dict[Any, Left]]] = []
 
     def _add(self, name: str, given: Any) -> None:
         _check_name(name)
         if isinstance(given, PropertySpec):
-            self._entries[name] = _property_entry(self.graph, name, given)
+            self._entries[name] = property_entry(self.graph, name, given)
         else:
-            self._entries[name] = _loose_entry(name, given)
+            self._entries[name] = loose_entry(name, given, State)
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
@@ -214,7 +209,7 @@ class State:
         """Types of all properties and scalars, by name."""
         return {name: entry.type for name, entry in self._entries.items()}
 
-    def _entry(self, name: object) -> _Entry:
+    def _entry(self, name: object) -> Entry:
         found = self._entries.get(name) if isinstance(name, str) else None
         if found is None:
             raise unknown_name(name, self._entries, "this State")
@@ -222,6 +217,7 @@ class State:
 
     def __getitem__(self, name: str) -> Any:
         """Return a copy of the values; those of edges in the order they were given."""
+        self.in_use.check(f"reading state[{name!r}]")
         entry = self._entry(name)
         values = self.stored(name)
         if entry.type.kind is PropertyKind.SCALAR:
@@ -241,15 +237,19 @@ class State:
         return entry.array
 
     def __setitem__(self, name: str, value: Any) -> None:
+        with self.in_use.hold(f"writing state[{name!r}]"):
+            self._write(name, value)
+
+    def _write(self, name: str, value: Any) -> None:
         entry = self._entry(name)
         kind = entry.type.kind
         if kind is PropertyKind.SCALAR:
             entry.array = scalar_of_type(f"state[{name!r}]", value, entry.type.dtype)
         elif kind is PropertyKind.VECTOR or kind is PropertyKind.VERTEX:
-            entry.array = _as_shape(name, value, entry.type, entry.array.shape)
+            entry.array = as_shape(name, value, entry.type, entry.array.shape)
         else:
             rows = self.graph.given_edge_count * (2 if entry.per_direction else 1)
-            given = _as_shape(name, value, entry.type, (rows, *entry.type.item_shape))
+            given = as_shape(name, value, entry.type, (rows, *entry.type.item_shape))
             entry.array = self.graph.expand_edge_values(given)
         self.version += 1
         if self.residency is not None:
@@ -257,7 +257,130 @@ class State:
 
     def put_result(self, name: str, type_: PropertyType, values: Any) -> None:
         """Store what a reduce computed; the runtime calls it."""
-        self._entries[name] = _Entry(type_, values, False)
+        self._entries[name] = Entry(type_, values, False)
+
+    # -- copies, of values and of what is due
+
+    @classmethod
+    def restore(cls, graph: Graph, snapshot: Snapshot) -> State:
+        """Return a State that has what a snapshot has; nobody else may have it."""
+        made = cls.__new__(cls)
+        made.graph, made._entries = graph, snapshot.entries
+        made.superstep, made.version = snapshot.superstep, 0
+        made._begin()
+        made.left = (0, dict(snapshot.left))
+        return made
+
+    def copy(self) -> State:
+        """Return an independent State on the same graph.
+
+        It has the values, the number of supersteps, and what is still due: a run on it
+        goes on as one on this State would. In a callback, it is of the superstep that
+        has just ended. `copy.copy` and `copy.deepcopy` do the same.
+
+        Raises
+        ------
+        StateError
+            If another thread runs on this State.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> graph = fg.Graph.from_edges([0], [1])
+        >>> state = fg.State(graph, x=fg.vertex_property([1.0, 2.0]))
+        >>> other = state.copy()
+        >>> state["x"] = 0.0
+        >>> other["x"].tolist()
+        [1.0, 2.0]
+        """
+        return type(self).restore(self.graph, take_snapshot(self))
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> State:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).restore, (self.graph, take_snapshot(self).by_digest())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write values, supersteps, and what is due into a folder.
+
+        The folder has a manifest in JSON and an array a file, with checksums; there is
+        no code in it, and no graph. If anything fails, or the process ends, while it is
+        written, an older State that was saved there can still be loaded.
+
+        Parameters
+        ----------
+        path : str or path
+            The folder: a new one, or one that a State was saved to before.
+
+        Raises
+        ------
+        StateError
+            If another thread runs on this State, or something else is at `path`.
+        OSError
+            If it cannot be written.
+        """
+        write_state(path, self.graph, take_snapshot(self).by_digest())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], graph: Graph) -> State:
+        """Return the State that was saved to a folder.
+
+        A run of the same functions goes on as it would have. Nothing that the files say
+        is believed: sizes follow from `graph`, and every byte is in a checksum.
+
+        Parameters
+        ----------
+        path : str or path
+            The folder.
+        graph : Graph
+            The graph on which it was saved, or one with the same edges in the same
+            order.
+
+        Raises
+        ------
+        FileFormatError
+            If it is no saved State, or a newer one, or truncated, or altered.
+        StateError
+            If it was saved on another graph.
+
+        Examples
+        --------
+        >>> import featgraph as fg, tempfile
+        >>> graph = fg.Graph.from_edges([0], [1])
+        >>> state = fg.State(graph, x=fg.vertex_property([1.0, 2.0]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     state.save(f"{folder}/state")
+        ...     again = fg.State.load(f"{folder}/state", graph)
+        >>> again["x"].tolist()
+        [1.0, 2.0]
+        """
+        if not isinstance(graph, Graph):
+            raise StateError(
+                "a State belongs to a graph",
+                where="fg.State.load",
+                got=type(graph).__name__,
+                expected="fg.State.load(path, graph)",
+            )
+        return cls.restore(graph, read_state(path, graph))
+
+
+def take_snapshot(state: State) -> Snapshot:
+    """Return a State's values, and what is due for whom, as they are now."""
+    with state.in_use.hold("copying a State"):
+        version, kept = state.left
+        left = {}
+        if version == state.version:
+            left = {key: found.on_host() for key, found in kept.items()}
+        for tell in state.live:
+            left |= tell()
+        entries = {
+            name: entry.copy(state.stored(name))
+            for name, entry in state._entries.items()
+        }
+        return Snapshot(state.superstep, entries, left)
 
 
 def unknown_name(name: object, known: Any, where: str) -> StateError:
@@ -283,111 +406,3 @@ def _check_name(name: str) -> None:
             else None,
             fix="choose another name",
         )
-
-
-def _property_entry(graph: Graph, name: str, spec: PropertySpec) -> _Entry:
-    is_edge = spec.kind is PropertyKind.EDGE
-    rows = graph.given_edge_count if is_edge else graph.vertex_count
-    letter = "E" if is_edge else "V"
-    array = storage_array(name, spec.values, spec.dtype)
-    if array.ndim == 0:
-        array = filled(name, array, (rows, *(spec.shape or ())))
-    elif spec.shape is not None and array.shape[1:] != tuple(spec.shape):
-        raise StateError(
-            "the values do not have the shape asked for",
-            where=f"property {name!r}",
-            got=array.shape,
-            expected=(rows, *spec.shape),
-        )
-    doubled = is_edge and not graph.directed and len(array) == 2 * rows != rows
-    if len(array) != rows and not doubled:
-        raise StateError(
-            f"one entry per {spec.kind.value} is needed",
-            where=f"property {name!r}",
-            got=f"shape {array.shape}",
-            expected=f"{letter} = {rows} rows",
-            fix=None
-            if is_edge
-            else f"the graph has {rows} vertices; see vertex_count=",
-        )
-    _check_item_shape(name, array.shape[1:], letter)
-    per_direction = is_edge and (doubled or (spec.per_direction and not graph.directed))
-    # Without edges there is nothing to share, and 2 E rows look like E.
-    shared = is_edge and not graph.directed and not per_direction and rows > 0
-    type_ = PropertyType(
-        spec.kind, array.dtype.name, array.shape[1:], spec.iterated, shared
-    )
-    if is_edge:
-        array = graph.expand_edge_values(array)
-    return _Entry(type_, array, per_direction)
-
-
-def _check_item_shape(name: str, shape: tuple[int, ...], letter: str) -> None:
-    fits = len(shape) < 2 or (len(shape) == 2 and shape[0] == shape[1])
-    if not fits or 0 in shape:
-        raise StateError(
-            "an entry has no features"
-            if 0 in shape
-            else "an entry has a shape that no function can index",
-            where=f"property {name!r}",
-            got=f"({', '.join([letter, *map(str, shape)])})",
-            expected=f"({letter},), ({letter}, K) or ({letter}, K, K) with K >= 1",
-        )
-
-
-def _loose_entry(name: str, given: Any) -> _Entry:
-    """Return the entry of a scalar, or of what belongs to no vertex."""
-    has_axes = getattr(given, "ndim", not isinstance(given, bool | int | float))
-    value = None if has_axes else plain_scalar(given)
-    if value is not None:
-        dtype = {bool: "bool", int: "int64", float: "real"}[type(value)]
-        value = scalar_of_type(f"fg.State({name}=...)", value, dtype)
-        return _Entry(PropertyType(PropertyKind.SCALAR, dtype), value, False)
-    if isinstance(given, str | bytes | dict | Graph | State) or given is None:
-        raise StateError(
-            "not a property",
-            where=f"fg.State({name}=...)",
-            got=type(given).__name__,
-            expected=(
-                "fg.vertex_property(...), fg.edge_property(...), a scalar, or an array"
-            ),
-        )
-    array = storage_array(name, given, None)
-    is_matrix = array.ndim == 2 and array.shape[0] == array.shape[1]
-    if array.ndim == 2 and array.size and not is_matrix:
-        raise StateError(
-            "a matrix of no vertex is square",
-            where=f"fg.State({name}=...)",
-            got=f"an array of shape {array.shape}",
-            expected="(K,) or (K, K); of vertices or edges, (V, K) or (E, K)",
-            fix=f"pad it with zeros to {(max(array.shape),) * 2}, or, if its rows are "
-            f"vertices, {name}=fg.vertex_property(values)",
-        )
-    if not (array.ndim == 1 or is_matrix) or array.size == 0:
-        raise StateError(
-            "a property of vertices or edges needs fg.vertex_property or "
-            "fg.edge_property",
-            where=f"fg.State({name}=...)",
-            got=f"an array of shape {array.shape}",
-            expected="a scalar, (K,) or (K, K) values of no vertex",
-            fix=f"{name}=fg.vertex_property(values)",
-        )
-    return _Entry(
-        PropertyType(PropertyKind.VECTOR, array.dtype.name, array.shape), array, False
-    )
-
-
-def _as_shape(
-    name: str, value: Any, type_: PropertyType, shape: tuple[int, ...]
-) -> Array:
-    array = storage_array(name, value, type_.dtype)
-    if array.ndim == 0:
-        return filled(name, array, shape)
-    if array.shape != shape:
-        raise StateError(
-            "a property keeps its shape",
-            where=f"state[{name!r}]",
-            got=array.shape,
-            expected=shape,
-        )
-    return array

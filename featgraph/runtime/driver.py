@@ -12,7 +12,7 @@ from featgraph.errors import ArgumentError, ConvergenceWarning, StateError
 from featgraph.graph._arguments import require_flag, shown
 from featgraph.program.state import State
 from featgraph.runtime.device import choose_device
-from featgraph.runtime.foldmap import FoldMap
+from featgraph.runtime.foldmap import FoldMap, using
 from featgraph.runtime.in_place import commit_in_place
 from featgraph.runtime.loop import Loop
 from featgraph.runtime.near_far import NearFar
@@ -125,44 +125,32 @@ def iterate(
                 got=shown(call),
                 expected="a function that is called after each superstep",
             )
-    device = choose_device(target)
-    options |= {"asynchronous": asynchronous}
-    alone = until is None and callback is None and not record_active
-    loop = Loop(
-        foldmaps, state, device, options, active, recompute_every, near_far, alone,
-        then is not None,
-    )  # fmt: skip
-    if max_supersteps > len(foldmaps):  # whether they may takes a look at all edges
-        commit_in_place(loop.steps)
-    run = Run(
-        device.name,
-        [s.kernel for s in loop.steps],
-        active_sets=[] if record_active else None,
-        asynchronous=loop.is_asynchronous,
-    )
-    advance = advancing(loop, alone)
-    bar = progress_bar(progress, max_supersteps)
-    try:
-        loop.release()
-        while run.supersteps < max_supersteps and not run.converged:
-            before = run.supersteps
-            if not advance(run, max_supersteps - before):
-                if then is not None and loop.begin(then(run, state)):
-                    continue
-                run.converged = True
-                break
-            bar.update(run.supersteps - before)
-            bar.set_postfix(active=run.active_counts[-1])
-            if until is not None and until(state):
-                run.converged = True
-            if callback is not None and callback(run, state):
-                break
-        else:
-            run.converged = run.converged or (then is None and not loop.has_work())
-    finally:
-        bar.close()
-        loop.keep()
-        run.kernels = [s.kernel for s in loop.steps]
+    with using(state, "fg.iterate"):
+        device = choose_device(target)
+        options |= {"asynchronous": asynchronous}
+        alone = until is None and callback is None and not record_active
+        loop = Loop(
+            foldmaps, state, device, options, active, recompute_every, near_far, alone,
+            then is not None,
+        )  # fmt: skip
+        if max_supersteps > len(foldmaps):  # whether they may takes a look at all edges
+            commit_in_place(loop.steps)
+        run = Run(
+            device.name,
+            [s.kernel for s in loop.steps],
+            active_sets=[] if record_active else None,
+            asynchronous=loop.is_asynchronous,
+        )
+        bar = progress_bar(progress, max_supersteps)
+        state.live.append(loop.tell)
+        try:
+            loop.release()
+            _run(run, loop, alone, bar, max_supersteps, until, callback, then)
+        finally:
+            bar.close()
+            loop.keep()
+            state.live.remove(loop.tell)
+            run.kernels = [s.kernel for s in loop.steps]
     if not run.converged and run.supersteps >= max_supersteps:
         warnings.warn(
             f"not converged after {run.supersteps} supersteps; raise max_supersteps",
@@ -170,6 +158,35 @@ def iterate(
             stacklevel=2,
         )
     return run
+
+
+def _run(
+    run: Run,
+    loop: Loop,
+    alone: bool,
+    bar: Any,
+    max_supersteps: int,
+    until: Callable[[State], bool] | None,
+    callback: Callable[[Run, State], Any] | None,
+    then: Callable[[Run, State], Any] | None,
+) -> None:
+    """Run supersteps until nothing is due, or somebody says that it is enough."""
+    advance, state = advancing(loop, alone), loop.state
+    while run.supersteps < max_supersteps and not run.converged:
+        before = run.supersteps
+        if not advance(run, max_supersteps - before):
+            if then is not None and loop.begin(then(run, state)):
+                continue
+            run.converged = True
+            break
+        bar.update(run.supersteps - before)
+        bar.set_postfix(active=run.active_counts[-1])
+        if until is not None and until(state):
+            run.converged = True
+        if callback is not None and callback(run, state):
+            break
+    else:
+        run.converged = run.converged or (then is None and not loop.has_work())
 
 
 def _check_counts(max_supersteps: Any, recompute_every: Any) -> None:

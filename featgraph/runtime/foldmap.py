@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -20,6 +21,7 @@ from featgraph.fold.kernel import Kernel
 from featgraph.fold.options import Options, parse_change_driven, parse_options
 from featgraph.graph import Graph
 from featgraph.program.active import ActiveSet
+from featgraph.program.by_name import name_in, named
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
@@ -64,6 +66,22 @@ class FoldMap:
         self._traits: weakref.WeakKeyDictionary[Any, GraphTraits] = (
             base._traits if base is not None else weakref.WeakKeyDictionary()
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.vertices is not None:
+            return FoldMap.on, (self.base, self.vertices)
+        for function in self.program.functions:
+            module = function.function.__module__
+            name = name_in(module, self)
+            if name is not None:
+                return named, (FoldMap, module, name)
+        return foldmap, self.program.functions
+
+    def __copy__(self) -> FoldMap:
+        return self  # it never changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FoldMap:
+        return self
 
     def __repr__(self) -> str:
         names = " + ".join(f.name for f in self.program.functions)
@@ -123,6 +141,17 @@ class FoldMap:
         KernelFaultError
             In checked mode, if an index is out of range.
         """
+        with using(state, "calling a foldmap"):
+            return self._call(state, active_in, active_out, target, options)
+
+    def _call(
+        self,
+        state: State,
+        active_in: Any,
+        active_out: ActiveSet | None,
+        target: str,
+        options: dict[str, Any],
+    ) -> ActiveSet:
         device = choose_device(target)
         step = self.prepare(state, device, options)
         if active_out is not None:
@@ -143,12 +172,6 @@ class FoldMap:
         self, state: State, device: Device, options: dict[str, Any]
     ) -> Superstep:
         """Fold for a state on a device, without running."""
-        if not isinstance(state, State):
-            raise StateError(
-                "a foldmap runs on a State",
-                got=type(state).__name__,
-                expected="fg.State(graph, ...)",
-            )
         kernel = self.kernel(state, device.name, options)
         return Superstep(kernel, state, device, *self._restriction(state, device))
 
@@ -281,6 +304,23 @@ class FoldMap:
     def explain(self, state: State | None = None, **options: Any) -> str:
         """Return in words how the program is folded and why."""
         return self.fold(state, **options).explain()
+
+
+def using(state: State, doing: str) -> AbstractContextManager[None]:
+    """Keep other threads away from a State.
+
+    Raises
+    ------
+    StateError
+        If another thread uses it, or it is no State.
+    """
+    if not isinstance(state, State):
+        raise StateError(
+            "a foldmap runs on a State",
+            got=type(state).__name__,
+            expected="fg.State(graph, ...)",
+        )
+    return state.in_use.hold(doing)
 
 
 def _reductions(program: Program) -> set[str]:

@@ -6,6 +6,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from featgraph._interrupts import held_back
 from featgraph.fold.unordered import IN_PLACE
 from featgraph.program.active import ActiveSet
+from featgraph.program.snapshot import Left
 from featgraph.program.state import State
 from featgraph.runtime.cpu_queue import knows_key
 from featgraph.runtime.cycles import Traced
@@ -20,8 +22,10 @@ from featgraph.runtime.device import Device
 from featgraph.runtime.foldmap import FoldMap
 from featgraph.runtime.near_far import NEAR_FAR, NearFar, Waiting, checked_near_far
 from featgraph.runtime.pending import (
+    Pending,
     announce,
     begin_pending,
+    host_left,
     keep_pending,
     recall_pending,
     release_pending,
@@ -117,10 +121,26 @@ class Loop:
     def keep(self) -> None:
         """Remember what stays due for a later call: all, behind a write that failed."""
         self.refresh_version()
-        for pending, step in zip(self.pending, self.steps, strict=True):
-            if pending.left is None and step.plain.left_out is not None:
-                pending.left = step.plain.left_out.words
-        keep_pending(self.foldmaps, self.pending, self.state, self.device)
+        keep_pending(self.foldmaps, self._all_pending(), self.state, self.device)
+
+    def tell(self) -> dict[FoldMap, Left]:
+        """Return what a later call would have to know if the run ended here."""
+        seen = (self.version, self.superstep)
+        is_whole = (self.state.version, self.state.superstep) == seen
+        told = {}
+        for foldmap, pending in zip(self.foldmaps, self._all_pending(), strict=True):
+            known = pending if is_whole else replace(pending, words=None)
+            told[foldmap.base] = host_left(known, self.device)
+        return told
+
+    def _all_pending(self) -> list[Pending]:
+        """Return what is pending, with what ``.on`` has left out."""
+        return [
+            pending
+            if pending.left is not None or step.plain.left_out is None
+            else replace(pending, left=step.plain.left_out.words)
+            for pending, step in zip(self.pending, self.steps, strict=True)
+        ]
 
     def refresh_version(self) -> None:
         """Make everything due behind a write, or a superstep, from outside."""

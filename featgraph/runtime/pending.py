@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from featgraph.program.snapshot import Left
 from featgraph.program.state import State
 from featgraph.runtime.device import Device
 from featgraph.runtime.foldmap import FoldMap, as_active
@@ -15,6 +17,7 @@ __all__ = [
     "Pending",
     "announce",
     "begin_pending",
+    "host_left",
     "keep_pending",
     "recall_pending",
     "release_pending",
@@ -59,11 +62,18 @@ class _Left:
             )
         return Pending(words, left, self.scalars)
 
+    def on_host(self) -> Left:
+        """Return a copy in host memory."""
+        return host_left(Pending(self.words, self.left, self.scalars), self.device)
 
-#: State -> foldmap -> what is pending there, with the State's version.
-_kept: weakref.WeakKeyDictionary[State, tuple[int, dict[FoldMap, _Left]]] = (
-    weakref.WeakKeyDictionary()
-)
+
+def host_left(pending: Pending, device: Device) -> Left:
+    """Return a copy of what is pending, in host memory."""
+    words, left = (
+        None if w is None else np.array(device.download(w), np.uint32)
+        for w in (pending.words, pending.left)
+    )
+    return Left(words, left, pending.scalars)
 
 
 def begin_pending(active: Any, state: State, device: Device) -> Pending:
@@ -74,11 +84,25 @@ def begin_pending(active: Any, state: State, device: Device) -> Pending:
 
 def recall_pending(foldmap: FoldMap, state: State, device: Device) -> Pending:
     """Return what an earlier call has left; everything, if there was none."""
-    version, kept = _kept.get(state, (-1, {}))
-    known = kept.get(foldmap.base)
-    if known is None or version != state.version:
+    version, kept = state.left
+    if version != state.version:
         return Pending(None)
-    return known.on(device)
+    known = kept.get(_key(foldmap, kept))
+    if known is None:
+        return Pending(None)
+    if isinstance(known, Left):  # of a copy, or of another process
+        words, left = (
+            None if w is None else device.upload_words(w.copy())
+            for w in (known.words, known.left)
+        )
+        return Pending(words, left, known.scalars)
+    return known.on(device)  # type: ignore[no-any-return]
+
+
+def _key(foldmap: FoldMap, kept: dict[Any, Any]) -> Any:
+    """Return by what a State knows a foldmap: itself, or the digest of its program."""
+    is_named = foldmap.base not in kept and any(isinstance(k, str) for k in kept)
+    return foldmap.program.digest if is_named else foldmap.base
 
 
 def release_pending(foldmaps: Sequence[FoldMap], state: State) -> None:
@@ -87,9 +111,9 @@ def release_pending(foldmaps: Sequence[FoldMap], state: State) -> None:
     The memory of those sets is used again then, and where it is decides which: a run
     that is repeated has the same sets.
     """
-    _, kept = _kept.get(state, (-1, {}))
+    _, kept = state.left
     for foldmap in foldmaps:
-        kept.pop(foldmap.base, None)
+        kept.pop(_key(foldmap, kept), None)
 
 
 def announce(
@@ -128,10 +152,10 @@ def keep_pending(
     device: Device,
 ) -> None:
     """Remember what stays due for a later call."""
-    version, kept = _kept.get(state, (-1, {}))
+    version, kept = state.left
     if version != state.version:
         kept = {}
     for foldmap, waits in zip(foldmaps, pending, strict=True):
         words, left = map(device.hold, (waits.words, waits.left))
         kept[foldmap.base] = _Left(device, words, left, waits.scalars)
-    _kept[state] = (state.version, kept)
+    state.left = (state.version, kept)

@@ -1,0 +1,64 @@
+"""One thread at a time: a State that runs in one thread is not for another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from featgraph.errors import StateError
+
+__all__ = ["InUse"]
+
+
+class InUse:
+    """Which thread runs supersteps on a State, if any does.
+
+    The thread itself may come again, as callbacks do that run other foldmaps.
+    """
+
+    def __init__(self) -> None:
+        self._owner: dict[str, int] = {}
+        self._depth = 0
+
+    @contextmanager
+    def hold(self, doing: str) -> Iterator[None]:
+        """Keep other threads away until the end.
+
+        Raises
+        ------
+        StateError
+            If another thread is there.
+        """
+        me = threading.get_ident()
+        # One step for the interpreter, so that two threads cannot both find nobody.
+        if self._owner.setdefault("thread", me) != me:
+            raise _taken(doing)
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                self._owner.clear()
+
+    def check(self, doing: str) -> None:
+        """Refuse what another thread's supersteps would mix up.
+
+        Raises
+        ------
+        StateError
+            If another thread is there.
+        """
+        me = threading.get_ident()
+        if self._owner.get("thread", me) != me:
+            raise _taken(doing)
+
+
+def _taken(doing: str) -> StateError:
+    return StateError(
+        "another thread uses this State",
+        where=doing,
+        expected="one thread at a time",
+        fix="give each thread a copy, state.copy(), or look at it in callback=",
+    )

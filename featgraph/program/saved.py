@@ -1,0 +1,487 @@
+"""Saved States: a folder with a manifest, and a file of raw values an array.
+
+::
+
+    manifest.json            what there is: names, types, files with their checksums
+    <16 hex>-<number>.npy    arrays, little-endian, in C order
+
+An array file is written under a name of its own, and the manifest goes over the old one
+in one step, last; files that no manifest names are removed then. So the folder has the
+old State or the new one at any moment. A first one is written beside and renamed.
+
+What is read is data of anyone's. Sizes follow from the graph and the manifest, and are
+compared with those of the files before memory is taken. There are no pickles, and the
+header of an array file is compared with the one that must be there, not parsed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.errors import FileFormatError, StateError
+from featgraph.graph import Graph
+from featgraph.program.active import word_count
+from featgraph.program.names import name_problem
+from featgraph.program.signature import STORAGE_DTYPES, PropertyKind, PropertyType
+from featgraph.program.snapshot import Entry, Left, Snapshot
+
+__all__ = ["read_state", "write_state"]
+
+Array = npt.NDArray[Any]
+
+_MANIFEST = "manifest.json"
+_FORMAT = "featgraph state"
+_VERSION = 1
+#: No manifest of ours comes near it: 100,000 names of the longest kind.
+_MOST_BYTES = 1 << 25
+_ARRAY_NAME = re.compile(r"[0-9a-f]{16}-[0-9]{1,9}\.npy")
+_OURS = re.compile(_ARRAY_NAME.pattern + r"|manifest\.json\.[0-9a-f]{16}")
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+_OLD = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_SCALARS: dict[str, type] = {"bool": bool, "int64": int, "real": float}
+
+
+# -- writing
+
+
+def write_state(path: str | os.PathLike[str], graph: Graph, snapshot: Snapshot) -> None:
+    """Save a snapshot, with programs named by digests: all of it, or nothing.
+
+    Raises
+    ------
+    StateError
+        If something else is at `path`.
+    OSError
+        If it cannot be written.
+    """
+    folder = Path(path)
+    if not os.path.lexists(folder):
+        beside = folder.with_name(f".{folder.name}.new-{secrets.token_hex(8)}")
+        beside.mkdir()
+        try:
+            _write_into(beside, graph, snapshot)
+            try:
+                _rename(beside, folder)
+                _sync_folder(folder.parent)
+                return
+            except OSError:
+                if not folder.is_dir():  # another process may have been first
+                    raise
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+    held = list(folder.iterdir()) if folder.is_dir() else None
+    if held is None or (held and not (folder / _MANIFEST).is_file()):
+        raise StateError(
+            "something else is there",
+            where=os.fspath(folder),
+            expected="no file, an empty folder, or one that a State was saved to",
+            fix="choose another path",
+        )
+    with _locked(folder):
+        _write_into(folder, graph, snapshot)
+
+
+def _write_into(folder: Path, graph: Graph, snapshot: Snapshot) -> None:
+    key = secrets.token_hex(8)
+    made: list[Path] = []
+
+    def keep(values: Array) -> dict[str, Any]:
+        name = f"{key}-{len(made)}.npy"
+        made.append(folder / name)
+        plain = np.ascontiguousarray(values)
+        plain = plain.astype(plain.dtype.newbyteorder("<"), copy=False)
+        parts = [_header(plain.dtype, plain.shape), plain.reshape(-1).view(np.uint8)]
+        return {"file": name, "sha256": _write_file(folder / name, parts)}
+
+    manifest = folder / f"{_MANIFEST}.{key}"
+    try:
+        text = _manifest(graph, snapshot, keep)
+        made.append(manifest)
+        _write_file(manifest, [text])
+        _sync_folder(folder)
+        _rename(manifest, folder / _MANIFEST)
+    except BaseException:
+        for path in made:
+            path.unlink(missing_ok=True)
+        raise
+    _sync_folder(folder)
+    for path in folder.iterdir():  # of earlier States, and of writers that have died
+        if _OURS.fullmatch(path.name) and path not in made:
+            path.unlink(missing_ok=True)
+
+
+def _manifest(graph: Graph, snapshot: Snapshot, keep: Any) -> bytes:
+    """Return the manifest's text; `keep` writes an array and says where."""
+    properties = []
+    for name, entry in snapshot.entries.items():
+        type_ = entry.type
+        row: dict[str, Any] = {
+            "name": name,
+            "kind": type_.kind.value,
+            "dtype": type_.dtype,
+            "item_shape": list(type_.item_shape),
+            "iterated": type_.iterated,
+            "shared": type_.shared,
+            "per_direction": entry.per_direction,
+        }
+        values = entry.array
+        if type_.kind is PropertyKind.SCALAR:
+            row["value"] = values.hex() if isinstance(values, float) else values
+        elif type_.kind is PropertyKind.EDGE:  # ids of edges may come to be others
+            given = graph.collect_edge_values(values, entry.per_direction)
+            row["array"] = keep(given)
+        else:
+            row["array"] = keep(values)
+        properties.append(row)
+    pending = [
+        {
+            "program": digest,
+            "words": None if left.words is None else keep(left.words),
+            "left": None if left.left is None else keep(left.left),
+            "scalars": None
+            if left.scalars is None
+            else [[name, values.hex()] for name, values in left.scalars],
+        }
+        for digest, left in snapshot.left.items()
+    ]
+    body = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "graph": graph.digest,
+        "superstep": snapshot.superstep,
+        "properties": properties,
+        "pending": pending,
+    }
+    return _text({**body, "sha256": hashlib.sha256(_text(body)).hexdigest()})
+
+
+def _text(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, indent=1, allow_nan=False).encode()
+
+
+def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return how a file of NumPy begins for such an array."""
+    stream = io.BytesIO()
+    descr = np.lib.format.dtype_to_descr(dtype)
+    fields = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, fields)
+    return stream.getvalue()
+
+
+def _write_file(path: Path, parts: list[Any]) -> str:
+    """Write a new file to the disk and return its checksum."""
+    digest = hashlib.sha256()
+    handle = os.open(path, _NEW, 0o666)
+    try:
+        for part in parts:
+            digest.update(part)
+            rest = memoryview(part)
+            while rest.nbytes:
+                rest = rest[_write(handle, rest) :]
+        _sync(handle)
+    finally:
+        os.close(handle)
+    return digest.hexdigest()
+
+
+# What may fail, one by one: tests let each.
+
+
+def _write(handle: int, data: memoryview) -> int:
+    return os.write(handle, data[: 1 << 30])
+
+
+def _sync(handle: int) -> None:
+    os.fsync(handle)
+
+
+def _rename(source: Path, target: Path) -> None:
+    source.rename(target)
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        _sync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Have one writer at a time, where the system can."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+# -- reading
+
+
+def read_state(path: str | os.PathLike[str], graph: Graph) -> Snapshot:
+    """Return the snapshot that was saved, for a graph; trusts nothing.
+
+    Raises
+    ------
+    FileFormatError
+        If it is none, or newer, or truncated, or altered.
+    StateError
+        If it was saved on another graph.
+    """
+    folder = Path(path)
+    text = b""
+    for _ in range(5):
+        before, text = text, _read_bounded(folder / _MANIFEST)
+        try:
+            return _Reader(folder, graph).snapshot(text)
+        except FileFormatError:
+            # A writer may have put another one there meanwhile.
+            if text == before or text == _read_bounded(folder / _MANIFEST):
+                raise
+    raise _wrong(folder, "it is written again and again", "a State that stays")
+
+
+def _wrong(where: Path | str, got: object, expected: object) -> FileFormatError:
+    return FileFormatError(
+        "not a saved State, or an altered one",
+        where=os.fspath(where),
+        got=f"{got!s:.200}",
+        expected=expected,
+        fix="save it again, or load another copy",
+    )
+
+
+def _open(path: Path) -> tuple[int, int]:
+    """Return a handle and the size of a file that is there itself."""
+    try:
+        handle = os.open(path, _OLD)
+    except (OSError, ValueError) as error:
+        raise _wrong(path, error, "a file that can be read") from error
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(handle)
+        raise _wrong(path, "not a regular file", "a file")
+    return handle, found.st_size
+
+
+def _read_bounded(path: Path) -> bytes:
+    handle, size = _open(path)
+    with os.fdopen(handle, "rb") as file:
+        if size > _MOST_BYTES:
+            raise _wrong(path, f"{size} bytes", f"at most {_MOST_BYTES}")
+        return file.read(_MOST_BYTES)
+
+
+class _Reader:
+    """Reads one manifest and what it names."""
+
+    def __init__(self, folder: Path, graph: Graph) -> None:
+        self.folder = folder
+        self.graph = graph
+        self.where = folder / _MANIFEST
+
+    def snapshot(self, text: bytes) -> Snapshot:
+        """Return what a manifest says, after it has been checked."""
+        body = self._parse(text)
+        superstep = self._is(body["superstep"], int, "superstep")
+        if superstep < 0:
+            raise _wrong(self.where, superstep, "superstep: 0 or more")
+        entries = {}
+        for row in self._is(body["properties"], list, "properties"):
+            name, entry = self._entry(row)
+            if name in entries:
+                raise _wrong(self.where, name, "a name once")
+            entries[name] = entry
+        left = {}
+        for row in self._is(body["pending"], list, "pending"):
+            keys = {"program", "words", "left", "scalars"}
+            self._has_keys(row, keys, "pending")
+            digest = self._is(row["program"], str, "program")
+            left[digest] = self._left(row)
+        return Snapshot(superstep, entries, left)
+
+    def _parse(self, text: bytes) -> dict[str, Any]:
+        try:
+            body = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise _wrong(self.where, error, "JSON") from error
+        if not isinstance(body, dict) or body.get("format") != _FORMAT:
+            raise _wrong(self.where, "another format", _FORMAT)
+        version = self._is(body.get("version"), int, "version")
+        if version > _VERSION:
+            raise FileFormatError(
+                "this State was saved by a newer featgraph",
+                where=os.fspath(self.where),
+                got=f"version {version} of the format",
+                expected=f"at most {_VERSION}",
+                fix="install a newer featgraph",
+            )
+        keys = {"format", "version", "graph", "superstep", "properties", "pending"}
+        self._has_keys(body, keys | {"sha256"}, "manifest")
+        told = body.pop("sha256")
+        try:
+            found = hashlib.sha256(_text(body)).hexdigest()
+        except (ValueError, RecursionError) as error:
+            raise _wrong(self.where, error, "what JSON can say") from error
+        if told != found or _text({**body, "sha256": told}) != text:
+            raise _wrong(self.where, "another checksum", "the one that was saved")
+        if body["graph"] != self.graph.digest:
+            raise StateError(
+                "this State was saved on another graph",
+                where=os.fspath(self.where),
+                got=f"a graph with digest {body['graph']!r:.80}",
+                expected=f"{self.graph!r} with digest {self.graph.digest!r}",
+                fix="load it on the graph with the same edges in the same order",
+            )
+        return body
+
+    def _is(self, value: Any, kind: type, what: str) -> Any:
+        if type(value) is not kind:
+            got, expected = type(value).__name__, kind.__name__
+            raise _wrong(self.where, f"{what}: {got}", expected)
+        return value
+
+    def _has_keys(self, row: Any, keys: set[str], what: str) -> None:
+        if set(self._is(row, dict, what)) != keys:
+            raise _wrong(self.where, f"{what}: {sorted(row)}", sorted(keys))
+
+    def _entry(self, row: Any) -> tuple[str, Entry]:
+        kinds = {kind.value: kind for kind in PropertyKind}
+        kind = kinds.get(str(row.get("kind"))) if isinstance(row, dict) else None
+        if kind is None:
+            raise _wrong(self.where, "a property of no kind", ", ".join(kinds))
+        is_scalar = kind is PropertyKind.SCALAR
+        keys = {"name", "kind", "dtype", "item_shape", "iterated", "shared"}
+        keys |= {"per_direction", "value" if is_scalar else "array"}
+        self._has_keys(row, keys, "property")
+        name = self._is(row["name"], str, "name")
+        problem = name_problem(name)
+        if problem is not None:
+            raise _wrong(self.where, f"the name {name!r:.100} {problem}", "a name")
+        flags = [
+            self._is(row[flag], bool, flag)
+            for flag in ("iterated", "shared", "per_direction")
+        ]
+        lengths = self._is(row["item_shape"], list, "item_shape")
+        shape = tuple(self._is(n, int, "length") for n in lengths)
+        dtype = self._is(row["dtype"], str, "dtype")
+        type_ = PropertyType(kind, dtype, shape, *flags[:2])
+        self._check_type(name, type_, flags[2])
+        if is_scalar:
+            return name, Entry(type_, self._scalar(row["value"], type_), False)
+        rows = {
+            PropertyKind.VERTEX: (self.graph.vertex_count,),
+            PropertyKind.EDGE: (self.graph.given_edge_count * (1 + flags[2]),),
+            PropertyKind.VECTOR: (),
+        }[kind]
+        array = self._array(row["array"], type_.dtype, (*rows, *shape))
+        if kind is PropertyKind.EDGE:
+            array = self.graph.expand_edge_values(array)
+        return name, Entry(type_, array, flags[2])
+
+    def _check_type(self, name: str, type_: PropertyType, per_direction: bool) -> None:
+        """Refuse what no State could have."""
+        kind, shape = type_.kind, type_.item_shape
+        is_scalar, is_edge = kind is PropertyKind.SCALAR, kind is PropertyKind.EDGE
+        fits = type_.dtype in (_SCALARS if is_scalar else STORAGE_DTYPES)
+        fits = fits and all(1 <= length < 1 << 40 for length in shape)
+        # What a reduce gives may be of any shape with an axis or two.
+        fits = fits and len(shape) <= (0 if is_scalar else 2)
+        fits = fits and not (kind is PropertyKind.VECTOR and not shape)
+        is_undirected = is_edge and not self.graph.directed
+        fits = fits and (is_undirected or not (per_direction or type_.shared))
+        fits = fits and not (per_direction and type_.shared)
+        if not fits:
+            raise _wrong(self.where, f"property {name!r}: {type_}", "a property's type")
+
+    def _scalar(self, value: Any, type_: PropertyType) -> Any:
+        if type_.dtype != "real":
+            self._is(value, _SCALARS[type_.dtype], "value")
+            if not -(1 << 63) <= value < 1 << 63:
+                raise _wrong(self.where, value, "an integer of 64 bits")
+            return value
+        try:
+            return float.fromhex(self._is(value, str, "value"))
+        except (ValueError, OverflowError) as error:
+            raise _wrong(self.where, value, "a number in hexadecimal digits") from error
+
+    def _left(self, row: dict[str, Any]) -> Left:
+        words, left = (
+            None if row[name] is None else self._words(row[name])
+            for name in ("words", "left")
+        )
+        if row["scalars"] is None:
+            return Left(words, left, None)
+        scalars = []
+        for pair in self._is(row["scalars"], list, "scalars"):
+            if len(self._is(pair, list, "scalar")) != 2:
+                raise _wrong(self.where, "a scalar", "its name and value")
+            name, digits = (self._is(part, str, "scalar") for part in pair)
+            try:
+                scalars.append((name, bytes.fromhex(digits)))
+            except ValueError as error:
+                raise _wrong(self.where, digits, "hexadecimal digits") from error
+        return Left(words, left, tuple(scalars))
+
+    def _words(self, row: Any) -> Array:
+        """Return a set of vertices; none of it is beyond the last one."""
+        count = self.graph.vertex_count
+        words = self._array(row, "uint32", (word_count(count),))
+        tail = count % 32
+        if tail and words.size and int(words[-1]) >> tail:
+            raise _wrong(self.where, "a vertex beyond the last one", f"V = {count}")
+        return words
+
+    def _array(self, row: Any, dtype: str, shape: tuple[int, ...]) -> Array:
+        """Return an array of a type and shape that follow from elsewhere."""
+        self._has_keys(row, {"file", "sha256"}, "array")
+        name = self._is(row["file"], str, "file")
+        if not _ARRAY_NAME.fullmatch(name):
+            raise _wrong(self.where, f"a file {name!r:.100}", "a name of an array's")
+        stored = np.dtype(dtype).newbyteorder("<")
+        header = _header(stored, shape)
+        size = len(header) + math.prod(shape) * stored.itemsize
+        path = self.folder / name
+        handle, found = _open(path)
+        with os.fdopen(handle, "rb") as file:
+            if found != size:
+                raise _wrong(path, f"{found} bytes", f"{size} bytes")
+            try:
+                array = np.empty(shape, stored)
+            except (MemoryError, ValueError) as error:
+                raise _wrong(path, error, "what fits into memory") from error
+            data: Any = array.reshape(-1).view(np.uint8)
+            begin = file.read(len(header))
+            is_whole = file.readinto(data) == data.size
+        digest = hashlib.sha256(begin)
+        digest.update(data)
+        if begin != header or not is_whole or digest.hexdigest() != row["sha256"]:
+            raise _wrong(path, "another checksum", "the one in the manifest")
+        if dtype == "bool" and data.size and int(data.max()) > 1:
+            raise _wrong(path, "bytes other than 0 and 1", "bools")
+        return array.astype(np.dtype(dtype), copy=False)

@@ -1,0 +1,89 @@
+"""What there is to a State at one moment: values, and what is due for whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.program.signature import PropertyType
+
+__all__ = ["Entry", "Left", "Snapshot"]
+
+Words = npt.NDArray[np.uint32]
+
+
+class Entry:
+    """One property: its type and its host array, in kernel order."""
+
+    def __init__(self, type_: PropertyType, array: Any, per_direction: bool) -> None:
+        self.type = type_
+        self.array = array
+        self.per_direction = per_direction
+
+    def copy(self, values: Any) -> Entry:
+        """Return one of the same type with a copy of some values."""
+        is_array = isinstance(values, np.ndarray)
+        array = np.array(values, order="C") if is_array else values
+        return Entry(self.type, array, self.per_direction)
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a foldmap has not seen yet, in host memory.
+
+    Attributes
+    ----------
+    words : ndarray or None
+        The vertices whose commits it has not seen; None for everything.
+    left : ndarray or None
+        Due vertices that ``.on`` has left out.
+    scalars : tuple of (str, bytes), or None
+        The scalars and vectors that it has read last.
+    """
+
+    words: Words | None
+    left: Words | None
+    scalars: tuple[tuple[str, bytes], ...] | None
+
+    def on_host(self) -> Left:
+        """Return it; what is left on a device has to be brought here first."""
+        return self
+
+    def joined(self, other: Left) -> Left:
+        """Return what either has not seen; it is all where they differ in more."""
+        if self.words is None or other.words is None or self.scalars != other.scalars:
+            return Left(None, None, None)
+        lefts = [left for left in (self.left, other.left) if left is not None]
+        left = np.bitwise_or.reduce(lefts) if lefts else None
+        return Left(self.words | other.words, left, self.scalars)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The values of a State, and what is due.
+
+    Attributes
+    ----------
+    superstep : int
+        How many supersteps have run.
+    entries : dict of str to Entry
+        Properties and scalars; nobody else has their arrays.
+    left : dict
+        Foldmap, or the digest of its program, -> what it has not seen.
+    """
+
+    superstep: int
+    entries: dict[str, Entry]
+    left: dict[Any, Left] = field(default_factory=dict)
+
+    def by_digest(self) -> Snapshot:
+        """Return one that names programs by their digests, as other processes can."""
+        found: dict[Any, Left] = {}
+        for key, left in self.left.items():
+            digest = key if isinstance(key, str) else key.program.digest
+            known = found.get(digest)
+            found[digest] = left if known is None else known.joined(left)
+        return Snapshot(self.superstep, self.entries, found)
