@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from featgraph.program.state import State
 from featgraph.runtime.device import choose_device
 from featgraph.runtime.foldmap import FoldMap, using
 from featgraph.runtime.in_place import commit_in_place
-from featgraph.runtime.loop import Loop
+from featgraph.runtime.loop import Loop, left_over
 from featgraph.runtime.near_far import NearFar
 from featgraph.runtime.replay import advancing
 from featgraph.runtime.run import Run, progress_bar
@@ -142,14 +143,15 @@ def iterate(
             asynchronous=loop.is_asynchronous,
         )
         bar = progress_bar(progress, max_supersteps)
-        state.live.append(loop.tell)
+        tell = partial(left_over, loop)
+        state.live.append(tell)
         try:
             loop.release()
             _run(run, loop, alone, bar, max_supersteps, until, callback, then)
         finally:
             bar.close()
             loop.keep()
-            state.live.remove(loop.tell)
+            state.live.remove(tell)
             run.kernels = [s.kernel for s in loop.steps]
     if not run.converged and run.supersteps >= max_supersteps:
         warnings.warn(

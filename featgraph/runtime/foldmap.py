@@ -68,20 +68,10 @@ class FoldMap:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.vertices is not None:
-            return FoldMap.on, (self.base, self.vertices)
-        for function in self.program.functions:
-            module = function.function.__module__
-            name = name_in(module, self)
-            if name is not None:
-                return named, (FoldMap, module, name)
-        return foldmap, self.program.functions
-
-    def __copy__(self) -> FoldMap:
-        return self  # it never changes
+        return _reduced(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FoldMap:
-        return self
+        return self  # it never changes
 
     def __repr__(self) -> str:
         names = " + ".join(f.name for f in self.program.functions)
@@ -304,6 +294,18 @@ class FoldMap:
     def explain(self, state: State | None = None, **options: Any) -> str:
         """Return in words how the program is folded and why."""
         return self.fold(state, **options).explain()
+
+
+def _reduced(step: FoldMap) -> tuple[Any, ...]:
+    """Return how a foldmap is pickled: by its name in a module, if it has one."""
+    if step.vertices is not None:
+        return FoldMap.on, (step.base, step.vertices)
+    for function in step.program.functions:
+        module = function.function.__module__
+        name = name_in(module, step)
+        if name is not None:
+            return named, (FoldMap, module, name)
+    return foldmap, step.program.functions
 
 
 def using(state: State, doing: str) -> AbstractContextManager[None]:

@@ -36,7 +36,7 @@ from featgraph.runtime.scalars import ScalarsRead
 from featgraph.runtime.step import check_any_order, check_dense, make_steps
 from featgraph.runtime.superstep import Outcome, full_words
 
-__all__ = ["Loop"]
+__all__ = ["Loop", "left_over"]
 
 
 class Loop:
@@ -121,26 +121,7 @@ class Loop:
     def keep(self) -> None:
         """Remember what stays due for a later call: all, behind a write that failed."""
         self.refresh_version()
-        keep_pending(self.foldmaps, self._all_pending(), self.state, self.device)
-
-    def tell(self) -> dict[FoldMap, Left]:
-        """Return what a later call would have to know if the run ended here."""
-        seen = (self.version, self.superstep)
-        is_whole = (self.state.version, self.state.superstep) == seen
-        told = {}
-        for foldmap, pending in zip(self.foldmaps, self._all_pending(), strict=True):
-            known = pending if is_whole else replace(pending, words=None)
-            told[foldmap.base] = host_left(known, self.device)
-        return told
-
-    def _all_pending(self) -> list[Pending]:
-        """Return what is pending, with what ``.on`` has left out."""
-        return [
-            pending
-            if pending.left is not None or step.plain.left_out is None
-            else replace(pending, left=step.plain.left_out.words)
-            for pending, step in zip(self.pending, self.steps, strict=True)
-        ]
+        keep_pending(self.foldmaps, _all_pending(self), self.state, self.device)
 
     def refresh_version(self) -> None:
         """Make everything due behind a write, or a superstep, from outside."""
@@ -306,6 +287,27 @@ class Loop:
                 step.direction, step.work,
             )  # fmt: skip
         self.superstep = self.state.superstep
+
+
+def left_over(loop: Loop) -> dict[FoldMap, Left]:
+    """Return what a later call would have to know if a run ended here."""
+    seen, state = (loop.version, loop.superstep), loop.state
+    is_whole = (state.version, state.superstep) == seen
+    told = {}
+    for foldmap, pending in zip(loop.foldmaps, _all_pending(loop), strict=True):
+        known = pending if is_whole else replace(pending, words=None)
+        told[foldmap.base] = host_left(known, loop.device)
+    return told
+
+
+def _all_pending(loop: Loop) -> list[Pending]:
+    """Return what is pending, with what ``.on`` has left out."""
+    return [
+        pending
+        if pending.left is not None or step.plain.left_out is None
+        else replace(pending, left=step.plain.left_out.words)
+        for pending, step in zip(loop.pending, loop.steps, strict=True)
+    ]
 
 
 def _nothing() -> None:
