@@ -209,6 +209,15 @@ LEARNING: Columns = {
     "a superstep ms": _number("per_superstep_ms"),
     **CHECK,
 }
+TABLES["sum-accuracy"] = {
+    **COMMON,
+    "target": _text("target"),
+    "terms": _text("terms"),
+    "of": _text("kind"),
+    "error": _number("relative_error", 2),
+    **TIME,
+    **CHECK,
+}
 TABLES["any-order"] = {
     "graph": _graph,
     "program": _text("program"),

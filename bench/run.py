@@ -22,6 +22,7 @@ BENCHES = {
     "superstep-cpu": "bench.algorithms.superstep_cpu",
     "growth-cpu": "bench.algorithms.growth_cpu",
     "change-driven": "bench.algorithms.change_driven",
+    "sum-accuracy": "bench.algorithms.sum_accuracy",
     "any-order": "bench.algorithms.any_order",
     "superstep-gpu": "bench.schedules.superstep_gpu",
     "mapping-gpu": "bench.schedules.mapping_gpu",
