@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ import pytest
 from featgraph.algorithms.k_truss import step as k_truss
 from featgraph.algorithms.label_propagation import step as label_propagation
 from featgraph.algorithms.triangle_count import step as triangle_count
+from featgraph.fold.emit import emit
+from featgraph.fold.kernel import Kernel
+from featgraph.fold.plan import make_plan
 from tests.bank import BY_NAME
 from tests.programs.monotone import BY_NAME as MONOTONE
 from tests.programs.queued import QUEUED
@@ -32,6 +36,7 @@ DIRECTIONS = {
     "mark": {"schedule": "mark"},
     "packed": {"direction": "pull"},
     "listed": {"direction": "pull"},
+    "long": {"direction": "pull"},
 }
 #: The CPU target has one mapping; on CUDA, lanes share a vertex (FA) or do not (NFA).
 MAPPINGS = {
@@ -70,6 +75,10 @@ CASES += [
     for mapping in ("cuda_fa", "cuda_nfa")
     for form in ("packed", "listed")
 ]
+CASES += [
+    ("label_propagation", label_propagation, k, mapping, "long")
+    for mapping, k in (("cpu", 3), ("cpu", 33), ("cuda_fa", 8), ("cuda_nfa", 3))
+]
 CASES += [("search", QUEUED["search"][0], 2, "cpu", "auto")]
 CASES += [
     case
@@ -84,6 +93,14 @@ CASES += [
 def name_of(case: tuple[Any, ...]) -> str:
     name, _, k, mapping, direction = case
     return f"{name}_k{k}_{mapping}_{direction}"
+
+
+def with_long_rows(kernel: Kernel) -> Kernel:
+    """Return the kernel of a graph whose rows are summed in blocks, and of hubs."""
+    plan = kernel.plan
+    traits = replace(plan.traits, long_rows=True, has_hubs=True)
+    signature = plan.analysis.signature
+    return Kernel(emit(make_plan(label_propagation.program, signature, plan.options, traits)))
 
 
 def normalised(text: str) -> str:
@@ -105,6 +122,8 @@ def test_golden(case: tuple[Any, ...], request: pytest.FixtureRequest) -> None:
     kernel = step.fold(k=k, target=target, **options, **DIRECTIONS[direction])
     if direction in {"packed", "listed"}:
         kernel = kernel.in_form(direction)
+    if direction == "long":
+        kernel = with_long_rows(kernel)
     made = normalised(kernel.source)
     kept = HERE / f"{name_of(case)}.py.txt"
     if request.config.getoption("--update-golden", default=False):
