@@ -161,7 +161,8 @@ class AlternatingLeastSquares(_Factors):
     factors, regularization, alpha, iterations, tolerance, solver, random_state, dtype
         As for `featgraph.algorithms.als.als`.
     implicit : bool, optional
-        Whether ``alpha`` times the entries are confidences; else they are ratings.
+        As for `als`: whether ``alpha`` times the entries are confidences that somebody
+        likes something. Default: they are ratings.
     weighted_regularization : bool, optional
         Default: for explicit ratings (ALS-WR), and not for implicit ones.
     history : bool, optional
@@ -181,7 +182,8 @@ class AlternatingLeastSquares(_Factors):
     >>> import numpy as np, scipy.sparse
     >>> from featgraph.algorithms import AlternatingLeastSquares
     >>> likes = scipy.sparse.csr_matrix([[9, 9, 0, 0], [9, 0, 0, 0], [0, 0, 9, 9]])
-    >>> model = AlternatingLeastSquares(factors=2, target="cpu").fit(likes)
+    >>> model = AlternatingLeastSquares(factors=2, implicit=True, target="cpu")
+    >>> model = model.fit(likes)
     >>> ids, scores = model.recommend(1, likes[1], N=1)
     >>> ids.tolist()
     [1]
@@ -194,7 +196,7 @@ class AlternatingLeastSquares(_Factors):
         alpha: float = 1.0,
         iterations: int = 15,
         *,
-        implicit: bool = True,
+        implicit: bool = False,
         weighted_regularization: bool | None = None,
         tolerance: float = 0.0,
         solver: str = "auto",

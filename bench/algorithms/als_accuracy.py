@@ -77,7 +77,7 @@ def _implicit_models(k: int, target: str) -> list[tuple[str, Any]]:
     import implicit.cpu.als
 
     ours = AlternatingLeastSquares(
-        k, 0.01, 1.0, 15, weighted_regularization=False, target=target
+        k, 0.01, 1.0, 15, implicit=True, weighted_regularization=False, target=target
     )
     theirs = implicit.cpu.als.AlternatingLeastSquares(
         factors=k, regularization=0.01, iterations=15, random_state=0

@@ -22,8 +22,9 @@ def assumed_signature(program: Program, k: int, dtype: str) -> Signature:
 
     ``d.x[v, f]`` is a vertex property of `k` features, ``d.w[e]`` an edge property,
     ``d.a[f]`` a vector, ``d.alpha`` a real scalar; a name with a ``_next`` somewhere is
-    iterated. `d.x[v]` given as a whole to a collaborative operation is a matrix if
-    nothing else says what it is; `d.x` given so is a matrix or a vector of no vertex.
+    iterated, and what an index or the feature of a broadcast is made of an integer.
+    `d.x[v]` given as a whole to a collaborative operation is a matrix if nothing else
+    says what it is; `d.x` given so is a matrix or a vector of no vertex.
     """
     seen: dict[str, tuple[PropertyKind, int]] = {}
     iterated: set[str] = set()
@@ -43,6 +44,9 @@ def assumed_signature(program: Program, k: int, dtype: str) -> Signature:
                 _note(seen, iterated, owner.attr, _shape(node.slice, roles))
                 integers |= _data_names(node.slice, roles)
             elif isinstance(node, ast.Call):
+                if ast.unparse(node.func).split(".")[-1] == "broadcast":
+                    for feature in node.args[1:2]:
+                        integers |= _data_names(feature, roles)
                 for owner, shape in _given_whole(node, roles):
                     indexed.add(id(owner))
                     _note(seen, iterated, owner.attr, shape)

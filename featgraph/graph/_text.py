@@ -36,6 +36,12 @@ _FREE_BYTES = 64 << 20
 # Longer fields are no numbers: the shortest exact decimal of a double has 767 digits.
 _MAX_TOKEN = 1100
 
+# The scanner reads numbers; whoever has words has a reader of tables, too.
+_NAMED = (
+    "ids that are words: Graph.from_pandas(pandas.read_csv(path, ...)), whose "
+    "vertex_names keep them"
+)
+
 # Indexed by the status codes of `_scan`: what is wrong, what is expected.
 _PROBLEMS = (
     ("", ""),
@@ -245,6 +251,7 @@ def scan_table(
                 rows=capacity,
                 prefix=f"lines that begin with {prefix!r} or {comments!r}",
             ),
+            fix=_NAMED if status == _scan.NOT_INTEGER and row_count is None else None,
         )
     if row_count is not None and rows < row_count:
         text.fail(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -211,7 +212,9 @@ def test_bad_ratings() -> None:
 
 @pytest.fixture(scope="module")
 def model() -> AlternatingLeastSquares:
-    return AlternatingLeastSquares(factors=4, target="cpu").fit(some_ratings(7))
+    return AlternatingLeastSquares(factors=4, implicit=True, target="cpu").fit(
+        some_ratings(7)
+    )
 
 
 def test_recommend_against_brute_force(model: AlternatingLeastSquares) -> None:
@@ -253,7 +256,7 @@ def test_fold_in_equals_the_system(model: AlternatingLeastSquares) -> None:
 
 def test_partial_fits() -> None:
     ratings = some_ratings(9)
-    model = AlternatingLeastSquares(factors=4, target="cpu").fit(ratings)
+    model = AlternatingLeastSquares(factors=4, implicit=True, target="cpu").fit(ratings)
     before = model.user_factors.copy()
     model.partial_fit_users([1, 25], ratings[[2, 2]])
     assert model.user_factors.shape == (26, 4)
@@ -294,10 +297,19 @@ def test_save_and_load(model: AlternatingLeastSquares, tmp_path: Any) -> None:
         AlternatingLeastSquares.load(path)
 
 
+def test_one_default() -> None:
+    plain, parameters = (
+        vars(AlternatingLeastSquares()),
+        inspect.signature(als).parameters,
+    )
+    for name in plain.keys() & parameters.keys() - {"weighted_regularization"}:
+        assert plain[name] == parameters[name].default, name
+
+
 def test_every_parameter_is_saved(tmp_path: Any) -> None:
     chosen: dict[str, Any] = {
         "factors": 8, "regularization": 0.3, "alpha": 2.0, "iterations": 2,
-        "implicit": False, "weighted_regularization": False, "tolerance": 1e-3,
+        "implicit": True, "weighted_regularization": False, "tolerance": 1e-3,
         "solver": "cholesky", "dtype": "float64", "random_state": 5, "history": True,
         "target": "cpu",
     }  # fmt: skip
@@ -326,7 +338,7 @@ def test_metrics_are_those_of_implicit(model: AlternatingLeastSquares) -> None:
     evaluation = pytest.importorskip("implicit.evaluation")
     train, test = train_test_split(some_ratings(10, 60, 40), 0.7)
     assert train.nnz + test.nnz == some_ratings(10, 60, 40).nnz
-    fitted = AlternatingLeastSquares(factors=4, target="cpu").fit(train)
+    fitted = AlternatingLeastSquares(factors=4, implicit=True, target="cpu").fit(train)
     found = ranking_metrics(fitted, train, test, N=5)
     theirs = evaluation.ranking_metrics_at_k(
         fitted, train, test, K=5, show_progress=False

@@ -374,3 +374,11 @@ def test_real_labels(name):
     vertices, labels = read_labels(real(name), column=column)
     assert vertices.size == labels.size == count
     assert np.unique(labels).size == kinds
+
+
+def test_ids_that_are_words_have_another_reader(tmp_path: Path) -> None:
+    path = tmp_path / "words.txt"
+    path.write_text("1 2\nann bob\n")
+    with pytest.raises(FileFormatError, match="not an integer") as caught:
+        read_edge_list(path)
+    assert "from_pandas" in str(caught.value.fix)
