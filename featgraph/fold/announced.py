@@ -25,7 +25,7 @@ class Unannounced:
     """What a function reads that may change while it is not due: where, and why."""
 
     function: Analysed
-    node: ast.AST
+    node: ast.AST | None
     problem: str
 
 
@@ -84,6 +84,7 @@ class _Reads:
 
     def find(self) -> Iterator[Unannounced]:
         """Give all such reads."""
+        yield from self._asked_before()
         sent: set[str] = set()
         is_behind = False
         for function in self.functions:
@@ -93,6 +94,20 @@ class _Reads:
                 is_behind = True
             elif function.kind == "gather":
                 yield from self._of_gather(function, sent, is_behind)
+
+    def _asked_before(self) -> Iterator[Unannounced]:
+        """Give vertex functions before edge functions that lead to vertices again.
+
+        Who is due as a target only is asked by those behind the edge functions alone;
+        with everything due, one before them may stop it.
+        """
+        kinds = [function.kind for function in self.functions]
+        for place, function in enumerate(self.functions):
+            later = kinds[place + 1 :]
+            behind = later[later.index("edge") + 1 :] if "edge" in later else []
+            if function.kind == "vertex" and {"vertex", "gather"} & set(behind):
+                problem = "may stop vertices that are due only as targets of edges"
+                yield Unannounced(function, None, problem)
 
     def _of_edge(self, function: Analysed) -> Iterator[Unannounced]:
         lasting = _own_in_writes(function)
