@@ -179,8 +179,8 @@ def betweenness_centrality(
     seed : int or Generator, optional
         For drawing them.
     weights : array_like of shape (E,), optional
-        Lengths of the edges, more than zero, in the order in which they were given; inf
-        closes an edge. Default: one, whatever weights the graph has.
+        Lengths of the edges, more than zero and finite, in the order in which they were
+        given. Default: one, whatever weights the graph has.
     normalized : bool, optional
         Whether the result is a part of all pairs, between zero and one. Otherwise it is
         a number of pairs; those of an undirected graph count once.

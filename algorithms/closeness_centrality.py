@@ -246,8 +246,8 @@ def closeness_centrality(
     if wf_improved:
         centralities *= reaching / max(graph.vertex_count - 1, 1)
     return ClosenessResult(
-        run=joined(runs),
         vertex_names=graph.vertex_names,
+        run=joined(runs),
         residuals=np.empty(0),
         centralities=centralities,
         reaching=reaching,

@@ -4,9 +4,11 @@ Every vertex gets the smallest vertex of its component as its label. What is lef
 vertices without a label, is taken apart in three ways, each a foldmap or two::
 
     trim      a vertex that no other one left points to, or that points to no other one
-              left, is a component of its own; first those that have no edges in or out
-    pivot     the largest component, most likely: what one vertex reaches (forward),
-              and what reaches that vertex (backward), both left
+              left, is a component of its own. Each counts how many do, and counts down
+              as those around it get labels: along out-edges until nothing changes, then
+              along in-edges. Neither makes work for the other
+    pivot     the largest component, most likely: what one vertex reaches, and of that
+              what reaches the vertex, both left
     colour    colour(v) = min of v and of what is left and reaches v; a vertex with its
               own number for colour is the smallest of its component, and the others of
               it are those of that colour that reach it
@@ -16,9 +18,14 @@ component at least a round, and mostly many. Trimming runs before and behind: wh
 component leaves behind is often a chain. On an undirected graph the weak components are
 strong, and each round takes away all.
 
-A superstep costs the edges of those due that are still left. There are as many as the
-longest of the shortest paths that are followed, round by round; so a long path or cycle
-takes as many as it has vertices, and a sequential search would be faster there.
+No component has vertices that the pivot reaches and others, or vertices of two colours.
+So edges between them do not matter any more. Where what is left is much smaller than
+the graph, it goes on as a graph of its own, without those edges.
+
+A superstep costs the edges of what has changed. There are as many as the longest of the
+shortest paths that are followed, and as a chain has vertices; on the CPU they run in a
+compiled loop. Colours first go on at once to vertices whose turn is still to come
+(``asynchronous=True``): most are settled in a few passes over the edges that are left.
 
 L. K. Fleischer, B. Hendrickson, A. Pınar, "On Identifying Strongly Connected Components
 in Parallel", IPDPS Workshops, 2000 (pivot); S. Orzan, "On Distributed Verification and
@@ -29,6 +36,7 @@ Connected Components and Related Problems", IPDPS, 2014 (one behind the other).
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +57,16 @@ Array = npt.NDArray[Any]
 
 #: The label of a vertex that is left.
 LEFT = -1
+#: The class of vertices that are not left.
+OTHERS = -1
+#: Vertices and edges of what is left, from which on it is made a graph of its own: of
+#: smaller ones, supersteps would not run in a compiled loop on the CPU.
+SMALLEST = 2**15
+#: Supersteps in which colours go on at once to vertices whose turn is still to come:
+#: most are settled then. A long path is left to supersteps of few vertices.
+SWEEPS = 8
+#: Up to which part of the graph before it.
+FEWER = 0.5
 
 
 @fg.vertex
@@ -60,23 +78,32 @@ def is_left(f, v, d):  # type: ignore[no-untyped-def]
 # -- trim
 
 
-@fg.gather(into="entered", combine="any")
-def others_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Look for another vertex left that points here."""
-    return u != v and d.label[u] < 0
-
-
-@fg.gather(into="left_by", combine="any", along="out")
-def others_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Look for another vertex left that is pointed to from here."""
-    return u != v and d.label[u] < 0
+@fg.gather(into="gone", combine="sum", sources="active")
+def labelled_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Count those that point here and have just got a label: what is active."""
+    return 1
 
 
 @fg.vertex
-def stand_alone(f, v, d):  # type: ignore[no-untyped-def]
-    """Be a component without both."""
+def lose_behind(f, v, d):  # type: ignore[no-untyped-def]
+    """Be a component if no other vertex left points here."""
+    d.behind[v] = d.behind[v] - d.gone[v]
     d.label_next[v] = v
-    return not (d.entered[v] and d.left_by[v])
+    return d.behind[v] == 0
+
+
+@fg.gather(into="gone", combine="sum", along="out", sources="active")
+def labelled_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Count those that are pointed to and have just got a label."""
+    return 1
+
+
+@fg.vertex
+def lose_ahead(f, v, d):  # type: ignore[no-untyped-def]
+    """Be a component if no other vertex left is pointed to from here."""
+    d.ahead[v] = d.ahead[v] - d.gone[v]
+    d.label_next[v] = v
+    return d.ahead[v] == 0
 
 
 # -- pivot
@@ -85,52 +112,39 @@ def stand_alone(f, v, d):  # type: ignore[no-untyped-def]
 @fg.vertex
 def not_reached(f, v, d):  # type: ignore[no-untyped-def]
     """Pass vertices left that the pivot is not known to reach."""
-    return d.label[v] < 0 and not d.forward[v]
+    return d.label[v] < 0 and not d.reached[v]
 
 
-@fg.gather(into="reached", combine="any", sources="active")
-def marks_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
+@fg.gather(into="comes", combine="any", sources="active")
+def reached_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Look for a vertex that the pivot reaches and that points here."""
-    return d.forward[u]
+    return d.reached[u]
 
 
 @fg.vertex
 def go_forward(f, v, d):  # type: ignore[no-untyped-def]
     """Be reached as well."""
-    d.forward_next[v] = True
-    return d.reached[v]
+    d.reached_next[v] = True
+    return d.comes[v]
 
 
 @fg.vertex
-def not_reaching(f, v, d):  # type: ignore[no-untyped-def]
-    """Pass vertices left that are not known to reach the pivot."""
-    return d.label[v] < 0 and not d.backward[v]
+def may_join(f, v, d):  # type: ignore[no-untyped-def]
+    """Pass vertices left that the pivot reaches."""
+    return d.label[v] < 0 and d.reached[v]
 
 
-@fg.gather(into="reaches", combine="any", along="out", sources="active")
-def marks_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Look for a vertex that reaches the pivot and is pointed to from here."""
-    return d.backward[u]
-
-
-@fg.vertex
-def go_backward(f, v, d):  # type: ignore[no-untyped-def]
-    """Reach it as well."""
-    d.backward_next[v] = True
-    return d.reaches[v]
-
-
-@fg.reduce(into="smallest", combine="min")
-def smallest_marked(f, v, d):  # type: ignore[no-untyped-def]
-    """Find the smallest vertex of the pivot's component."""
-    return v if d.forward[v] and d.backward[v] else d.vertex_count
+@fg.gather(into="returns", combine="any", along="out", sources="active")
+def joined_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Look for a vertex of the pivot's component that is pointed to from here."""
+    return d.label[u] == d.pivot
 
 
 @fg.vertex
 def join_pivot(f, v, d):  # type: ignore[no-untyped-def]
-    """Be of the component if the pivot reaches here, and is reached."""
-    d.label_next[v] = int(d.smallest[0])
-    return d.forward[v] and d.backward[v]
+    """Be of it as well."""
+    d.label_next[v] = d.pivot
+    return d.returns[v]
 
 
 # -- colour
@@ -138,15 +152,21 @@ def join_pivot(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def begin_colour(f, v, d):  # type: ignore[no-untyped-def]
-    """Begin with one's own number."""
-    d.colour_next[v] = v
-    return d.label[v] < 0
+    """Begin with one's own number; those that are not left have a larger one."""
+    d.colour_next[v] = v if d.label[v] < 0 else d.vertex_count
+    return True
+
+
+@fg.gather(into="low", combine="min")
+def colours_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Find the smallest colour of those that point here."""
+    return d.colour[u]
 
 
 @fg.gather(into="low", combine="min", sources="active")
-def colours_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Find the smallest colour of those left that point here."""
-    return d.colour[u] if d.label[u] < 0 else fg.nothing
+def new_colours_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Find the smallest that has just come."""
+    return d.colour[u]
 
 
 @fg.vertex
@@ -176,12 +196,13 @@ def join_colour(f, v, d):  # type: ignore[no-untyped-def]
     return d.same[v]
 
 
-trim = fg.foldmap(is_left, others_behind, others_ahead, stand_alone)
-forward = fg.foldmap(not_reached, marks_behind, go_forward)
-backward = fg.foldmap(not_reaching, marks_ahead, go_backward)
-take_pivot = fg.foldmap(smallest_marked, join_pivot)
+trim_behind = fg.foldmap(is_left, labelled_behind, lose_behind)
+trim_ahead = fg.foldmap(is_left, labelled_ahead, lose_ahead)
+forward = fg.foldmap(not_reached, reached_behind, go_forward)
+backward = fg.foldmap(may_join, joined_ahead, join_pivot)
 restart = fg.vertexmap(begin_colour)
-spread = fg.foldmap(is_left, colours_behind, take_colour)
+sweep = fg.foldmap(is_left, colours_behind, take_colour)
+spread = fg.foldmap(is_left, new_colours_behind, take_colour)
 begin = fg.vertexmap(be_smallest)
 step = fg.foldmap(is_left, own_colour_ahead, join_colour)
 
@@ -231,7 +252,8 @@ def strongly_connected_components(
     Notes
     -----
     Labels are the same on every target and with all options; no atomics where gathers
-    are pulled. Memory: 20 bytes a vertex, and the edges both ways.
+    are pulled. Memory: 26 bytes a vertex, and the edges both ways;
+    the same again for what is left, where that is at most half of the graph.
 
     Examples
     --------
@@ -245,49 +267,159 @@ def strongly_connected_components(
     ([0, 1, 1, 1, 4], 3)
     """
     graph = fg.as_graph(graph)
-    count = graph.vertex_count
-    sources, sinks = graph.in_degree == 0, graph.out_degree == 0
-    ends = sources | sinks
-    label = np.where(ends, np.arange(count, dtype=np.int32), np.int32(LEFT))
-    state = fg.State(
-        graph,
-        label=fg.vertex_property(label, iterated=True),
-        colour=fg.vertex_property(np.zeros(count, np.int32), iterated=True),
-        forward=fg.vertex_property(np.zeros(count, np.bool_), iterated=True),
-        backward=fg.vertex_property(np.zeros(count, np.bool_), iterated=True),
-    )
-
-    def settle(step: fg.FoldMap, active: Any) -> None:
-        # Never reached: all supersteps but one change a vertex.
-        limit = graph.vertex_count + 2
-        fg.iterate(step, state, active=active, max_supersteps=limit, **options)
-
-    settle(trim, ends & ~(sources & sinks))
-    left = state["label"] < 0
-    if left.any():
-        pivot = _pivot(graph, left)
-        for name, search in (("forward", forward), ("backward", backward)):
-            state[name] = np.arange(count) == pivot
-            settle(search, [pivot])
-        take_pivot(state, **options)
-        settle(trim, state["label"] < 0)
-        left = state["label"] < 0
-    rounds = 0
-    while left.any():
-        restart(state, **options)
-        settle(spread, left)
-        settle(step, begin(state, **options))
-        settle(trim, left & (state["label"] >= 0))
-        left = state["label"] < 0
+    part = _Part(graph, np.arange(graph.vertex_count, dtype=np.int32), options)
+    part.trim(np.flatnonzero((part.behind == 0) | (part.ahead == 0)))
+    labels = np.full(graph.vertex_count, LEFT, np.int32)
+    rounds = supersteps = 0
+    while (left := part.left).any():
+        classes = part.take_colours(left) if rounds else part.take_pivot(left)
         rounds += 1
-    labels = state["label"]
+        part.trim(np.flatnonzero(left & (part.labels >= 0)))
+        if (smaller := part.shrunk(classes)) is not None:
+            part.tell(labels)
+            supersteps += part.state.superstep
+            part = smaller
+            part.trim(np.flatnonzero((part.behind == 0) | (part.ahead == 0)))
+    part.tell(labels)
     return StrongComponentsResult(
         vertex_names=graph.vertex_names,
         labels=labels,
-        count=int(np.count_nonzero(labels == np.arange(count))),
-        rounds=rounds,
-        supersteps=state.superstep,
+        count=int(np.count_nonzero(labels == np.arange(labels.size))),
+        rounds=max(rounds - 1, 0),
+        supersteps=supersteps + part.state.superstep,
     )
+
+
+class _Part:
+    """Vertices that had no label when they were put together, and a run on them.
+
+    Parameters
+    ----------
+    graph : Graph
+        Those vertices, and the edges between them that matter.
+    ids : ndarray of int32, shape (V,)
+        Which vertices they are in the whole graph, ascending.
+    options : dict
+        Of the run.
+
+    Attributes
+    ----------
+    behind, ahead : ndarray of int32, shape (V,)
+        How many edges came from other vertices, and led to others, at the beginning.
+    """
+
+    def __init__(self, graph: fg.Graph, ids: Array, options: dict[str, Any]) -> None:
+        self.graph, self.ids, self.options = graph, ids, options
+        count = graph.vertex_count
+        loops = np.flatnonzero(graph.sources == graph.targets)
+        loops = np.bincount(graph.sources[loops], minlength=count)
+        self.behind = (graph.in_degree - loops).astype(np.int32)
+        self.ahead = (graph.out_degree - loops).astype(np.int32)
+        alone = (self.behind == 0) | (self.ahead == 0)
+        self.state = fg.State(
+            graph,
+            label=fg.vertex_property(
+                np.where(alone, np.arange(count, dtype=np.int32), np.int32(LEFT)),
+                iterated=True,
+            ),
+            behind=fg.vertex_property(self.behind),
+            ahead=fg.vertex_property(self.ahead),
+            colour=fg.vertex_property(np.int32(0), iterated=True),
+            reached=fg.vertex_property(False, iterated=True),
+            pivot=0,
+        )
+
+    @property
+    def labels(self) -> Array:
+        """The label of each vertex, in the numbers of this part."""
+        return np.asarray(self.state["label"])
+
+    @property
+    def left(self) -> Array:
+        """Which vertices have no label."""
+        return self.labels < 0
+
+    def settle(self, step: fg.FoldMap, active: Any, **options: Any) -> fg.Run:
+        """Repeat a foldmap until nothing changes."""
+        # Never reached: all supersteps but one change a vertex.
+        options = {"max_supersteps": self.graph.vertex_count + 2, **options}
+        return fg.iterate(step, self.state, active=active, **options, **self.options)
+
+    def trim(self, labelled: Array) -> None:
+        """Take away vertices that those with new labels were the last before or behind.
+
+        A vertex that goes because nothing left points to it is pointed to by nothing
+        left: so neither of the two searches has work for the other one.
+        """
+        if labelled.size:
+            self.settle(trim_behind, labelled)
+            self.settle(trim_ahead, labelled)
+
+    def take_pivot(self, left: Array) -> Array:
+        """Label the component of a vertex; return who is reached from it."""
+        pivot = _pivot(self.graph, left)
+        here = np.arange(left.size) == pivot
+        self.state["reached"] = here
+        self.settle(forward, [pivot])
+        labels = self.labels
+        labels[pivot] = self.state["pivot"] = pivot
+        self.state["label"] = labels
+        self.settle(backward, [pivot])
+        return np.asarray(self.state["reached"], np.int32)
+
+    def take_colours(self, left: Array) -> Array:
+        """Label the components that no smaller vertex reaches; return the colours."""
+        restart(self.state, **self.options)
+        active: Any = left
+        if not {"deterministic", "direction"} & set(self.options):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", fg.ConvergenceWarning)
+                run = self.settle(
+                    sweep,
+                    np.ones(left.size, np.bool_),  # to find who is due takes longer
+                    asynchronous=True,
+                    record_active=True,
+                    max_supersteps=SWEEPS,
+                )
+            active = run.active_sets[-1]  # type: ignore[index]
+        self.settle(spread, active)
+        self.settle(step, begin(self.state, **self.options))
+        return np.asarray(self.state["colour"])
+
+    def shrunk(self, classes: Array) -> _Part | None:
+        """Return those left, with the edges inside of a class, if they are much fewer.
+
+        No component has vertices of two classes.
+        """
+        left = np.flatnonzero(self.left)
+        rows = self.graph.out_edges
+        first = rows.row_offsets[left].astype(np.int64)
+        degree = rows.row_offsets[left + 1] - first
+        size = int(left.size + degree.sum())
+        whole = self.graph.vertex_count + self.graph.edge_count
+        if not SMALLEST <= size <= whole * FEWER:
+            return None
+        shift = np.repeat(first - np.cumsum(degree) + degree, degree)
+        targets = rows.column_indices[np.arange(shift.size) + shift]
+        number = np.full(self.graph.vertex_count, LEFT, np.int32)
+        number[left] = np.arange(left.size, dtype=np.int32)
+        own = np.where(number >= 0, classes, classes.dtype.type(OTHERS))
+        kept = own[targets] == np.repeat(own[left], degree)
+        graph = fg.Graph.from_edges(
+            np.repeat(number[left], degree)[kept],
+            number[targets[kept]],
+            vertex_count=left.size,
+        )
+        return _Part(graph, self.ids[left], self.options)
+
+    def tell(self, labels: Array) -> None:
+        """Enter what is known into the labels of the whole graph."""
+        own = self.labels
+        known = np.flatnonzero(own >= 0)
+        # A component is named by its pivot: by its smallest vertex from now on.
+        named = self.state["pivot"]
+        own[own == named] = np.argmax(own == named)
+        labels[self.ids[known]] = self.ids[own[known]]
 
 
 def _pivot(graph: fg.Graph, left: Array) -> int:

@@ -10,7 +10,9 @@
 ``gridN``         an N x N lattice, such as ``grid4096``
 ``delaunayS``     Delaunay triangulation of 2**S random points, numbered along a curve
 ``roadN``         N x N crossings, 72% of the streets, each of 0 to 8 further vertices
+``chains-S``      directed: ``rmat-S-22`` and as many vertices again in long chains
 a name of `REAL`  a real network below ``$FEATGRAPH_DATA``, made simple and symmetric
+... ``-directed`` the same as it stands in its file
 ================= ====================================================================
 
 What takes long to make, and real networks, are kept as edges in the folder
@@ -108,6 +110,11 @@ def make_graph(name: str) -> NamedGraph:
         graph, generator = _kept(name, lambda: _delaunay(int(found[1])))
     elif found := re.fullmatch(r"road(\d+)", name):
         graph, generator = _kept(name, lambda: _road(int(found[1])))
+    elif found := re.fullmatch(r"chains-(\d+)", name):
+        graph, generator = _chains(int(found[1]))
+    elif name.removesuffix("-directed") in REAL and name.endswith("-directed"):
+        graph = fg.read_graph(_file(name.removesuffix("-directed")), directed=True)
+        generator = name
     elif name in REAL:
         graph, generator = _kept(name, lambda: _real(name))
     else:
@@ -200,11 +207,44 @@ def _road(side: int) -> Edges:
     return low, high, count, text + f"{LONGEST_STREET} further vertices, seed {SEED}"
 
 
-def _real(name: str) -> Edges:
+def _chains(scale: int) -> tuple[fg.Graph, str]:
+    """Draw a web with chains: as many vertices again, in chains of up to 2,000.
+
+    A chain leads out of the web and back into it, out of it only, into it only, or in
+    a circle of its own, in turn. Vertices are numbered in any order.
+    """
+    web = generators.rmat(scale, 22, seed=SEED)
+    rng = np.random.default_rng(SEED)
+    count = web.vertex_count
+    lengths = np.minimum(rng.geometric(1 / 200, count // 200), 2000)
+    begins = count + np.cumsum(lengths) - lengths
+    ends, kind = begins + lengths - 1, np.arange(lengths.size) % 4
+    inner = np.setdiff1d(np.arange(count, count + lengths.sum()), ends)
+    out, into = rng.integers(0, count, (2, lengths.size))
+    circle = kind == 3
+    sources = [web.sources, inner, out[kind <= 1], ends[kind % 2 == 0], ends[circle]]
+    targets = [
+        web.targets, inner + 1, begins[kind <= 1], into[kind % 2 == 0], begins[circle]
+    ]  # fmt: skip
+    number = rng.permutation(count + int(lengths.sum()))
+    graph = fg.Graph.from_edges(
+        number[np.concatenate(sources)],
+        number[np.concatenate(targets)],
+        vertex_count=number.size,
+    )
+    return graph, f"rmat({scale}, 22) with as many vertices in chains, seed {SEED}"
+
+
+def _file(name: str) -> Path:
     folder = os.environ.get("FEATGRAPH_DATA", Path(__file__).parents[2] / "shared/data")
     file = Path(folder) / REAL[name]
     if not file.exists():
         raise SystemExit(f"{name} is read from {file}; set FEATGRAPH_DATA")
+    return file
+
+
+def _real(name: str) -> Edges:
+    file = _file(name)
     if file.name.endswith(".csv.gz"):
         pairs = np.loadtxt(file, dtype=np.int64, delimiter=",", skiprows=1)
         u, v, count = pairs[:, 0], pairs[:, 1], int(pairs.max()) + 1

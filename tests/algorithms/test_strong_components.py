@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from scipy.sparse import csgraph
 
 import featgraph as fg
+from featgraph.algorithms import strong_components as module
 from featgraph.algorithms.strong_components import (
     strongly_connected_components,
     verify_strongly_connected_components,
@@ -85,7 +86,42 @@ def test_without_cycles_all_is_trimmed(target: str) -> None:
     found = strongly_connected_components(graph, target=target)
     assert found.labels.tolist() == list(range(51))
     assert (found.rounds, found.count) == (0, 51)
-    assert found.supersteps <= 27  # from both ends
+    # One end after the other: a superstep has the edges of one vertex.
+    assert found.supersteps <= 52
+
+
+@pytest.mark.parametrize("smallest", [1, 2**15])
+@pytest.mark.parametrize("sweeps", [1, 8])
+def test_what_is_left_goes_on_as_a_graph_of_its_own(
+    target: str,
+    smallest: int,
+    sweeps: int,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Parts of parts, with loops and repeated edges, and the rest of a spread."""
+    monkeypatch.setattr(module, "SMALLEST", smallest)
+    monkeypatch.setattr(module, "FEWER", 0.9)
+    monkeypatch.setattr(module, "SWEEPS", sweeps)
+    made: list[fg.Graph] = []
+    build = module._Part.__init__
+
+    def built(part: Any, graph: fg.Graph, *rest: Any) -> None:
+        made.append(graph)
+        build(part, graph, *rest)
+
+    monkeypatch.setattr(module._Part, "__init__", built)
+    for _ in range(4):
+        graph = rings([1, 9, 40, 5, 3, 1, 3, 25, 4, 1, 1, 2, 7, 60, 2, 2], rng)
+        loops = rng.integers(0, graph.vertex_count, 9)
+        graph = fg.Graph.from_edges(
+            np.concatenate([graph.sources, loops, graph.sources[::7]]),
+            np.concatenate([graph.targets, loops, graph.targets[::7]]),
+        )
+        found = strongly_connected_components(graph, target=target)
+        assert np.array_equal(found.labels, scipys(graph))
+        verify_strongly_connected_components(graph, found.labels)
+    assert (len(made) > 8) == (smallest == 1)  # two smaller ones or more of each
 
 
 @settings(max_examples=10)
