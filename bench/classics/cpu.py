@@ -43,14 +43,25 @@ from featgraph.algorithms.sssp import sssp, verify_sssp
 from featgraph.algorithms.strong_components import strongly_connected_components
 from featgraph.algorithms.triangle_count import triangle_count, verify_triangle_count
 
-DEFAULTS = {"graph": ["kron-15", "grid708"], "repeat": 5, "programs": None}
+DEFAULTS = {
+    "graph": ["kron-15", "grid708"],
+    "repeat": 5,
+    "programs": None,
+    "without": None,
+}
 SEED = 20261121
 #: Sources of betweenness centrality.
 SOURCES = 4
+#: Up to so many vertices, all of them are sources, too.
+FROM_ALL = 10_000
+#: The L1 distance that PageRank may have from its fixpoint, where libraries are
+#: compared that stop by different rules: igraph's is less.
+NEAR = 1e-10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--programs", nargs="+", help="names of the first column")
+    parser.add_argument("--without", nargs="+", help="libraries that are not called")
 
 
 class Inputs:
@@ -164,6 +175,8 @@ def networkit_run(make: Callable[[], Any]) -> Any:
 def programs(i: Inputs) -> list[Program]:
     """Return all comparisons on one undirected graph, by libraries that are there."""
     made = [*traversals(i), *structures(i), *centralities(i)]
+    if i.graph.vertex_count <= FROM_ALL:
+        made.append(_betweenness_from_all(i))
     if i.named.name.startswith("grid"):  # over 1.8e308 shortest paths between corners
         made = [p for p in made if not p.name.startswith("betweenness")]
     for library in ("igraph", "networkit"):
@@ -424,7 +437,54 @@ def directed_programs(i: Inputs) -> list[Program]:
         number["networkit"] = lambda r: r.numberOfComponents()
     return [
         Program("strongly_connected_components", peers, lambda r: None, number),
+        _pagerank_as_near(i),
     ]
+
+
+def _pagerank_as_near(i: Inputs) -> Program:
+    """Return PageRank so near to the fixpoint as igraph comes, which takes no tol."""
+    exact = pagerank(i.graph, tol=1e-18, max_supersteps=1000, dtype=np.float64).ranks
+
+    def is_near(ranks: Any) -> bool:
+        return bool(np.abs(np.asarray(ranks) - exact).sum() < NEAR)
+
+    # A residual r leaves at most alpha / (1 - alpha) r to go.
+    tol = NEAR * 0.15 / 0.85 / i.graph.vertex_count
+    peers: dict[str, Callable[[], Any]] = {
+        "featgraph": lambda: pagerank(
+            i.graph, tol=tol, max_supersteps=1000, dtype=np.float64
+        )
+    }
+    number: dict[str, Callable[[Any], Any]] = {"featgraph": lambda r: is_near(r.ranks)}
+    if importlib.util.find_spec("igraph") is not None:
+        peers["igraph"] = lambda: i.igraph.pagerank()
+        number["igraph"] = is_near
+    return Program(
+        f"pagerank, error {NEAR:g}",
+        peers,
+        lambda r: verify_pagerank(i.graph, r.ranks, tol=tol),
+        number,
+    )
+
+
+def _betweenness_from_all(i: Inputs) -> Program:
+    """Return betweenness of all vertices, from all of them."""
+    import networkx as nx
+
+    return Program(
+        "betweenness_centrality, all sources",
+        {
+            "featgraph": lambda: betweenness_centrality(i.graph, normalized=False),
+            "networkx": lambda: nx.betweenness_centrality(i.networkx, normalized=False),
+            "igraph": lambda: i.igraph.betweenness(),
+        },
+        lambda r: None,
+        {
+            "featgraph": lambda r: float(f"{r.centralities.sum():.9g}"),
+            "networkx": lambda r: float(f"{sum(r.values()):.9g}"),
+            "igraph": lambda r: float(f"{sum(r):.9g}"),
+        },
+    )
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -434,6 +494,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         inputs = Inputs(make_graph(name))
         listed = directed_programs if inputs.graph.directed else programs
         for program in listed(inputs):
+            for library in arguments.without or ():
+                program.peers.pop(library, None)
             if not arguments.programs or program.name in arguments.programs:
                 recorder.attempt(
                     program.name,
