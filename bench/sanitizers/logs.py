@@ -20,8 +20,9 @@ _HAZARDS = re.compile(
 )
 #: What the tool says of itself, not of a kernel.
 _BROKEN = re.compile(
-    r"^(Internal Sanitizer Error|Fatal|Error: (?!Race reported)|.*\bInternal error\b"
-    r"|Target application terminated|Device not supported|.*Unsupported)",
+    r"^(Internal Sanitizer Error|Fatal|Error: (?!Race reported|Potential )"
+    r"|.*\bInternal error\b|Target application terminated|Device not supported"
+    r"|.*Unsupported)",
     re.IGNORECASE,
 )
 #: Numbers, addresses and names differ from kernel to kernel: not part of the kind.

@@ -1,11 +1,15 @@
 """Faults that the tools must find, or their silence means nothing.
 
-Each tool gets a small kernel with the fault that it is for; three get one in a kernel
-that featgraph generates, too.
+Each tool gets small kernels with the faults that it is for, and kernels that featgraph
+generates with one.
+
+A barrier that threads do not reach because they have ended is no fault on sm_70 and
+later: those that are left pass it, and synccheck says nothing, so none is planted.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +29,27 @@ FAULTS: dict[str, dict[str, dict[str, Any] | None]] = {
     },
     "initcheck": {
         "reads what nobody wrote": None,
-        "begins with any contents": {"program": "weighted_sum", "variant": "unfolded"},
+        "leaves new buffers as they are": {
+            "program": "pagerank",
+            "variant": "unfolded",
+        },
     },
-    "synccheck": {"leaves before the barrier": None},
+    "synccheck": {
+        "names others than itself": None,
+        "waits under a condition": None,
+        "leaves lanes out of syncs": {"program": "pagerank", "variant": "pull"},
+        "leaves warps out of barriers": {"program": "weighted_sum", "variant": "hubs"},
+    },
+}
+
+#: Faults in the text of generated kernels: a pattern, and what takes its place.
+_EDITS = {
+    "drops the barriers of hubs": (r"cuda\.syncthreads\(\)", "pass"),
+    "leaves lanes out of syncs": (r"warp\.sync\(\)", "cuda.syncwarp(0xFFFE)"),
+    "leaves warps out of barriers": (
+        r"cuda\.syncthreads\(\)",
+        "if cuda.threadIdx.x < 40: cuda.syncthreads()",
+    ),
 }
 
 
@@ -44,19 +66,19 @@ def plant(name: str) -> Any:
 
         WarpPhase._leave = lambda *_: None  # type: ignore[method-assign]
         return None
-    if name == "drops the barriers of hubs":
+    if name in _EDITS:
         from featgraph.fold import kernel
 
-        load = kernel.load_module
-        old, new = "cuda.syncthreads()", "pass"
+        load, edit = kernel.load_module, _EDITS[name]
         kernel.load_module = lambda source: load(  # type: ignore[assignment]
-            replace(source, text=source.text.replace(old, new))
+            replace(source, text=re.sub(*edit, source.text))
         )
         return None
-    if name == "begins with any contents":
+    if name == "leaves new buffers as they are":
         from featgraph.runtime.cuda_arrays import CudaArrays
 
-        CudaArrays.working_memory = CudaArrays.empty  # type: ignore[method-assign]
+        # What does not commit is not written there, either, and read when they swap.
+        CudaArrays.copy = lambda *_: None  # type: ignore[method-assign]
         return None
     return _launches()[name]
 
@@ -81,12 +103,23 @@ def _launches() -> dict[str, Any]:
         array[thread] = source[thread] + 1
 
     @kernel
-    def leaves(array):  # type: ignore[no-untyped-def]
+    def others(turns):  # type: ignore[no-untyped-def]
+        # Where lanes are not known to be together: elsewhere no instruction is left.
         thread = cuda.threadIdx.x
-        if thread >= 40:
-            return
-        cuda.syncthreads()
+        named = cuda.ballot_sync(0xFFFFFFFF, thread < 16)
+        for _ in range(turns[thread]):
+            cuda.syncwarp(named)
+            turns[thread] += turns[15 - (thread >> 1)]
+
+    @kernel
+    def some_wait(array):  # type: ignore[no-untyped-def]
+        thread = cuda.threadIdx.x
         array[thread] = thread
+        if thread < 40:
+            cuda.syncthreads()
+            array[thread] += array[63 - thread]
+        cuda.syncthreads()
+        array[thread] += array[63 - thread]
 
     def full(device: Any) -> Any:
         return device.upload(np.zeros(64, np.int32))
@@ -104,5 +137,9 @@ def _launches() -> dict[str, Any]:
         "reads what nobody wrote": of(
             unwritten, lambda device: device.empty((64,), "int32"), full
         ),
-        "leaves before the barrier": of(leaves, full),
+        "names others than itself": of(
+            others,
+            lambda device: device.upload((np.arange(64) < 17).astype(np.int32) * 2),
+        ),
+        "waits under a condition": of(some_wait, full),
     }

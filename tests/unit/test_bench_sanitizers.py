@@ -56,6 +56,14 @@ def test_what_makes_silence_worthless() -> None:
     assert parse_log("ERROR SUMMARY: 0 errors").errors is None
 
 
+def test_hazards_are_no_failures_of_the_tool() -> None:
+    hazard = "Error: Potential RAW hazard detected at __shared__ 0x8 in block (0,0,0) :"
+    summary = "RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"
+    report = parse_log(f"========= {hazard}\n========= {summary}\n")
+    assert judge(report, 0, 1) == "found"
+    assert sum(report.kinds.values()) == 1
+
+
 def test_kinds_and_kernels_are_told() -> None:
     found = report_of("memcheck_found")
     assert found.kinds == {"Invalid __global__ read of size 4 bytes": 2}

@@ -120,7 +120,7 @@ def test_runs_come_back_to_be_read() -> None:
     assert again(again(record)).kernels == again(record).kernels
 
 
-def test_a_state_with_what_has_run_on_it() -> None:
+def test_a_state_with_what_has_run_on_it(target: str) -> None:
     @fg.vertex
     def local(f, v, d):
         d.x_next[v, f] = d.x[v, f] * 0.5
@@ -128,12 +128,12 @@ def test_a_state_with_what_has_run_on_it() -> None:
 
     step = fg.foldmap(local)
     state = make(fg.Graph.from_edges([0, 1, 2], [1, 2, 0]), 1)
-    run(step, state, 2)
+    run(step, state, 2, target=target)
     made = again([state, state.graph, state])
     assert made[0] is made[2]
     assert made[0].graph is made[1]
     same(made[0], state)
-    run(step, state, 5), run(step, made[0], 5)
+    run(step, state, 5, target=target), run(step, made[0], 5, target=target)
     same(made[0], state)
 
 

@@ -87,9 +87,10 @@ def make(graph: fg.Graph, seed: int) -> fg.State:
 
 
 def run(steps: Any, state: fg.State, number: int, **options: Any) -> fg.Run:
+    options.setdefault("target", "cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fg.ConvergenceWarning)
-        return fg.iterate(steps, state, max_supersteps=number, target="cpu", **options)
+        return fg.iterate(steps, state, max_supersteps=number, **options)
 
 
 def save_and_load(state: fg.State) -> fg.State:
@@ -126,7 +127,7 @@ def alike(one: fg.Run, other: fg.Run) -> None:
 @given(data=st.data())
 @settings(max_examples=8, deadline=None)
 def test_a_copy_goes_on_with_the_same_bits(
-    name: str, way: str, data: st.DataObject
+    name: str, way: str, target: str, data: st.DataObject
 ) -> None:
     graph, seed = data.draw(graphs()), data.draw(seeds)
     steps, first = PROGRAMS[name], data.draw(st.integers(0, 5))
@@ -134,6 +135,7 @@ def test_a_copy_goes_on_with_the_same_bits(
     options: dict[str, Any] = data.draw(
         st.sampled_from([{}, {"active": few}, {"change_driven": True}])
     )
+    options = {**options, "target": target}
     if data.draw(st.booleans()):
         steps = [*steps[:-1], steps[-1].on(few)]
     state = make(graph, seed)
@@ -153,7 +155,7 @@ def test_a_copy_goes_on_with_the_same_bits(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_copy_made_in_a_callback(name: str, way: str) -> None:
+def test_a_copy_made_in_a_callback(name: str, way: str, target: str) -> None:
     """It is of the superstep that has ended, and knows what is due."""
     rng = np.random.default_rng(1)
     graph = fg.Graph.from_edges(*rng.integers(0, 60, (2, 150)), vertex_count=60)
@@ -163,29 +165,30 @@ def test_a_copy_made_in_a_callback(name: str, way: str) -> None:
         copies.append(WAYS[way](state))
 
     whole = make(graph, 3)
-    run(PROGRAMS[name], whole, 6, callback=keep)
+    run(PROGRAMS[name], whole, 6, callback=keep, target=target)
     assert len(copies) == 6
     for number, copied in enumerate(copies, 1):
         part = make(graph, 3)
-        run(PROGRAMS[name], part, number)
+        run(PROGRAMS[name], part, number, target=target)
         same(copied, part)
-        alike(run(PROGRAMS[name], copied, LIMIT), run(PROGRAMS[name], part, LIMIT))
+        told = run(PROGRAMS[name], part, LIMIT, target=target)
+        alike(run(PROGRAMS[name], copied, LIMIT, target=target), told)
         same(copied, part)
 
 
-def test_what_is_due_is_told_apart_by_what_programs_do() -> None:
+def test_what_is_due_is_told_apart_by_what_programs_do(target: str) -> None:
     """A loaded State knows a foldmap of the same functions, and no other."""
     graph = fg.Graph.from_edges(np.arange(50), np.arange(1, 51))
     state = make(graph, 1)
-    run(paths, state, 1, active=[3])
+    run(paths, state, 1, active=[3], target=target)
     copied = save_and_load(state)
     again = fg.foldmap(nearest, approach)
     assert again.program.digest == paths.program.digest
     assert again.program.digest != mixing.program.digest
-    counts = run(again, copied, 1).active_counts
-    assert counts == run(paths, state, 1).active_counts
+    counts = run(again, copied, 1, target=target).active_counts
+    assert counts == run(paths, state, 1, target=target).active_counts
     # For another one everything is due.
-    assert run(wearing, save_and_load(state), 1).active_counts[0] > 3
+    assert run(wearing, save_and_load(state), 1, target=target).active_counts[0] > 3
 
 
 def test_captured_constants_are_in_the_digest() -> None:
@@ -201,12 +204,13 @@ def test_captured_constants_are_in_the_digest() -> None:
     assert make_step(0.5) != make_step(0.25)
 
 
-def test_writes_from_outside_make_everything_due_in_copies_too() -> None:
+def test_writes_from_outside_make_everything_due_in_copies_too(target: str) -> None:
     graph = fg.Graph.from_edges(np.arange(50), np.arange(1, 51))
     state = make(graph, 1)
-    run(paths, state, LIMIT * 2)
-    assert run(paths, state, 1).supersteps == 0
+    run(paths, state, LIMIT * 2, target=target)
+    assert run(paths, state, 1, target=target).supersteps == 0
     state["rate"] = 0.25
     copied = state.copy()
-    alike(run(paths, copied, 3), run(paths, state, 3))
+    told = run(paths, state, 3, target=target)
+    alike(run(paths, copied, 3, target=target), told)
     assert copied.superstep == state.superstep
