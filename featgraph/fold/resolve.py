@@ -221,7 +221,8 @@ def _check_rows(
             continue
         if id(node) not in given:
             name = f"d.{node.name}"
-            indices = {"vertex": ["v"], "edge": ["e"]}.get(kinds.get(node.name, ""), [])
+            first = {"vertex": ["v"], "into": ["v"], "edge": ["e"]}
+            indices = first.get(kinds.get(node.name, ""), [])
             indices += ["i", "f"] if isinstance(node, Whole) else ["f"]
             raise source.error(
                 f"{name} as a whole is no value",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, TypeGuard
 
 from featgraph.program.functions import (
@@ -13,9 +14,10 @@ from featgraph.program.functions import (
     ReduceFunction,
     UserFunction,
 )
-from featgraph.program.operations import Operation
+from featgraph.program.operations import Collaborative, Operation
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
+from featgraph.program.source import plain_function
 from featgraph.reference.types import storage_dtype, value_type
 
 __all__ = ["Access", "Facts"]
@@ -75,6 +77,7 @@ class Facts:
         self.widths: list[int] = []
         for function, found in zip(program.functions, self.accesses, strict=True):
             self._check_gathered(function, found)
+            self._check_rows(function, program.captured[function.function])
             width = self._width(function, found)
             self.widths.append(width or 1)
             if isinstance(function, GatherFunction):
@@ -98,6 +101,39 @@ class Facts:
                 expected="d.into[v, f] at the function's own v, behind the gather",
                 fix="store it in a property, and read that in a second foldmap",
             )
+
+    def _check_rows(self, function: UserFunction, captured: Mapping[str, Any]) -> None:
+        """Refuse rows and matrices elsewhere than in what operations are given."""
+        tree = function.source.tree
+        roles = dict(zip(function.source.parameters, function.roles, strict=True))
+        given: set[ast.AST] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Subscript):
+                given.add(node.value)
+            elif isinstance(node, ast.Call) and _takes_rows(node.func, captured):
+                given |= {n for a in [*node.args, *node.keywords] for n in ast.walk(a)}
+        for node in ast.walk(tree):
+            if node in given or not isinstance(getattr(node, "ctx", None), ast.Load):
+                continue
+            place = node.value if isinstance(node, ast.Subscript) else node
+            if not _is_data(place, roles):
+                continue
+            indices = _elements(node.slice) if isinstance(node, ast.Subscript) else []
+            type_ = self.names.get(place.attr.removesuffix("_next"))
+            if type_ is None or not type_.item_shape:
+                continue
+            loose = type_.kind in _LOOSE
+            if len(indices) < len(type_.item_shape) + (not loose):
+                first = {PropertyKind.VERTEX: ["v"], PropertyKind.EDGE: ["e"]}
+                full = [*first.get(type_.kind, []), "i", "f"]
+                full = full if len(type_.item_shape) == 2 else [*full[:-2], "f"]
+                name = f"d.{place.attr.removesuffix('_next')}"
+                raise function.source.error(
+                    f"{name} as a whole is no value",
+                    node,
+                    expected=f"{name}[{', '.join(full)}], or the whole given to an "
+                    "operation",
+                )
 
     def _add_temporary(self, gather: GatherFunction, width: int | None) -> None:
         shape: tuple[int, ...] = () if width is None else (width,)
@@ -222,6 +258,13 @@ def _object(node: ast.expr, captured: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Attribute):
         return getattr(_object(node.value, captured), node.attr, None)
     return captured.get(node.id) if isinstance(node, ast.Name) else None
+
+
+def _takes_rows(called: ast.expr, captured: Mapping[str, Any]) -> bool:
+    """Whether an operation is called, or a function of the user's that may call it."""
+    value = _object(called, captured)
+    own = isinstance(plain_function(value), FunctionType)
+    return own or isinstance(value, Operation | Collaborative)
 
 
 def _stores_next(function: UserFunction) -> set[str]:

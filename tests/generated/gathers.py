@@ -187,8 +187,8 @@ class Gathers:
             bound = e.bound * (terms if combine == "sum" else 1)
         body.line(f"return {e}")
         keeps = combine in {"sum", "any"} or (combine == "product" and type_ == "real")
-        # The width is that of what is indexed with f itself.
-        wide = axes if re.search(r"[\[ ]f\]", "\n".join(body.lines)) else 0
+        # The width is that of what is indexed with f itself, or with i.
+        wide = axes if re.search(r"[\[ ][fi]\]", "\n".join(body.lines)) else 0
         made = Temporary(into, type_, wide, max(bound, 1), scale, keeps, is_loose)
         self.temporaries.append(made)
         self.unseen.append(made)
