@@ -12,7 +12,7 @@ from featgraph.fold.plan import FoldPlan
 from featgraph.fold.rows import load_lines
 from featgraph.fold.temporaries import Temporaries
 
-__all__ = ["AccumulatorBody", "indexed_forms"]
+__all__ = ["AccumulatorBody", "contribution_rows", "indexed_forms"]
 
 _SUMMED = {"gather", "reduce"}
 
@@ -47,19 +47,37 @@ class AccumulatorBody(Temporaries):
         args += [row.copy(int(f), mapping) for row in printed.rows]
         return f"{printed.name}({', '.join(args)})"
 
-    def call_collective(self, printed: Printed, left_in: str = "contribution") -> str:
-        """Return the call of a collective function; loops leave a row in `left_in`."""
+    def call_only(self, printed: Printed) -> str:
+        """Return the call of a feature-wise function that is called once."""
+        return self.call_featurewise(printed, "0")
+
+    def left_in(self, accumulator: Accumulator, stem: str = "contribution") -> str:
+        """Return the row in which loops leave contributions: one for each type."""
+        several = len({a.type for a in self.rows_left()}) > 1
+        return f"{stem}_{accumulator.type}" if several else stem
+
+    def rows_left(self) -> list[Accumulator]:
+        """Return what the loops of collective functions leave rows for."""
+        return [
+            accumulator
+            for f in self.functions
+            if f.kind in _SUMMED
+            and self.loops
+            and self.printed[f.name].is_collective
+            and not self.printed[f.name].vectors
+            and (accumulator := self.accumulators[f.into]).is_wide
+        ]
+
+    def call_collective(self, printed: Printed, stem: str = "contribution") -> str:
+        """Return the call of a collective function; loops leave a row of `stem`."""
         args = [r for r in printed.function.declared.roles if r not in {"f", "i"}]
         for name in printed.temporaries:
             args += self.arguments(name)
         if printed.arrays:
             if printed.function.kind in _SUMMED and not printed.vectors:
-                args.append(left_in)
-                args += (
-                    ["contribution_source"]
-                    if self.accumulators[printed.function.into].is_arg
-                    else []
-                )
+                accumulator = self.accumulators[printed.function.into]
+                args.append(self.left_in(accumulator, stem))
+                args += ["contribution_source"] * accumulator.is_arg
             kinds = {"rows": "real", "flags": "int64"}
             args += [name for name, kind in kinds.items() if printed.arrays[kind]]
         args += printed.areas_and_matrices
@@ -123,7 +141,7 @@ class AccumulatorBody(Temporaries):
         self, accumulator: Accumulator, printed: Printed
     ) -> None:
         writer, call = self.writer, self.call_collective(printed)
-        if self.loops:
+        if self.loops and accumulator.is_wide:
             writer.line(call)
             with writer.block(f"for f in range({self.phase.width}):"):
                 self._take_row(accumulator, self._contribution_row(accumulator))
@@ -135,11 +153,8 @@ class AccumulatorBody(Temporaries):
             self._take(accumulator, self.held(accumulator, j), name)
 
     def _contribution_row(self, accumulator: Accumulator) -> str:
-        return (
-            "contribution[f], contribution_source[f]"
-            if accumulator.is_arg
-            else "contribution[f]"
-        )
+        row = f"{self.left_in(accumulator)}[f]"
+        return f"{row}, contribution_source[f]" if accumulator.is_arg else row
 
     def _take(self, accumulator: Accumulator, name: str, value: str) -> None:
         for line in accumulator.take(name, value, self.library):
@@ -213,6 +228,19 @@ class AccumulatorBody(Temporaries):
                 )
                 for line in accumulator.store(self.held(accumulator, j), index):
                     self.writer.line(line)
+
+
+def contribution_rows(body: AccumulatorBody) -> dict[str, str]:
+    """Return the rows in which loops leave contributions: name -> dtype."""
+    rows: dict[str, str] = {}
+    for each in body.rows_left():
+        dtype = body.context.real if each.type == "real" else each.type
+        rows[body.left_in(each)] = dtype
+        if each.name in body.phase.keeps:
+            rows[body.left_in(each, "contribution_seen")] = dtype
+        if each.is_arg:
+            rows["contribution_source"] = "int32"
+    return rows
 
 
 def indexed_forms(plan: FoldPlan) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from featgraph.fold.accumulate import contribution_rows
 from featgraph.fold.accumulators import Accumulator
 from featgraph.fold.blocks import CPU_LEVELS
 from featgraph.fold.cpu_tiles import TiledBody, work_shape
@@ -74,23 +75,9 @@ class CpuArrays:
         for accumulator in summed:
             waits = (CPU_LEVELS, *(accumulator.shape or (1,)))
             line(f"{self.body.waiting(accumulator)} = np.empty({waits}, np.{real})")
-        for printed in self.printed.values():
-            gathers = printed.function.kind in {"gather", "reduce"}
-            gathers &= not printed.vectors
-            if self.phase.mapping.loops and printed.is_collective and gathers:
-                self._contribution_arrays(printed)
-
-    def _contribution_arrays(self, printed: Printed) -> None:
-        accumulator = self.body.accumulators[str(printed.function.into)]
-        dtype = {"real": self.context.real, "bool": "bool_"}.get(
-            accumulator.type, accumulator.type
-        )
-        width = self.phase.width
-        self.writer.line(f"contribution = np.empty({width}, np.{dtype})")
-        if accumulator.name in self.phase.keeps:
-            self.writer.line(f"contribution_seen = np.empty({width}, np.{dtype})")
-        if accumulator.is_arg:
-            self.writer.line(f"contribution_source = np.empty({width}, np.int32)")
+        for name, dtype in contribution_rows(self.body).items():
+            dtype = "bool_" if dtype == "bool" else dtype
+            line(f"{name} = np.empty({k}, np.{dtype})")
 
     def _held(self) -> list[Accumulator]:
         """Return the accumulators that this phase keeps for a vertex."""

@@ -9,7 +9,12 @@ from featgraph.fold.functions import Context, Printed
 from featgraph.fold.plan import Phase
 from featgraph.fold.writer import Writer
 
-__all__ = ["KernelAreas"]
+__all__ = ["KernelAreas", "numba_name"]
+
+
+def numba_name(dtype: str) -> str:
+    """Return how a generated module names a dtype."""
+    return "boolean" if dtype == "bool" else dtype
 
 
 class KernelAreas:
@@ -20,8 +25,8 @@ class KernelAreas:
     phase: Phase
     functions: list[Analysed]
     printed: dict[str, Printed]
-    #: Argument -> shape of an area in global memory.
-    scratch: dict[str, tuple[int, ...]]
+    #: Argument -> dtype and shape of an area in global memory.
+    scratch: dict[str, tuple[str, tuple[int, ...]]]
 
     def _body(self) -> CudaBlocks:
         raise NotImplementedError
@@ -31,30 +36,33 @@ class KernelAreas:
 
         In shared memory for `shared` groups, else in scratch memory.
         """
-        real, k, line = self.context.real, self.phase.width, self.writer.line
-        for name, columns in self._areas():
+        k, line = self.phase.width, self.writer.line
+        for name, columns, dtype in self._areas():
             if shared:
-                shape = f"({shared}, {k}, {columns})"
-                line(f"{name} = cuda.shared.array({shape}, {real})[uint32({owner})]")
+                shape, kind = f"({shared}, {k}, {columns})", numba_name(dtype)
+                line(f"{name} = cuda.shared.array({shape}, {kind})[uint32({owner})]")
                 continue
             argument = f"scratch_{len(self.scratch)}"
-            self.scratch[argument] = (k, columns)
+            self.scratch[argument] = dtype, (k, columns)
             line(f"{name} = {argument}[uint32({owner})]")
 
-    def _areas(self) -> list[tuple[str, int]]:
-        """Return the names and columns of the areas of a group or thread."""
-        elsewhere = {*self.phase.loads, *self.phase.solved}
-        matrices = {a.name for a in self._held() if a.is_matrix} - elsewhere
-        areas = [(name, self.phase.width) for name in sorted(matrices)]
+    def _areas(self) -> list[tuple[str, int, str]]:
+        """Return name, columns and dtype of the areas of a group or thread."""
+        elsewhere, real = {*self.phase.loads, *self.phase.solved}, self.context.real
+        areas = [
+            (a.name, self.phase.width, real if a.type == "real" else a.type)
+            for a in self._held()
+            if a.is_matrix and a.name not in elsewhere
+        ]
         body = self._body()
         areas += [
-            (body.waiting(a), self.phase.width)
+            (body.waiting(a), self.phase.width, real)
             for a in body.in_blocks(self.functions)
             if body.waits_in_area(a)
         ]
         for printed in self.printed.values():
             areas += [
-                (f"{printed.name}_work_{n}", columns)
+                (f"{printed.name}_work_{n}", columns, real)
                 for n, columns in enumerate(printed.areas)
             ]
         return areas

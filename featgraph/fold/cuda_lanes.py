@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 from featgraph.fold.choose import BLOCK_THREADS, HUB_THREADS, SHARED_BYTES
 from featgraph.fold.cuda_blocks import each_stride
 from featgraph.fold.cuda_combine import WARP
@@ -289,8 +291,10 @@ class HubPhase(WarpPhase):
 
     def _area_bytes(self) -> int:
         """Return what the areas of a group or thread take."""
-        size = 4 if self.context.real == "float32" else 8
-        return size * self.phase.width * sum(columns for _, columns in self._areas())
+        return sum(
+            self.phase.width * columns * np.dtype(dtype).itemsize
+            for _, columns, dtype in self._areas()
+        )
 
     def _prologue(self) -> None:
         super()._prologue()

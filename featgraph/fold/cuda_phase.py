@@ -72,7 +72,7 @@ class CudaPhase(KernelAreas):
         self.edge_id = "uint64({})" if plan.traits.wide_offsets else "uint32({})"
         self.gathers = any(f.kind == "gather" for f in self.functions)
         self.several = plan.keeps_edge_state
-        self.scratch: dict[str, tuple[int, ...]] = {}
+        self.scratch: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def run(self) -> list[Entry]:
         """Print the phase's kernels of this mapping."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from featgraph.fold.accumulate import contribution_rows
 from featgraph.fold.accumulators import Accumulator
+from featgraph.fold.cuda_areas import numba_name
 from featgraph.fold.cuda_blocks import each_stride
 from featgraph.fold.cuda_held import HeldBody
 from featgraph.fold.cuda_phase import CudaPhase
@@ -186,17 +188,8 @@ class ThreadPhase(CudaPhase):
                     line(f"{accumulator.name}_source = cuda.local.array({k}, int32)")
                 if accumulator.name in self.phase.keeps:
                     line(f"change_{accumulator.name} = cuda.local.array({k}, {dtype})")
-        for printed in self.printed.values():
-            if printed.is_collective and printed.function.kind in {"gather", "reduce"}:
-                accumulator = self._body().accumulators[printed.function.into]
-                line(
-                    f"contribution = cuda.local.array({k}, {self._dtype(accumulator)})"
-                )
-                if accumulator.name in self.phase.keeps:
-                    dtype = self._dtype(accumulator)
-                    line(f"contribution_seen = cuda.local.array({k}, {dtype})")
-                if accumulator.is_arg:
-                    line(f"contribution_source = cuda.local.array({k}, int32)")
+        for name, dtype in contribution_rows(self._body()).items():
+            line(f"{name} = cuda.local.array({k}, {numba_name(dtype)})")
 
     def _dtype(self, accumulator: Accumulator) -> str:
         return {"real": self.context.real, "bool": "boolean"}.get(

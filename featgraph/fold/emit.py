@@ -84,8 +84,8 @@ class Entry:
     arguments : tuple of str
         What the runtime must pass, by name.
     scratch : dict
-        Argument name -> shape behind the first axis of a scratch area in global memory,
-        one a thread or group.
+        Argument name -> dtype, and shape behind the first axis, of a scratch area in
+        global memory, one a thread or group.
     block : int
         Threads a block (CUDA).
     launch_bounds : int or (int, int)
@@ -103,7 +103,7 @@ class Entry:
     phase: int
     role: str
     arguments: tuple[str, ...]
-    scratch: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    scratch: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     block: int = 0
     launch_bounds: int | tuple[int, int] = 0
     strides: int = 1

@@ -31,8 +31,8 @@ def find_stops(
 ) -> tuple[str, ...]:
     """Return what the gathers of a vertex phase fill that may stop early.
 
-    Where features are loops over arrays, asking all of them at every edge is dear: only
-    what says ``first=True`` does.
+    Where features are loops over arrays, or there is one for each pair of features,
+    asking all of them at every edge is dear: only what says ``first=True`` does.
     """
     stops = []
     for function in members:
@@ -40,7 +40,8 @@ def find_stops(
         if function.kind != "gather" or function.into in kept:
             continue
         combine = declared.combine
-        is_any = combine.name == "any" and not combine.is_custom and not mapping.loops
+        is_any = combine.name == "any" and not combine.is_custom
+        is_any = is_any and not (mapping.loops or declared.matrix)
         if is_any or (declared.first and not options.deterministic):
             stops.append(str(function.into))
     return tuple(stops)

@@ -217,6 +217,9 @@ class OwnerBody(StoppingGathers):
                     self.index("v", "i", "f"),
                     self.call_featurewise(printed, "f"),
                 )
+        elif not accumulator.is_wide:
+            only = self.call_collective if printed.is_collective else self.call_only
+            self._atomic(accumulator, array, self.index("v"), only(printed))
         elif printed.is_collective:
             call = self.call_collective(printed)
             if self.loops:
@@ -233,10 +236,6 @@ class OwnerBody(StoppingGathers):
                 writer.line(f"{', '.join(names)} = {call}")
                 for j, name in enumerate(names):
                     self._atomic(accumulator, array, self.index("v", str(j)), name)
-        elif not accumulator.is_wide:
-            self._atomic(
-                accumulator, array, self.index("v"), self.call_featurewise(printed, "0")
-            )
         elif self.loops:
             with writer.block(f"for f in range({k}):"):
                 self._atomic(

@@ -162,8 +162,8 @@ class KeptGathers(BlockedRows):
             lambda name, change, kept, f: patch.take(
                 name,
                 change,
-                self._part("contribution", f),
-                self._part("contribution_seen", f),
+                self._part(accumulator, "contribution", f),
+                self._part(accumulator, "contribution_seen", f),
             ),
         )
 
@@ -178,10 +178,12 @@ class KeptGathers(BlockedRows):
         count = self.copies if accumulator.is_wide else 1
         for printed, name in ((new, "contribution"), (old, "contribution_seen")):
             call = self.call_collective(printed, name)
-            if not self.loops:
+            if not (self.loops and accumulator.is_wide):
                 names = ", ".join(f"{name}_{j}" for j in range(count))
                 call = f"{names} = {call}"
             self.writer.line(call)
 
-    def _part(self, name: str, f: str) -> str:
-        return f"{name}[f]" if self.loops else f"{name}_{f}"
+    def _part(self, accumulator: Accumulator, stem: str, f: str) -> str:
+        if self.loops and accumulator.is_wide:
+            return f"{self.left_in(accumulator, stem)}[f]"
+        return f"{stem}_{f}"

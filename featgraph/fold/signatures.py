@@ -53,8 +53,8 @@ def entry_signature(
         partial = partial_dtype(reducing, source.plan.real)
         reduced = "bool" if reducing.returns == "bool" else partial
         known["partials"], known["reduced"] = _array(partial, 2), _array(reduced, 1)
-    for name, shape in entry.scratch.items():
-        known[name] = _array(source.plan.real, len(shape) + 1)
+    for name, (dtype, shape) in entry.scratch.items():
+        known[name] = _array(dtype, len(shape) + 1)
     return tuple(known[name] for name in entry.arguments)
 
 

@@ -202,10 +202,8 @@ class CudaDevice(CudaArrays):
             * block
             // (phase.mapping.span if phase.mapping.schedule != "thread" else 1)
         )
-        for name, shape in entry.scratch.items():
-            arguments[name] = self._scratch_area(
-                name, (groups, *shape), kernel.plan.real
-            )
+        for name, (dtype, shape) in entry.scratch.items():
+            arguments[name] = self._scratch_area(name, (groups, *shape), dtype)
         values = [arguments[name] for name in entry.arguments]
         self._launch(kernel.function(entry), blocks, block, values, stream)
 
@@ -235,17 +233,17 @@ class CudaDevice(CudaArrays):
             blocks = min(blocks, max(-(-blocks // entry.strides), _LEAST_BLOCKS))
         if entry.scratch:
             item = 8
-            each = sum(int(np.prod(s)) for s in entry.scratch.values()) * item
+            each = sum(int(np.prod(s)) for _, s in entry.scratch.values()) * item
             blocks = max(
                 1, min(blocks, _SCRATCH_BYTES // max(each * (block // span), 1))
             )
         return min(blocks, (1 << 31) - 1)
 
-    def _scratch_area(self, name: str, shape: tuple[int, ...], real: str) -> Array:
-        key = f"{name} {shape[1:]} {real}"
+    def _scratch_area(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:
+        key = f"{name} {shape[1:]} {dtype}"
         held = self._own.scratch.get(key)
         if held is None or held.shape[0] < shape[0]:
-            self._own.scratch[key] = held = self.empty(shape, real)
+            self._own.scratch[key] = held = self.empty(shape, dtype)
         return held
 
     def synchronize(self) -> None:
