@@ -131,7 +131,7 @@ def _check(case: Case, target: str) -> Report:
     try:
         expected = list(_interpret(case, steps, graph, state))
     except fg.FeatGraphError as error:
-        return Report("refused", f"interpreter: {kind_of(error)}", str(error))
+        return _refused_by_interpreter(case, steps, graph, error)
     except Exception as error:
         return Report("failed", f"interpreter: {kind_of(error)}", repr(error))
     report = Report("agreed")
@@ -154,8 +154,38 @@ def _check(case: Case, target: str) -> Report:
     return report
 
 
-#: What is refused because of an option; without it the program runs.
-_OF_OPTIONS = ("=", "option", "cannot be")
+#: What the interpreter finds by the values at hand; a fold need not see it.
+_BY_VALUES = (
+    "features write different values",
+    "a feature reads what another one writes",
+    "a feature that does not exist",
+    "index out of range",
+)
+
+
+def _refused_by_interpreter(
+    case: Case, steps: Any, graph: Any, error: fg.FeatGraphError
+) -> Report:
+    """Return a failure unless both targets refuse what the interpreter does."""
+    kind, found = kind_of(error), {}
+    for target in ("cpu", "cuda"):
+        found[target] = _fold_all(case, steps, graph, target)
+    if found["cpu"] != found["cuda"]:
+        return Report("failed", "refused by one target only", str(found))
+    if not found["cpu"] and not any(text in str(error) for text in _BY_VALUES):
+        return Report("failed", f"folds, but the interpreter: {kind}", str(error))
+    return Report("refused", f"interpreter: {kind}", str(error))
+
+
+def _fold_all(case: Case, steps: Any, graph: Any, target: str) -> set[str]:
+    """Return the kinds of refusals that folding the steps gives."""
+    state, kinds = make_state(case, graph), set()
+    for number in {n for action in case.actions for n in _numbers_of(action)}:
+        try:
+            steps[number].fold(state, target=target)
+        except fg.FeatGraphError as error:
+            kinds.add(kind_of(error))
+    return kinds
 
 
 def _refused(

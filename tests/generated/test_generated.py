@@ -9,7 +9,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+import featgraph as fg
 from featgraph import _cuda
+from tests.generated import check as checking
 from tests.generated.check import check
 from tests.generated.programs import Case, generate
 from tests.generated.script import minimised, script
@@ -65,3 +67,15 @@ def test_many_programs_agree(target: str) -> None:
         _agrees(case, target)
 
     agrees()
+
+
+def test_what_the_interpreter_refuses_is_folded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = generate(random.Random(5081), work=150)
+    monkeypatch.setattr(checking, "_interpret", _refuse)
+    assert check(case, "cpu").kind.startswith("folds, but the interpreter")
+
+
+def _refuse(*_: object) -> list[object]:
+    raise fg.UserFunctionError("a rule that the folder does not know")
