@@ -1,8 +1,4 @@
-"""Blocks of long rows on CUDA: where their sums wait, and how many there can be.
-
-Sums of blocks stand in local memory: an array that is indexed by a variable takes no
-registers from the loop over edges.
-"""
+"""Blocks of long rows on CUDA: where the sum of those that have been summed waits."""
 
 from __future__ import annotations
 
@@ -15,10 +11,6 @@ from featgraph.fold.owner import OwnerBody
 
 __all__ = ["CudaBlocks", "each_stride"]
 
-#: Bits of the number of edges of a row, with offsets of 32 bits and of 64, and where
-#: there are no hubs.
-_BITS, _WIDE_BITS, _BITS_WITHOUT_HUBS = 31, 40, 12
-
 
 class CudaBlocks(OwnerBody):
     """Where threads and lanes leave the sums of blocks of their edges."""
@@ -27,18 +19,13 @@ class CudaBlocks(OwnerBody):
     slots = 1
 
     def levels(self, accumulator: Accumulator) -> int:
-        """Return how many sums of blocks wait.
+        """Return 1: all earlier blocks wait as one sum, in registers.
 
-        Of matrices that are not held by one thread there is one: all earlier blocks
-        together. A few of them would not fit.
+        A lane takes a share of a row only, so it has few blocks. An array for a binary
+        counter would be local memory, which Numba zeros in each thread: a quarter of a
+        superstep's time where there are many hubs (H200, 2026-11-22).
         """
-        if accumulator.is_matrix and accumulator.name not in self.phase.held:
-            return 1
-        traits = self.plan.traits
-        bits = _WIDE_BITS if traits.wide_offsets else _BITS
-        if self.phase.kind == "vertex" and not traits.has_hubs:
-            bits = _BITS_WITHOUT_HUBS
-        return max(((1 << bits) // (self.block * self.slots)).bit_length(), 2)
+        return 1
 
     def narrow_place(self, text: str) -> str:
         """Return a place in a row in the type of the offsets."""
@@ -53,14 +40,12 @@ class CudaBlocks(OwnerBody):
         return self.phase.width if self.loops else self.copies
 
     def declare_waiting(self, functions: list[Analysed]) -> None:
-        """Declare the arrays in which sums of blocks wait."""
+        """Declare the arrays in which sums of earlier blocks wait."""
         for accumulator in self.in_blocks(functions):
             if self.waits_in_area(accumulator):
                 continue
             name, width = self.waiting(accumulator), self.width_of(accumulator)
-            levels = self.levels(accumulator)
-            shape = f"({levels}, {width})" if levels > 1 else str(width)
-            self.writer.line(f"{name} = cuda.local.array({shape}, {self.context.real})")
+            self.writer.line(f"{name} = cuda.local.array({width}, {self.context.real})")
 
     def waits_in_area(self, accumulator: Accumulator) -> bool:
         """Whether a matrix of one thread waits in global memory, as it stands there."""

@@ -59,10 +59,7 @@ class MatrixReduce(CudaPhase):
                 yield
             return
         first, size = f"int32({first})", f"{body.block} * int32({stride})"
-        writer.line(
-            f"block_sums_0 = cuda.local.array(({body.levels(total)}, 1), "
-            f"{self.context.real})"
-        )
+        writer.line(f"block_sums_0 = cuda.local.array(1, {self.context.real})")
         narrow = "int32({})".format
         with (
             body.cut([total], first, last, size, body.start, narrow),
