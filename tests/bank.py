@@ -10,6 +10,7 @@ from tests.programs import (
     learning,
     loose,
     messages,
+    returns,
     traversal,
     twins,
 )
@@ -27,6 +28,7 @@ BANK: tuple[BankProgram, ...] = (
     *messages.PROGRAMS,
     *alongs.PROGRAMS,
     *gathered.PROGRAMS,
+    *returns.PROGRAMS,
 )
 
 BY_NAME = {program.name: program for program in BANK}

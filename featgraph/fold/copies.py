@@ -206,8 +206,7 @@ class _Copies(CopyNames):
         uniform = not varies(node, self.varying) and not any(
             isinstance(n, Atomic) for n in ast.walk(node)
         )
-        leaves = self.sent and any(isinstance(n, ast.Return) for n in ast.walk(node))
-        if uniform and not leaves:
+        if uniform and not self._returns_copies(node):
             self._print([node], self.styles[0])
         elif isinstance(node, ast.If) and not varies(test, self.varying):  # type: ignore[arg-type]
             with self.writer.block(

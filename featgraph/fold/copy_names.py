@@ -231,6 +231,11 @@ class CopyNames(SentEntries):
                 self.writer.line(f"{self.copy_name('result', j)} = {call}")
         self._finish()
 
+    def _returns_copies(self, node: ast.stmt) -> bool:
+        """Whether a return in `node` gives what stands for all copies, or sends."""
+        returns = any(isinstance(n, ast.Return) for n in ast.walk(node))
+        return returns and bool(self.sent or self.returns_value)
+
     def needs_guard(self, node: ast.AST) -> bool:
         """Whether lanes without work must stay away from `node`."""
         return self.predicated and needs_guard(node, self.helpers)

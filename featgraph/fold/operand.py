@@ -10,6 +10,7 @@ from featgraph.fold.nodes import (
     Access,
     Cast,
     Helper,
+    Identity,
     MathCall,
     Numeric,
     Operate,
@@ -27,6 +28,8 @@ def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
         return "real" if node.to == "real" else "int64"
     if isinstance(node, ast.Name):
         return function.variables.get(node.id, "int64")
+    if isinstance(node, Identity):
+        return "bool"  # of the type of what it stands beside
     if isinstance(node, Access | Whole | Scalar):
         return _stored_type(node.name, analysis)
     if isinstance(node, ast.Compare | ast.BoolOp):

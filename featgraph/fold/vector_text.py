@@ -7,7 +7,7 @@ import ast
 from featgraph.fold.analyse import Analysed
 from featgraph.fold.functions import Context
 from featgraph.fold.gathered import INDEXED
-from featgraph.fold.nodes import Access, MathCall, Operate, Whole, names_read
+from featgraph.fold.nodes import Access, Identity, MathCall, Operate, Whole, names_read
 from featgraph.fold.operand import operand_type
 from featgraph.fold.printer import Plain, Style, array_text, print_expression
 from featgraph.fold.variance import varies
@@ -51,6 +51,8 @@ class VectorTypes:
 
     def fits_real(self, node: ast.expr) -> bool:
         """Return whether a vector of real numbers can stand for an expression."""
+        if isinstance(node, Identity):
+            return True  # printed in the type that is combined
         is_real = operand_type(node, self.function, self.context.analysis) == "real"
         if not varies(node, self.varying):
             return is_real

@@ -11,7 +11,7 @@ import pytest
 import featgraph as fg
 from featgraph import reference
 from tests.bank import BY_NAME, BankProgram
-from tests.programs import gathered
+from tests.programs import gathered, returns
 from tests.simt.case import Case, Values
 from tests.simt.test_kernels import VARIANTS, Run
 
@@ -48,7 +48,8 @@ def case_of(program: BankProgram, place: int = 0) -> BankCase:
 def _rotated() -> Any:
     """Every variant with two foldmaps, each time with another width."""
     turn = itertools.count()
-    foldmaps = [(p, n) for p in gathered.PROGRAMS for n in range(len(p.foldmaps))]
+    programs = [*gathered.PROGRAMS, *returns.PROGRAMS]
+    foldmaps = [(p, n) for p in programs for n in range(len(p.foldmaps))]
     for number, (program, place) in enumerate(foldmaps):
         widths = [k for k in WIDTHS if k <= (8 if program.name == "pairs" else 100)]
         for variant, options in list(VARIANTS.items())[number % 4 :: 4]:

@@ -1,0 +1,103 @@
+"""Gathers and reduces that return behind their own collaborative calls.
+
+Such a return is the same for all features, and what is given stands for all of them:
+``fg.nothing``, a value of the edge, or each feature's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from tests.programs.common import BankProgram, Rng, edge_count, signed
+
+
+def larger(a, b):
+    return a if a > b else b
+
+
+@fg.gather(into="heard", combine="sum")
+def hear_others(f, u, v, e, d):
+    if fg.all_features(d.x[u, f] > d.x[v, f]):
+        return fg.nothing
+    return d.x[u, f]
+
+
+@fg.gather(into="nearest", combine="argmin")
+def nearest_open(f, u, v, e, d):
+    if fg.argmax(d.n[u, f]) > 0:
+        return fg.nothing if d.open[e] else d.weight[e]
+    if d.n[u, f] > 15:
+        return fg.nothing
+    return d.n[u, f]
+
+
+@fg.gather(into="widest", combine=fg.combine(larger, identity=-1000))
+def widest_open(f, u, v, e, d):
+    total = fg.feature_sum(d.n[u, f])
+    if d.open[e]:
+        if total > 5:
+            return d.weight[e]
+        difference = d.n[u, f] - d.n[v, f]
+    else:
+        if total < -5:
+            return -7
+        difference = d.n[u, f]
+    return difference
+
+
+@fg.gather(into="agreed", combine="any")
+def agree(f, u, v, e, d):
+    matches = fg.any_feature(d.x[u, f] == d.x[v, f])
+    return fg.nothing if matches and d.n[u, f] > 3 else matches
+
+
+@fg.reduce(into="most", combine="max")
+def open_most(f, v, d):
+    if fg.feature_min(d.n[v, f]) < -15:
+        return fg.nothing
+    return d.n[v, f]
+
+
+@fg.vertex
+def keep_heard(f, v, d):
+    d.y[v, f] = d.heard[v, f]
+    d.key[v, f] = d.nearest[v, f]
+    d.source[v, f] = d.nearest_source[v, f]
+    d.wide[v, f] = d.widest[v, f]
+    d.yes[v, f] = d.agreed[v, f]
+    return d.agreed[v, f]
+
+
+def _heard_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
+    v, e = graph.vertex_count, edge_count(graph)
+    zeros = np.zeros((v, k), np.int32)
+    return {
+        "x": fg.vertex_property(rng.integers(0, 4, (v, k)).astype(np.float32)),
+        "n": fg.vertex_property(signed(rng, v, k)),
+        "weight": fg.edge_property(signed(rng, e)),
+        "open": fg.edge_property(rng.random(e) < 0.5),
+        "y": fg.vertex_property(np.zeros((v, k), np.float32)),
+        "key": fg.vertex_property(zeros),
+        "source": fg.vertex_property(zeros),
+        "wide": fg.vertex_property(zeros),
+        "yes": fg.vertex_property(np.zeros((v, k), np.bool_)),
+    }
+
+
+PROGRAMS = (
+    BankProgram(
+        "returns",
+        (
+            fg.foldmap(
+                hear_others, nearest_open, widest_open, agree, keep_heard, open_most
+            ),
+        ),
+        _heard_state,
+        widths=(3, 17),
+        exact=True,
+        iterable=False,
+    ),
+)
