@@ -14,6 +14,7 @@ from featgraph.fold.emit import Entry, KernelSource, emit
 from featgraph.fold.plan import FoldPlan, Phase
 from featgraph.program.signature import PropertyKind
 from tests.simt.emulator import Emulator
+from tests.simt.memory import poisoned
 
 #: Blocks of a grid: two, so that strides are taken.
 GRID = 2
@@ -285,8 +286,8 @@ class Superstep:
         if "listed" in entry.arguments:
             grid = -(-words["listed"].size * phase.mapping.span // entry.block)
         groups = grid * entry.block // phase.mapping.span
-        for name, shape in entry.scratch.items():
-            available[name] = np.full((groups, *shape), np.nan, self.plan.real)
+        for name, (dtype, shape) in entry.scratch.items():
+            available[name] = poisoned((groups, *shape), np.dtype(dtype))
         arguments = [available[name] for name in entry.arguments]
         self.emulator.launch(module, entry.name, grid, entry.block, arguments)
 

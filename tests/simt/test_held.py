@@ -31,8 +31,8 @@ def test_what_stands_in_memory() -> None:
     scratch = {}
     for case in CASES:
         [entry] = Run(case, 4, **THREAD).kernels.entries
-        scratch[case.name] = [shape for _, shape in sorted(entry.scratch.items())]
-    square, work = (4, 4), (4, 8)
+        scratch[case.name] = [area for _, area in sorted(entry.scratch.items())]
+    square, work = ("float32", (4, 4)), ("float32", (4, 8))
     assert scratch == {
         "solves": [],
         "looks_up": [square, square],
