@@ -11,7 +11,8 @@ numbers of one type. None of them raises: what Python refuses has a value here
                                                       int64, 0 for NaN
 ``add(a, b)`` ``subtract`` ``multiply``               low 64 bits: LLVM may take it
                                                       that Numba's own never overflow
-``floor_divide(a, b)``                                ``a // b``; 0 for b = 0
+``negate(a)``, ``absolute(a)``                        the same
+``floor_divide(a, b)``, ``remainder(a, b)``           ``a // b``, ``a % b``; 0 for b = 0
 ``power(a, b)``                                       ``a ** b``; cut off for b < 0
 ``shift_left(a, b)``, ``shift_right(a, b)``           ``a << b``, ``a >> b``; all bits
                                                       go unless 0 <= b < 64
@@ -61,11 +62,23 @@ def make(compiled):
         return int64(uint64(int64(a)) * uint64(int64(b)))
 
     @compiled
+    def negate(a):
+        return subtract(0, a)
+
+    @compiled
+    def absolute(a):
+        return int64(a) if a >= 0 else subtract(0, a)
+
+    @compiled
     def floor_divide(a, b):
         dividend, divisor = int64(a), int64(b)
         if divisor == -1:  # Numba gives 0 for the least one
-            return int64(-dividend)
+            return subtract(0, a)
         return int64(dividend // divisor) if divisor != 0 else int64(0)
+
+    @compiled
+    def remainder(a, b):
+        return int64(int64(a) % int64(b)) if b != 0 else int64(0)
 
     @compiled
     def power(a, b):
@@ -89,6 +102,12 @@ def make(compiled):
     def shift_right(a, b):
         inside = b >= 0 and b <= _LAST_BIT
         return int64(int64(a) >> int64(b if inside else _LAST_BIT))
+
+    return SimpleNamespace(**{n: f for n, f in locals().items() if n != "compiled"})
+
+
+def make_choices(compiled):
+    """Return min and max of real numbers, and the bounds of ranges."""
 
     @compiled
     def lesser(x, y):

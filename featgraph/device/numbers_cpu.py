@@ -7,19 +7,23 @@ from featgraph.device import numbers
 # No disk cache of their own: the kernels that they are inlined into are cached.
 _compiled = njit(error_model="numpy")
 _functions = numbers.make(_compiled)
+_choices = numbers.make_choices(_compiled)
 
 to_int = _functions.to_int
 add = _functions.add
 subtract = _functions.subtract
 multiply = _functions.multiply
+negate = _functions.negate
+absolute = _functions.absolute
 floor_divide = _functions.floor_divide
+remainder = _functions.remainder
 power = _functions.power
 shift_left = _functions.shift_left
 shift_right = _functions.shift_right
-lesser = _functions.lesser
-greater = _functions.greater
-range_stop = _functions.range_stop
-range_step = _functions.range_step
+lesser = _choices.lesser
+greater = _choices.greater
+range_stop = _choices.range_stop
+range_step = _choices.range_step
 
 (
     is_less_float32,

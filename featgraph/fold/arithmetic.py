@@ -36,6 +36,7 @@ __all__ = [
     "operated",
     "plain_index",
     "stepped",
+    "turned",
     "uses_numbers",
     "widened",
 ]
@@ -52,6 +53,11 @@ _OVERFLOWING: dict[type[ast.operator], str] = {
     ast.Add: "add",
     ast.Sub: "subtract",
     ast.Mult: "multiply",
+}
+#: Calls that an index does without: its operators are known not to be negative.
+_IN_INDEX: dict[str, type[ast.operator]] = {
+    **{name: op for op, name in _OVERFLOWING.items()},
+    "remainder": ast.Mod,
 }
 _BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
 _COMPARISONS: dict[type[ast.cmpop], str] = {
@@ -173,8 +179,9 @@ def operated(
     is_power = isinstance(node.op, ast.Pow)
     if is_power and types[0] == "real" and integer_literal(node.right) is not None:
         return node, "real"
-    negated = isinstance(node.right, ast.UnaryOp) and isinstance(
-        node.right.op, ast.USub
+    sign = node.right.op if isinstance(node.right, ast.UnaryOp) else None
+    negated = isinstance(sign, ast.USub) or (
+        isinstance(node.right, Numeric) and node.right.name == "negate"
     )
     if isinstance(node.op, ast.Div) or (is_power and negated):
         result = "real"
@@ -187,6 +194,18 @@ def operated(
     return node, result
 
 
+def turned(name: str, node: ast.UnaryOp | MathCall, operand: Typed) -> Typed:
+    """Return ``-a`` ("negate") or ``abs(a)`` ("absolute")."""
+    value = widened(*operand)
+    if operand[1] == "real" or _is_small(*operand):
+        if isinstance(node, MathCall):
+            node.args = [value]
+        else:
+            node.operand = value
+        return node, operand[1] if operand[1] == "real" else "int64"
+    return copy_location(Numeric(name, [value]), node), "int64"
+
+
 def _library_call(node: ast.BinOp, types: tuple[str, str]) -> str | None:
     """Return the function for an operation on integers; None if Numba's is Python's."""
     right = integer_literal(node.right)
@@ -195,6 +214,8 @@ def _library_call(node: ast.BinOp, types: tuple[str, str]) -> str | None:
         return None if all(small) else _OVERFLOWING[type(node.op)]
     if isinstance(node.op, ast.FloorDiv):
         return "floor_divide" if right in {None, 0, -1} else None
+    if isinstance(node.op, ast.Mod):
+        return "remainder" if right in {None, 0} else None
     if isinstance(node.op, ast.Pow):
         is_square = right == 2 and types[0] != "int64"
         return None if is_square else "power"
@@ -220,7 +241,7 @@ def plain_index(node: ast.expr) -> ast.expr:
 class _PlainIndex(ast.NodeTransformer):
     def visit_Numeric(self, node: Numeric) -> ast.expr:
         self.generic_visit(node)
-        op = next((o for o, n in _OVERFLOWING.items() if n == node.name), None)
+        op = _IN_INDEX.get(node.name)
         if op is None:
             return node
         left, right = map(bare, node.args)

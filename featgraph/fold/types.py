@@ -21,6 +21,7 @@ from featgraph.fold.arithmetic import (
     operated,
     plain_index,
     stepped,
+    turned,
     widened,
 )
 from featgraph.fold.nodes import (
@@ -208,7 +209,10 @@ class _Expressions:
         if isinstance(node.op, ast.Not):
             node.operand = self.condition(node.operand)
             return node, "bool"
+        literal = isinstance(node.operand, ast.Constant)
         node.operand, type_ = self.value(node.operand)
+        if isinstance(node.op, ast.USub) and not literal:
+            return turned("negate", node, (node.operand, type_))
         if isinstance(node.op, ast.Invert) and type_ == "real":
             raise self.source.error("bits of a real number", node, fix="use not")
         node.operand = widened(node.operand, type_)
@@ -256,9 +260,7 @@ class _Expressions:
             node.of_real = common == "real"
             return node, common
         if node.name == "abs":
-            value, type_ = self.value(node.args[0])
-            node.args = [widened(value, type_)]
-            return node, type_ if type_ == "real" else "int64"
+            return turned("absolute", node, self.value(node.args[0]))
         if node.name == "float":
             return self.real(node.args[0]), "real"
         if node.name == "int":

@@ -157,7 +157,8 @@ def _matvec(operands: Operands) -> Any:
 
 def _solve(operands: Operands) -> Any:
     k = len(operands)
-    matrix = _matrix(operands) + (operands[0].get("diagonal") or 0.0) * np.eye(k)
+    diagonal = float(operands[0].get("diagonal") or 0.0)
+    matrix = _matrix(operands) + diagonal * np.eye(k)
     try:
         solution = np.linalg.solve(matrix, np.array(_column(operands, "b"), np.float64))
     except np.linalg.LinAlgError:  # inf or nan, never an exception

@@ -1,8 +1,8 @@
 """Numbers as a program has them: IEEE arithmetic in float64, integers of 64 bits.
 
 Python's own numbers raise where a kernel goes on with inf, nan or 0, and its integers
-do not end. So user functions get NumPy's float64, `Integer`, and functions of `math`
-that do not raise; truth values stay Python's. What is stored is rounded.
+do not end. So user functions get `Real`, `Integer`, and functions of `math` that do not
+raise; truth values stay Python's. What is stored is rounded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from featgraph.program.operations import Collaborative
 from featgraph.program.program import Program
 from featgraph.program.source import plain_function
 
-__all__ = ["Integer", "as_number", "freeze", "round_to"]
+__all__ = ["Integer", "Real", "as_number", "freeze", "round_to"]
 
 _WORD = 64
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
@@ -77,10 +77,10 @@ class Integer(int):
     __hash__ = int.__hash__
 
     def __truediv__(self, other: Any) -> Any:
-        return np.float64(int(self)) / np.float64(other)
+        return Real(self) / other
 
     def __rtruediv__(self, other: Any) -> Any:
-        return np.float64(other) / np.float64(int(self))
+        return other / Real(self)
 
     def __abs__(self) -> Integer:
         return Integer(_wrapped(abs(int(self))))
@@ -99,17 +99,67 @@ class _Negated(Integer):
     """``-b``: the power of one that is an exponent is a real number (S10)."""
 
 
+class Real(float):
+    """A float64 that has inf and nan where Python's raises."""
+
+    __array_ufunc__ = None
+    __hash__ = float.__hash__
+
+    def __neg__(self) -> Real:
+        return Real(-float(self))
+
+    def __pos__(self) -> Real:
+        return self
+
+    def __abs__(self) -> Real:
+        return Real(abs(float(self)))
+
+
+def _of_real(name: str, reflected: bool) -> Callable[[Real, Any], Any]:
+    compute = getattr(operator, name)
+
+    def operate(self: Real, other: Any) -> Any:
+        if not isinstance(other, float | int | np.number | np.bool_):
+            return NotImplemented
+        a, b = np.float64(float(self)), np.float64(float(other))
+        return Real(compute(b, a) if reflected else compute(a, b))
+
+    return operate
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(Real, f"__{_name}__", _of_real(_name, False))
+    setattr(Real, f"__r{_name}__", _of_real(_name, True))
+
+
+def _ordered(name: str) -> Callable[[Real, Any], Any]:
+    compare = getattr(operator, name)
+
+    def operate(self: Real, other: Any) -> Any:
+        if not isinstance(other, float | int | np.number | np.bool_):
+            return NotImplemented
+        # Python negates large integers to compare them: those must not wrap.
+        plain = int(other) if isinstance(other, int) else float(other)
+        return bool(compare(float(self), plain))
+
+    return operate
+
+
+for _name in _COMPARISONS:
+    setattr(Real, f"__{_name}__", _ordered(_name))
+
+
 def _forward(name: str) -> Callable[[Any, Any], Any]:
     compute = _OPERATORS[name]
     real = getattr(operator, f"{name}_" if name in {"and", "or"} else name)
 
     def operate(a: Any, b: Any) -> Any:
         if isinstance(a, float) or isinstance(b, float):
-            return real(np.float64(a), np.float64(b))
+            return real(Real(a), Real(b))
         if not (_is_integer(a) and _is_integer(b)):
             return NotImplemented
         if name == "pow" and isinstance(b, _Negated):
-            return np.float64(int(a)) ** np.float64(int(b))
+            return Real(a) ** Real(b)
         return Integer(_wrapped(compute(int(a), int(b))))
 
     return operate
@@ -144,12 +194,12 @@ for _name in _COMPARISONS:
 
 
 def as_number(value: Any) -> Any:
-    """Return `value` as what user functions compute with: float64, int64 or bool."""
+    """Return `value` as what user functions compute with: Real, Integer or bool."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     if isinstance(value, int | np.integer):
         return Integer(_wrapped(int(value)))
-    return np.float64(value)
+    return Real(value)
 
 
 def round_to(dtype: str, value: Any) -> Any:
@@ -199,8 +249,7 @@ def _of_reals(function: Any) -> Callable[..., Any]:
     """Return a function of `math` that takes all numbers as real ones."""
 
     def compute(*values: Any) -> Any:
-        result = function(*map(np.float64, values))
-        return bool(result) if isinstance(result, np.bool_) else result
+        return as_number(function(*(np.float64(float(value)) for value in values)))
 
     return compute
 
@@ -245,7 +294,7 @@ def as_constant(value: Any) -> Any:
 #: What a user function captures (by identity) -> what it gets instead.
 _REPLACED: dict[int, Any] = {
     id(math): _Math("math"),
-    id(float): np.float64,
+    id(float): Real,
     id(int): _as_int,
     id(range): _range,
 }
@@ -253,7 +302,7 @@ _REPLACED |= {id(getattr(math, name)): f for name, f in _FUNCTIONS.items()}
 _REPLACED |= {id(getattr(np, name)): f for name, f in _FUNCTIONS.items()}
 _REPLACED |= {id(getattr(np, name)): abs for name in ("abs", "absolute")}
 _REPLACED |= {id(np.minimum): min, id(np.maximum): max}
-_REPLACED |= {id(kind): np.float64 for kind in (np.float32, np.float64)}
+_REPLACED |= {id(kind): Real for kind in (np.float32, np.float64)}
 _REPLACED |= {id(kind): _as_int for kind in (np.int32, np.int64)}
 
 

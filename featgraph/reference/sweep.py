@@ -238,20 +238,35 @@ class _View:
         self.sweep.write(self.buffer, index, value)
 
 
-class _Loose(_View, np.lib.mixins.NDArrayOperatorsMixin):
+class _Loose(_View):
     """A vector or matrix of no vertex, which operations also take as a whole.
 
     In arithmetic, as inside of `fg.dot`, it is this lane's entry of the vector.
     """
 
+    __hash__ = object.__hash__
+
     def whole(self) -> Any:
         """Return what an operation gets."""
         return self.sweep.read(self.buffer, ())
 
-    def __array_ufunc__(
-        self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any
-    ) -> Any:
-        values = [x.whole() if isinstance(x, _Loose) else x for x in inputs]
-        # NumPy leaves these integers alone.
-        values = [np.int64(x) if isinstance(x, Integer) else x for x in values]
-        return as_number(getattr(ufunc, method)(*values, **options))
+
+def _entry(value: Any) -> Any:
+    return value.whole() if isinstance(value, _Loose) else value
+
+
+def _of_entries(name: str, reflected: bool) -> Callable[..., Any]:
+    compute = getattr(operator, name)
+
+    def operate(self: _Loose, *others: Any) -> Any:
+        values = [self.whole(), *map(_entry, others)]
+        return compute(*(reversed(values) if reflected else values))
+
+    return operate
+
+
+_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+for _name in (*_ARITHMETIC, "lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs"):
+    setattr(_Loose, f"__{_name}__", _of_entries(_name, False))
+for _name in _ARITHMETIC:
+    setattr(_Loose, f"__r{_name}__", _of_entries(_name, True))

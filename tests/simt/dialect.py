@@ -95,8 +95,9 @@ def math_functions() -> dict[str, Any]:
     members |= {"atan2": np.arctan2, "pow": np.power}
     for name in ("isnan", "isinf", "isfinite"):
         members[name] = _to_bool(getattr(np, name))
-    for name in ("floor", "ceil", "trunc"):
-        members[name] = _to_int64(getattr(np, name))
+    # Of real numbers, as the dialect has them: they stay what they are.
+    members |= {"floor": np.floor, "ceil": np.ceil}
+    members["trunc"] = _to_int64(np.trunc)
     members |= {"inf": float("inf"), "nan": float("nan"), "pi": np.pi, "e": np.e}
     return members
 
