@@ -58,7 +58,7 @@ class Body(Reads):
         before = self.locals[name]
         e = self.of(before.type, 2)
         if before.type != "bool" and self.draw.chance(40):
-            self.line(f"{name} += {e}")
+            self.line(f"{name} {self.draw.one(('+', '-'))}= {e}")
             made = replace(
                 e,
                 bound=e.bound + before.bound,
@@ -236,4 +236,6 @@ class Body(Reads):
         if p.dtype == "uint32" and operation == "add":
             value = replace(value, text=f"abs({value})")
         draw.use(f"atomic.{operation} {p.dtype}", f"atomic in {self.kind}")
-        self.line(f"fg.atomic.{operation}(d.{p.name}, {index}, {value})")
+        # What it was before depends on the order: it is bound, and not used.
+        before = f"{self.name('before')} = " if draw.chance(20) else ""
+        self.line(f"{before}fg.atomic.{operation}(d.{p.name}, {index}, {value})")

@@ -23,7 +23,7 @@ class Expressions(Forms):
         kind = draw.one(
             (
                 "add", "sub", "mul", "least", "pick", "scaled", "neg", "abs", "mod",
-                "floor", "from int", "team", "helper", "mixed",
+                "floor", "from int", "team", "helper", "mixed", "either",
             )
         )  # fmt: skip
         draw.use(f"real {kind}")
@@ -40,6 +40,8 @@ class Expressions(Forms):
             whole = self.fit_int(self.of("int", less), -999, 999)
             text = draw.one((f"float({whole})", f"({whole} * 0.5)", f"({whole} / 4)"))
             return replace(whole, text=text, type="real", scale=2)
+        if kind == "either":
+            return self.either("real", less)
         if kind == "team":
             return self.team("real", less)
         if kind == "helper":
@@ -69,7 +71,7 @@ class Expressions(Forms):
             (
                 "add", "sub", "mul", "least", "pick", "neg", "abs", "mod", "floordiv",
                 "bits", "shift", "invert", "from real", "team", "helper", "square",
-                "from bool",
+                "from bool", "either", "far shift", "least integer",
             )
         )  # fmt: skip
         draw.use(f"int {kind}")
@@ -86,6 +88,8 @@ class Expressions(Forms):
         if kind == "from real":
             a = self.of("real", less)
             return replace(a, text=f"int({a})", type="int", scale=0)
+        if kind == "either":
+            return self.either("int", less)
         if kind == "from bool":
             a = self.of("bool", less)
             return replace(a, text=f"int({a})", type="int", bound=1)
@@ -99,6 +103,13 @@ class Expressions(Forms):
         if kind == "square":
             a = self.fit_int(a, -999, 999)
             return replace(a, text=f"({a} ** 2)", bound=a.bound**2)
+        if kind == "far shift":
+            by = draw.one((31, 62, 63, 64, 70))
+            return replace(a, text=f"({a} >> {by})", bound=max(a.bound >> by, 1))
+        if kind == "least integer":
+            most, least = 2**63 - 1, -(2**63)
+            text = draw.one((f"max({a}, {least})", f"min({a}, {most})"))
+            return replace(a, text=text)
         if kind == "shift":
             a = self.fit_int(a, -9999, 9999)
             by = draw.number(0, 5)
@@ -114,6 +125,19 @@ class Expressions(Forms):
             return replace(a, text=f"({a} % {by})", bound=7)
         return replace(a, text=f"({a} // {by})", bound=a.bound + 1)
 
+    def either(self, type_: str, depth: int) -> Expression:
+        """Return ``a or b``, ``a and b`` of numbers: one of them."""
+        a = self.of(type_, depth)
+        with Apart(self, a.uniform):
+            b = self.of(type_, depth)
+        made = replace(a, text=f"({a} {self.draw.one(('or', 'and'))} {b})")
+        bound, scale = max(a.bound, b.bound), max(a.scale, b.scale)
+        return replace(made, bound=bound, scale=scale, uniform=a.uniform and b.uniform)
+
+    def _near(self, number: int) -> Expression:
+        """Return a real at a number up to which float32 holds all integers, or not."""
+        return Expression(f"{self.draw.one((number, -number))}.0", "real", number)
+
     def truth(self, depth: int) -> Expression:
         """Return a condition."""
         draw = self.draw
@@ -125,6 +149,8 @@ class Expressions(Forms):
         if kind in {"compare", "same", "chain"}:
             type_ = draw.one(("real", "int"))
             a, b = self.of(type_, less), self.of(type_, less)
+            if draw.chance(15):  # beside what float32 does not tell from it
+                a, b = self.of("int", less), self._near(draw.one((2**24, 2**31, 9)))
             sign = draw.one(("==", "!=") if kind == "same" else ("<", ">", "<=", ">="))
             text, uniform = f"{a} {sign} {b}", a.uniform and b.uniform
             if kind == "chain":

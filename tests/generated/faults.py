@@ -1,14 +1,15 @@
 """Plant faults in the middle end, one by one, and see whether programs find them.
 
-``python -m tests.generated.faults [--count N] [FILE ...]`` copies the checkout, changes
-one line of the copy and runs programs on the emulator until one fails that agreed
-before. It prints after how many. Exit status 1 where a fault was not found.
+``python -m tests.generated.faults [--count N] [--part 0/2] [FILE ...]`` copies the
+checkout, changes one line of the copy and runs programs until one fails that agreed
+before. It prints which. Exit status 1 where a fault was not found.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,72 +18,147 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-#: File, what stands there, what is planted.
+#: Where it runs, file, what stands there, what is planted.
 FAULTS = (
-    ("fold/pulled.py", "if not (a_changes or b_changes):", "if not a_changes:"),
-    ("fold/pulled.py", 'if a.where == b.where == "own":', "if True:"),
-    ("fold/pulled.py", "updates(name)) == 1", "updates(name)) >= 1"),
-    ("fold/access.py", 'return AccessClass.NEIGHBOR if name == "u"', 'return '
+    ("emulator", "fold/pulled.py", "if not (a_changes or b_changes):",
+     "if not a_changes:"),
+    ("emulator", "fold/pulled.py", 'if a.where == b.where == "own":', "if True:"),
+    ("emulator", "fold/pulled.py", "updates(name)) == 1", "updates(name)) >= 1"),
+    ("emulator", "fold/access.py", 'AccessClass.NEIGHBOR if name == "u"',
      'AccessClass.OWN if name == "u"'),
-    ("runtime/superstep.py", "due = self.device.words_without(due, sets.stopped)",
+    ("emulator", "device/ordering.py", "key == best_key and source < best_source",
+     "key == best_key and source > best_source"),
+    ("emulator", "fold/resolve.py", "ast.BinOp(read, node.op, node.value)",
+     "ast.BinOp(node.value, node.op, read)"),
+    ("emulator", "fold/lower.py", "isinstance(node.op, ast.Or)",
+     "isinstance(node.op, ast.And)"),
+    ("emulator", "fold/types.py", "node.operand = widened(node.operand, type_)",
      "pass"),
-    ("runtime/superstep.py", "due = self.device.words_or(due, sets.targets)", "pass"),
-    ("runtime/superstep.py", "sets.base = self.full if anything else sets.active",
-     "sets.base = sets.active"),
-    ("runtime/launcher.py", "sets.all_due, sets.base = True, None", "pass"),
-    ("reference/combining.py", "return bool(source < best_source)", "return False"),
-    ("reference/rules.py", "self.stopped[v] = not any(results)",
+    ("emulator", "fold/variance.py", "under_varying or varies(node.value, names)",
+     "varies(node.value, names)"),
+    ("emulator", "fold/definite.py", "dropped |= written", "pass"),
+    ("emulator", "fold/definite.py", "walk.written - missed - walk.read_early",
+     "walk.written"),
+    ("emulator", "fold/liveness.py", "isinstance(n, Atomic) for n", "False for n"),
+    ("emulator", "fold/sunk.py", "return not (reads & changed or names_read(statement)"
+     " & bound)", "return True"),
+    ("emulator", "fold/forward.py", '(f"d.{node.name}_next", "e") for',
+     "row_key(node, style) for"),
+    ("emulator", "fold/keep.py", 'if record.where == "own":', "if False:"),
+    ("emulator", "fold/keep.py", "if behind is not None:", "if False:"),
+    ("emulator", "fold/patches.py", '"min": "<=", "max": ">="',
+     '"min": ">=", "max": "<="'),
+    ("emulator", "fold/patches.py", 'f"{name} += {new} - {old}"', 'f"{name} += {new}"'),
+    ("emulator", "fold/first.py", 'is_any = combine.name == "any"',
+     'is_any = combine.name in {"any", "max"}'),
+    ("emulator", "fold/choose.py", "lanes = min(WARP, power_of_two(pieces))",
+     "lanes = min(WARP, pieces)"),
+    ("emulator", "fold/copies.py", "f'{outer} and ' if outer else ''}not {name}",
+     "''}not {name}"),
+    ("emulator", "fold/cuda_lanes.py", 'body.restore("v", swept[1])', "pass"),
+    ("emulator", "fold/cuda_lanes.py", 'body.restore("e", "inside_edge")', "pass"),
+    ("emulator", "fold/cuda_thread.py",
+     'body.copy_entries(self.phase.restores, "v", "if not alive:")', "pass"),
+    ("cpu", "fold/loops.py", "result |= {text}", "result = {text}"),
+    ("cpu", "fold/cpu_queue.py", 'copy_entries(tuple(sorted(dropped)), "v", "else:")',
+     'copy_entries((), "v", "else:")'),
+    ("emulator", "runtime/stale.py", "self.buffers.stale.get(name, ALL)",
+     "self.buffers.stale.get(name)"),
+    ("emulator", "runtime/stale.py", "None if reads else swept", "swept"),
+    ("emulator", "runtime/stale.py", "passed if is_vertex else",
+     "None if is_vertex else"),
+    ("emulator", "runtime/superstep.py",
+     "due = self.device.words_without(due, sets.stopped)", "pass"),
+    ("emulator", "runtime/superstep.py",
+     "due = self.device.words_or(due, sets.targets)", "pass"),
+    ("emulator", "runtime/superstep.py",
+     "sets.base = self.full if anything else sets.active", "sets.base = sets.active"),
+    ("emulator", "runtime/launcher.py", "sets.all_due, sets.base = True, None", "pass"),
+    ("emulator", "reference/combining.py", "bool(source < best_source)", "True"),
+    ("emulator", "reference/rules.py", "self.stopped[v] = not any(results)",
      "self.stopped[v] = not all(results)"),
 )  # fmt: skip
 
 _RUN = """
-import json, random, sys
+import json, random, sys, time
+from contextlib import nullcontext
 from tests.generated.check import check
 from tests.generated.programs import generate
-from tests.simt.gpu import emulated_gpu
-bad = []
-with emulated_gpu():
-    for seed in range(int(sys.argv[1])):
-        if check(generate(random.Random(seed), work=300), "cuda").status == "failed":
-            bad.append(seed)
-            if seed not in json.loads(sys.argv[2]) and sys.argv[3] == "stop":
+target, count, known, seconds = sys.argv[1:]
+found, known, end, ran = [], json.loads(known), time.time() + float(seconds), 0
+context = nullcontext()
+if target == "emulator":
+    from tests.simt.gpu import emulated_gpu
+    context = emulated_gpu()
+with context:
+    for seed in range(int(count)):
+        if time.time() > end:
+            break
+        case = generate(random.Random(seed), work=300)
+        report = check(case, "cpu" if target == "cpu" else "cuda")
+        ran = seed + 1
+        if report.status == "failed" and seed not in (known or []):
+            found.append(seed)
+            if known is not None:
                 break
-print(json.dumps(bad))
+print(json.dumps([found, ran]))
 """
 
 
-def _failing(root: Path, count: int, known: list[int], stop: bool) -> list[int]:
-    command = [sys.executable, "-W", "ignore", "-c", _RUN, str(count)]
-    command += [json.dumps(known), "stop" if stop else "all"]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+def _run(
+    root: Path, target: str, count: int, known: list[int] | None, seconds: float
+) -> tuple[list[int], int]:
+    """Return the programs that fail, one at most where `known` is given; all run."""
+    command = [sys.executable, "-W", "ignore", "-c", _RUN, target, str(count)]
+    command += [json.dumps(known), str(seconds)]
+    environment = os.environ | {"FEATGRAPH_CACHE": "0", "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        command, cwd=root, capture_output=True, text=True, env=environment, check=False
+    )
+    if done.returncode:  # what kills the interpreter is found, too
+        return [-1], 0
+    found, ran = json.loads(done.stdout.splitlines()[-1])
+    return found, ran
 
 
 def main() -> int:
     """Plant all; return the exit status."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=600.0, help="of one fault")
+    parser.add_argument("--known", help="seeds that fail in any case: [6, 32]")
+    parser.add_argument("--part", default="0/1", help="every n-th fault: 0/2, 1/2")
     parser.add_argument("files", nargs="*")
     options = parser.parse_args()
+    part, parts = map(int, options.part.split("/"))
     missed = 0
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for name in ("featgraph", "tests"):
             shutil.copytree(ROOT / name, root / name)
-        known = _failing(root, options.count, [], stop=False)
-        print(f"without a fault: {known} fail", flush=True)
-        for file, old, new in FAULTS:
+        known: dict[str, list[int]] = {}
+        for target, file, old, new in FAULTS[part::parts]:
             if options.files and file not in options.files:
                 continue
+            if target not in known:
+                given = json.loads(options.known) if options.known else None
+                known[target] = (
+                    given
+                    if given is not None
+                    else _run(root, target, options.count, None, options.seconds)[0]
+                )
+                print(f"{target}, without a fault: {known[target]} fail", flush=True)
             path = root / "featgraph" / file
             text = path.read_text()
             assert old in text, f"{file}: no {old!r}"
             path.write_text(text.replace(old, new, 1))
-            found = set(_failing(root, options.count, known, stop=True)) - set(known)
+            found, ran = _run(
+                root, target, options.count, known[target], options.seconds
+            )
             path.write_text(text)
             missed += not found
-            said = f"found by program {min(found)}" if found else "MISSED"
-            print(f"{file}: {new!r}: {said}", flush=True)
+            said = f"found by program {found[0]}" if found else f"MISSED by {ran}"
+            print(f"{target}: {file}: {new!r}: {said}", flush=True)
     return int(bool(missed))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.generated.bodies import Body
 from tests.generated.forms import Apart, Expression
 from tests.generated.gathers import Gathers
@@ -16,6 +18,7 @@ class Functions(Gathers):
     def write(self, form: str) -> list[str]:
         """Write the functions of a foldmap; return their names."""
         self.temporaries, self.unseen = [], []
+        self.hot = self._choose_hot(form)
         kinds = {
             "v": self.vertex,
             "g": self.gather,
@@ -26,6 +29,20 @@ class Functions(Gathers):
             "t": self.triangle,
         }
         return [kinds[letter]() for letter in form]
+
+    def _choose_hot(self, form: str) -> frozenset[str]:
+        """Choose what is written by one function and read by others of a foldmap."""
+        place = ("vertex", "place")
+        kinds = [("vertex", "next"), place, ("vertex", "atomic"), place]
+        if "e" in form:
+            kinds += [("edge", "next"), ("edge", "place")]
+        chosen: set[str] = set()
+        for _ in range(self.draw.one((1, 1, 2, 0))):
+            of, role = self.draw.one(kinds)
+            found = self._of(of, {role}, True)
+            if found:
+                chosen.add(self.draw.one(found).name)
+        return frozenset(chosen)
 
     # -- vertex functions
 
@@ -51,6 +68,9 @@ class Functions(Gathers):
         if not found:
             return []
         targets = [draw.one(found) for _ in range(draw.number(1, 3))]
+        hot = [p for p in found if p.name in self.hot]
+        if hot and draw.chance(85):
+            targets[0] = draw.one(hot)
         if body.wide and not any(p.wide for p in targets):
             targets.insert(0, draw.one([p for p in found if p.wide]))
         targets = list({p.name: p for p in targets}.values())
@@ -59,9 +79,11 @@ class Functions(Gathers):
         return targets
 
     def _updated(self, body: Body, percent: int) -> list[Property]:
-        if not self.draw.chance(percent):
-            return []
         found = self._of("vertex", {"atomic"}, body.wide)
+        hot = [p for p in found if p.name in self.hot]
+        if not self.draw.chance(max(percent, 80) if hot else percent):
+            return []
+        found = hot or found
         chosen = [self.draw.one(found)] if found else []
         body.updates = {p.name for p in chosen}
         return chosen
@@ -132,6 +154,9 @@ class Functions(Gathers):
         e = body.of("bool", 2)
         if draw.chance(35):
             e = Expression("True", "bool")
+        elif draw.chance(30):  # by a name: what is stored before may wait for it
+            body.line(f"goes_on = {e}")
+            e = replace(e, text="goes_on")
         body.line(f"return {e}")
 
     # -- edge and triangle functions

@@ -56,6 +56,7 @@ class Gathers:
         self.owns: set[str] = set()
         self.temporaries: list[Temporary] = []
         self.unseen: list[Temporary] = []
+        self.hot: frozenset[str] = frozenset()
 
     def _body(self, kind: str, wide: int) -> Body:
         body = Body(
@@ -69,6 +70,7 @@ class Gathers:
             not self.graph.directed,
         )
         body.helpers, body.constants = self.helpers, self.constants
+        body.hot = self.hot
         return body
 
     def _name(self, kind: str) -> str:
@@ -144,7 +146,8 @@ class Gathers:
         types = ["real", "int"]
         if combine in {"min", "max"} and "bool minimum" not in self.without:
             types.append("bool")
-        type_ = "bool" if combine == "any" else draw.one(types)
+        hot = [p.type for p in self._hot_rows() if p.type in types]
+        type_ = "bool" if combine == "any" else draw.one(hot or types)
         text = f'"{combine}"'
         if combine == "own":
             own = draw.one([n for n in OWN if type_ in OWN[n][1]])
@@ -200,6 +203,13 @@ class Gathers:
                 self.unseen.append(source)
         return text
 
+    def _hot_rows(self) -> list[Property]:
+        """Return what is written elsewhere in the foldmap, a row a vertex."""
+        return [
+            p for p in self.properties
+            if p.of == "vertex" and p.wide == 1 and p.name in self.hot
+        ]  # fmt: skip
+
     def _wide(self, body: Body, type_: str, axes: int) -> Expression:
         """Return an expression that reads something with f, where it is to be wide."""
         e = body.of(type_, 3)
@@ -212,6 +222,9 @@ class Gathers:
             if p.of == "vertex" and p.wide == 1 and p.type == type_ and p.role != "out"
             and p.role != "atomic"
         ]  # fmt: skip
+        hot = [p for p in self._hot_rows() if p.type == type_]
+        if hot and "u" in ends:
+            found, ends = hot, ["u"]
         end = self.draw.one(ends)
         index = "f" if axes == 1 else self.draw.one(("f", "i"))
         if not found:

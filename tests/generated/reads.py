@@ -67,6 +67,10 @@ class Reads(Expressions):
         self.updates: set[str] = set()
         self.operations: dict[str, str] = {}
         self.constants: list[tuple[str, Expression]] = []
+        #: What the functions of a foldmap write and read more often than others.
+        self.hot: frozenset[str] = frozenset()
+        #: Whether it reads what is committed at its source alone, so that patches do.
+        self.sources_only = kind == "gather" and draw.chance(40)
         self.allows_foreign = kind == "vertex" and draw.chance(25)
 
     # -- what can be read
@@ -76,7 +80,8 @@ class Reads(Expressions):
         for p in self.properties:
             if p.type == type_ and self._is_readable(p):
                 # What belongs to edges and vertices counts double.
-                found += [lambda p=p: self.read(p)] * (1 if p.of == "scalar" else 2)
+                times = 16 if p.name in self.hot else 2
+                found += [lambda p=p: self.read(p)] * (1 if p.of == "scalar" else times)
         for t in self.temporaries:
             if t.type == type_ and t.wide <= 1 + bool(self.loops):
                 found += [lambda t=t: self.read_temporary(t)] * 4
@@ -164,17 +169,21 @@ class Reads(Expressions):
             end = draw.one([x for x in self._ends() if x in "uvw"])
             if own:
                 end = "v"
+            elif self.sources_only and p.role == "next":
+                end = "u"
             elif self.allows_foreign and draw.chance(50):
                 end = self._elsewhere()
             if p.role == "next" and self._may_read_next(p, "v"):
-                name, end, own = f"{p.name}_next", "v", True
+                name, own = f"{p.name}_next", True
+                end = "v" if self.kind == "vertex" else end
         elif p.of == "edge":
             end = draw.one(("e_uv", "e_uw", "e_vw")) if self.kind == "triangle" else "e"
             if end == "e" and not own and self.undirected and draw.chance(40):
                 end = "fg.reverse(e)"
                 draw.use("twin")
             if p.role == "next" and self._may_read_next(p, "e"):
-                name, end, own = f"{p.name}_next", "e", True
+                name, own = f"{p.name}_next", True
+                end = "e" if self.kind == "edge" else end
         indices = [end] if end else []
         if p.wide == 2:
             first = draw.one(self.loops or ["i"])
@@ -189,8 +198,11 @@ class Reads(Expressions):
         return Expression(text, p.type, bound, p.scale, uniform)
 
     def _may_read_next(self, p: Property, end: str) -> bool:
-        kinds = {"v": "vertex", "e": "edge"}
-        if self.kind != kinds[end] or not self.draw.chance(25):
+        kinds = {"v": {"vertex", "gather"}, "e": {"edge", "gather"}}
+        percent = 50 if p.name in self.hot else 25
+        if self.kind not in kinds[end] or not self.draw.chance(percent):
+            return False
+        if self.kind == "gather" and (self.sources_only or p.name not in self.hot):
             return False
         if p.wide and not self.wide:
             return False  # of feature g: only who writes no feature may
