@@ -244,6 +244,8 @@ class _Loose(_View):
     In arithmetic, as inside of `fg.dot`, it is this lane's entry of the vector.
     """
 
+    #: An array leaves the arithmetic to this class.
+    __array_ufunc__ = None
     __hash__ = object.__hash__
 
     def whole(self) -> Any:
@@ -255,11 +257,20 @@ def _entry(value: Any) -> Any:
     return value.whole() if isinstance(value, _Loose) else value
 
 
+def _plain(value: Any) -> Any:
+    """Return a number as arrays compute with it."""
+    if isinstance(value, float):
+        return float(value)
+    return int(value) if isinstance(value, int) else value
+
+
 def _of_entries(name: str, reflected: bool) -> Callable[..., Any]:
     compute = getattr(operator, name)
 
     def operate(self: _Loose, *others: Any) -> Any:
         values = [self.whole(), *map(_entry, others)]
+        if any(isinstance(x, np.ndarray) for x in values):
+            values = [_plain(x) for x in values]
         return compute(*(reversed(values) if reflected else values))
 
     return operate

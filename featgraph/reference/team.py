@@ -8,10 +8,12 @@ does is seen outside before all features have ended, except atomics, done once.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import FrameType
+from functools import cache
+from types import CodeType, FrameType
 from typing import Any
 
 from featgraph.errors import UserFunctionError
@@ -71,6 +73,16 @@ class Lane:
         self.reads.clear()
         self.asked = self.updated = 0
         self.request = None
+
+
+@cache
+def _position(code: CodeType, instruction: int) -> tuple[int | None, ...]:
+    """Return the lines and columns of an instruction.
+
+    Python copies the end of a function behind the branches that lead there: one call
+    of the source may stand at several instructions.
+    """
+    return next(itertools.islice(code.co_positions(), instruction // 2, None))
 
 
 class Team:
@@ -165,7 +177,7 @@ class Team:
         site: list[Any] = []
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code is not Team._advance.__code__:
-            site.append((frame.f_code, frame.f_lasti))
+            site.append((frame.f_code, _position(frame.f_code, frame.f_lasti)))
             frame = frame.f_back
         return tuple(site)
 

@@ -53,9 +53,12 @@ def check(
     step(state, target=target)
     for name, values in wanted.items():
         for got in (meant[name], state[name]):
-            np.testing.assert_array_equal(
-                got, np.asarray(values).astype(got.dtype), err_msg=name
-            )
+            meant_exactly = np.asarray(values).astype(got.dtype)
+            if target == "cuda" and name == "inverse":
+                # CUDA's pow is right within two units in the last place.
+                np.testing.assert_array_max_ulp(got, meant_exactly, 2, got.dtype)
+            else:
+                np.testing.assert_array_equal(got, meant_exactly, err_msg=name)
 
 
 def _has(columns: dict[str, Any], dtype: str) -> bool:
