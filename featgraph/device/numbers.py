@@ -67,7 +67,8 @@ def make(compiled):
 
     @compiled
     def absolute(a):
-        return int64(a) if a >= 0 else subtract(0, a)
+        value = int64(a)
+        return value if value >= 0 else subtract(0, value)
 
     @compiled
     def floor_divide(a, b):

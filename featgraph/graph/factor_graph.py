@@ -340,7 +340,7 @@ def _pairs(factors: Any) -> Iterator[tuple[Any, Any]]:
                 )
             scope = pair[0]
             is_row = isinstance(scope, Iterable) and getattr(scope, "ndim", 1) == 1
-            if isinstance(scope, str) or not is_row:
+            if not is_row:
                 raise GraphInputError(
                     "not a scope",
                     where=f"factor {number}",

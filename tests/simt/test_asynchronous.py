@@ -58,7 +58,7 @@ CASES = {
 
 def tiny_graph(rng: Any) -> Graph:
     """A hub, a few edges more, and a path against the order of the vertices."""
-    count = 20
+    count = 21
     source, target = rng.integers(0, count, (2, 24))
     target[:12] = 7
     source = np.concatenate([source, np.arange(count - 5, count)])
@@ -142,11 +142,11 @@ def test_runs_to_the_fixpoint(key: str, k: int, variant: str) -> None:
 def test_updates_are_seen_within_a_superstep() -> None:
     """The blocks of the emulator run one after the other, and so do their rounds."""
     run = Run("comp", 1, feature_parallel=False)
-    run.graph = Graph.from_edges(np.arange(511), np.arange(1, 512))
-    run.values = {"comp": np.arange(512, dtype=np.int32)}
+    run.graph = Graph.from_edges(np.arange(512), np.arange(1, 513))
+    run.values = {"comp": np.arange(513, dtype=np.int32)}
     step = Superstep(run.kernels, run.graph, run.values)
-    result = step.run(np.ones(512, bool))
-    synchronous = np.maximum(np.arange(512) - 1, 0)
+    result = step.run(np.ones(513, bool))
+    synchronous = np.maximum(np.arange(513) - 1, 0)
     assert (result.values["comp"] < synchronous).any()
 
 
