@@ -230,11 +230,12 @@ class CopiesOperations(MatrixOperations):
         for j, name in enumerate(self._names(target) if per_copy else [target]):
             feature = print_expression(index, owner.styles[j])
             if not owner.predicated:
-                chosen = (
-                    texts[int(feature)]
-                    if feature.isdigit() and int(feature) < len(texts)
-                    else f"({', '.join(texts)},)[{feature}]"
-                )
+                if len(set(texts)) == 1:  # all features have the same
+                    chosen = texts[0]
+                elif feature.isdigit() and int(feature) < len(texts):
+                    chosen = texts[int(feature)]
+                else:
+                    chosen = f"({', '.join(texts)},)[{feature}]"
                 self._line(f"{name} = {chosen}", origin)
             else:
                 held = [self._wide(t, x, "broadcast") for t in texts]

@@ -24,6 +24,7 @@ from featgraph.fold.printer import (
 from featgraph.fold.rows import Row, find_rows, load_lines, store_line
 from featgraph.fold.sent import SentEntries
 from featgraph.fold.staged import shared_matrices_of
+from featgraph.fold.sunk import reads_what_it_changes
 from featgraph.fold.variance import varies
 
 __all__ = ["CopyNames"]
@@ -168,14 +169,15 @@ class CopyNames(SentEntries):
         conditions = [p for p in (predicate, self.live if guarded else "") if p]
         lines = [f"{self.copy_name('result', j)} = {v}" for j, v in enumerate(values)]
         if not self.returns_value:
-            if varying:
-                parts = [
-                    f"({self.copy_name('inside', j)} and {v})"
-                    if self.padded
-                    else f"({v})"
+            # A lane without features may have read before another one has written.
+            masked = varying or reads_what_it_changes(self.function)
+            if self.padded and masked:
+                values = [
+                    f"{self.copy_name('inside', j)} and {as_part(v, 'and')}"
                     for j, v in enumerate(values)
                 ]
-            lines = [f"result = {' or '.join(parts) if varying else values[0]}"]
+            parts = [f"({v})" for v in values] if varying else values[:1]
+            lines = [f"result = {' or '.join(parts)}"]
         if predicate and self.has_left:
             lines.append("live = False")
         if conditions:

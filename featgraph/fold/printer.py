@@ -154,13 +154,16 @@ def as_part(text: str, operator: str) -> str:
     ----------
     text : str
         Printed, for one copy or feature.
-    operator : {"or", "+", "*"}
+    operator : {"or", "and", "+", "*"}
         What it is to stand beside. What holds beside "or" holds in a condition, too.
     """
     node = ast.parse(text, mode="eval").body
     holds = isinstance(node, _ATOMS)
     if operator == "or":
         holds = not isinstance(node, ast.IfExp)
+    elif operator == "and":
+        is_either = isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or)
+        holds = not (isinstance(node, ast.IfExp) or is_either)
     elif operator == "+" and isinstance(node, ast.BinOp):
         holds = isinstance(node.op, _ARITHMETIC)
     elif operator == "+" and isinstance(node, ast.UnaryOp):
@@ -180,7 +183,8 @@ def print_returned(node: ast.expr, style: Style) -> str:
         return f"({style.identity}, int32({NO_SOURCE}))"
     if isinstance(inner, ast.IfExp):
         texts = [print_returned(side, style) for side in (inner.body, inner.orelse)]
-        return f"({texts[0]} if {print_expression(inner.test, style)} else {texts[1]})"
+        test = as_part(print_expression(inner.test, style), "or")
+        return f"({texts[0]} if {test} else {texts[1]})"
     return f"({style.key}({print_expression(node, style)}), u)"
 
 

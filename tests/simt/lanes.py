@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import random
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,7 @@ import numpy as np
 from greenlet import getcurrent, greenlet
 
 __all__ = [
+    "ORDER",
     "WARP_SIZE",
     "Block",
     "CountTrips",
@@ -31,6 +33,8 @@ __all__ = [
 ]
 
 WARP_SIZE = 32
+#: Seed of the order in which lanes run between barriers: none is promised.
+ORDER = 1
 _FULL_WARP = 0xFFFFFFFF
 
 _TRIP = "_trip_of_loop_"
@@ -223,8 +227,10 @@ class Block:
         """Run all lanes to their end."""
         try:
             ready: list[tuple[Lane, Any]] = [(lane, None) for lane in self.lanes]
+            order = random.Random(ORDER + self.index[0])
             while ready:
-                for lane, outcome in ready:
+                backwards = order.random() < 0.5
+                for lane, outcome in reversed(ready) if backwards else ready:
                     lane.switch(outcome)
                 ready = self._resolve()
             if not all(lane.dead for lane in self.lanes):
