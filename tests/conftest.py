@@ -6,7 +6,9 @@ more cases.
 
 Run as a whole, without naming files, the suite is a sample that tells whether an
 installation works: of a test that compiles kernels, a few of its cases.
-``--everything`` runs all.
+``--everything`` runs all, but of tests marked ``drawn(n)``, which run whole programs at
+many widths and in many variants, one of n cases. All of theirs run where files or
+``-k`` are named, on a GPU, and under ``--hypothesis-profile deep``.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
-IS_SAMPLE = pytest.StashKey[bool]()
+EXTENT = pytest.StashKey[str]()
 
 # Both repeat from run to run: what fails here fails at the next one's desk, too.
 hypothesis.settings.register_profile(
@@ -37,7 +39,7 @@ hypothesis.settings.load_profile("ci")
 
 #: Folders whose tests compile or emulate kernels, case by case.
 SAMPLED = ("algorithms", "generated", "networkx", "ptx", "reference", "simt")
-#: Cases of such a test that the sample takes, at even distances.
+#: Cases of such a test that the sample takes.
 CASES_SAMPLED = 2
 
 
@@ -67,9 +69,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("FEATGRAPH_CACHE_DIR", str(kernels))
     kernels.parent.mkdir(exist_ok=True)
     if not hasattr(config, "workerinput"):
-        config.stash[IS_SAMPLE] = _is_sample(config)
+        config.stash[EXTENT] = _extent(config)
     else:
-        config.stash[IS_SAMPLE] = config.workerinput["is_sample"]
+        config.stash[EXTENT] = config.workerinput["extent"]
     # Compilers make objects by the million that stay: looking for garbage among them
     # after every 700 took a seventh of the time.
     gc.set_threshold(100_000, 20, 50)
@@ -92,24 +94,25 @@ def small_graphs_are_as_large_ones() -> Iterator[None]:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     # To a worker of xdist the files seem to have been named.
-    node.workerinput["is_sample"] = node.config.stash[IS_SAMPLE]
+    node.workerinput["extent"] = node.config.stash[EXTENT]
 
 
-def _is_sample(config: pytest.Config) -> bool:
-    """Whether the suite runs as a whole, and nothing asks for every case."""
+def _extent(config: pytest.Config) -> str:
+    """Return what runs: "sample", "everything", or "every case"."""
     option = config.option
     deep = hypothesis.settings.get_current_profile_name() == "deep"
     named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
-    asked = option.everything or option.keyword or option.target != "cpu"
-    return not (named or asked or deep)
+    if named or deep or option.keyword or option.target != "cpu":
+        return "every case"
+    return "everything" if option.everything else "sample"
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    cases = "a sample of the cases, see --everything"
-    return (
-        f"featgraph: target {config.option.target}, seed {config.option.seed}, "
-        f"{cases if config.stash[IS_SAMPLE] else 'every case'}"
-    )
+    extent = config.stash[EXTENT]
+    if extent == "sample":
+        extent = "a sample of the cases, see --everything"
+    target, seed = config.option.target, config.option.seed
+    return f"featgraph: target {target}, seed {seed}, {extent}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -125,8 +128,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    if config.stash[IS_SAMPLE]:
-        left_out = _beyond_the_sample(items)
+    if config.stash[EXTENT] != "every case":
+        left_out = _left_out(items, config.stash[EXTENT] == "sample")
         config.hook.pytest_deselected(items=[i for i in items if i in left_out])
         items[:] = [item for item in items if item not in left_out]
     if any(item.get_closest_marker("gpu") for item in items):
@@ -137,16 +140,23 @@ def pytest_collection_modifyitems(
                     item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def _beyond_the_sample(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Return the cases of tests with many that the sample leaves out."""
+def _left_out(items: list[pytest.Item], is_sample: bool) -> set[pytest.Item]:
+    """Return the cases of tests with many that do not run."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.path.relative_to(ROOT / "tests").parts[0] in SAMPLED:
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     left_out: set[pytest.Item] = set()
     for own in cases.values():
-        step = -(-len(own) // CASES_SAMPLED)
-        left_out |= set(own) - set(own[::step])
+        drawn = own[0].get_closest_marker("drawn")
+        count = drawn.args[0] if drawn else 1
+        folder = own[0].path.relative_to(ROOT / "tests").parts[0]
+        if is_sample and folder in SAMPLED:
+            count = -(-len(own) // CASES_SAMPLED)
+        for first in range(0, len(own), count):
+            some = own[first : first + count]
+            # Any one of them: cases repeat in a rhythm of their own.
+            taken = zlib.crc32(some[0].nodeid.encode()) % len(some)
+            left_out |= {item for n, item in enumerate(some) if n != taken}
     return left_out
 
 

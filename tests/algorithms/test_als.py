@@ -65,6 +65,7 @@ def objective(
     return float(error + regularization * penalty)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("solver", "k"), SOLVERS)
 @settings(max_examples=6)
 @given(

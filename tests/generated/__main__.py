@@ -60,6 +60,7 @@ def _work(options: argparse.Namespace) -> None:
     context: Any = nullcontext()
     target = "cpu" if options.target == "cpu" else "cuda"
     if options.target == "emulator":
+        from tests.simt import lanes
         from tests.simt.gpu import emulated_gpu
 
         context = emulated_gpu()
@@ -67,6 +68,8 @@ def _work(options: argparse.Namespace) -> None:
     with context:
         for line in sys.stdin:
             seed, start = int(line), time.monotonic()
+            if options.target == "emulator":
+                lanes.ORDER = seed
             case = generate(
                 random.Random(seed), work=work_of(options.target), without=without
             )

@@ -36,8 +36,10 @@ class Body(Reads):
     def statements(self, count: int, depth: int) -> None:
         """Write some statements that compute locals."""
         for _ in range(count):
-            kind = self.draw.one(("let", "let", "if", "for", "while", "update"))
-            if depth <= 0 and kind in {"if", "for", "while"}:
+            kind = self.draw.one(
+                ("let", "let", "if", "for", "while", "update", "update", "nest")
+            )
+            if depth <= 0 and kind in {"if", "for", "while", "nest"}:
                 kind = "let"
             self.draw.use(f"statement {kind}")
             getattr(self, f"_{kind}")(depth)
@@ -90,6 +92,26 @@ class Body(Reads):
         self._open(f"if {condition}:", condition.uniform, depth)
         if self.draw.chance(50):
             self._open("else:", condition.uniform, depth)
+
+    def _nest(self, depth: int) -> None:
+        """Make collaborative calls under conditions within conditions."""
+        conditions = [self.of("bool", 1) for _ in range(2)]
+        if not self.together or not all(c.uniform for c in conditions):
+            return self._if(depth)
+        name = self.name()
+        values = [self.small(self.of("int", 1)) for _ in range(3)]
+        call = self.draw.one(("fg.feature_max", "fg.feature_min"))
+        self.line(f"{name} = {values[0]}")
+        self.line(f"if {conditions[0]}:")
+        self.line(f"    if {conditions[1]}:")
+        self.line(f"        {name} = {call}({values[1]})")
+        self.line("    else:")
+        self.line(f"        {name} = {call}({values[2]})")
+        bound = max(e.bound for e in values)
+        uniform = values[0].uniform and not self.varying
+        self.locals[name] = Expression(name, "int", bound, 0, uniform)
+        self.draw.use("nested collaborative calls")
+        return None
 
     def _open(self, head: str, uniform: bool, depth: int) -> None:
         """Write an indented block; its new names end with it."""
@@ -220,7 +242,14 @@ class Body(Reads):
         self.draw.use(f"write {p.of} {p.role}", f"store {p.dtype}")
         suffix = "_next" if p.role == "next" else ""
         e = self.stored(p)
-        self.line(f"d.{p.name}{suffix}{self.place_of(p, end)} = {e}")
+        # What it was is a number, too; a feature reads its own.
+        is_number = p.dtype in {"float32", "float64", "int64"} and e.type != "bool"
+        is_own = p.role == "out" and p.wide == self.wide and e.units <= 2**20
+        sign = ""
+        if is_number and is_own and self.draw.chance(30):
+            sign = self.draw.one(("-", "+"))
+            self.draw.use("augmented assignment")
+        self.line(f"d.{p.name}{suffix}{self.place_of(p, end)} {sign}= {e}")
 
     def update(self, p: Property, ends: list[str]) -> None:
         """Update a property through an atomic."""

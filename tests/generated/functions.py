@@ -34,10 +34,12 @@ class Functions(Gathers):
         """Choose what is written by one function and read by others of a foldmap."""
         place = ("vertex", "place")
         kinds = [("vertex", "next"), place, ("vertex", "atomic"), place]
+        if self.patches:
+            kinds = [("vertex", "next")]
         if "e" in form:
             kinds += [("edge", "next"), ("edge", "place")]
         chosen: set[str] = set()
-        for _ in range(self.draw.one((1, 1, 2, 0))):
+        for _ in range(1 if self.patches else self.draw.one((1, 1, 2, 0))):
             of, role = self.draw.one(kinds)
             found = self._of(of, {role}, True)
             if found:
@@ -49,6 +51,7 @@ class Functions(Gathers):
     def vertex(self) -> str:
         draw = self.draw
         wide = any(t.wide for t in self.unseen) or draw.chance(70)
+        wide = bool(self._hot_width()) if self.patches else wide
         body, name = self._body("vertex", int(wide)), self._name("vertex")
         targets = self._targets(
             body, self._of("vertex", {"next", "place", "out"}, wide)
@@ -69,7 +72,7 @@ class Functions(Gathers):
             return []
         targets = [draw.one(found) for _ in range(draw.number(1, 3))]
         hot = [p for p in found if p.name in self.hot]
-        if hot and draw.chance(85):
+        if hot and (draw.chance(85) or self.patches):
             targets[0] = draw.one(hot)
         if body.wide and not any(p.wide for p in targets):
             targets.insert(0, draw.one([p for p in found if p.wide]))
@@ -101,21 +104,22 @@ class Functions(Gathers):
 
     def _show(self, body: Body) -> None:
         """Store what gathers have left, as it is, where it can be seen."""
+        shown: set[str] = set()
         for t in list(self.unseen):
             if t.wide > 1 or (t.wide and not body.wide):
                 continue
             outs = {"real": ("o0", "o2"), "int": ("o4", "o5"), "bool": ("o6", "o6")}
             name = outs[t.type][0 if t.wide else 1]
             p = next(p for p in self.properties if p.name == name)
-            if p.wide and not body.wide:
+            if (p.wide and not body.wide) or name in shown:
                 continue
+            shown.add(name)
             index = "v, f" if p.wide else "v"
             end = ([] if t.is_loose else ["v"]) + ["f"] * t.wide
             end = end or ["0"]
             read = f"d.{t.name}" + (f"[{', '.join(end)}]" if end else "")
             body.line(f"d.{name}[{index}] = {read}")
             self.unseen.remove(t)
-            break
 
     def _write(
         self,
@@ -146,13 +150,15 @@ class Functions(Gathers):
                     body.indent -= 1
             else:
                 body.write(p, end)
+            if draw.chance(25):  # of what has been stored
+                body.statements(1, 1)
         for p in updated:
             body.update(p, ends)
 
     def _return(self, body: Body) -> None:
         draw = self.draw
         e = body.of("bool", 2)
-        if draw.chance(35):
+        if draw.chance(35) and not self.patches:
             e = Expression("True", "bool")
         elif draw.chance(30):  # by a name: what is stored before may wait for it
             body.line(f"goes_on = {e}")

@@ -57,6 +57,8 @@ class Gathers:
         self.temporaries: list[Temporary] = []
         self.unseen: list[Temporary] = []
         self.hot: frozenset[str] = frozenset()
+        #: Whether gathers are to depend on what sources commit, and nothing else new.
+        self.patches = False
 
     def _body(self, kind: str, wide: int) -> Body:
         body = Body(
@@ -71,6 +73,7 @@ class Gathers:
         )
         body.helpers, body.constants = self.helpers, self.constants
         body.hot = self.hot
+        body.sources_only |= self.patches and kind == "gather"
         return body
 
     def _name(self, kind: str) -> str:
@@ -90,6 +93,8 @@ class Gathers:
     def gather(self, *, matrix: bool = False) -> str:
         draw, graph = self.draw, self.graph
         axes = 2 if matrix else int(draw.chance(75))
+        if self.patches:
+            axes = self._hot_width()
         body, name = self._body("gather", axes), self._name("gather")
         given = []
         if draw.chance(20):
@@ -146,7 +151,8 @@ class Gathers:
         types = ["real", "int"]
         if combine in {"min", "max"} and "bool minimum" not in self.without:
             types.append("bool")
-        hot = [p.type for p in self._hot_rows() if p.type in types]
+        rows = [p for p in self.properties if p.name in self.hot]
+        hot = [p.type for p in rows if p.type in types and (p.wide or self.patches)]
         type_ = "bool" if combine == "any" else draw.one(hot or types)
         text = f'"{combine}"'
         if combine == "own":
@@ -188,6 +194,12 @@ class Gathers:
             e = body.small(e, most_int=most)
             e = body.fit_int(e, -9000, 9000) if combine == "own" else e
             bound = e.bound * (terms if combine == "sum" else 1)
+        if combine in {"argmin", "argmax"} and draw.chance(60):
+            # Several sources have the best key.
+            if type_ == "int":
+                e, bound = replace(e, text=f"({e} % 3)"), 3
+            else:
+                e, bound, scale = body.fit_real(e, 1, 0), 1, 0
         body.line(f"return {e}")
         keeps = combine in {"sum", "any"} or (combine == "product" and type_ == "real")
         # The width is that of what is indexed with f itself, or with i.
@@ -199,9 +211,11 @@ class Gathers:
             count = self.graph.vertex_count
             source = Temporary(f"{into}_source", "int", wide, count, 0, True)
             self.temporaries.append(source)
-            if draw.chance(70):
-                self.unseen.append(source)
+            self.unseen.insert(0, source)
         return text
+
+    def _hot_width(self) -> int:
+        return max((p.wide for p in self.properties if p.name in self.hot), default=1)
 
     def _hot_rows(self) -> list[Property]:
         """Return what is written elsewhere in the foldmap, a row a vertex."""
@@ -214,6 +228,10 @@ class Gathers:
         """Return an expression that reads something with f, where it is to be wide."""
         e = body.of(type_, 3)
         if not axes:
+            if self.patches:
+                hot = [p for p in self.properties if p.name in self.hot]
+                if hot and hot[0].type == type_ != "bool":
+                    return body.joined("add", body.read(hot[0]), e, type_)
             return e
         ends = [x for x in body._ends() if x in "uv"]
         found = [

@@ -26,6 +26,12 @@ CHOICES: tuple[dict[str, Any], ...] = (
     {"schedule": "virtual_warp"},
     {"schedule": "block"},
 )
+#: Aggregates are kept, and patched with what has changed.
+PATCHING: tuple[dict[str, Any], ...] = (
+    {"change_driven": True},
+    {"change_driven": True, "folding": False},
+    {"change_driven": True, "feature_parallel": False},
+)
 TRIANGLES: tuple[dict[str, Any], ...] = (
     {"schedule": "mark"},
     {"schedule": "merge"},

@@ -61,6 +61,8 @@ FORMS = (
     "vgvgv", "gge", "re", "Rv",
 )  # fmt: skip
 TRIANGLES = ("t", "et", "vt", "tt", "ret")
+#: What may be patched in runs driven by changes.
+PATCHED = ("gv", "gv", "ggv", "gvv", "egv")
 
 
 def generate(
@@ -80,7 +82,10 @@ def generate(
     draw = Draw(source)
     has_triangles = draw.chance(6)
     forms = [draw.one(TRIANGLES) if has_triangles else draw.one(FORMS)]
-    if draw.chance(15):
+    patches = not has_triangles and draw.chance(20)
+    if patches:
+        forms = [draw.one(PATCHED)]
+    elif draw.chance(15):
         forms.append(draw.one(FORMS))
     k = draw_width(draw)
     if any("m" in form or "R" in form for form in forms):
@@ -90,6 +95,7 @@ def generate(
     rng = np.random.default_rng(draw.number(0, 2**32 - 1))
     properties = _properties(draw, graph)
     functions = Functions(draw, k, without, graph, properties)
+    functions.patches = patches
     lines = [*_constants(draw, functions), *_helpers(draw, functions)]
     steps = []
     for form in forms:
@@ -103,8 +109,12 @@ def generate(
     used = [p for p in properties if f"d.{p.name}" in text or f'"{p.name}"' in text
             or f"'{p.name}'" in text]  # fmt: skip
     state = {p.name: (p, fill(p, graph, k, rng)) for p in used}
-    actions = _actions(draw, graph, len(steps), rng)
-    chosen = options.draw_sets(draw, has_triangles)
+    if patches:
+        actions = [_long_run(draw, graph, rng)]
+        chosen = [draw.one(options.PATCHING)]
+    else:
+        actions = _actions(draw, graph, len(steps), rng)
+        chosen = options.draw_sets(draw, has_triangles)
     chunk = draw.one((20_000, 1, 16))
     return Case(text, graph, state, actions, chosen, chunk, frozenset(draw.features))
 
@@ -217,13 +227,23 @@ def _helpers(draw: Draw, functions: Functions) -> list[str]:
 
 def _some(draw: Draw, rng: Any, count: int) -> Any:
     """Return vertices: None for all, or a list."""
-    kind = draw.one(("all", "some", "most", "one", "empty", "last", "few"))
+    kind = draw.one(
+        (*("all", "most", "some") * 3, "one", "empty", "last", "few", "few")
+    )
     if kind == "all":
         return None
     if kind in {"one", "last"}:
         return [int(rng.integers(count)) if kind == "one" else count - 1]
     share = {"some": 0.3, "most": 0.85, "empty": 0.0, "few": 0.07}[kind]
     return np.flatnonzero(rng.random(count) < share).tolist()
+
+
+def _long_run(draw: Draw, graph: GraphSpec, rng: Any) -> dict[str, Any]:
+    """Return a run in which aggregates are kept from one superstep to the next."""
+    draw.use("iterate", "patches")
+    active = _some(draw, rng, graph.vertex_count) if draw.chance(30) else None
+    limit = draw.number(3, 7)
+    return {"iterate": [0], "active": active, "on": None, "limit": limit}
 
 
 def _actions(

@@ -84,6 +84,7 @@ def _cases() -> Any:
             yield pytest.param(case, k, options, cc, id=name)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(("case", "k", "options", "cc"), list(_cases()))
 def test_no_spills_and_no_stray_float64(
     case: Case, k: int, options: dict[str, Any], cc: tuple[int, int]
@@ -101,6 +102,7 @@ def test_no_spills_and_no_stray_float64(
         assert ".f64" not in ptx, entry.name
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("k", [4, 8])
 @pytest.mark.parametrize(
     "options", [{}, {"feature_parallel": False}], ids=["fa", "nfa"]
@@ -116,6 +118,7 @@ def test_nothing_spills_as_launched(name: str, options: dict[str, Any], k: int) 
         assert used.stack_bytes == 0, entry
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("options", VARIANTS[:2], ids=["fa", "nfa"])
 @pytest.mark.parametrize("case", KEPT_CASES, ids=repr)
 def test_kernels_that_patch_neither_spill_nor_use_float64(

@@ -43,6 +43,7 @@ SINGLE = [
 ]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("program", "k"), SINGLE)
 def test_every_superstep(
     program: BankProgram, k: int, target: str, monkeypatch: pytest.MonkeyPatch

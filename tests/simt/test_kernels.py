@@ -130,6 +130,7 @@ def _rotated() -> Any:
             yield pytest.param(case, k, options, id=f"{case.name}-{variant}-{k}")
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(("case", "k", "options"), list(_rotated()))
 def test_agrees_with_the_interpreter(
     case: Case, k: int, options: dict[str, Any]
@@ -186,6 +187,7 @@ def test_a_thread_loads_a_small_matrix_of_an_edge_by_rows(k: int, loads: int) ->
     run.check()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("name", "k", "stays"),
     [
@@ -238,6 +240,7 @@ def test_in_loops_over_features_next_entries_of_an_edge_stand_in_memory() -> Non
     run.check()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("degree", [1, 4, 64])
 @pytest.mark.parametrize("name", ["combines", "bfs", "wander", "notes"])
 def test_any_number_of_slots(name: str, degree: int) -> None:
@@ -270,6 +273,7 @@ def test_matrices_stand_in_shared_memory_or_in_scratch(
     run.check()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("k", [1, 3, 5, 8, 16])
 @pytest.mark.parametrize("name", ["least_squares", "inverse"])
 def test_columns_of_matrices_stand_in_registers(name: str, k: int) -> None:

@@ -48,7 +48,7 @@ def _run_all(case: str, replays: bool) -> list[Any]:
     make_state, name, kinds = KINDS[case]
     state, left = make_state(), []
     first = np.array(state[name])
-    order = [*kinds, *kinds[::-1], *kinds[::2], *kinds]
+    order = [*kinds, *kinds[::-1], *kinds[::2]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fg.config, "replay", replays)
         for number, (steps, options) in enumerate(order):
