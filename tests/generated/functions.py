@@ -53,6 +53,7 @@ class Functions(Gathers):
         wide = any(t.wide for t in self.unseen) or draw.chance(70)
         wide = bool(self._hot_width()) if self.patches else wide
         body, name = self._body("vertex", int(wide)), self._name("vertex")
+        self.changed = ""
         targets = self._targets(
             body, self._of("vertex", {"next", "place", "out"}, wide)
         )
@@ -148,17 +149,39 @@ class Functions(Gathers):
                         body.write(p, end)
                     body.varying -= not condition.uniform
                     body.indent -= 1
-            else:
+            elif not self._write_gathered(body, p):
                 body.write(p, end)
             if draw.chance(25):  # of what has been stored
                 body.statements(1, 1)
         for p in updated:
             body.update(p, ends)
 
+    def _write_gathered(self, body: Body, p: Property) -> bool:
+        """Have a row follow what has been gathered, so that runs go on for a while."""
+        found = [t for t in self.temporaries if t.type == p.type and t.wide == p.wide]
+        if not (self.patches and p.name in self.hot and found) or p.type == "bool":
+            return False
+        place = body.place_of(p, "v")
+        own = Expression(f"d.{p.name}{place}", p.type, p.bound, p.scale, not p.wide)
+        gathered = body.read_temporary(self.draw.one(found))
+        how = self.draw.one(("least", "add", "sub"))
+        e = body.joined(how, gathered, own, p.type)
+        fits = body.fit_int if p.type == "int" else body.fit_real
+        low = (p.lowest,) if p.type == "int" else ()
+        high = (p.bound,) if p.type == "int" else (p.bound, p.scale)
+        if not e.uniform and not p.wide and body.wide:
+            return False
+        body.line(f"d.{p.name}_next{place} = {fits(e, *low, *high)}")
+        self.changed = f"d.{p.name}_next{place} != d.{p.name}{place}"
+        return True
+
     def _return(self, body: Body) -> None:
         draw = self.draw
         e = body.of("bool", 2)
-        if draw.chance(35) and not self.patches:
+        if self.changed and draw.chance(80):
+            test = draw.one(("", " and v % 3 != 1", f" or {e}"))
+            e = Expression(self.changed + test, "bool", 1, 0, False)
+        elif draw.chance(35) and not self.patches:
             e = Expression("True", "bool")
         elif draw.chance(30):  # by a name: what is stored before may wait for it
             body.line(f"goes_on = {e}")

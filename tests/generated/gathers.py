@@ -59,6 +59,7 @@ class Gathers:
         self.hot: frozenset[str] = frozenset()
         #: Whether gathers are to depend on what sources commit, and nothing else new.
         self.patches = False
+        self.changed = ""  # whether a row has changed, as an expression
 
     def _body(self, kind: str, wide: int) -> Body:
         body = Body(
@@ -73,7 +74,8 @@ class Gathers:
         )
         body.helpers, body.constants = self.helpers, self.constants
         body.hot = self.hot
-        body.sources_only |= self.patches and kind == "gather"
+        if self.patches and kind == "gather":
+            body.sources_only = self.draw.chance(75)
         return body
 
     def _name(self, kind: str) -> str:
@@ -101,11 +103,14 @@ class Gathers:
             along = draw.one(("out", "both"))
             given.append(f'along="{along}"')
             draw.use(f"along={along}")
-        if draw.chance(10) and not matrix:
+        if draw.chance(10) and not matrix and not self.patches:
             given.append('sources="active"')
             draw.use("sources=active")
         combine = draw.one(COMBINES[:6] if matrix else COMBINES)
+        if self.patches:
+            combine = draw.one(("sum", "min", "max", "sum", "any"))
         is_first = combine in {"min", "max", "any"} and not matrix and draw.chance(15)
+        is_first = is_first and not self.patches
         into = f"t{self.number}"
         text = self._combined(body, combine, into, axes, graph.terms, is_first)
         if is_first:

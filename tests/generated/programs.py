@@ -62,7 +62,7 @@ FORMS = (
 )  # fmt: skip
 TRIANGLES = ("t", "et", "vt", "tt", "ret")
 #: What may be patched in runs driven by changes.
-PATCHED = ("gv", "gv", "ggv", "gvv", "egv")
+PATCHED = ("gv", "gv", "ggv", "gvv", "egv", "vgv")
 
 
 def generate(
