@@ -111,18 +111,14 @@ def _add_argument(
     flag = f"--{name.replace('_', '-')}"
     shown = "" if is_needed or parameter.default is None else " (default: %(default)s)"
     if "ArrayLike" in kind:
-        if name == "weights":
-            if not is_needed:
-                return False
-            flag = "--edge-weights"
-        what = (
-            "ids of vertices, with commas between"
-            if name in _VERTICES
-            else "a number, or a file: lines `vertex value`, or .npy"
-        )
-        parser.add_argument(
-            flag, dest=name, required=is_needed, metavar="FILE", help=what
-        )
+        if name == "weights" and not is_needed:
+            return False
+        what = "a number, or a file: lines `vertex value`, or .npy"
+        if name in _VERTICES:
+            what = "ids of vertices, with commas between"
+        elif name == "weights":  # beside those of the graph, which --weights names
+            flag, what = "--edge-weights", "a .npy with a row an edge"
+        parser.add_argument(flag, required=is_needed, metavar="FILE", help=what)
     elif kind == "bool":
         parser.add_argument(
             flag, action=argparse.BooleanOptionalAction, default=parameter.default
@@ -173,10 +169,11 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def _value(
     parameter: inspect.Parameter, options: argparse.Namespace, source: Any
 ) -> Any:
-    given = getattr(options, parameter.name)
-    if given is None or "ArrayLike" not in str(parameter.annotation):
+    name, is_array = parameter.name, "ArrayLike" in str(parameter.annotation)
+    is_of_edges = name == "weights" and is_array
+    given = getattr(options, "edge_weights" if is_of_edges else name)
+    if given is None or not is_array:
         return given
-    name = parameter.name
     if name in _VERTICES:
         try:
             ids = np.array([int(part) for part in given.split(",")], np.int64)
@@ -198,6 +195,14 @@ def _value(
             return np.load(given, allow_pickle=False)
         except (ValueError, EOFError, MemoryError) as error:
             raise FileFormatError("not a .npy file", where=given, got=error) from error
+    if is_of_edges:
+        raise FileFormatError(
+            "weights of edges that are no .npy",
+            where="--edge-weights",
+            got=given,
+            fix="save a row for each edge, in the order of the graph's file, by "
+            "numpy.save",
+        )
     return _vertex_values(given, _FILL.get(name, 0), source)
 
 

@@ -233,3 +233,26 @@ def test_ptx_without_parts_of_the_compiler(
     assert (status, out) == (2, "")
     assert "libnvrtc.so.13" in err
     assert 'pip install "featgraph[cu13]"' in err
+
+
+@pytest.mark.parametrize(
+    ("name", "vertices"),
+    [("multi-manifold-ranking", "--query"), ("multimodal-learning", "--given")],
+)
+def test_edges_with_several_weights(
+    name: str,
+    vertices: str,
+    edges: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows, weights = str(tmp_path / "rows.npy"), str(tmp_path / "weights.npy")
+    np.save(rows, np.eye(4, 2, dtype=np.float32))
+    np.save(weights, np.ones((4, 2), np.float32))
+    given = ["run", name, "--graph", edges, "--target", "cpu", "--quiet", vertices]
+    status, out, err = run(capsys, *given, rows, "--edge-weights", weights)
+    assert (status, err) == (0, "")
+    assert [row["vertex"] for row in rows_of(out)] == ["10", "20", "30", "40"]
+    status, out, err = run(capsys, *given, rows, "--edge-weights", edges)
+    assert (status, out) == (2, "")
+    assert "no .npy" in err
