@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ class Body(Reads):
         self.varying = 0  # of how many conditions around that differ by feature
         self.indent = 1
         self.names = 0
+        self.shown = ""  # a local that is to be stored where it can be seen
 
     # -- statements
 
@@ -95,8 +97,9 @@ class Body(Reads):
 
     def _nest(self, depth: int) -> None:
         """Make collaborative calls under conditions within conditions."""
-        conditions = [self.of("bool", 1) for _ in range(2)]
-        if not self.together or not all(c.uniform for c in conditions):
+        drawn = [self.of("bool", 1) for _ in range(6)]
+        conditions = [c for c in drawn if c.uniform][:2]
+        if not self.together or len(conditions) < 2:
             return self._if(depth)
         name = self.name()
         values = [self.small(self.of("int", 1)) for _ in range(3)]
@@ -110,6 +113,7 @@ class Body(Reads):
         bound = max(e.bound for e in values)
         uniform = values[0].uniform and not self.varying
         self.locals[name] = Expression(name, "int", bound, 0, uniform)
+        self.shown = name if uniform else ""
         self.draw.use("nested collaborative calls")
         return None
 
@@ -222,6 +226,9 @@ class Body(Reads):
         if p.type == "int" and kind == "real":
             kind = "int"
         e = self.of(kind, 3)
+        if self.shown in self.locals and p.role == "out":
+            self.shown, e = "", self.locals[self.shown]
+            return e
         if kind == "bool":
             self.draw.use("bool stored as a number")
             return e
@@ -250,6 +257,13 @@ class Body(Reads):
             sign = self.draw.one(("-", "+"))
             self.draw.use("augmented assignment")
         self.line(f"d.{p.name}{suffix}{self.place_of(p, end)} {sign}= {e}")
+        read = [n for n in re.findall(r"\bt[0-9]+\b", e.text) if n in self.locals]
+        if p.role == "next" and read and self.draw.chance(50):  # stored before it
+            before = self.locals[read[0]]
+            again = self.of(before.type, 0)
+            self.line(f"{read[0]} = {again}")
+            self.locals[read[0]] = replace(again, text=read[0])
+            self._vary(read[0], before)
 
     def update(self, p: Property, ends: list[str]) -> None:
         """Update a property through an atomic."""

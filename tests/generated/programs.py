@@ -56,9 +56,9 @@ class Case:
 #: Kinds of functions of a foldmap; letters for vertex, gather, edge, reduce, triangle,
 #: matrix gather.
 FORMS = (
-    "v", "gv", "gv", "ggv", "vgv", "gvv", "gvgv", "vv", "rv", "rgv", "grv", "e", "ve",
-    "ee", "ev", "egv", "vev", "vee", "g", "mv", "mgv", "evgv", "rvg", "vge", "eve",
-    "vgvgv", "gge", "re", "Rv",
+    "v", "gv", "gv", "egv", "egv", "ggv", "vgv", "gvv", "gvgv", "vv", "rv", "rgv",
+    "grv", "e", "ve", "ee", "ev", "egv", "vev", "vee", "g", "mv", "mgv", "evgv",
+    "rvg", "vge", "eve", "vgvgv", "gge", "re", "Rv",
 )  # fmt: skip
 TRIANGLES = ("t", "et", "vt", "tt", "ret")
 #: What may be patched in runs driven by changes.
