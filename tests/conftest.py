@@ -5,7 +5,8 @@ that needs the GPU was skipped, or none was there. ``--hypothesis-profile deep``
 more cases.
 
 Run as a whole, without naming files, the suite is a sample that tells whether an
-installation works: of a test that compiles kernels, a few of its cases.
+installation works: of a file whose tests compile kernels, a few cases, and none that
+are marked ``slow``.
 ``--everything`` runs all, but of tests marked ``drawn(n)``, which run whole programs at
 many widths and in many variants, one of n cases. All of theirs run where files or
 ``-k`` are named, on a GPU, and under ``--hypothesis-profile deep``.
@@ -37,10 +38,16 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("ci")
 
-#: Folders whose tests compile or emulate kernels, case by case.
-SAMPLED = ("algorithms", "generated", "networkx", "ptx", "reference", "simt")
-#: Cases of such a test that the sample takes.
-CASES_SAMPLED = 2
+#: Of folders whose tests compile or emulate kernels: cases a file in the sample.
+SAMPLED = {
+    "algorithms": 2,
+    "generated": 2,
+    "networkx": 2,
+    "ptx": 2,
+    "reference": 2,
+    "simt": 2,
+    "unit": 20,
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -141,17 +148,21 @@ def pytest_collection_modifyitems(
 
 
 def _left_out(items: list[pytest.Item], is_sample: bool) -> set[pytest.Item]:
-    """Return the cases of tests with many that do not run."""
-    cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    """Return the cases that do not run."""
     left_out: set[pytest.Item] = set()
-    for own in cases.values():
+    groups: dict[str, list[pytest.Item]] = {}
+    if is_sample:
+        left_out = {item for item in items if item.get_closest_marker("slow")}
+    for item in items:
+        if item not in left_out:
+            group = str(item.path) if is_sample else item.nodeid.partition("[")[0]
+            groups.setdefault(group, []).append(item)
+    for own in groups.values():
         drawn = own[0].get_closest_marker("drawn")
-        count = drawn.args[0] if drawn else 1
-        folder = own[0].path.relative_to(ROOT / "tests").parts[0]
-        if is_sample and folder in SAMPLED:
-            count = -(-len(own) // CASES_SAMPLED)
+        count = drawn.args[0] if drawn and not is_sample else 1
+        if is_sample:
+            folder = own[0].path.relative_to(ROOT / "tests").parts[0]
+            count = -(-len(own) // SAMPLED.get(folder, len(own)))
         for first in range(0, len(own), count):
             some = own[first : first + count]
             # Any one of them: cases repeat in a rhythm of their own.

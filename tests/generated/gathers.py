@@ -170,7 +170,7 @@ class Gathers:
         if is_first:
             body.line(f"if {body.of('bool', 2)}:")
             body.line("    return fg.nothing")
-            e = self._of_target(body, type_)
+            e = _of_target(self.properties, body, type_)
         else:
             body.statements(draw.number(0, 1), 2)
             if not is_loose and draw.chance(30):
@@ -278,16 +278,17 @@ class Gathers:
             return Expression(f"({read} {sign} {e})", "bool", 1, 0, False)
         return body.joined(self.draw.one(("add", "sub", "least")), read, e, type_)
 
-    def _of_target(self, body: Body, type_: str) -> Expression:
-        """Return what all contributions to a vertex have alike."""
-        found = [
-            p
-            for p in self.properties
-            if p.of == "vertex" and p.wide == body.axes and p.type == type_
-            and p.role in {"const", "next"} and not p.index
-        ]  # fmt: skip
-        if not found:
-            return Expression({"bool": "True", "int": "v", "real": "1.5"}[type_], type_)
-        p = self.draw.one(found)
-        index = "v, f" if p.wide else "v"
-        return Expression(f"d.{p.name}[{index}]", type_, p.bound, p.scale, False)
+
+def _of_target(properties: list[Property], body: Body, type_: str) -> Expression:
+    """Return what all contributions to a vertex have alike."""
+    found = [
+        p
+        for p in properties
+        if p.of == "vertex" and p.wide == body.axes and p.type == type_
+        and p.role in {"const", "next"} and not p.index
+    ]  # fmt: skip
+    if not found:
+        return Expression({"bool": "True", "int": "v", "real": "1.5"}[type_], type_)
+    p = body.draw.one(found)
+    index = "v, f" if p.wide else "v"
+    return Expression(f"d.{p.name}[{index}]", type_, p.bound, p.scale, False)

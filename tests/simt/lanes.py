@@ -34,7 +34,7 @@ __all__ = [
 
 WARP_SIZE = 32
 #: Seed of the order in which lanes run between barriers: none is promised.
-ORDER = 1
+ORDER = 0
 _FULL_WARP = 0xFFFFFFFF
 
 _TRIP = "_trip_of_loop_"

@@ -63,6 +63,7 @@ def _run_all(case: str, replays: bool) -> list[Any]:
     return left
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 @pytest.mark.parametrize("case", KINDS)
 def test_runs_of_all_kinds_are_those_of_the_host(case: str, gpu: Gpu) -> None:

@@ -14,6 +14,7 @@ from bench.classics import checks, gpu
 from bench.graphs import make_graph
 
 
+@pytest.mark.slow
 def test_every_cell_of_the_gpu_table_is_checked(tmp_path: Path) -> None:
     file = tmp_path / "classics.jsonl"
     argv = ["classics-gpu", "--graph", "kron-6", "--target", "cpu", "--repeat", "1"]

@@ -143,6 +143,7 @@ def test_session_goes_on_behind_a_stage_that_dies(
     assert starts == []
 
 
+@pytest.mark.slow
 def test_session_runs_a_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ("--graph", "kron-5", "--k", "4", "--programs", "LP", "--repeat", "1")
     stage = session.Stage("folding-gpu", arguments, 60)
@@ -185,6 +186,7 @@ def test_transactions_are_counted_between_markers() -> None:
     assert "--metrics red.sum,sectors.sum" in line
 
 
+@pytest.mark.slow
 def test_algorithms_agree_with_their_peers(tmp_path: Path) -> None:
     file = tmp_path / "cpu.jsonl"
     argv = ["algorithms-cpu", "--graph", "kron-6", "--points", "300", "--repeat", "1"]

@@ -220,6 +220,7 @@ def test_a_key_that_no_loop_knows_moves_as_ever() -> None:
             assert done.thresholds[:1] == ([] if optional else [32 / degree])
 
 
+@pytest.mark.slow
 @given(graph=graphs(), most_edges=MOST_EDGES, seed=seeds)
 @settings(max_examples=25, deadline=None)
 def test_algorithms_in_the_loop_are_right(

@@ -56,6 +56,7 @@ def search(graph: fg.Graph, source: int, **options: Any) -> Any:
     )
 
 
+@pytest.mark.slow
 def test_a_search_takes_the_shorter_way(graph: fg.Graph) -> None:
     source = int(np.argsort(graph.in_degree)[graph.vertex_count // 2])
     both = search(graph, source)

@@ -267,6 +267,7 @@ for name, path, content in cases:
 """
 
 
+@pytest.mark.slow
 def test_damaged_files_of_numba(compiled: tuple[Path, Path]) -> None:
     script, cache = compiled
     code = DAMAGES.format(cache=str(cache))

@@ -308,6 +308,7 @@ def test_device_arrays_are_copied_by_the_first_library_that_can(monkeypatch):
     assert calls == ["cupy", "numba"]
 
 
+@pytest.mark.slow
 def test_torch_tensors():
     torch = pytest.importorskip("torch")
     graph = Graph.from_edges(torch.tensor(U), torch.tensor(V))
