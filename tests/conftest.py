@@ -136,7 +136,7 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     if config.stash[EXTENT] != "every case":
-        left_out = _left_out(items, config.stash[EXTENT] == "sample")
+        left_out = cases_left_out(items, config.stash[EXTENT] == "sample")
         config.hook.pytest_deselected(items=[i for i in items if i in left_out])
         items[:] = [item for item in items if item not in left_out]
     if any(item.get_closest_marker("gpu") for item in items):
@@ -147,7 +147,7 @@ def pytest_collection_modifyitems(
                     item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def _left_out(items: list[pytest.Item], is_sample: bool) -> set[pytest.Item]:
+def cases_left_out(items: list[pytest.Item], is_sample: bool) -> set[pytest.Item]:
     """Return the cases that do not run."""
     left_out: set[pytest.Item] = set()
     groups: dict[str, list[pytest.Item]] = {}

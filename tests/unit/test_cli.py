@@ -250,7 +250,6 @@ def test_show_says_what_is_not_there(
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_demo_prints_both_accuracies_and_saves_a_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
