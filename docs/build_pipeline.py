@@ -1,10 +1,10 @@
 """Builds the artefacts of docs/pipeline.md from label propagation, as it is folded.
 
-``python docs/build_pipeline.py`` rewrites what stands between ``<!-- built: NAME -->``
-and ``<!-- end -->``; the prose between is edited by hand. With ``--check`` it writes
+``python docs/build_pipeline.py`` rewrites the text between ``<!-- built: NAME -->`` and
+``<!-- end -->``; the prose outside of it is edited by hand. With ``--check`` it writes
 nothing and fails, with a diff, if the page is out of date. Resources come from a
-compiler: where that is missing, they are left as they are; a check leaves them alone,
-too, where the page names another version of it.
+compiler. They are not rewritten if the compiler is missing, nor in a check if the page
+names another version of it.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class _Shown(ast.NodeTransformer):
 
 
 def _fenced(text: str, language: str = "text") -> str:
-    """Return `text` in a fence; ``py``, for tests run what is ``python``."""
+    """Return `text` in a fence; ``py``, since tests run fences of ``python``."""
     return f"```{language}\n{textwrap.dedent(text).strip()}\n```\n"
 
 
 def _local(text: str) -> str:
     """Return `text` with paths from the root of the repository."""
-    # The algorithms stand in a folder of their own, whatever way they were imported.
+    # Algorithms are in a folder of their own, whichever way they were imported.
     return text.replace(f"{ROOT}/", "").replace("featgraph/algorithms/", "algorithms/")
 
 
@@ -185,7 +185,7 @@ def build(page: str, *, keep_other_compiler: bool) -> str:
     page : str
         The page as it is.
     keep_other_compiler : bool
-        Leave resources alone that a compiler of another version has found.
+        Do not rewrite resources that a compiler of another version has reported.
     """
     state = example_state()
     cpu = step.fold(state, target="cpu")
