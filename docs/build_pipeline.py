@@ -26,7 +26,7 @@ import numpy as np
 import featgraph as fg
 from featgraph import _cuda
 from featgraph.algorithms.label_propagation import labels_of_neighbors, relax, step
-from featgraph.fold import nodes
+from featgraph.fold.syntax import nodes
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "pipeline.md"

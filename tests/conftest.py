@@ -89,11 +89,11 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def small_graphs_are_as_large_ones() -> Iterator[None]:
     """Have lanes share matrices, and only due vertices evaluated, on small graphs."""
-    from featgraph.fold import choose
-    from featgraph.runtime import stale
+    from featgraph.fold.plan import schedules
+    from featgraph.runtime.superstep import stale
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choose, "FEW_EDGES", 0)
+        patch.setattr(schedules, "FEW_EDGES", 0)
         patch.setattr(stale, "FEWEST_TO_SKIP", 0)
         yield
 

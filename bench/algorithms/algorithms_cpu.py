@@ -34,7 +34,7 @@ from bench.record import Recorder
 from bench.timing import Contender, interleave
 from featgraph.algorithms.label_propagation import labels_of_neighbors, relax
 from featgraph.algorithms.pagerank import pagerank
-from featgraph.runtime.device import choose_device
+from featgraph.runtime.devices.choose import choose_device
 
 DEFAULTS = {
     "graph": ["kron-15"],

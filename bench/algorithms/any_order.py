@@ -21,8 +21,8 @@ from bench.graphs import SEED, make_graph
 from bench.record import Recorder
 from bench.timing import Contender, interleave
 from featgraph.algorithms.sssp import step as paths
-from featgraph.runtime.cpu_queue import QueueRunner
-from featgraph.runtime.superstep import Superstep
+from featgraph.runtime.driver.worklist import QueueRunner
+from featgraph.runtime.superstep.superstep import Superstep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from bench.graphs import make_graph
 from bench.record import Recorder
 from bench.timing import Contender, interleave
 from featgraph.algorithms.multimodal_learning import step as fused_before
-from featgraph.runtime.device import choose_device
+from featgraph.runtime.devices.choose import choose_device
 
 DEFAULTS = {"graph": ["rmat-1m"], "k": [4], "repeat": 5, "modalities": 4}
 #: Bound on the norm of the difference over the norm, float32 against float64.

@@ -19,7 +19,7 @@ from bench.graphs import make_graph
 from bench.programs import ALPHA, EPSILON, Problem, step
 from bench.record import Recorder
 from bench.timing import Contender, interleave
-from featgraph.runtime.device import choose_device
+from featgraph.runtime.devices.choose import choose_device
 
 DEFAULTS = {"graph": ["rmat-1m"], "k": [8], "repeat": 15, "threads": "1,2"}
 

@@ -39,7 +39,7 @@ def main() -> None:
     kernel = step.kernel(problem.state, arguments.target, {})
     lap("fold_s")
     if has_gpu or arguments.target == "cpu":
-        from featgraph.runtime.device import choose_device
+        from featgraph.runtime.devices.choose import choose_device
 
         device = choose_device(arguments.target)
         superstep = step.prepare(problem.state, device, {})

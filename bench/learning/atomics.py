@@ -113,7 +113,7 @@ def main() -> None:
     from bench.graphs import make_graph
     from bench.learning.problems import make_problem
     from featgraph import _cuda
-    from featgraph.runtime.device import choose_device
+    from featgraph.runtime.devices.choose import choose_device
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--graph", required=True)

@@ -1,7 +1,8 @@
 """A superstep over all vertices under launch bounds: how many blocks must fit.
 
 A kernel that is told how many blocks must fit a multiprocessor has other registers to
-spend, and so more loads on the way. ``chosen`` is what `featgraph.fold.choose` takes.
+spend, and so more loads on the way. ``chosen`` is what
+`featgraph.fold.plan.schedules` takes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from bench.learning.cells import Cells
 from bench.learning.folding_gpu import trials_of
 from bench.learning.problems import NAMES, LearningProblem, make_problem
 from bench.record import Recorder
-from featgraph.runtime.traits import graph_traits
+from featgraph.runtime.devices.traits import graph_traits
 
 DEFAULTS = {
     "graph": ["delaunay20", "road770", "web-NotreDame", "kron-19"],

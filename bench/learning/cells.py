@@ -22,7 +22,7 @@ from typing import Any
 import featgraph as fg
 from bench.record import Recorder, gpu_name
 from bench.timing import time_call
-from featgraph.runtime.device import choose_device
+from featgraph.runtime.devices.choose import choose_device
 
 __all__ = ["CUDA_ERROR", "Cells", "add_arguments", "timed_runs"]
 

@@ -31,7 +31,7 @@ import featgraph as fg
 from featgraph.algorithms.label_propagation import step as label_step
 from featgraph.algorithms.multi_manifold_ranking import STEPS as RANKING_STEPS
 from featgraph.algorithms.multimodal_learning import step as multimodal_step
-from featgraph.runtime.buffers import buffers_of
+from featgraph.runtime.memory.buffers import buffers_of
 
 __all__ = ["NAMES", "LearningProblem", "has_shared_matrices", "make_problem"]
 

@@ -27,10 +27,11 @@ VERTICES, SUPERSTEPS = 65, 3
 
 def use_small_bounds() -> None:
     """Have small graphs treated as large ones are."""
-    from featgraph.fold import choose
-    from featgraph.runtime import cuda_device, launcher, stale, traits
+    from featgraph.fold.plan import schedules
+    from featgraph.runtime.devices import cuda_device, traits
+    from featgraph.runtime.superstep import launcher, stale
 
-    choose.FEW_EDGES = 0
+    schedules.FEW_EDGES = 0
     stale.FEWEST_TO_SKIP = 0
     for module in (cuda_device, launcher, traits):
         module.HUB_DEGREE = HUB_DEGREE  # type: ignore[attr-defined]
@@ -42,7 +43,7 @@ class Launched:
     """Counts what is launched."""
 
     def __init__(self) -> None:
-        from featgraph.runtime.cuda_launch import Launches
+        from featgraph.runtime.devices.cuda_launch import Launches
 
         self.kernels: Counter[str] = Counter()
         self.shares: set[str] = set()
@@ -84,7 +85,7 @@ def make_graph(case: dict[str, Any], directed: bool) -> Any:
 def run_case(case: dict[str, Any]) -> None:
     """Run a few supersteps of a case; raises what it raises."""
     import featgraph as fg
-    from featgraph.runtime import cuda_device
+    from featgraph.runtime.devices import cuda_device
 
     if case["kind"] == "loops":
         run_loops()
@@ -143,8 +144,8 @@ def run_loops() -> None:
     """Run every kernel that the runtime launches between generated ones."""
     import featgraph as fg
     from featgraph.program.active import ActiveSet
-    from featgraph.runtime.buffers import graph_arrays
-    from featgraph.runtime.cuda_device import cuda_device
+    from featgraph.runtime.devices.cuda_device import cuda_device
+    from featgraph.runtime.memory.buffers import graph_arrays
 
     device, rng = cuda_device(), np.random.default_rng(3)
     count = 300
@@ -208,7 +209,7 @@ def run_cases(task: dict[str, Any]) -> None:
 
 
 def _wait() -> None:
-    from featgraph.runtime.cuda_device import cuda_device
+    from featgraph.runtime.devices.cuda_device import cuda_device
 
     cuda_device().synchronize()
 
@@ -227,7 +228,7 @@ def main() -> None:
     if fault is None:
         run_cases(task)
         return
-    from featgraph.runtime.cuda_device import cuda_device
+    from featgraph.runtime.devices.cuda_device import cuda_device
 
     launched = Launched()
     try:

@@ -67,12 +67,12 @@ def plant(name: str) -> Any:
         ``launch(device)`` launches a kernel that has the fault.
     """
     if name == "keeps warps without a vertex":
-        from featgraph.fold.cuda_lanes import WarpPhase
+        from featgraph.fold.codegen.cuda.lanes import WarpPhase
 
         WarpPhase._leave = lambda *_: None  # type: ignore[method-assign]
         return None
     if name in _EDITS:
-        from featgraph.fold import kernel
+        from featgraph.fold.compiling import kernel
 
         load, edit = kernel.load_module, _EDITS[name]
         kernel.load_module = lambda source: load(  # type: ignore[assignment]
@@ -80,7 +80,7 @@ def plant(name: str) -> Any:
         )
         return None
     if name == "leaves new buffers as they are":
-        from featgraph.runtime.cuda_arrays import CudaArrays
+        from featgraph.runtime.devices.cuda_arrays import CudaArrays
 
         # What does not commit is not written there, either, and read when they swap.
         CudaArrays.copy = lambda *_: None  # type: ignore[method-assign]

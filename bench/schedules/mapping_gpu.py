@@ -27,8 +27,8 @@ from bench.graphs import NamedGraph, make_graph
 from bench.programs import ALPHA, EPSILON, Problem, step
 from bench.record import Recorder, gpu_name
 from bench.timing import time_events
-from featgraph.fold.choose import WARP, power_of_two
-from featgraph.runtime.device import choose_device
+from featgraph.fold.plan.schedules import WARP, power_of_two
+from featgraph.runtime.devices.choose import choose_device
 
 DEFAULTS = {
     "graph": ["kron21", "grid2048", "rmat-21-16"],
@@ -290,7 +290,7 @@ def _compile_ahead(
     named: NamedGraph, most: int | None, arguments: argparse.Namespace, begun: float
 ) -> None:
     """Fill the disk cache with all kernels for a graph; failures are left for later."""
-    from featgraph.runtime.traits import graph_traits
+    from featgraph.runtime.devices.traits import graph_traits
 
     if arguments.workers < 1:
         return
@@ -318,8 +318,8 @@ def _compile_one(job: tuple[int, dict[str, int], Any]) -> str:
 
 def compile_for(k: int, fields: dict[str, int], traits: Any) -> None:
     """Compile the kernels of a mapping into Numba's disk cache."""
-    from featgraph.fold.options import parse_options
-    from featgraph.fold.signatures import entry_signature
+    from featgraph.fold.compiling.signatures import entry_signature
+    from featgraph.fold.plan.options import parse_options
 
     tiny = fg.Graph.from_edges([0], [1], directed=not traits.undirected)
     given: dict[str, Any] = {"direction": "pull"}

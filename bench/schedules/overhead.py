@@ -22,7 +22,7 @@ from bench.programs import Problem, step
 from bench.record import Recorder, gpu_name
 from bench.timing import time_call, time_events
 from featgraph.program.active import word_count
-from featgraph.runtime.device import choose_device
+from featgraph.runtime.devices.choose import choose_device
 
 DEFAULTS = {"graph": ["grid8"], "k": [4], "repeat": 51, "target": "auto"}
 #: Supersteps of a short run and of a long one: their difference is free of what a call

@@ -24,7 +24,7 @@ from bench.graphs import NamedGraph, make_graph
 from bench.programs import Problem, step
 from bench.record import Recorder, gpu_name
 from bench.timing import time_events
-from featgraph.runtime.device import choose_device
+from featgraph.runtime.devices.choose import choose_device
 
 DEFAULTS = {"graph": ["kron21"], "k": [4, 8, 32], "repeat": 11, "budget": 330.0}
 VARIANTS: dict[str, dict[str, Any]] = {

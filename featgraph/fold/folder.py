@@ -8,11 +8,11 @@ decides everything; `emit` prints; `Kernel` compiles when first launched.
 
 from __future__ import annotations
 
-from featgraph.fold.choose import GraphTraits
-from featgraph.fold.emit import emit
-from featgraph.fold.kernel import Kernel
-from featgraph.fold.options import Options
-from featgraph.fold.plan import make_plan
+from featgraph.fold.codegen.emit import emit
+from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.plan.options import Options
+from featgraph.fold.plan.planner import make_plan
+from featgraph.fold.plan.schedules import GraphTraits
 from featgraph.program.program import Program
 from featgraph.program.signature import Signature
 

@@ -1,8 +1,21 @@
 """Graphs in host memory: building, adjacencies, readers, generators."""
 
-from featgraph.graph._accept import GraphLike, as_graph
-from featgraph.graph.adjacency import Adjacency
+from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.factor_graph import Factor, FactorGraph
+from featgraph.graph.formats.accept import GraphLike, as_graph
+from featgraph.graph.formats.model_readers import (
+    read_bif,
+    read_uai,
+    read_uai_evidence,
+    read_uai_marginals,
+)
+from featgraph.graph.formats.readers import (
+    read_dimacs,
+    read_edge_list,
+    read_graph,
+    read_labels,
+    read_matrix_market,
+)
 from featgraph.graph.generators import (
     complete_graph,
     cycle_graph,
@@ -13,19 +26,6 @@ from featgraph.graph.generators import (
     star_graph,
 )
 from featgraph.graph.graph import Graph
-from featgraph.graph.model_readers import (
-    read_bif,
-    read_uai,
-    read_uai_evidence,
-    read_uai_marginals,
-)
-from featgraph.graph.readers import (
-    read_dimacs,
-    read_edge_list,
-    read_graph,
-    read_labels,
-    read_matrix_market,
-)
 
 __all__ = [
     "Adjacency",

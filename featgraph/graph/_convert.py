@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from featgraph._interrupts import import_whole
 from featgraph.errors import GraphInputError
-from featgraph.graph._arguments import require_flag, shown
-from featgraph.graph._check import MAX_VERTEX_COUNT, checked_weights
-from featgraph.graph._edges import EdgeList, edge_list
-from featgraph.graph._host import host_array
-from featgraph.graph._names import VertexNames, are_integers
+from featgraph.graph.building.arguments import require_flag, shown
+from featgraph.graph.building.check import MAX_VERTEX_COUNT, checked_weights
+from featgraph.graph.building.edges import EdgeList, edge_list
+from featgraph.graph.building.host import host_array
+from featgraph.graph.building.names import VertexNames, are_integers
 
 if TYPE_CHECKING:
     from featgraph.graph._structure import Structure

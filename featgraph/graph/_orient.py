@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from featgraph.graph._jit import jit
+from featgraph.graph.building.jit import jit
 
 __all__ = ["count_upper", "fill_both", "fill_lower", "fill_upper", "measure_work"]
 

@@ -9,13 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.errors import GraphInputError
-from featgraph.graph import _values
-from featgraph.graph._edges import EdgeList
-from featgraph.graph._names import VertexNames, find_vertex
-from featgraph.graph.adjacency import Adjacency
+from featgraph.graph.building.adjacency import Adjacency
+from featgraph.graph.building.arguments import require_flag
+from featgraph.graph.building.edges import EdgeList
+from featgraph.graph.building.host import host_array
+from featgraph.graph.building.names import VertexNames, find_vertex
 from featgraph.graph.oriented import Oriented, orient
 
-__all__ = ["Structure"]
+__all__ = [
+    "Structure",
+    "collect_edge_values",
+    "expand_edge_values",
+    "incident_columns",
+    "incident_edges",
+    "out_columns",
+    "out_edges",
+]
 
 
 class Structure:
@@ -116,11 +125,9 @@ class Structure:
     def in_edges(self) -> Adjacency:
         """CSC: row v lists the sources of its in-edges; the slots are the edge ids."""
         if "in_edges" not in self._cache:
-            from featgraph.graph import _build
+            from featgraph.graph.building import build
 
-            self._cache["in_edges"] = _build.build_in_edges(
-                self._edges, self.edge_count
-            )
+            self._cache["in_edges"] = build.build_in_edges(self._edges, self.edge_count)
         return self._cache["in_edges"]  # type: ignore[no-any-return]
 
     @property
@@ -130,9 +137,7 @@ class Structure:
         An undirected graph shares the arrays of `in_edges`, and `edge_ids` is `twins`.
         """
         if "out_edges" not in self._cache:
-            from featgraph.graph import _columns
-
-            self._cache["out_edges"] = _columns.out_edges(self)
+            self._cache["out_edges"] = out_edges(self)
         return self._cache["out_edges"]  # type: ignore[no-any-return]
 
     @property
@@ -141,17 +146,15 @@ class Structure:
 
         Those of an undirected graph are `in_edges`; else `edge_ids` leads to the CSC.
         """
-        from featgraph.graph import _columns
-
-        return _columns.incident_edges(self)
+        return incident_edges(self)
 
     @property
     def given_index(self) -> NDArray[Any]:
         """Row in given order of each edge id, (E,); twin of i: given_edge_count + i."""
         if "given_index" not in self._cache:
-            from featgraph.graph import _build
+            from featgraph.graph.building import build
 
-            self._cache["given_index"] = _build.build_given_index(
+            self._cache["given_index"] = build.build_given_index(
                 self._edges, self.in_edges
             )
         return self._cache["given_index"]  # type: ignore[no-any-return]
@@ -166,9 +169,9 @@ class Structure:
                 fix="make the graph with directed=False",
             )
         if "twins" not in self._cache:
-            from featgraph.graph import _build
+            from featgraph.graph.building import build
 
-            self._cache["twins"] = _build.build_twins(self._edges, self.in_edges)
+            self._cache["twins"] = build.build_twins(self._edges, self.in_edges)
         return self._cache["twins"]  # type: ignore[no-any-return]
 
     @property
@@ -194,11 +197,11 @@ class Structure:
     def _degree(self, side: str) -> NDArray[Any]:
         key = f"{side}_degree" if self.directed else "degree"
         if key not in self._cache:
-            from featgraph.graph import _build
+            from featgraph.graph.building import build
 
             # Counted, not read off an adjacency: asking for out-degrees must not
             # build a CSR that a pull never needs.
-            self._cache[key] = _build.build_degree(self._edges, self.edge_count, side)
+            self._cache[key] = build.build_degree(self._edges, self.edge_count, side)
         return self._cache[key]  # type: ignore[no-any-return]
 
     @property
@@ -234,7 +237,7 @@ class Structure:
         GraphInputError
             Any other length.
         """
-        return _values.expand_edge_values(self, values)
+        return expand_edge_values(self, values)
 
     def collect_edge_values(
         self, stored: object, per_direction: bool = False
@@ -257,8 +260,116 @@ class Structure:
         GraphInputError
             Another length, or per_direction for a directed graph.
         """
-        return _values.collect_edge_values(self, stored, per_direction)
+        return collect_edge_values(self, stored, per_direction)
 
 
 def _rebuild(kind: type[Structure], *fields: Any) -> Structure:
     return kind(EdgeList(*fields))
+
+
+def out_edges(graph: Structure) -> Adjacency:
+    """Return the CSR; its slots lead to the CSC by their ids."""
+    rows = out_columns(graph)
+    if not graph.directed:
+        return Adjacency(rows.row_offsets, rows.column_indices, graph.twins)
+    from featgraph.graph.building import build
+
+    ids = build.build_out_ids(graph._edges, graph.in_edges, rows)
+    return Adjacency(rows.row_offsets, rows.column_indices, ids)
+
+
+def out_columns(graph: Structure) -> Adjacency:
+    """Return the CSR without edge ids."""
+    if not graph.directed:
+        return graph.in_edges
+    cache = graph._cache
+    if "out_columns" not in cache:
+        from featgraph.graph.building import build
+
+        cache["out_columns"] = build.build_out_columns(graph._edges)
+    return cache["out_columns"]  # type: ignore[no-any-return]
+
+
+def incident_edges(graph: Structure) -> Adjacency:
+    """Return the rows that list each edge at both of its ends, a self-loop once."""
+    if not graph.directed:
+        return graph.in_edges
+    cache = graph._cache
+    if "incident_edges" not in cache:
+        from featgraph.graph.building import build
+
+        rows = incident_columns(graph)
+        ids = build.build_incident_ids(graph._edges, graph.in_edges, rows)
+        cache["incident_edges"] = Adjacency(rows.row_offsets, rows.column_indices, ids)
+    return cache["incident_edges"]  # type: ignore[no-any-return]
+
+
+def incident_columns(graph: Structure) -> Adjacency:
+    """Return the same rows without edge ids: half of the memory, and no CSC."""
+    if not graph.directed:
+        return graph.in_edges
+    cache = graph._cache
+    if "incident_columns" not in cache:
+        from featgraph.graph.building import build
+
+        twice = int(np.count_nonzero(graph.sources != graph.targets))
+        count = graph.given_edge_count + twice
+        cache["incident_columns"] = build.build_incident_columns(graph._edges, count)
+    return cache["incident_columns"]  # type: ignore[no-any-return]
+
+
+def expand_edge_values(graph: Structure, values: object) -> NDArray[Any]:
+    """Put values into edge-id order; see `Graph.expand_edge_values`."""
+    array = host_array(values, "values")
+    given = graph.given_edge_count
+    length = array.shape[0] if array.ndim else -1
+    if length == given:
+        # The twin of edge i is row given + i, which wraps around to row i.
+        if given == 0:
+            return array.copy()
+        return np.take(array, graph.given_index, axis=0, mode="wrap")
+    if length == 2 * given and not graph.directed:
+        return np.take(array, graph.given_index, axis=0)
+    expected = f"first axis {given}, one entry for each given edge"
+    if not graph.directed:
+        expected += f", or {2 * given}, one for each direction (twin of i: {given} + i)"
+    raise GraphInputError(
+        "edge values do not fit the graph",
+        where="values",
+        got=f"shape {array.shape}",
+        expected=expected,
+        fix="give the values in the order in which the edges were given",
+    )
+
+
+def collect_edge_values(
+    graph: Structure, stored: object, per_direction: bool
+) -> NDArray[Any]:
+    """Put values back into given order; see `Graph.collect_edge_values`."""
+    array = host_array(stored, "stored")
+    if not array.ndim or array.shape[0] != graph.edge_count:
+        raise GraphInputError(
+            "values in edge-id order do not fit the graph",
+            where="stored",
+            got=f"shape {array.shape}",
+            expected=f"first axis {graph.edge_count}, one entry for each edge id",
+        )
+    per_direction = require_flag("per_direction", per_direction)
+    if per_direction and graph.directed:
+        raise GraphInputError(
+            "a directed graph has one value for each given edge",
+            where="per_direction",
+            got=True,
+            expected="False",
+        )
+    given, rows = graph.given_edge_count, graph.given_index
+    result = np.empty((given * (1 + per_direction), *array.shape[1:]), array.dtype)
+    if per_direction or graph.directed:
+        result[rows] = array
+    else:
+        is_given = rows < given
+        result[rows[is_given]] = array[is_given]
+    if per_direction:
+        loops = np.flatnonzero(graph.sources == graph.targets)
+        result[given + loops] = result[loops]
+    return result

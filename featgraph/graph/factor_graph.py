@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.errors import GraphInputError
-from featgraph.graph._arguments import shown
+from featgraph.graph.building.arguments import shown
 from featgraph.graph.graph import Graph
 
 __all__ = ["Factor", "FactorGraph"]

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.errors import GraphInputError
-from featgraph.graph._arguments import require_flag, require_real
-from featgraph.graph._check import MAX_VERTEX_COUNT
-from featgraph.graph._edges import EdgeList
+from featgraph.graph.building.arguments import require_flag, require_real
+from featgraph.graph.building.check import MAX_VERTEX_COUNT
+from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.graph import Graph
 
 __all__ = [

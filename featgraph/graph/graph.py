@@ -6,8 +6,8 @@ from collections.abc import Hashable
 from typing import Any
 
 from featgraph.graph import _convert
-from featgraph.graph._edges import edge_list
 from featgraph.graph._structure import Structure
+from featgraph.graph.building.edges import edge_list
 
 __all__ = ["Graph"]
 

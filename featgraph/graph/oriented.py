@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.errors import GraphInputError
-from featgraph.graph._check import offset_dtype
-from featgraph.graph._edges import freeze
-from featgraph.graph.adjacency import Adjacency
+from featgraph.graph.building.adjacency import Adjacency
+from featgraph.graph.building.check import offset_dtype
+from featgraph.graph.building.edges import freeze
 
 __all__ = ["Oriented", "orient"]
 

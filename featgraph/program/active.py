@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.errors import GraphInputError
-from featgraph.graph._check import checked_count
+from featgraph.graph.building.check import checked_count
 
 __all__ = ["WORD_BITS", "ActiveSet", "word_count"]
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from featgraph.errors import StateError
 from featgraph.graph import Graph
-from featgraph.graph._arguments import require_flag
+from featgraph.graph.building.arguments import require_flag
 from featgraph.program.entries import (
     PropertySpec,
     as_shape,

@@ -21,7 +21,7 @@ from featgraph.errors import (
     GraphInputError,
     StateError,
 )
-from featgraph.graph._host import host_array
+from featgraph.graph.building.host import host_array
 from featgraph.program.signature import STORAGE_DTYPES
 
 __all__ = [

@@ -85,13 +85,14 @@ def make_state(case: Case, graph: fg.Graph) -> fg.State:
 @contextmanager
 def small_is_large(chunk: int = 20_000) -> Iterator[None]:
     """Have small graphs run as large ones do, in chunks of so many edges."""
-    from featgraph.fold import choose
-    from featgraph.runtime import cpu_sweeps, device, stale
+    from featgraph.fold.plan import schedules
+    from featgraph.runtime.devices import cpu_sweeps, host_arrays
+    from featgraph.runtime.superstep import stale
 
     places = [
-        (choose, "FEW_EDGES", 0),
+        (schedules, "FEW_EDGES", 0),
         (stale, "FEWEST_TO_SKIP", 0),
-        (device, "SMALLEST_CHUNK", chunk),
+        (host_arrays, "SMALLEST_CHUNK", chunk),
         (cpu_sweeps, "SMALLEST_CHUNK", chunk),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in places]

@@ -15,13 +15,13 @@ if not _cuda.is_installed():
 
 import numpy as np
 
-from featgraph.fold.choose import GraphTraits
-from featgraph.fold.emit import emit
-from featgraph.fold.keep import Changes
-from featgraph.fold.kernel import Kernel
-from featgraph.fold.options import Options
-from featgraph.fold.plan import make_plan
-from featgraph.fold.signatures import entry_signature
+from featgraph.fold.analysis.change_driven import Changes
+from featgraph.fold.codegen.emit import emit
+from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.compiling.signatures import entry_signature
+from featgraph.fold.plan.options import Options
+from featgraph.fold.plan.planner import make_plan
+from featgraph.fold.plan.schedules import GraphTraits
 from featgraph.graph import Graph
 from tests.simt.case import Case
 from tests.simt.kept import KEPT_CASES

@@ -12,8 +12,8 @@ from featgraph import _cuda, _cuda_driver
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
 
-from featgraph.fold.signatures import entry_signature
-from featgraph.runtime.cuda_device import cuda_loops
+from featgraph.fold.compiling.signatures import entry_signature
+from featgraph.runtime.devices.cuda_device import cuda_loops
 from tests.ptx.test_kernels import _compile, _kernel
 from tests.simt.programs import BY_NAME
 

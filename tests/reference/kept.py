@@ -13,8 +13,8 @@ import pytest
 import featgraph as fg
 from featgraph import reference
 from featgraph.program.program import Program
-from featgraph.runtime import loop
-from featgraph.runtime.step import Step
+from featgraph.runtime.driver import loop
+from featgraph.runtime.driver.step import Step
 from tests.simt.superstep import mask_of
 
 __all__ = ["Watch", "check_invariant", "runs"]

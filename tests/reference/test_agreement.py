@@ -390,7 +390,7 @@ def test_several_chunks_of_vertices(
     name: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Graphs as small as the others are one chunk, on one thread: cut this one up."""
-    monkeypatch.setattr("featgraph.runtime.device.SMALLEST_CHUNK", 1)
+    monkeypatch.setattr("featgraph.runtime.devices.host_arrays.SMALLEST_CHUNK", 1)
     program, rng = BY_NAME[name], np.random.default_rng(11)
     graph = fg.Graph.from_edges(*rng.integers(0, 300, (2, 900)), vertex_count=300)
     state = fg.State(graph, **program.make_state(graph, 3, rng))

@@ -22,9 +22,9 @@ from featgraph.algorithms.connected_components import (
 from featgraph.algorithms.sssp import sssp, verify_sssp
 from featgraph.algorithms.sswp import sswp, verify_sswp
 from featgraph.graph import generators
-from featgraph.runtime.buffers import buffers_of
-from featgraph.runtime.device import choose_device
-from featgraph.runtime.superstep import Superstep
+from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.memory.buffers import buffers_of
+from featgraph.runtime.superstep.superstep import Superstep
 from tests.programs.monotone import BY_NAME, MONOTONE, Monotone, check_parents
 from tests.reference.test_agreement import PHASES
 from tests.simt.superstep import mask_of

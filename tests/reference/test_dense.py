@@ -19,7 +19,7 @@ import numpy as np
 
 import featgraph as fg
 from featgraph import reference
-from featgraph.fold.announced import not_announced
+from featgraph.fold.analysis.announced_targets import not_announced
 from featgraph.graph import Graph
 
 EDGE_VALUES = (

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.fold.choose import SUM_BLOCK
-from featgraph.runtime import device
+from featgraph.fold.plan.schedules import SUM_BLOCK
+from featgraph.runtime.devices import host_arrays
 
 #: The leaves of a star, and its vertices: many more than a block has.
 LEAVES = 120_000
@@ -202,7 +202,7 @@ def test_a_reduce_of_chunks_of_any_size(
 ) -> None:
     x = terms("positive", 1, rng)
     for chunks in (1, 2, 7, 512):
-        monkeypatch.setattr(device, "REDUCE_CHUNKS", chunks)
+        monkeypatch.setattr(host_arrays, "REDUCE_CHUNKS", chunks)
         state = state_of(star(), x)
         step(state, target="cpu")
         assert (np.abs(state["everything"] - exact(x)) <= bound(x)).all()

@@ -23,9 +23,9 @@ import pytest
 
 from featgraph import _cuda
 from featgraph._cuda_driver import Compiled, ParameterType
-from featgraph.runtime import cuda_arrays, cuda_device
-from featgraph.runtime.arguments import flatten, point_to_words
-from featgraph.runtime.cuda_launch import Launches
+from featgraph.runtime.devices import cuda_arrays, cuda_device
+from featgraph.runtime.devices.arguments import flatten, point_to_words
+from featgraph.runtime.devices.cuda_launch import Launches
 from tests.simt.emulator import Emulator, MemoryFault
 from tests.simt.memory import GuardedArray
 

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from featgraph import reference
-from featgraph.fold.choose import GraphTraits
-from featgraph.fold.emit import KernelSource, emit
-from featgraph.fold.keep import Changes
-from featgraph.fold.options import Options
-from featgraph.fold.plan import make_plan
+from featgraph.fold.analysis.change_driven import Changes
+from featgraph.fold.codegen.emit import emit
+from featgraph.fold.codegen.module import KernelSource
+from featgraph.fold.plan.options import Options
+from featgraph.fold.plan.planner import make_plan
+from featgraph.fold.plan.schedules import GraphTraits
 from featgraph.program import functions as fn
 from featgraph.program import operations as fg
 from featgraph.program.program import Program

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from featgraph.device import ordering
-from featgraph.fold.announced import tells_targets
-from featgraph.fold.emit import Entry, KernelSource, emit
-from featgraph.fold.plan import FoldPlan, Phase
+from featgraph.fold.analysis.announced_targets import tells_targets
+from featgraph.fold.codegen.emit import emit
+from featgraph.fold.codegen.module import Entry, KernelSource
+from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.program.signature import PropertyKind
 from tests.simt.emulator import Emulator
 from tests.simt.memory import poisoned

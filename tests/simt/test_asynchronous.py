@@ -10,10 +10,11 @@ import pytest
 
 import featgraph as fg
 from featgraph import _cuda, reference
-from featgraph.fold.choose import GraphTraits
-from featgraph.fold.emit import KernelSource, emit
-from featgraph.fold.options import Options
-from featgraph.fold.plan import make_plan
+from featgraph.fold.codegen.emit import emit
+from featgraph.fold.codegen.module import KernelSource
+from featgraph.fold.plan.options import Options
+from featgraph.fold.plan.planner import make_plan
+from featgraph.fold.plan.schedules import GraphTraits
 from featgraph.graph import Graph
 from featgraph.program.program import Program
 from tests.programs import monotone

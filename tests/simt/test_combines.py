@@ -9,10 +9,10 @@ import pytest
 
 import featgraph as fg
 from featgraph import reference
-from featgraph.fold.choose import GraphTraits
-from featgraph.fold.emit import emit
-from featgraph.fold.options import Options
-from featgraph.fold.plan import make_plan
+from featgraph.fold.codegen.emit import emit
+from featgraph.fold.plan.options import Options
+from featgraph.fold.plan.planner import make_plan
+from featgraph.fold.plan.schedules import GraphTraits
 from tests.simt.superstep import Superstep
 
 COUNT = 10

@@ -17,9 +17,9 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.algorithms.als import cholesky_half
-from featgraph.runtime import in_place, replay
-from featgraph.runtime.step import Step
-from featgraph.runtime.superstep import Superstep
+from featgraph.runtime.driver import in_place, replay
+from featgraph.runtime.driver.step import Step
+from featgraph.runtime.superstep.superstep import Superstep
 from tests.simt.gpu import Gpu, emulated_gpu
 
 USERS, ITEMS, K = 23, 14, 4

@@ -19,8 +19,8 @@ from featgraph import _cuda
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.runtime import replay
-from featgraph.runtime.cuda_trace import RecordedSuperstep
+from featgraph.runtime.devices.cuda_trace import RecordedSuperstep
+from featgraph.runtime.driver import replay
 from tests.simt.gpu import Gpu, Recording, emulated_gpu
 
 
@@ -360,7 +360,7 @@ def test_an_interrupt_waits_for_the_end_of_a_cycle(at: int, gpu: Gpu) -> None:
 
 def test_threads_do_not_write_to_each_other_s_sets(gpu: Gpu) -> None:
     """Sets of one thread's replay are in nobody's hands while it is on its way."""
-    from featgraph.runtime.cuda_device import cuda_device
+    from featgraph.runtime.devices.cuda_device import cuda_device
 
     device = cuda_device()
     mine = {id(device.empty_words(2)) for _ in range(3)}
@@ -378,7 +378,7 @@ def refuse(driver: Any, operations: Any, beside: bool) -> Any:
 
 def test_sets_of_a_state_that_is_gone_go_to_the_next(gpu: Gpu) -> None:
     """And what somebody still holds of them stays as it is."""
-    from featgraph.runtime.cuda_device import cuda_device
+    from featgraph.runtime.devices.cuda_device import cuda_device
 
     recorder: Any = cuda_device().recorder
     first, second, third = path_state(), path_state(), path_state()
@@ -404,7 +404,7 @@ def test_sets_of_a_state_that_is_gone_go_to_the_next(gpu: Gpu) -> None:
 def test_what_cannot_be_asked_for_again_is_run_by_the_host(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from featgraph.runtime.cuda_device import cuda_device
+    from featgraph.runtime.devices.cuda_device import cuda_device
 
     recorder: Any = cuda_device().recorder
     monkeypatch.setattr(recorder, "_repeat", refuse)
@@ -417,7 +417,7 @@ def test_what_cannot_be_asked_for_again_is_run_by_the_host(
 def test_what_no_graph_can_be_made_of_is_launched_call_by_call(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from featgraph.runtime.cuda_device import cuda_device
+    from featgraph.runtime.devices.cuda_device import cuda_device
 
     recorder: Any = cuda_device().recorder
     monkeypatch.setattr(recorder, "_record", refuse)
@@ -431,7 +431,7 @@ def test_what_no_graph_can_be_made_of_is_launched_call_by_call(
 
 def _count_by_host(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list whose last entry counts the supersteps that the host runs."""
-    from featgraph.runtime.cuda_device import cuda_device
+    from featgraph.runtime.devices.cuda_device import cuda_device
 
     recorder: Any = cuda_device().recorder
     by_host, begin = [0], recorder.begin

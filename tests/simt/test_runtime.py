@@ -17,9 +17,9 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.program.active import ActiveSet
-from featgraph.runtime import cuda_device, cuda_loops
-from featgraph.runtime.buffers import graph_arrays
-from featgraph.runtime.superstep import Superstep
+from featgraph.runtime.devices import cuda_device, cuda_loops
+from featgraph.runtime.memory.buffers import graph_arrays
+from featgraph.runtime.superstep.superstep import Superstep
 from tests.bank import BY_NAME
 from tests.simt.gpu import Gpu, emulated_gpu
 
@@ -372,7 +372,7 @@ def test_two_states_take_turns(gpu: Gpu) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("shape", [(0,), (1,), (3,), (8, 2)])
 def test_fill(gpu: Gpu, dtype: str, value: Any, shape: tuple[int, ...]) -> None:
-    from featgraph.runtime.cuda_device import cuda_device
+    from featgraph.runtime.devices.cuda_device import cuda_device
 
     device = cuda_device()
     array = device.empty(shape, dtype)
@@ -381,7 +381,7 @@ def test_fill(gpu: Gpu, dtype: str, value: Any, shape: tuple[int, ...]) -> None:
 
 
 def test_sets(gpu: Gpu) -> None:
-    from featgraph.runtime.cuda_device import cuda_device
+    from featgraph.runtime.devices.cuda_device import cuda_device
 
     device, rng = cuda_device(), np.random.default_rng(3)
     for _ in range(2):  # by the dialect, and by the driver

@@ -15,8 +15,9 @@ from featgraph import _cuda, reference
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.fold import cuda_long_rows
-from featgraph.runtime import cuda_device, launcher
+from featgraph.fold.codegen.cuda import long_rows
+from featgraph.runtime.devices import cuda_device
+from featgraph.runtime.superstep import launcher
 from tests.programs.triangles import PROGRAMS, make_state
 from tests.simt.gpu import Gpu, emulated_gpu
 
@@ -29,7 +30,7 @@ LONG_ROW = 8
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     for name, value in SMALL.items():
-        monkeypatch.setattr(cuda_long_rows, name, value)
+        monkeypatch.setattr(long_rows, name, value)
     for module in (cuda_device, launcher):
         monkeypatch.setattr(module, "LONG_ROW", LONG_ROW)
     with emulated_gpu() as made:

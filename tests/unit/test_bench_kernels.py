@@ -16,7 +16,7 @@ from bench.graphs import make_graph
 from bench.learning import by_hand
 from bench.learning.problems import NAMES, LearningProblem, make_problem
 from featgraph import _cuda
-from featgraph.runtime.device import choose_device
+from featgraph.runtime.devices.choose import choose_device
 
 needs_host_compiler = pytest.mark.skipif(
     not handwritten.has_host_compiler(), reason="needs g++"

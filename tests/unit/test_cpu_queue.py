@@ -24,10 +24,10 @@ from featgraph.algorithms.strong_components import (
     verify_strongly_connected_components,
 )
 from featgraph.device import queue_cpu
-from featgraph.fold.queued import is_queued
+from featgraph.fold.plan.worklist import is_queued
 from featgraph.program.names import GENERATED, LOOPS
-from featgraph.runtime import cpu_queue
-from featgraph.runtime.superstep import Superstep
+from featgraph.runtime.driver import worklist
+from featgraph.runtime.superstep.superstep import Superstep
 from tests.programs.queued import QUEUED, settle, unseen
 from tests.strategies import graphs, seeds
 
@@ -40,9 +40,9 @@ def in_a_loop(most_edges: int, most_supersteps: int = 1 << 14) -> Iterator[None]
     """Let graphs of any size run in compiled loops; -1 for not at all."""
     with pytest.MonkeyPatch.context() as patched:
         smallest = 1 << 60 if most_edges < 0 else 0
-        patched.setattr(cpu_queue, "SMALLEST_GRAPH", smallest)
-        patched.setattr(cpu_queue, "_most_edges", lambda *given: most_edges)
-        patched.setattr(cpu_queue, "_MOST_SUPERSTEPS", most_supersteps)
+        patched.setattr(worklist, "SMALLEST_GRAPH", smallest)
+        patched.setattr(worklist, "_most_edges", lambda *given: most_edges)
+        patched.setattr(worklist, "_MOST_SUPERSTEPS", most_supersteps)
         yield
 
 
@@ -139,14 +139,14 @@ def test_most_of_a_search_runs_in_one_call(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("batch", [3, 1 << 14])
 def test_edges_are_counted(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = fg.graph.generators.grid(9, 7)
-    ran, edges = cpu_queue.QueueRunner.run, []
+    ran, edges = worklist.QueueRunner.run, []
 
     def counted(self: Any, *arguments: Any) -> Any:
         done = ran(self, *arguments)
         edges.append(0 if done is None else done.edges)
         return done
 
-    monkeypatch.setattr(cpu_queue.QueueRunner, "run", counted)
+    monkeypatch.setattr(worklist.QueueRunner, "run", counted)
     with in_a_loop(1 << 20, batch):
         found = bfs(graph, 5, target="cpu")
     assert found.converged

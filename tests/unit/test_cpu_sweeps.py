@@ -10,10 +10,11 @@ import pytest
 
 import featgraph as fg
 from featgraph.program.active import ActiveSet
-from featgraph.runtime import cpu_sweeps
-from featgraph.runtime.buffers import graph_arrays
-from featgraph.runtime.cpu_sets import KnownSets, SparseSet
-from featgraph.runtime.device import CpuDevice, choose_device
+from featgraph.runtime.devices import cpu_sweeps
+from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.devices.cpu import CpuDevice
+from featgraph.runtime.devices.cpu_sets import KnownSets, SparseSet
+from featgraph.runtime.memory.buffers import graph_arrays
 from tests.programs.traversal import adopt, lower_component
 
 COUNT = 4000

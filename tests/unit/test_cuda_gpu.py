@@ -31,7 +31,7 @@ def make_state(name: str, k: int = 3) -> fg.State:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_kernel_is_prepared_after_one_launch(name: str) -> None:
     """Otherwise all launches take the dialect's long way, and nothing says so."""
-    from featgraph.runtime.cuda_device import cuda_device
+    from featgraph.runtime.devices.cuda_device import cuda_device
 
     state, foldmap = make_state(name), BY_NAME[name].foldmaps[0]
     foldmap(state, target="cuda")
@@ -83,8 +83,8 @@ def test_another_thread_may_launch() -> None:
 
 
 def test_the_driver_s_errors_are_named() -> None:
-    from featgraph.runtime import cuda_loops
-    from featgraph.runtime.cuda_device import cuda_device
+    from featgraph.runtime.devices import cuda_loops
+    from featgraph.runtime.devices.cuda_device import cuda_device
 
     device = cuda_device()
     words = device.upload(np.ones(4, np.uint32))

@@ -9,9 +9,9 @@ import pytest
 
 import featgraph as fg
 from featgraph.program.active import ActiveSet
-from featgraph.runtime import cpu_sweeps
-from featgraph.runtime.buffers import graph_arrays
-from featgraph.runtime.device import choose_device
+from featgraph.runtime.devices import cpu_sweeps
+from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.memory.buffers import graph_arrays
 
 
 def expected(graph: fg.Graph, active: Any, along: str) -> Any:

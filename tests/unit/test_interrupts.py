@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.runtime import cpu_loops
-from featgraph.runtime.buffers import buffers_of
-from featgraph.runtime.device import choose_device
-from featgraph.runtime.superstep import Superstep
+from featgraph.runtime.devices import cpu_loops
+from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.memory.buffers import buffers_of
+from featgraph.runtime.superstep.superstep import Superstep
 from tests.unit.test_cpu_queue import in_a_loop, make, record, run, same
 
 

@@ -9,13 +9,13 @@ import pytest
 import featgraph as fg
 from bench.learning.problems import make_problem
 from bench.programs import step
-from featgraph.fold import choose
-from featgraph.fold.choose import GraphTraits, Mapping
-from featgraph.fold.emit import emit
-from featgraph.fold.options import Options
-from featgraph.fold.plan import make_plan
+from featgraph.fold.codegen.emit import emit
+from featgraph.fold.plan import schedules
+from featgraph.fold.plan.options import Options
+from featgraph.fold.plan.planner import make_plan
+from featgraph.fold.plan.schedules import GraphTraits, Mapping
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
-from featgraph.runtime.traits import graph_traits
+from featgraph.runtime.devices.traits import graph_traits
 
 
 def signature(k: int, dtype: str = "float32") -> Signature:
@@ -58,7 +58,7 @@ def test_lanes_of_a_vertex_follow_the_typical_degree() -> None:
 def test_small_matrices_of_few_edges_are_one_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(choose, "FEW_EDGES", 16)
+    monkeypatch.setattr(schedules, "FEW_EDGES", 16)
     graph = fg.Graph.from_edges(range(8), range(1, 9), directed=False)
 
     def schedule(k: int, degree: int, **options: Any) -> str:

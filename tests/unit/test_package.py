@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import pytest
 
 import featgraph as fg
@@ -40,6 +41,31 @@ LAYERS = {
     "__main__": {"cli"},
     "networkx": BASE | {"__init__", "algorithms"},
 }
+
+# The packages below those, from the ground up: imports point down the list, those in
+# functions and under TYPE_CHECKING included.
+FLOORS = (
+    "graph.building",
+    "graph",
+    "graph.formats",
+    "fold.syntax",
+    "fold.analysis",
+    "fold.plan",
+    "fold.codegen.text",
+    "fold.codegen.functions",
+    "fold.codegen.kernels",
+    "fold.codegen.module",
+    "fold.codegen.cuda",
+    "fold.codegen.cpu",
+    "fold.codegen.emit",
+    "fold.compiling",
+    "fold",
+    "runtime.devices",
+    "runtime.memory",
+    "runtime.superstep",
+    "runtime.driver",
+    "runtime",
+)
 
 TOP_LEVEL = {
     ".ci",
@@ -105,6 +131,48 @@ def test_imports_point_downward(path: Path) -> None:
     assert layers_imported(parse(path)) <= LAYERS[layer] | {layer}
 
 
+def floor_of(module: str) -> int:
+    """Return the place of a module in FLOORS, by the longest name that fits."""
+    name = module.removeprefix("featgraph.")
+    held = [f for f in FLOORS if name == f or name.startswith(f"{f}.")]
+    return FLOORS.index(max(held, key=len))
+
+
+@pytest.mark.parametrize("top", sorted({name.split(".")[0] for name in FLOORS}))
+def test_imports_point_down_the_floors(top: str) -> None:
+    upward = [
+        (module, name)
+        for module, imported in import_graph().items()
+        for name in imported
+        if module.startswith(f"featgraph.{top}.")
+        and name.startswith(f"featgraph.{top}.")
+        and floor_of(name) > floor_of(module)
+    ]
+    assert not upward
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Return which modules of featgraph each one imports."""
+    modules = {
+        ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p
+        for p in sources("featgraph")
+    }
+    return {
+        name: {
+            full if full in modules else full.rpartition(".")[0]
+            for full in imported_modules(parse(path))
+        }
+        & (modules.keys() - {name})
+        for name, path in modules.items()
+    }
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    graph = nx.DiGraph(import_graph())
+    circles = [sorted(c) for c in nx.strongly_connected_components(graph) if len(c) > 1]
+    assert not circles
+
+
 @pytest.mark.parametrize("path", sources("algorithms"), ids=identify)
 def test_algorithms_import_only_what_is_public(path: Path) -> None:
     tree = parse(path)
@@ -143,7 +211,9 @@ def test_one_place_executes_generated_code() -> None:
         if isinstance(node, ast.Call)
         and re.fullmatch(r"exec|eval|.*\.exec_module", ast.unparse(node.func))
     ]
-    assert [place.split(":")[0] for place in found] == ["featgraph/fold/compile.py"]
+    assert [place.split(":")[0] for place in found] == [
+        "featgraph/fold/compiling/compile.py"
+    ]
 
 
 def line_count(node: Any) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.fold.kernel import KernelText
+from featgraph.fold.compiling.kernel import KernelText
 from tests.unit.test_saving import add, approach, make, mix, nearest, paths, run, same
 
 

@@ -13,9 +13,9 @@ import pytest
 
 import featgraph as fg
 from featgraph import _cuda
-from featgraph.fold import store
-from featgraph.fold.assume import assumed_signature
-from featgraph.fold.compile import check_module
+from featgraph.fold.analysis.assumed_signature import assumed_signature
+from featgraph.fold.compiling import store
+from featgraph.fold.compiling.compile import check_module
 from featgraph.program.names import GENERATED
 from tests.bank import BANK, BY_NAME
 from tests.unit.snippets import Snippet, fold, make_state

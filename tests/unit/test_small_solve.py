@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from featgraph.fold.small_solve import is_only_solved, solve_lines
+from featgraph.fold.analysis.gathers import is_only_solved
+from featgraph.fold.codegen.functions.small_solve import solve_lines
 
 ENTRIES = st.integers(-9, 9).map(float)
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import featgraph as fg
-from featgraph.fold import compile as compiling
-from featgraph.fold import store
+from featgraph.fold.compiling import compile as compiling
+from featgraph.fold.compiling import store
 
 TEXT = "x = 1\n"
 ROOT = Path(__file__).parents[2]

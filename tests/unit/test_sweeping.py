@@ -9,10 +9,10 @@ import pytest
 
 import featgraph as fg
 from featgraph.algorithms.label_propagation import step as label_propagation
-from featgraph.runtime import stale
-from featgraph.runtime import step as steps
-from featgraph.runtime.device import choose_device
-from featgraph.runtime.step import Step
+from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.driver import step as steps
+from featgraph.runtime.driver.step import Step
+from featgraph.runtime.superstep import stale
 from tests.bank import BY_NAME
 
 

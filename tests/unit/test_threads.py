@@ -71,7 +71,7 @@ def test_a_second_thread_is_refused(use: str) -> None:
 
 
 def test_calls_keep_others_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    from featgraph.runtime.superstep import Superstep
+    from featgraph.runtime.superstep.superstep import Superstep
 
     state, found, run = make(), [], Superstep.run
 

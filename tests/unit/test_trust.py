@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import featgraph as fg
-from featgraph.fold import compile as compiling
-from featgraph.fold import disk_cache, store
+from featgraph.fold.compiling import compile as compiling
+from featgraph.fold.compiling import disk_cache, store
 from tests.unit.test_store import TEXT, _marker, cache
 
 __all__ = ["cache"]

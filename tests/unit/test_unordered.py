@@ -204,8 +204,8 @@ def test_options_against_it(option: dict[str, Any], text: str) -> None:
 def test_nothing_is_kept(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("featgraph.runtime.step.FEWEST_CONTRIBUTIONS", 0)
-    monkeypatch.setattr("featgraph.runtime.step.FEWEST_A_VERTEX", 0)
+    monkeypatch.setattr("featgraph.runtime.driver.step.FEWEST_CONTRIBUTIONS", 0)
+    monkeypatch.setattr("featgraph.runtime.driver.step.FEWEST_A_VERTEX", 0)
     program = BY_NAME["components"]
     graph = fg.Graph.from_edges(np.arange(60), np.arange(1, 61))
     given = program.state(graph, 0)
@@ -265,8 +265,8 @@ def test_deltas(delta: Any) -> None:
 
 def test_the_default_delta() -> None:
     """32 mean weights over the mean degree, and at least one of them."""
-    from featgraph.runtime.device import choose_device
-    from featgraph.runtime.near_far import Waiting
+    from featgraph.runtime.devices.choose import choose_device
+    from featgraph.runtime.driver.near_far import Waiting
 
     for graph, expected in (
         (fg.Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 0]), 2.5 * 32),
@@ -287,7 +287,7 @@ def test_the_default_delta() -> None:
 @pytest.mark.parametrize("large_first", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 def test_which_are_near(large_first: bool, dtype: str, target: str) -> None:
-    from featgraph.runtime.device import choose_device
+    from featgraph.runtime.devices.choose import choose_device
 
     device = choose_device(target)
     rng = np.random.default_rng(0)

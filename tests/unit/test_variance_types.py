@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.fold.analyse import Analysed, analyse
+from featgraph.fold.analysis.analyse import Analysed, analyse
 from tests.unit.snippets import HEADER, Snippet, fold, in_vertex, make_state
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from featgraph.errors import GraphInputError
 from featgraph.graph import Graph, erdos_renyi, rmat, star_graph
-from featgraph.graph._check import offset_dtype
+from featgraph.graph.building.check import offset_dtype
 
 MANY = settings(max_examples=150, deadline=None)
 

@@ -1,0 +1,1 @@
+"""What is known of a program: accesses, checks, what each function may change."""

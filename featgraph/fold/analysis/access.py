@@ -1,0 +1,326 @@
+"""What a function reads and writes, and where.
+
+Folding, due sets and partitions rest on this table.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from featgraph.fold.syntax.names import EDGES
+from featgraph.fold.syntax.nodes import Access, Atomic, Operate, Whole, is_reversed
+from featgraph.program.source import FunctionSource
+
+__all__ = ["AccessClass", "AccessRecord", "Mode", "check_accesses", "find_accesses"]
+
+
+class AccessClass(Enum):
+    """Where an entry stands, seen from the vertex or edge that a function runs on."""
+
+    OWN = "own"
+    NEIGHBOR = "neighbor"
+    TWIN = "twin"
+    FOREIGN = "foreign"
+    GLOBAL = "global"
+
+
+class Mode(Enum):
+    """What is done to it."""
+
+    READ = "read"
+    WRITE = "write"
+    ATOMIC = "atomic"
+
+
+@dataclass(frozen=True, order=True)
+class AccessRecord:
+    """One row of the access table.
+
+    Attributes
+    ----------
+    name : str
+        Property, temporary or vector.
+    version : str
+        ``"now"`` or ``"next"``.
+    mode : str
+        Value of `Mode`.
+    where : str
+        Value of `AccessClass`.
+    """
+
+    name: str
+    version: str
+    mode: str
+    where: str
+
+
+def find_accesses(
+    source: FunctionSource, kind: str, body: list[ast.stmt], kinds: Mapping[str, str]
+) -> tuple[AccessRecord, ...]:
+    """Return the access table of a function, sorted, each row once."""
+    rows: set[AccessRecord] = set()
+    for statement in body:
+        for node in ast.walk(statement):
+            if not isinstance(node, Access | Whole | Atomic):
+                continue
+            where = _class_of(source, kind, node, kinds)
+            mode = Mode.ATOMIC if isinstance(node, Atomic) else Mode.READ
+            version = "now" if isinstance(node, Atomic) else node.version
+            rows.add(AccessRecord(node.name, version, mode.value, where.value))
+            if isinstance(node, Access) and _is_target(statement, node):
+                rows.add(
+                    AccessRecord(node.name, version, Mode.WRITE.value, where.value)
+                )
+    reads = {r for r in rows if r.mode == "read"}
+    written_only = _targets_only(body)
+    return tuple(
+        sorted(
+            (rows - reads)
+            | {r for r in reads if (r.name, r.version) not in written_only}
+        )
+    )
+
+
+def _targets(body: list[ast.stmt]) -> list[Access]:
+    return [
+        node.targets[0]
+        for statement in body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], Access)
+    ]
+
+
+def _is_target(statement: ast.stmt, access: Access) -> bool:
+    return any(target is access for target in _targets([statement]))
+
+
+def _targets_only(body: list[ast.stmt]) -> set[tuple[str, str]]:
+    """Return the properties that are written and never read."""
+    targets = _targets(body)
+    read = {
+        (node.name, node.version)
+        for statement in body
+        for node in ast.walk(statement)
+        if isinstance(node, Access | Whole) and not any(node is t for t in targets)
+    }
+    return {(t.name, t.version) for t in targets} - read
+
+
+def _class_of(
+    source: FunctionSource,
+    kind: str,
+    node: Access | Whole | Atomic,
+    kinds: Mapping[str, str],
+) -> AccessClass:
+    stored = kinds.get(node.name, "vertex")  # builtin arrays belong to vertices
+    first = node.indices[0] if node.indices else None
+    name = first.id if isinstance(first, ast.Name) else None
+    if stored == "vector":
+        if len(node.indices) == 2 and name in {"u", "v"}:
+            raise source.error(
+                f"the matrix {node.name!r} belongs to no vertex",
+                node,
+                got=f"d.{node.name}[{name}, ...]",
+                expected=f"d.{node.name}[i, f]",
+                fix=f"declare {node.name}=fg.vertex_property(...)",
+            )
+        if first is not None and (name == "e" or is_reversed(first)):
+            raise source.error(
+                f"the vector {node.name!r} is indexed by a feature",
+                node,
+                got="an edge",
+                expected=f"d.{node.name}[f]",
+            )
+        return AccessClass.GLOBAL
+    if stored == "edge":
+        if kind not in {"gather", "edge", "triangle"}:
+            raise source.error(
+                f"a {kind} function has no edge to read {node.name!r} at", node
+            )
+        if name in (EDGES if kind == "triangle" else {"e"}):
+            return AccessClass.OWN
+        if first is not None and is_reversed(first):
+            return AccessClass.TWIN
+        raise source.error(
+            f"the edge property {node.name!r} is indexed by an edge",
+            node,
+            got=first.name if isinstance(first, Operate) else _shown(first),
+            expected="e_uv, e_uw, e_vw, or fg.reverse of one of them"
+            if kind == "triangle"
+            else "e or fg.reverse(e)",
+        )
+    if name == "e":
+        raise source.error(
+            f"the vertex property {node.name!r} is indexed by a vertex",
+            node,
+            got="e",
+            expected="u or v",
+        )
+    if kind in {"edge", "triangle"}:
+        ends = {"u", "v"} if kind == "edge" else {"u", "v", "w"}
+        return AccessClass.NEIGHBOR if name in ends else AccessClass.FOREIGN
+    if name == "v":
+        return AccessClass.OWN
+    return AccessClass.NEIGHBOR if name == "u" else AccessClass.FOREIGN
+
+
+def _shown(node: ast.AST | None) -> str:
+    return "nothing" if node is None else ast.unparse(node)
+
+
+def check_accesses(
+    source: FunctionSource,
+    kind: str,
+    body: list[ast.stmt],
+    accesses: tuple[AccessRecord, ...],
+    kinds: Mapping[str, str],
+    iterated: frozenset[str],
+    shared: frozenset[str],
+) -> None:
+    """Refuse what S3, S5 and S6 of the model do not allow.
+
+    Raises
+    ------
+    UserFunctionError
+        For a reduce of a gather's result, a write in a gather or reduce, a write
+        elsewhere than at v (at e), a write of an iterated property in place, and a
+        read elsewhere of what the function itself writes in place.
+    """
+    for target in _targets(body):
+        _check_write(source, kind, target, kinds, iterated, shared)
+    if kind == "triangle":
+        _check_triangle(source, accesses, kinds)
+    if kind in {"gather", "reduce"} and any(a.mode == "atomic" for a in accesses):
+        raise source.error(f"a {kind} is pure: it has no atomic operations")
+    for record in accesses:
+        if kind == "reduce" and kinds.get(record.name) == "into":
+            raise source.error(
+                f"{record.name!r} is known at the due vertices only, and a reduce runs "
+                "over all",
+                got=f"d.{record.name}",
+                fix="keep it in a property, written by a vertex function",
+            )
+    for record in accesses:
+        if record.mode == "atomic" and record.name in iterated:
+            raise source.error(
+                f"{record.name!r} is iterated and cannot be updated atomically",
+                fix="declare it without iterated=True",
+            )
+        if record.mode == "atomic" and record.name in shared:
+            raise source.error(_shared_text(record.name), fix="give per_direction=True")
+    written = {a.name for a in accesses if a.mode == "write" and a.version == "now"}
+    for record in accesses:
+        elsewhere = record.where not in {"own", "global"}
+        if (
+            record.mode == "read"
+            and record.version == "now"
+            and record.name in written
+            and elsewhere
+        ):
+            raise source.error(
+                f"{record.name!r} is written in place and read elsewhere by the same "
+                "function",
+                got=f"a {record.where} read",
+                fix=(
+                    f"declare {record.name} with iterated=True and write "
+                    f"d.{record.name}_next"
+                ),
+            )
+    _check_other_features(source, body)
+
+
+def _check_triangle(
+    source: FunctionSource,
+    accesses: tuple[AccessRecord, ...],
+    kinds: Mapping[str, str],
+) -> None:
+    updated = {a.name for a in accesses if a.mode == "atomic"}
+    for record in accesses:
+        if kinds.get(record.name) == "into":
+            raise source.error(
+                f"{record.name!r} is known at the due vertices only",
+                got=f"d.{record.name}",
+                fix="keep it in a property, written by a vertex function",
+            )
+        if record.mode == "read" and record.name in updated:
+            raise source.error(
+                f"{record.name!r} is updated atomically and read by the same function",
+                got=f"d.{record.name}",
+                fix="read it in a function behind this one",
+            )
+
+
+def _shared_text(name: str) -> str:
+    return (
+        f"{name!r} has one value for both directions of an edge and cannot be written"
+    )
+
+
+def _check_write(
+    source: FunctionSource,
+    kind: str,
+    target: Access,
+    kinds: Mapping[str, str],
+    iterated: frozenset[str],
+    shared: frozenset[str],
+) -> None:
+    name = target.name
+    shown = f"d.{name}{'_next' if target.version == 'next' else ''}"
+    if kind in {"gather", "reduce"}:
+        raise source.error(f"a {kind} is pure and writes nothing", target, got=shown)
+    if kind == "triangle":
+        raise source.error(
+            "a triangle function owns no entry: others write there, too",
+            target,
+            got=f"{shown} = ...",
+            fix="use fg.atomic",
+        )
+    stored = kinds.get(name)
+    entity = "e" if kind == "edge" else "v"
+    if stored != kind:
+        raise source.error(
+            f"a {kind} function cannot write {shown}",
+            target,
+            got=f"a {stored or 'builtin'} property",
+            expected=f"a property of {entity}",
+            fix="use fg.atomic" if kind == "edge" and stored == "vertex" else None,
+        )
+    first = target.indices[0]
+    if not (isinstance(first, ast.Name) and first.id == entity):
+        raise source.error(
+            f"a {kind} function writes only at {entity}",
+            target,
+            got=f"{shown} elsewhere",
+            fix="use fg.atomic",
+        )
+    if target.version == "now" and name in iterated:
+        raise source.error(
+            f"{name!r} is iterated and stays as it was during a superstep",
+            target,
+            fix=f"write d.{name}_next",
+        )
+    if name in shared:
+        raise source.error(_shared_text(name), target, fix="give per_direction=True")
+
+
+def _check_other_features(source: FunctionSource, body: list[ast.stmt]) -> None:
+    """Refuse reads of what the lane of another feature writes."""
+    targets = _targets(body)
+    last = {(t.name, t.version): ast.dump(t.indices[-1]) for t in targets}
+    for statement in body:
+        for node in ast.walk(statement):
+            if not isinstance(node, Access | Whole) or any(node is t for t in targets):
+                continue
+            wrote = last.get((node.name, node.version))
+            if wrote is not None and (
+                isinstance(node, Whole) or ast.dump(node.indices[-1]) != wrote
+            ):
+                raise source.error(
+                    f"{node.name!r} is read at another feature than the same function "
+                    "writes",
+                    node,
+                    fix="keep the value in a local and use fg.broadcast",
+                )

@@ -1,0 +1,500 @@
+"""The middle end as a whole, the same for every target: programs become analyses."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from featgraph.fold.analysis.access import AccessRecord, check_accesses, find_accesses
+from featgraph.fold.analysis.checks import (
+    check_features,
+    check_groups,
+    check_matrices,
+    check_semirings,
+    matrix_names,
+    width_of,
+    with_filter,
+)
+from featgraph.fold.analysis.definite_assignment import next_written_on_every_path
+from featgraph.fold.analysis.gathered_values import (
+    Entry,
+    base_name,
+    check_gathered,
+    entry_stem,
+    separate_gathered,
+)
+from featgraph.fold.analysis.outer_products import RankOne, find_rank_one
+from featgraph.fold.syntax.arithmetic import contributed, uses_numbers
+from featgraph.fold.syntax.names import CANONICAL, EDGES, Names, is_plain
+from featgraph.fold.syntax.nodes import (
+    TWIN_OPERATIONS,
+    Access,
+    Atomic,
+    Helper,
+    Operate,
+    Scalar,
+)
+from featgraph.fold.syntax.normal_form import has_collective, normal_form
+from featgraph.fold.syntax.resolve import Resolved, resolve_function
+from featgraph.fold.syntax.types import assign_types
+from featgraph.fold.syntax.variance import find_varying, returns_varying
+from featgraph.program.functions import UserFunction
+from featgraph.program.names import GENERATED, TRIANGLES
+from featgraph.program.operations import Collaborative
+from featgraph.program.program import Program
+from featgraph.program.signature import PropertyKind, Signature
+from featgraph.program.source import FunctionSource
+
+__all__ = ["Analysed", "Analysis", "HelperFunction", "Temporary", "analyse"]
+
+_PARAMETER_TYPES = dict.fromkeys(("i", "f", "u", "v", "w"), "int32")
+_PARAMETER_TYPES |= dict.fromkeys(EDGES, "edge")
+_BUILTIN_DTYPES = {
+    "superstep": "int64",
+    "vertex_count": "int64",
+    "edge_count": "int64",
+    "feature_count": "int64",
+    "in_degree": "int32",
+    "out_degree": "int32",
+}
+
+
+@dataclass(frozen=True)
+class Temporary:
+    """What a gather fills: ``d.name``, one entry of `item_shape` a vertex."""
+
+    name: str
+    type: str
+    item_shape: tuple[int, ...]
+    combine: str
+    is_arg: bool
+
+
+@dataclass(frozen=True)
+class HelperFunction:
+    """A plain function called by user functions, specialised for argument types."""
+
+    name: str
+    source: FunctionSource
+    parameters: tuple[str, ...]
+    body: tuple[ast.stmt, ...]
+    returns: str
+
+
+@dataclass(frozen=True, eq=False)
+class Analysed:
+    """One user function after the middle end.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the generated module.
+    kind : str
+        "vertex", "gather", "edge", "triangle" or "reduce".
+    declared : UserFunction
+        What the user declared.
+    body : tuple of ast.stmt
+        Normal form with conversions.
+    width : int
+        K; 1 for a function that indexes nothing with f.
+    is_scalar : bool
+        Whether it indexes nothing with f.
+    varying, matrices : frozenset of str
+        Locals that differ between features; locals that hold a k x k matrix.
+    variables : dict
+        Local -> type.
+    collective : bool
+        Whether it makes collaborative calls.
+    returns : str
+        Type of its value.
+    returns_varying : bool
+        Whether that differs between features.
+    accesses : tuple of AccessRecord
+        The access table.
+    scalars : tuple of str
+        Scalars and builtin arrays it reads.
+    next_definite : frozenset of str
+        Iterated properties whose ``_next`` it writes on every path that may return
+        True, before reading it.
+    indexed : frozenset of str
+        Gathered values that it reads at features that it computes: from memory.
+    rank_one : RankOne or None
+        A matrix gather or reduce that sums outer products: their parts.
+    """
+
+    name: str
+    kind: str
+    declared: UserFunction
+    body: tuple[ast.stmt, ...]
+    width: int
+    is_scalar: bool
+    varying: frozenset[str]
+    matrices: frozenset[str]
+    variables: dict[str, str]
+    collective: bool
+    returns: str
+    returns_varying: bool
+    accesses: tuple[AccessRecord, ...]
+    scalars: tuple[str, ...]
+    next_definite: frozenset[str]
+    operations: frozenset[str]
+    indexed: frozenset[str] = frozenset()
+    rank_one: RankOne | None = None
+
+    @property
+    def into(self) -> str | None:
+        """Name of what a gather or reduce fills."""
+        return getattr(self.declared, "into", None)
+
+    @property
+    def twin_operations(self) -> tuple[str, ...]:
+        """What it asks of edges that only an undirected graph can answer."""
+        return tuple(sorted(self.operations & set(TWIN_OPERATIONS)))
+
+    def updates(self, name: str) -> frozenset[str]:
+        """Return the atomic operations that it does on a property."""
+        nodes = [n for s in self.body for n in ast.walk(s) if isinstance(n, Atomic)]
+        return frozenset(n.op for n in nodes if n.name == name)
+
+    def writes(self, version: str) -> frozenset[str]:
+        """Return the properties it writes in `version`."""
+        return frozenset(
+            a.name for a in self.accesses if a.mode == "write" and a.version == version
+        )
+
+
+@dataclass
+class Analysis:
+    """All functions of a program, analysed in order.
+
+    Attributes
+    ----------
+    real : str
+        Storage type of the foldmap: the widest of its floating-point properties,
+        float32 if it has none.
+    temporaries : dict
+        What its gathers fill.
+    entries : dict
+        Temporaries that are one entry of another one, the same for all features.
+    helpers : list of HelperFunction
+        In the order in which they must be defined.
+    """
+
+    signature: Signature
+    real: str
+    functions: list[Analysed] = field(default_factory=list)
+    temporaries: dict[str, Temporary] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
+    reductions: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    helpers: list[HelperFunction] = field(default_factory=list)
+    combines: dict[str, HelperFunction] = field(default_factory=dict)
+
+    def uses_numbers(self, *, cuda: bool) -> bool:
+        """Whether generated code calls `featgraph.device.numbers`."""
+        bodies = [function.body for function in self.functions]
+        bodies += [helper.body for helper in self.helpers]
+        return any(uses_numbers(body, cuda) for body in bodies)
+
+
+def analyse(
+    program: Program, signature: Signature, real: str | None = None
+) -> Analysis:
+    """Run the middle end.
+
+    Parameters
+    ----------
+    program : Program
+        The functions.
+    signature : Signature
+        Types of the State's properties and scalars.
+    real : str, optional
+        Storage type; default the widest floating-point property of the State.
+
+    Raises
+    ------
+    UserFunctionError
+        If a function does not fit the model or the signature; names its file and line.
+    """
+    if real is None:
+        floats = [t.dtype for t in signature.values() if t.dtype.startswith("float")]
+        real = "float64" if "float64" in floats else "float32"
+    return _Analyser(program, signature, real).run()
+
+
+class _Analyser:
+    def __init__(self, program: Program, signature: Signature, real: str) -> None:
+        self.program = program
+        self.result = Analysis(dict(signature), real)
+        intos = {getattr(f, "into", None) or "" for f in program.functions}
+        #: Names of temporaries, which are locals of generated functions.
+        self.temporaries = intos | {f"{name}_source" for name in intos}
+        self.stems = {n: entry_stem(n, self.temporaries) for n in self.temporaries}
+        # Copies of a local of this name would be called as entries of one are.
+        self.temporaries |= set(self.stems.values())
+        self.taken: set[str] = {*GENERATED, *CANONICAL, *self.temporaries}
+        if any(f.kind == "triangle" for f in program.functions):
+            self.taken |= TRIANGLES
+        self.specialised: dict[tuple[Any, tuple[str, ...]], HelperFunction | None] = {}
+
+    def run(self) -> Analysis:
+        for function in self.program.functions:
+            self._refuse_clash(function)
+            analysed = self._function(function)
+            self.result.functions.append(analysed)
+            if analysed.kind == "gather":
+                self._add_temporary(analysed)
+            elif analysed.kind == "reduce":
+                self.result.reductions[str(analysed.into)] = _reduced(analysed)
+                self._custom_combine(analysed, analysed.returns)
+        return self.result
+
+    def _refuse_clash(self, function: UserFunction) -> None:
+        into = getattr(function, "into", None)
+        if into is None:
+            return
+        names = [into]
+        if function.combine.is_arg:  # type: ignore[attr-defined]
+            names += [f"{into}_source", f"{into}_packed"]
+        for name in names:
+            known = self.result.signature.get(name)
+            if known is not None and not (
+                function.kind == "reduce" and known.kind is PropertyKind.VECTOR
+            ):
+                raise function.source.error(
+                    f"{name!r} is the name of a property of the State",
+                    got=known.describe(),
+                    fix=f"give the {function.kind} another into",
+                )
+
+    # -- names
+
+    def _names(self, function: UserFunction) -> Names:
+        ranks, kinds = {}, {}
+        for name, type_ in self.result.signature.items():
+            entity = type_.kind in {PropertyKind.VERTEX, PropertyKind.EDGE}
+            ranks[name] = len(type_.item_shape) + entity
+            kinds[name] = type_.kind.value
+        for name, temporary in self.result.temporaries.items():
+            ranks[name] = len(temporary.item_shape) + 1
+            kinds[name] = "into"
+            if temporary.is_arg:
+                ranks[f"{name}_source"], kinds[f"{name}_source"] = ranks[name], "into"
+        for name in self.result.reductions:
+            ranks[name] = len(self.result.reductions[name])
+            kinds[name] = "vector"
+        iterated = frozenset(n for n, t in self.result.signature.items() if t.iterated)
+        return Names(ranks, kinds, iterated, self._hidden_names())
+
+    def _hidden_names(self) -> frozenset[str]:
+        """Return the names that locals of user functions must not have."""
+        helpers = {source.name for source in self.program.helpers.values()}
+        functions = {function.name for function in self.program.functions}
+        return frozenset(self.temporaries | helpers | functions)
+
+    def _dtypes(self) -> dict[str, str]:
+        dtypes = dict(_BUILTIN_DTYPES)
+        dtypes.update((n, t.dtype) for n, t in self.result.signature.items())
+        for name, temporary in self.result.temporaries.items():
+            dtypes[name] = temporary.type
+            dtypes[f"{name}_source"] = "int32"
+        for analysed in self.result.functions:
+            if analysed.kind == "reduce":
+                dtypes[analysed.into or ""] = analysed.returns
+        return dtypes
+
+    # -- one function
+
+    def _function(self, function: UserFunction) -> Analysed:
+        source = function.source
+        names = self._names(function)
+        captured = self.program.captured[function.function]
+        decides = function.kind in {"vertex", "edge", "triangle"}
+        ends = {"nothing": not decides, "returns": function.kind != "triangle"}
+        resolved = resolve_function(
+            source, function.roles, captured, names, data=True, **ends
+        )
+        body = normal_form(
+            resolved, lambda called: self._resolve_called(called, names), names.taken
+        )
+        body, variables, returned = assign_types(
+            source,
+            body,
+            {r: _PARAMETER_TYPES[r] for r in function.roles if r != "d"},
+            self._dtypes(),
+            self._call_helper,
+            "bool" if decides or function.combine.name == "any" else None,  # type: ignore[attr-defined]
+        )
+        if not decides:
+            returned = contributed(function, body, returned)
+        collective = any(has_collective(s) for s in body)
+        check_features(function, body, collective)
+        width, is_scalar = width_of(source, body, names.kinds, self._item_shape)
+        check_groups(source, body, width)
+        varying = find_varying(source, body)
+        check_gathered(source, function.kind, body, names.kinds)
+        accesses = find_accesses(source, function.kind, body, names.kinds)
+        shared = frozenset(n for n, t in self.result.signature.items() if t.shared)
+        check_accesses(
+            source, function.kind, body, accesses, names.kinds, names.iterated, shared
+        )
+        nodes = [n for s in body for n in ast.walk(s)]
+        operations = frozenset(n.name for n in nodes if isinstance(n, Operate))
+        matrices = matrix_names(body)
+        check_matrices(source, body, matrices)
+        shapes = {n: t.item_shape for n, t in self.result.temporaries.items()}
+        entries, indexed = separate_gathered(function, body, shapes, self.stems)
+        self.result.entries |= entries
+        check_semirings(source, body)
+        accesses = with_filter(function, accesses, self.result.signature)
+        scalars = {n.name for n in nodes if isinstance(n, Scalar)}
+        scalars |= {
+            n.name for n in nodes if isinstance(n, Access) and n.name in _BUILTIN_DTYPES
+        }
+        return Analysed(
+            name=_emitted_name(function.name, self.taken),
+            kind=function.kind,
+            declared=function,
+            body=tuple(body),
+            width=width,
+            is_scalar=is_scalar,
+            varying=varying,
+            matrices=matrices,
+            variables=variables,
+            collective=collective,
+            returns=returned,
+            returns_varying=returns_varying(body, varying),
+            accesses=tuple(a for a in accesses if a.name not in _BUILTIN_DTYPES),
+            scalars=tuple(sorted(scalars - {"feature_count"})),
+            next_definite=next_written_on_every_path(
+                body, returns_varying(body, varying)
+            ),
+            operations=operations,
+            indexed=indexed,
+            rank_one=_rank_one(function, body, returned),
+        )
+
+    def _resolve_called(self, called: Any, names: Names) -> Resolved:
+        if isinstance(called, Collaborative):
+            source, function = called.source, called.function
+        else:
+            source, function = self.program.helper(called), called
+        captured = self.program.captured_by(function, source)
+        return resolve_function(source, source.parameters, captured, names)
+
+    def _call_helper(self, node: Helper, types: list[str]) -> str:
+        """Specialise a helper for argument types; set its emitted name on `node`."""
+        key = (node.function, tuple(types))
+        if key not in self.specialised:
+            self.specialised[key] = None
+            self.specialised[key] = self._specialise(node, types)
+        helper = self.specialised[key]
+        if helper is None:
+            source = self.program.helper(node.function)
+            raise source.error("a recursive helper cannot be folded", fix="use a loop")
+        node.emitted = helper.name
+        return helper.returns
+
+    def _specialise(self, node: Helper, types: list[str]) -> HelperFunction:
+        source = self.program.helper(node.function)
+        if len(types) != len(source.parameters):
+            raise source.error(
+                "wrong number of arguments for this helper",
+                got=len(types),
+                expected=len(source.parameters),
+            )
+        captured = self.program.captured_by(node.function, source)
+        hidden = {*GENERATED, *CANONICAL, *self._hidden_names()}
+        roles = tuple(p if p not in hidden else f"{p}_" for p in source.parameters)
+        names = Names({}, {}, frozenset(), self._hidden_names())
+        resolved = resolve_function(source, roles, captured, names)
+        parameters = dict(zip(roles, types, strict=True))
+        body, _, returned = assign_types(
+            source, resolved.tree.body, parameters, {}, self._call_helper, None
+        )
+        helper = HelperFunction(
+            _emitted_name(source.name, self.taken),
+            source,
+            roles,
+            tuple(body),
+            returned,
+        )
+        self.result.helpers.append(helper)
+        return helper
+
+    # -- widths and temporaries
+
+    def _item_shape(self, name: str) -> tuple[int, ...]:
+        base = base_name(name, self.result.temporaries)
+        if base is not None:
+            return self.result.temporaries[base].item_shape
+        if name in self.result.reductions:
+            return self.result.reductions[name]
+        return self.result.signature[name].item_shape
+
+    def _add_temporary(self, analysed: Analysed) -> None:
+        gather: Any = analysed.declared
+        shape: tuple[int, ...] = () if analysed.is_scalar else (analysed.width,)
+        if gather.matrix:
+            if analysed.is_scalar:
+                raise gather.source.error("a matrix gather indexes nothing with f")
+            shape = (analysed.width, analysed.width)
+        type_ = analysed.returns
+        combine = gather.combine
+        if combine.name == "any":
+            type_ = "bool"
+        elif combine.name in {"sum", "product"} and type_ != "real":
+            type_ = "int64"
+        elif combine.is_custom and isinstance(combine.identity, float):
+            type_ = "real"
+        elif type_ == "bool":
+            type_ = "int32"
+        type_ = self._custom_combine(analysed, type_)
+        self.result.temporaries[gather.into] = Temporary(
+            gather.into, type_, shape, combine.name, combine.is_arg
+        )
+
+    def _custom_combine(self, analysed: Analysed, type_: str) -> str:
+        """Specialise a combine of the user's; return the type that it accumulates."""
+        operator: Any = analysed.declared.combine  # type: ignore[attr-defined]
+        if not operator.is_custom:
+            return type_
+        self.program.helpers.setdefault(operator.function, operator.source)
+        node = Helper(operator.function, [])
+        if self._call_helper(node, [type_, type_]) == "real" and type_ != "real":
+            type_ = "real"
+            self._call_helper(node, [type_, type_])
+        helper = self.specialised[(operator.function, (type_, type_))]
+        if helper is not None:
+            self.result.combines[analysed.into or ""] = helper
+        return type_
+
+
+def _emitted_name(name: str, taken: set[str]) -> str:
+    """Return a name for a function of the generated module; it is taken then."""
+    stem = name if is_plain(name) else "function"
+    if re.search(r"_\d+$", stem):  # as kernels and copies of locals are named
+        stem += "_"
+    fresh, letter = stem, "b"
+    while fresh in taken:
+        fresh = f"{stem}_{letter}"
+        letter = chr(ord(letter) + 1) if letter[-1] != "z" else f"{letter}b"
+    taken.add(fresh)
+    return fresh
+
+
+def _reduced(analysed: Analysed) -> tuple[int, ...]:
+    declared: Any = analysed.declared
+    if declared.matrix and analysed.is_scalar:
+        raise declared.source.error("a matrix reduce indexes nothing with f")
+    return (analysed.width,) * (2 if declared.matrix else 1)
+
+
+def _rank_one(
+    function: UserFunction, body: list[ast.stmt], returned: str
+) -> RankOne | None:
+    matrix = getattr(function, "matrix", False)
+    if not matrix or returned != "real" or function.combine.name != "sum":  # type: ignore[attr-defined]
+        return None
+    return find_rank_one(body)

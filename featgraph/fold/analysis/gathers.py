@@ -1,0 +1,84 @@
+"""What is known of single gathers and reduces, and of what is read of them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.gathered_values import INDEXED, base_name
+from featgraph.fold.syntax.nodes import Access, Operate, Whole
+
+__all__ = [
+    "in_blocks",
+    "is_only_solved",
+    "memory_dtype",
+    "rounds",
+    "takes_active",
+    "temporaries_of",
+]
+
+
+def memory_dtype(type_: str, real: str) -> str:
+    """Return the dtype of a temporary in memory.
+
+    Truth values are int32 there, for atomics.
+    """
+    return {"real": real, "bool": "int32"}.get(type_, type_)
+
+
+def rounds(function: Analysed) -> bool:
+    """Whether the result of a gather depends on the order it combines in."""
+    operator = getattr(function.declared, "combine", None)
+    if operator is None or function.returns != "real":
+        return False
+    return bool(operator.is_custom or operator.name in {"sum", "product"})
+
+
+def in_blocks(function: Analysed) -> bool:
+    """Whether the order in which a gather or reduce combines changes how much it errs.
+
+    A product rounds as often in any order. A combine of the user's may be a sum.
+    """
+    operator = getattr(function.declared, "combine", None)
+    return rounds(function) and getattr(operator, "name", "") != "product"
+
+
+def takes_active(function: Analysed) -> bool:
+    """Whether a gather combines over the edges from active vertices only."""
+    return getattr(function.declared, "sources", "all") == "active"
+
+
+def temporaries_of(function: Analysed, analysis: Analysis) -> tuple[str, ...]:
+    """Return the temporaries that a function is given, in order of first reading."""
+    found: dict[str, None] = {}
+    for statement in function.body:
+        for node in ast.walk(statement):
+            if not isinstance(node, Access | Whole) or node.version == INDEXED:
+                continue
+            known = base_name(node.name, analysis.temporaries) is not None
+            if known or node.name in analysis.entries:
+                found[node.name] = None
+    return tuple(found)
+
+
+def is_only_solved(name: str, bodies: Iterable[ast.stmt], spd: bool = False) -> bool:
+    """Return whether a matrix goes nowhere but into `fg.solve`.
+
+    Parameters
+    ----------
+    bodies : iterable of ast.stmt
+        Statements of all functions that may read it.
+    spd : bool
+        Whether only solutions count that take it as positive definite.
+    """
+    nodes = [n for s in bodies for n in ast.walk(s)]
+    solved = {
+        id(inner)
+        for n in nodes
+        if isinstance(n, Operate) and n.name == "solve"
+        if n.constant("spd") or not spd
+        for inner in ast.walk(n.args[0])
+    }
+    reads = [n for n in nodes if isinstance(n, Access | Whole) and n.name == name]
+    return bool(reads) and all(id(n) in solved for n in reads)

@@ -1,0 +1,73 @@
+"""The type of an operand, read off a typed expression without typing it again."""
+
+from __future__ import annotations
+
+import ast
+
+from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.syntax.arithmetic import join
+from featgraph.fold.syntax.nodes import (
+    Access,
+    Cast,
+    Helper,
+    Identity,
+    MathCall,
+    Numeric,
+    Operate,
+    Scalar,
+    Whole,
+)
+from featgraph.fold.syntax.types import type_of_dtype
+
+__all__ = ["operand_type"]
+
+
+def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
+    """Return the type of an expression that `assign_types` has been through."""
+    if isinstance(node, Cast):
+        return "real" if node.to == "real" else "int64"
+    if isinstance(node, ast.Name):
+        return function.variables.get(node.id, "int64")
+    if isinstance(node, Identity):
+        return "bool"  # of the type of what it stands beside
+    if isinstance(node, Access | Whole | Scalar):
+        return _stored_type(node.name, analysis)
+    if isinstance(node, ast.Compare | ast.BoolOp):
+        return "bool"
+    if isinstance(node, Operate) and node.name == "is_twin":
+        return "bool"
+    if isinstance(node, Helper):
+        return node.returns
+    if isinstance(node, Numeric):
+        return node.type_
+    if isinstance(node, MathCall) and node.name not in {"min", "max", "abs"}:
+        return "real"
+    if isinstance(node, ast.Constant):
+        return "bool" if isinstance(node.value, bool) else "int64"
+    if isinstance(node, ast.Subscript | Operate):
+        return "real"
+    if isinstance(node, ast.IfExp):
+        children: list[ast.expr] = [node.body, node.orelse]
+    else:
+        children = [c for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        children = [node.left]
+    found = join(*(operand_type(c, function, analysis) for c in children))
+    return (
+        found if found == "real" or isinstance(node, ast.IfExp | MathCall) else "int64"
+    )
+
+
+def _stored_type(name: str, analysis: Analysis) -> str:
+    if name in analysis.entries:
+        name = analysis.entries[name].of
+    if name in analysis.temporaries:
+        return analysis.temporaries[name].type
+    if name.endswith("_source") and name[:-7] in analysis.temporaries:
+        return "int32"
+    if name in analysis.signature:
+        return type_of_dtype(analysis.signature[name].dtype)
+    for function in analysis.functions:
+        if function.kind == "reduce" and function.into == name:
+            return function.returns
+    return "int64"

@@ -1,0 +1,146 @@
+"""Work that functions do in vain where they return False.
+
+Behind a False verdict the kernel puts the old entries back. What a function has stored
+before would be stored twice, and a load in front of it be made again. And a function
+that leaves with its first statement has no use for what was gathered.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+
+from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.syntax.nodes import (
+    Access,
+    Atomic,
+    Operate,
+    Whole,
+    assigned_names,
+    names_read,
+)
+from featgraph.fold.syntax.variance import varies
+
+__all__ = ["all_wait", "leaving_test", "reads_what_it_changes", "sink_stores"]
+
+
+def sink_stores(
+    body: Sequence[ast.stmt], restored: Sequence[str], varying: frozenset[str]
+) -> list[ast.stmt]:
+    """Return `body` with its last stores of next entries under its verdict.
+
+    Parameters
+    ----------
+    body : sequence of ast.stmt
+        Of a vertex or edge function.
+    restored : sequence of str
+        Properties whose entries the kernel puts back where the verdict is False.
+    varying : frozenset of str
+        What differs between features; the verdict must not.
+    """
+    *before, last = body
+    verdict = last.value if isinstance(last, ast.Return) else None
+    if not isinstance(verdict, ast.Name) or varies(verdict, varying):
+        return list(body)
+    kept: list[ast.stmt] = []
+    sunk: list[ast.stmt] = []
+    for statement in reversed(before):
+        if _may_wait(statement, restored, [*kept, *sunk]):
+            sunk.insert(0, statement)
+        else:
+            kept.insert(0, statement)
+    if not sunk:
+        return list(body)
+    stores = ast.copy_location(ast.If(test=verdict, body=sunk, orelse=[]), sunk[0])
+    return [*kept, stores, last]
+
+
+def all_wait(body: Sequence[ast.stmt]) -> bool:
+    """Whether next entries may be stored over the current ones.
+
+    All that touches them are stores that `sink_stores` has sunk. And what is stored is
+    read in front of these alone, and of the same feature: copies of a statement, and
+    lanes, have features of their own, and nothing else keeps them in step.
+    """
+    *before, stores, last = [ast.Pass(), ast.Pass(), *body]
+    verdict = last.value if isinstance(last, ast.Return) else None
+    if not isinstance(stores, ast.If) or stores.test is not verdict:
+        return False
+    early = [n for s in [*before, last] for n in ast.walk(s)]
+    late = [n for s in stores.body for n in ast.walk(s)]
+    stored = {name for name, version in _entries(late) if version == "next"}
+    if any(version == "next" for _, version in _entries(early)):
+        return False
+    if any((name, "now") in _entries(late) for name in stored):
+        return False
+    found = [n for n in early if isinstance(n, Access | Whole) and n.name in stored]
+    return all(isinstance(n, Access) and _is_own(n) for n in found)
+
+
+def _is_own(access: Access) -> bool:
+    """Whether an entry is that of the vertex, and of the feature at hand."""
+    names = [i.id if isinstance(i, ast.Name) else None for i in access.indices]
+    return names == ["v", "f"]
+
+
+def reads_what_it_changes(function: Analysed) -> bool:
+    """Whether a lane may read what another one has written, or not yet."""
+    reads = {(a.name, a.version) for a in function.accesses if a.mode == "read"}
+    changes = {(a.name, a.version) for a in function.accesses if a.mode != "read"}
+    return bool(reads & changes)
+
+
+def _may_wait(
+    statement: ast.stmt, restored: Sequence[str], behind: Sequence[ast.stmt]
+) -> bool:
+    """Whether nothing of what stands behind a store minds when it is made."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if not isinstance(target, Access) or target.version != "next":
+        return False
+    if target.name not in restored:
+        return False
+    if not all(isinstance(other, ast.Assign) for other in behind):
+        return False
+    inside = [node for other in behind for node in ast.walk(other)]
+    if any(isinstance(node, Atomic) for node in [*inside, *ast.walk(statement)]):
+        return False
+    if (target.name, "next") in _entries(inside):
+        return False
+    changed = _entries([t for other in behind for t in _targets(other)])
+    bound = set().union(*(assigned_names(other) for other in behind))
+    reads = _entries(ast.walk(statement)) - {(target.name, "next")}
+    return not (reads & changed or names_read(statement) & bound)
+
+
+def _targets(statement: ast.stmt) -> list[ast.expr]:
+    return statement.targets if isinstance(statement, ast.Assign) else []
+
+
+def _entries(nodes: Iterable[ast.AST]) -> set[tuple[str, str]]:
+    """Return (property, version) of the accesses among nodes."""
+    return {(n.name, n.version) for n in nodes if isinstance(n, Access | Whole)}
+
+
+def leaving_test(function: Analysed) -> ast.expr | None:
+    """Return the test with which a vertex function leaves first, if it is simple.
+
+    Such a test reads entries of the vertex as they stand, without features, and
+    scalars.
+    """
+    first = function.body[0]
+    if not isinstance(first, ast.If) or first.orelse or len(first.body) != 1:
+        return None
+    [only] = first.body
+    value = only.value if isinstance(only, ast.Return) else None
+    if not isinstance(value, ast.Constant) or value.value is not False:
+        return None
+    for node in ast.walk(first.test):
+        if isinstance(node, Access):
+            is_own = len(node.indices) == 1 and isinstance(node.indices[0], ast.Name)
+            if not is_own or node.version != "now":
+                return None
+        if isinstance(node, Atomic | Operate | Whole):
+            return None
+        if isinstance(node, ast.Name) and node.id not in {"v", "d"}:
+            return None
+    return first.test

@@ -1,0 +1,375 @@
+"""Kernels of the CPU target: chunks of vertices over threads, one thread a vertex.
+
+A chunk is a range of bitvector words with about as much work as every other, so a
+thread writes whole words and pull needs no atomics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.codegen.cpu.arrays import CpuArrays
+from featgraph.fold.codegen.cpu.queue import print_queue
+from featgraph.fold.codegen.cpu.triangles import print_triangles
+from featgraph.fold.codegen.cpu.vectors import VectorBody
+from featgraph.fold.codegen.functions.featurewise import Context, Printed
+from featgraph.fold.codegen.kernels.blocks import print_pairwise
+from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.plan.pulled_edges import WORDS as PULLED
+from featgraph.fold.plan.worklist import is_queued
+
+if TYPE_CHECKING:
+    from featgraph.fold.codegen.module import Entry
+
+__all__ = [
+    "DECORATOR",
+    "LIBRARY",
+    "constants",
+    "imports",
+    "print_phase",
+    "print_queue",
+]
+
+DECORATOR = "@njit(**INLINE)"
+LIBRARY = "cpu"
+
+
+def imports(plan: FoldPlan) -> list[str]:
+    """Return the import statements of the module."""
+    lines = [
+        "import math",
+        "from collections import namedtuple",
+        "",
+        "import numpy as np",
+    ]
+    lines += [
+        "from numba import float32, float64, int32, int64, njit, prange, uint32",
+        "",
+    ]
+    lines.append("from featgraph.device import cpu")
+    if is_queued(plan):
+        lines.append("from featgraph.device import queue_cpu as queue")
+    if any(f.operations & {"solve", "inverse"} for f in plan.analysis.functions):
+        lines.append("from featgraph.device import linalg_cpu as linalg")
+    solves = any("solve" in f.operations for f in plan.analysis.functions)
+    if solves:
+        lines.append("from featgraph.device import cholesky_cpu as cholesky")
+    if solves or any(p.tiles for p in plan.phases):
+        lines.append("from featgraph.device import tiles_cpu as tiles")
+    if plan.analysis.uses_numbers(cuda=False):
+        lines.append("from featgraph.device import numbers_cpu as numbers")
+    if any(p.mapping.loops for p in plan.phases):
+        lines.append("from featgraph.device import vectors_cpu as vectors")
+    return lines
+
+
+def constants(plan: FoldPlan) -> list[str]:
+    """Return the module's constants."""
+    lines = [
+        "# nnan and ninf are never allowed: inf and nan stay testable.",
+        'FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}',
+        'CODE = {"error_model": "numpy", "fastmath": FAST}',
+        "# Called by compiled code alone: no entries from Python are compiled.",
+        'INLINE = {**CODE, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}',
+        "# Rows are short: lanes sharing a sum of few edges cost more than they save.",
+        'SWEEP = {**CODE, "fastmath": FAST - {"reassoc"}, "cache": True}',
+        'KERNEL = {**CODE, "parallel": True, "cache": True}',
+    ]
+    if any(p.mapping.loops for p in plan.phases) or is_queued(plan):
+        lines += [
+            "# Within loops over edges: what they return stays in registers.",
+            'INNER = {**INLINE, "forceinline": True}',
+        ]
+    return lines
+
+
+def print_phase(
+    context: Context,
+    plan: FoldPlan,
+    number: int,
+    phase: Phase,
+    printed: dict[str, Printed],
+) -> list[Entry]:
+    """Print the kernel of a phase (two for a reduce)."""
+    if phase.kind == "triangle":
+        return print_triangles(context, plan, number, phase)
+    body = _CpuBody(context, plan, phase, printed, LIBRARY, "{}")
+    return _CpuPhase(context, plan, number, phase, printed, body).run()
+
+
+class _CpuBody(VectorBody):
+    """Names the features in front of everything else."""
+
+    def name_features(self) -> None:
+        """Print the names of the features; LLVM folds them into constants."""
+        if self.loops or all(
+            p.is_collective or p.function.is_scalar for p in self.printed.values()
+        ):
+            return
+        self.writer.line(
+            "f_0 = chunk - chunk  # not a literal, or each feature would be compiled "
+            "apart"
+        )
+        for j in range(1, self.copies):
+            self.writer.line(f"f_{j} = f_0 + {j}")
+
+
+class _CpuPhase(CpuArrays):
+    body: _CpuBody
+
+    def run(self) -> list[Entry]:
+        kinds = {
+            "vertex": self._vertex,
+            "push": self._push,
+            "edge": self._edge,
+            "reduce": self._reduce,
+        }
+        return kinds[self.phase.kind]()
+
+    def _entry(self, name: str, role: str, arguments: list[str]) -> Entry:
+        from featgraph.fold.codegen.module import Entry
+
+        return Entry(name, self.number, role, tuple(arguments))
+
+    @contextmanager
+    def _kernel(self, arguments: list[str], doc: str) -> Iterator[None]:
+        """Print the sweep of one chunk, and the kernel that calls it for every chunk.
+
+        The sweep is a function of its own because Numba takes scalars that a parallel
+        loop updates for its reductions; and a single chunk needs no parallel one. A
+        thread takes the next chunk as soon as it is free: what is due often stands
+        together, and Numba would give neighboring chunks to one thread. The first turn
+        of each thread does it all.
+        """
+        writer = self.writer
+        inner = [a for a in arguments if a != "chunks"]
+        sweep = f"sweep_{self.number}"
+        writer.line()
+        writer.line()
+        writer.line("@njit(**SWEEP)")
+        with writer.block(
+            f"def {sweep}({', '.join(['chunk', 'first_word', 'last_word', *inner])}):"
+        ):
+            writer.line(f'"""{doc}"""')
+            self.body.name_features()
+            self.arrays()
+            yield
+        writer.line()
+        writer.line()
+        writer.line("@njit(**KERNEL)")
+        bounds = ["chunk", "chunks[chunk]", "chunks[chunk + 1]"]
+        with writer.block(f"def {self.name}({', '.join(arguments)}):"):
+            writer.line("taken = np.zeros(1, np.int64)")
+            with writer.block("for turn in prange(chunks.size - 1):"):
+                writer.line("chunk = cpu.atomic_add(taken, 0, 1)")
+                with writer.block("while chunk < chunks.size - 1:"):
+                    writer.line(f"{sweep}({', '.join([*bounds, *inner])})")
+                    writer.line("chunk = cpu.atomic_add(taken, 0, 1)")
+
+    @contextmanager
+    def _words(self) -> Iterator[None]:
+        with self.writer.block("for word in range(first_word, last_word):"):
+            yield
+
+    @contextmanager
+    def _swept_words(self) -> Iterator[None]:
+        """Print the loop over the words that a chunk has of those to sweep."""
+        with self.writer.block("for place in range(first_word, last_word):"):
+            self.writer.line("word = swept_words[place]")
+            yield
+
+    @contextmanager
+    def _each_set_bit(self, words: str, vertex: str) -> Iterator[None]:
+        writer = self.writer
+        writer.line(f"pending = {words}[word]")
+        with writer.block("while pending != 0:"):
+            writer.line("bit = cpu.trailing_zeros(pending)")
+            if self.phase.spreads:
+                writer.line("done_bits |= uint32(1) << uint32(bit)")
+            else:
+                writer.line("pending = uint32(pending & (pending - uint32(1)))")
+            writer.line(f"{vertex} = word * 32 + bit")
+            yield
+
+    def _vertex(self) -> list[Entry]:
+        pulls = self.phase.pulls_edges
+        arguments = ["d", *(PULLED if pulls else ["due"]), "passed", "chunks"]
+        arguments.append("swept_words")
+        arguments += ["changed_sources", "stale"] if self.phase.keeps else []
+        takes_active = self.plan.takes_active(self.phase)
+        arguments += ["active_sources"] if takes_active else []
+        if any(f.kind == "gather" for f in self.plan.functions_of(self.phase)):
+            arguments += self.phase.rows.arguments
+        if self.phase.spreads:
+            arguments += ["spreads", "allowed", "out_offsets", "out_targets"]
+        writer = self.writer
+        doc = (
+            "Sweep vertices of a chunk, and run the edge functions on their in-edges "
+            "from sources; `targets` gets those with an edge that returned True, "
+            "`passed` the due ones that end with True."
+            if pulls
+            else "Sweep the due vertices of a chunk; `passed` gets those that end with "
+            "True."
+        )
+        with self._kernel(arguments, doc), self._swept_words():
+            writer.line("done = uint32(0)")
+            if self.phase.spreads:
+                writer.line("done_bits = uint32(0)")
+            if pulls:
+                writer.line("hit = uint32(0)")
+            with self._each_set_bit("swept" if pulls else "due", "v"):
+                self.body.vertex()
+                if pulls:
+                    with writer.block("if edge_passed:"):
+                        writer.line("hit |= uint32(1) << uint32(bit)")
+                with writer.block("if alive:"):
+                    writer.line("done |= uint32(1) << uint32(bit)")
+                    self._spread()
+                self.body.copy_entries(self.phase.restores, "v", "else:")
+                if self.phase.spreads:
+                    writer.line("pending = uint32(due[word] & ~done_bits)")
+            writer.line("passed[word] = done")
+            if pulls:
+                writer.line("targets[word] = hit")
+        return [self._entry(self.name, "main", arguments)]
+
+    def _spread(self) -> None:
+        """Have run who gathers from `v`: later words, and the rest of this one."""
+        writer = self.writer
+        if not self.phase.spreads:
+            return
+        with (
+            writer.block("if spreads:"),
+            writer.block("for slot in range(out_offsets[v], out_offsets[v + 1]):"),
+        ):
+            writer.line("target = out_targets[slot]")
+            tests = "cpu.test_bit(allowed, target) and not cpu.test_bit(due, target)"
+            with writer.block(f"if {tests}:"):
+                writer.line("cpu.set_bit(due, target)")
+
+    def _push(self) -> list[Entry]:
+        rows, writer = self.phase.rows, self.writer
+        arguments = ["d", "due", "chunks", *rows.arguments]
+        every = (
+            f"for u in range(word * 32, min(word * 32 + 32, {rows.offsets}.size - 1)):"
+        )
+        takes_active = self.plan.takes_active(self.phase)
+        arguments += ["active_sources"] if takes_active else []
+        with (
+            self._kernel(
+                arguments,
+                "Push along the out-edges of a chunk of sources into the due targets."
+                if self.phase.along == "in"
+                else "Push from a chunk of neighbors into the due vertices.",
+            ),
+            self._words(),
+            self._each_set_bit("active_sources", "u")
+            if takes_active
+            else writer.block(every),
+            writer.block(
+                f"for slot in range({rows.offsets}[u], {rows.offsets}[u + 1]):"
+            ),
+        ):
+            writer.line(f"v = {rows.ends}[slot]")
+            with writer.block("if cpu.test_bit(due, v):"):
+                self.body.slot_edge()
+                self.body.push()
+        return [self._entry(self.name, "main", arguments)]
+
+    def _edge(self) -> list[Entry]:
+        several = self.plan.keeps_edge_state
+        rows, writer = self.phase.rows, self.writer
+        arguments = ["d", "sources", "targets", "chunks", *rows.arguments]
+        arguments += ["edge_state"] if several else []
+        with (
+            self._kernel(
+                arguments,
+                "Sweep the out-edges of a chunk of sources; `targets` gets their ends "
+                "where the verdict is True.",
+            ),
+            self._words(),
+            self._each_set_bit("sources", "u"),
+            writer.block(
+                f"for slot in range({rows.offsets}[u], {rows.offsets}[u + 1]):"
+            ),
+        ):
+            writer.line(f"v = {rows.ends}[slot]")
+            self.body.slot_edge()
+            if several:
+                with writer.block("if edge_state[e] == 1:  # stopped"):
+                    writer.line("continue")
+            self.body.edge()
+            with writer.block("if alive:"):
+                writer.line(
+                    "edge_state[e] = 2" if several else "cpu.set_bit(targets, v)"
+                )
+            if several or self.phase.restores:
+                with writer.block("else:"):
+                    if several:
+                        writer.line("edge_state[e] = 1")
+                    self.body.copy_entries(self.phase.restores, "e", "")
+        return [self._entry(self.name, "main", arguments)]
+
+    def _reduce(self) -> list[Entry]:
+        function = self.plan.functions_of(self.phase)[0]
+        accumulator, writer = self.body.accumulators[function.into], self.writer
+        arguments = ["d", "due", "partials", "chunks"]
+        width = accumulator.size
+        with self._kernel(
+            arguments, "Reduce a chunk of vertices into its row of `partials`."
+        ):
+            self.body.start(accumulator)
+            summed = self.body.in_blocks([function])
+            if summed:
+                size = max(self.phase.mapping.block // 32, 1)
+                bounds = ("first_word", "last_word", size)
+                with self.body.cut(summed, *bounds, self.body.start):
+                    self._reduce_words(function, "block_start", "block_end")
+            else:
+                self._reduce_words(function, "first_word", "last_word")
+            self.body.finish(function)
+            self.keep_partial(accumulator)
+        finish = f"{self.name}_finish"
+        print_finish(
+            writer,
+            finish,
+            accumulator,
+            width,
+            "@njit(**CODE, cache=True)",
+            "for f in range({})",
+            bool(summed),
+        )
+        return [
+            self._entry(self.name, "main", arguments),
+            self._entry(finish, "finish", ["partials", "reduced"]),
+        ]
+
+    def _reduce_words(self, function: Analysed, first: str, last: str) -> None:
+        """Combine what the vertices of some words contribute."""
+        with (
+            self.writer.block(f"for word in range({first}, {last}):"),
+            self._each_set_bit("due", "v"),
+        ):
+            self.body.contribute(function)
+        self.body.settle(function)
+
+
+def print_finish(writer, name, accumulator, width, decorator, loop, pairwise) -> None:  # type: ignore[no-untyped-def]
+    """Print the kernel that combines the rows of `partials`, in order: repeatably."""
+    writer.line()
+    writer.line()
+    writer.line(decorator)
+    with writer.block(f"def {name}(partials, reduced):"):
+        writer.line('"""Combine the partial results in order."""')
+        with writer.block(f"{loop.format(width)}:"):
+            if pairwise:
+                print_pairwise(writer, accumulator, "partials[{}, f]")
+                writer.line("reduced[f] = partials[0, f]")
+                return
+            writer.line(f"total = {accumulator.identity}")
+            with writer.block("for row in range(partials.shape[0]):"):
+                writer.line(accumulator.update("total", "partials[row, f]"))
+            writer.line("reduced[f] = total")

@@ -1,0 +1,89 @@
+"""Prints how lanes, and the warps of a block, combine what each has accumulated."""
+
+from __future__ import annotations
+
+from featgraph.fold.codegen.kernels.accumulators import Accumulator, source_name
+from featgraph.fold.codegen.text.writer import Writer
+
+__all__ = [
+    "WARP",
+    "box_dtypes",
+    "combines_four",
+    "print_block_combine",
+    "print_four_combine",
+    "print_span_combine",
+]
+
+WARP = 32
+
+
+def print_span_combine(
+    writer: Writer, accumulator: Accumulator, name: str, lanes: int, span: int
+) -> None:
+    """Combine the same lane of all groups of a span by shuffles."""
+    function = f"warp.slot_{accumulator.combine}"
+    names = f"{name}, {source_name(name)}" if accumulator.is_arg else name
+    writer.line(f"{names} = {function}({names}, {lanes}, {span})")
+
+
+def combines_four(accumulator: Accumulator, copies: int, slots: int) -> bool:
+    """Return whether copies of an accumulator are combined four at a time.
+
+    That takes as many shuffles for four as for two where a span has eight slots.
+    """
+    shuffled = accumulator.combine in {"sum", "product", "min", "max"}
+    return shuffled and copies % 4 == 0 and slots >= 8
+
+
+def print_four_combine(
+    writer: Writer, accumulator: Accumulator, names: list[str], lanes: int, span: int
+) -> None:
+    """Combine the same lane of all groups of a span, four copies at a time."""
+    function = f"warp.slot_{accumulator.combine}_4"
+    for first in range(0, len(names), 4):
+        four = ", ".join(names[first : first + 4])
+        writer.line(f"{four} = {function}({four}, {lanes}, {span})")
+
+
+def print_block_combine(
+    writer: Writer,
+    accumulator: Accumulator,
+    name: str,
+    lanes: int,
+    threads: int,
+    real: str,
+) -> None:
+    """Combine the same lane of all groups of a block.
+
+    First by shuffles, then through shared memory and in order, so that the result is
+    repeatable. A combine of the user's has no shuffles.
+    """
+    shuffled = accumulator.combine != "custom"
+    if shuffled and lanes < WARP:
+        print_span_combine(writer, accumulator, name, lanes, WARP)
+    row = WARP if shuffled else lanes
+    box = f"box_{box_dtypes(accumulator, real)[0]}"
+    is_bool = accumulator.type == "bool"
+    writer.line(f"{box}[thread] = {f'int32({name})' if is_bool else name}")
+    if accumulator.is_arg:
+        writer.line(f"box_source[thread] = {source_name(name)}")
+    writer.line("cuda.syncthreads()")
+    for line in accumulator.start(name):
+        writer.line(line)
+    lane = " + lane" if lanes > 1 else ""
+    with writer.block(f"for row in range({threads // row}):"):
+        writer.line(f"member = uint32(row * {row}{lane})")
+        value = f"{box}[member]{' != 0' if is_bool else ''}"
+        pair = f"{value}, box_source[member]" if accumulator.is_arg else value
+        for line in accumulator.take(name, pair, "warp"):
+            writer.line(line)
+    writer.line("cuda.syncthreads()")
+
+
+def box_dtypes(accumulator: Accumulator, real: str) -> list[str]:
+    """Return the types of the shared arrays that a combine over a block takes.
+
+    A second one, "source", is that of the sources of argmin and argmax.
+    """
+    first = {"real": real, "bool": "int32"}.get(accumulator.type, accumulator.type)
+    return [first, "source"] if accumulator.is_arg else [first]

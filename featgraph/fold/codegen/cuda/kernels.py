@@ -1,0 +1,87 @@
+"""Kernels of the CUDA target: where the emitter begins.
+
+`cuda_lanes` has lanes that share a vertex (FA), `cuda_thread` one thread for it (NFA).
+They print the loops around what `WarpBody` and `OwnerBody` do for a vertex or an edge;
+`cuda_words` prints them where few vertices are due.
+
+Words that a kernel sets bits in (`passed`, `targets`) are zero before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from featgraph.fold.codegen.cuda.lanes import HubPhase, WarpPhase
+from featgraph.fold.codegen.cuda.matrix import MatrixReduce
+from featgraph.fold.codegen.cuda.thread import ThreadPhase
+from featgraph.fold.codegen.cuda.triangles import print_triangles
+from featgraph.fold.codegen.functions.featurewise import Context, Printed
+from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.plan.schedules import MOST_HELD
+
+if TYPE_CHECKING:
+    from featgraph.fold.codegen.module import Entry
+
+__all__ = ["DECORATOR", "LIBRARY", "constants", "imports", "print_phase"]
+
+DECORATOR = "@device_function"
+LIBRARY = "warp"
+
+
+def imports(plan: FoldPlan) -> list[str]:
+    """Return the import statements of the module."""
+    lines = ["import math", "from collections import namedtuple", ""]
+    lines += [
+        "from numba import boolean, float32, float64, int32, int64, uint32, uint64",
+        "",
+    ]
+    lines += [
+        "from featgraph._cuda import cuda, device_function, kernel",
+        "from featgraph.device import warp",
+    ]
+    solving = [
+        p
+        for p in plan.phases
+        if any(f.operations & {"solve", "inverse"} for f in plan.functions_of(p))
+    ]
+    if any(p.mapping.lanes > 1 for p in solving):
+        lines.append("from featgraph.device import linalg_cuda as linalg")
+    if any(p.mapping.lanes == 1 and not _in_registers(plan, p) for p in solving):
+        lines.append("from featgraph.device import linalg_thread")
+    if plan.analysis.uses_numbers(cuda=True):
+        lines.append("from featgraph.device import numbers_cuda as numbers")
+    return lines
+
+
+def _in_registers(plan: FoldPlan, phase: Phase) -> bool:
+    """Whether a thread needs nobody's help with the systems of a phase."""
+    inverts = any("inverse" in f.operations for f in plan.functions_of(phase))
+    small = phase.mapping.schedule == "thread" and phase.width <= MOST_HELD
+    return small and not inverts
+
+
+def constants(plan: FoldPlan) -> list[str]:
+    """Return the module's constants."""
+    return []
+
+
+def print_phase(
+    context: Context,
+    plan: FoldPlan,
+    number: int,
+    phase: Phase,
+    printed: dict[str, Printed],
+) -> list[Entry]:
+    """Print the kernels of a phase: two for a reduce, and for one that has hubs."""
+    if phase.kind == "triangle":
+        return print_triangles(context, plan, number, phase)
+    reduced = plan.functions_of(phase)[0]
+    if phase.kind == "reduce" and getattr(reduced.declared, "matrix", False):
+        return MatrixReduce(context, plan, number, phase, printed).run()
+    if phase.mapping.schedule == "thread":
+        return ThreadPhase(context, plan, number, phase, printed).run()
+    entries = WarpPhase(context, plan, number, phase, printed).run()
+    # Launched first, for they take longest.
+    if phase.mapping.hubs and plan.form == "plain":
+        entries = HubPhase(context, plan, number, phase, printed).run() + entries
+    return entries

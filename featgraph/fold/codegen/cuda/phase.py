@@ -1,0 +1,280 @@
+"""What the CUDA kernels of all mappings have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from featgraph.fold.codegen.cuda.areas import KernelAreas
+from featgraph.fold.codegen.cuda.combine import box_dtypes, print_block_combine
+from featgraph.fold.codegen.functions.featurewise import Context, Printed
+from featgraph.fold.codegen.functions.staging import STRIDES
+from featgraph.fold.codegen.kernels.accumulators import Accumulator
+from featgraph.fold.codegen.kernels.blocks import print_pairwise
+from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.plan.pulled_edges import WORDS as PULLED
+from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS
+
+if TYPE_CHECKING:
+    from featgraph.fold.codegen.module import Entry
+
+__all__ = ["CudaPhase"]
+
+_DOCS = {
+    "vertex": "Sweep the due vertices; `passed` gets those that end with True.",
+    "pulled": (
+        "Sweep vertices, and run the edge functions on their in-edges from sources; "
+        "`targets` gets those not due before with an edge that returned True, "
+        "`passed` the due ones that end with True."
+    ),
+    "push": "Push along the out-edges of all sources into the due targets.",
+    "pushed": "Push from all neighbors into the due vertices.",
+    "edge": (
+        "Sweep the out-edges of the sources; "
+        "`targets` gets their ends where the verdict is True."
+    ),
+    "reduce": "Reduce the due vertices, a row of `partials` for each block.",
+}
+
+
+_FORMS = {
+    "plain": "",
+    "packed": " Warps pack those that they find.",
+    "listed": " They are on a list.",
+}
+
+
+class CudaPhase(KernelAreas):
+    """What the kernels of all mappings have in common."""
+
+    role = "main"
+    threads = BLOCK_THREADS
+
+    def __init__(
+        self,
+        context: Context,
+        plan: FoldPlan,
+        number: int,
+        phase: Phase,
+        printed: dict[str, Printed],
+    ) -> None:
+        self.context = context
+        self.writer = context.writer
+        self.plan = plan
+        self.number = number
+        self.phase = phase
+        self.printed = printed
+        self.functions = plan.functions_of(phase)
+        self.form = plan.form
+        form = "" if plan.form == "plain" else f"{plan.form}_"
+        self.name = f"{form}{phase.kind}_phase_{number}"
+        self.edge_id = "uint64({})" if plan.traits.wide_offsets else "uint32({})"
+        self.gathers = any(f.kind == "gather" for f in self.functions)
+        self.several = plan.keeps_edge_state
+        self.scratch: dict[str, tuple[str, tuple[int, ...]]] = {}
+
+    def run(self) -> list[Entry]:
+        """Print the phase's kernels of this mapping."""
+        kinds = {
+            "vertex": self.vertex,
+            "push": self.push,
+            "edge": self.edge,
+            "reduce": self.reduce,
+        }
+        with self._kernel():
+            kinds[self.phase.kind]()
+        return self._entries()
+
+    def vertex(self) -> None:
+        """Print the body of the kernel."""
+        raise NotImplementedError
+
+    def push(self) -> None:
+        """Print the body of the kernel."""
+        raise NotImplementedError
+
+    def edge(self) -> None:
+        """Print the body of the kernel."""
+        raise NotImplementedError
+
+    def reduce(self) -> None:
+        """Print the body of the kernel."""
+        raise NotImplementedError
+
+    def _mark_passed(self) -> str:
+        """Return what is done for an edge that passed.
+
+        Where several phases sweep edges, the targets are gathered at the end.
+        """
+        return "edge_state[e] = 2" if self.several else "warp.set_bit(targets, v)"
+
+    @property
+    def covers(self) -> bool:
+        """Whether the grid has a place for each vertex, so that nobody goes round.
+
+        The loop alone took up to 1.6 times as long as all else that a thread did for a
+        vertex of few edges (H200). Where groups work in memory of their own, or begin
+        with what is worth more than one vertex, grids are smaller.
+        """
+        loops = bool(self.scratch) or self._strides() > 1 or self.phase.kind == "reduce"
+        return not loops and self.form == "plain"
+
+    # -- around the kernel
+
+    def _arguments(self) -> list[str]:
+        edges = self.phase.rows.arguments
+        count = ["hubs"] if self.role == "hubs" else ["vertex_count"]
+        arguments = {
+            "vertex": [
+                "d",
+                *(PULLED if self.phase.pulls_edges else ["due"]),
+                "passed",
+                *(["changed_sources", "stale"] if self.phase.keeps else []),
+                *count,
+                *(edges if self.gathers else []),
+            ],
+            "push": ["d", "due", *count, *edges],
+            "edge": [
+                "d",
+                "sources",
+                "targets",
+                *count,
+                *edges,
+                *(["edge_state"] if self.several else []),
+            ],
+            "reduce": ["d", "due", *count, "partials"],
+        }[self.phase.kind]
+        hubs = self.role == "main" and self.phase.mapping.hubs
+        active = self.plan.takes_active(self.phase)
+        return [
+            *arguments,
+            *["listed"] * (self.form == "listed"),
+            *["hub_degree"] * hubs,
+            *["active_sources"] * active,
+        ]
+
+    @contextmanager
+    def _kernel(self) -> Iterator[None]:
+        """Print the kernel's header around its body.
+
+        It is completed last: it names the scratch areas that the body needs.
+        """
+        writer = self.writer
+        writer.line()
+        writer.line()
+        writer.line(f"@kernel(cache=True, launch_bounds={self._bounds()})")
+        place = len(writer.lines)
+        writer.line("def")
+        writer.depth += 1
+        doc = _DOCS["pulled" if self.phase.pulls_edges else self.phase.kind]
+        if self.phase.kind == "push" and self.phase.along != "in":
+            doc = _DOCS["pushed"]
+        if self.role == "hubs":
+            doc += " A block for each hub."
+        else:
+            doc += _FORMS[self.form]
+        writer.line(f'"""{doc}"""')
+        yield
+        writer.depth -= 1
+        self.arguments = [*self._arguments(), *self.scratch]
+        writer.complete(place, f"def {self.name}({', '.join(self.arguments)}):")
+
+    def _bounds(self) -> int | tuple[int, int]:
+        """Return threads a block, and the blocks that must fit a multiprocessor."""
+        mapping = self.phase.mapping
+        blocks, threads = mapping.resident, BLOCK_THREADS
+        if self.role == "hubs":
+            blocks, threads = mapping.hub_resident, HUB_THREADS
+        resident = blocks * threads // self.threads
+        return (self.threads, resident) if resident else self.threads
+
+    def _strides(self) -> int:
+        """Return how many vertices a group of lanes takes in turn, at least."""
+        in_blocks = any(not s.in_registers for s in self.context.staged.values())
+        return STRIDES if in_blocks else 1
+
+    def _entries(self) -> list[Entry]:
+        from featgraph.fold.codegen.module import Entry
+
+        main = Entry(
+            self.name,
+            self.number,
+            self.role,
+            tuple(self.arguments),
+            dict(self.scratch),
+            self.threads,
+            self._bounds(),
+            self._strides(),
+            self.covers and self.role == "main",
+        )
+        if self.phase.kind != "reduce":
+            return [main]
+        finish = f"{self.name}_finish"
+        self._print_finish(finish)
+        return [
+            main,
+            Entry(
+                finish,
+                self.number,
+                "finish",
+                ("partials", "reduced"),
+                {},
+                BLOCK_THREADS,
+            ),
+        ]
+
+    def _print_finish(self, name: str) -> None:
+        """Print the kernel that combines the rows of `partials`, in order."""
+        writer, accumulator = self.writer, self._reduced()
+        writer.line()
+        writer.line()
+        writer.line(f"@kernel(cache=True, launch_bounds={BLOCK_THREADS})")
+        with writer.block(f"def {name}(partials, reduced):"):
+            writer.line(
+                '"""Combine the partial results in order, a thread for each feature."""'
+            )
+            width = self._reduced_width()
+            with writer.block(
+                f"for f in range(cuda.grid(1), {width}, cuda.gridsize(1)):"
+            ):
+                if self._body().in_blocks(self.functions):
+                    place = "partials[uint32({}), uint32(f)]"
+                    print_pairwise(writer, accumulator, place)
+                    writer.line("reduced[uint32(f)] = partials[0, uint32(f)]")
+                    return
+                writer.line(f"total = {accumulator.identity}")
+                with writer.block("for row in range(partials.shape[0]):"):
+                    test = " != 0" if accumulator.type == "bool" else ""
+                    writer.line(
+                        accumulator.update(
+                            "total", f"partials[uint32(row), uint32(f)]{test}"
+                        )
+                    )
+                writer.line("reduced[uint32(f)] = total")
+
+    def _reduced(self) -> Accumulator:
+        return self._body().accumulators[self.functions[0].into]
+
+    def _reduced_width(self) -> int:
+        return self._reduced().size
+
+    def _combine(self, accumulator: Accumulator, name: str) -> None:
+        """Combine what the groups of a block (or its threads) have reduced."""
+        print_block_combine(
+            self.writer,
+            accumulator,
+            name,
+            self.phase.mapping.lanes,
+            self.threads,
+            self.context.real,
+        )
+
+    def _boxes(self) -> None:
+        """Declare the shared arrays through which the warps of a block combine."""
+        names = dict.fromkeys(
+            n for a in self._held() for n in box_dtypes(a, self.context.real)
+        )
+        for name in names:
+            dtype = "int32" if name == "source" else name
+            self.writer.line(f"box_{name} = cuda.shared.array({self.threads}, {dtype})")

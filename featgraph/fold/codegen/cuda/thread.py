@@ -1,0 +1,197 @@
+"""CUDA kernels in which one thread owns a vertex with all its features (NFA)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from featgraph.fold.codegen.cuda.areas import numba_name
+from featgraph.fold.codegen.cuda.blocks import each_stride
+from featgraph.fold.codegen.cuda.held import HeldBody
+from featgraph.fold.codegen.cuda.phase import CudaPhase
+from featgraph.fold.codegen.cuda.words import each_listed, each_packed
+from featgraph.fold.codegen.functions.staging import print_staged
+from featgraph.fold.codegen.kernels.accumulate import contribution_rows
+from featgraph.fold.codegen.kernels.accumulators import Accumulator
+
+__all__ = ["ThreadPhase"]
+
+
+class ThreadPhase(CudaPhase):
+    """One thread owns a vertex with all its features (NFA)."""
+
+    def _body(self) -> HeldBody:
+        return HeldBody(
+            self.context, self.plan, self.phase, self.printed, "warp", self.edge_id
+        )
+
+    @contextmanager
+    def _each(self, vertex: str, words: str) -> Iterator[None]:
+        """Print a thread's loop over the vertices of the set `words` (all if "")."""
+        writer = self.writer
+        if self.form != "plain" and words:
+            each = each_packed if self.form == "packed" else each_listed
+            sweep = each(writer, words, vertex, "is_wanted", 1)
+            with sweep, writer.block("if is_wanted:"):
+                yield
+            return
+        if self.covers:
+            writer.line(f"{vertex} = int32(cuda.grid(1))")
+            test = (
+                f"warp.test_bit({words}, {vertex})"
+                if words
+                else f"{vertex} < vertex_count"
+            )
+            with writer.block(f"if {test}:"):
+                yield
+            return
+        writer.line(
+            "first_vertex, stride = int32(cuda.grid(1)), int32(cuda.gridsize(1))"
+        )
+        with each_stride(self._body(), vertex):
+            if words:
+                with writer.block(f"if not warp.test_bit({words}, {vertex}):"):
+                    writer.line("continue")
+            yield
+
+    @contextmanager
+    def _edges(self, body: HeldBody) -> Iterator[None]:
+        """Print the loop over the edges from `u`."""
+        writer, rows = self.writer, self.phase.rows
+        first, last = (f"{rows.offsets}[uint32({u})]" for u in ("u", "u + 1"))
+        with writer.block(f"for slot in range({first}, {last}):"):
+            writer.line(f"v = {rows.ends}[{self.edge_id.format('slot')}]")
+            body.slot_edge()
+            yield
+
+    def vertex(self) -> None:
+        """Print the body of the kernel."""
+        self._arrays()
+        if self.form != "plain":
+            self._vertex_apart()
+            return
+        writer, line, pulls = self.writer, self.writer.line, self.phase.pulls_edges
+        words = "swept" if pulls else "due"
+        with self._each_of_all("v"):
+            line("alive = edge_passed = False" if pulls else "alive = False")
+            with writer.block(f"if warp.test_bit({words}, v):"):
+                self._own_vertex()
+            if pulls:
+                line("warp.set_bits(targets, v, edge_passed)")
+            line("warp.set_bits(passed, v, alive)")
+
+    @contextmanager
+    def _each_of_all(self, vertex: str) -> Iterator[None]:
+        """Print a warp's loop over all vertices; its lanes stay together."""
+        writer = self.writer
+        if self.covers:
+            writer.line(f"{vertex} = int32(cuda.grid(1))")
+            yield
+            return
+        writer.line("first_vertex = int32((cuda.grid(1) >> 5) << 5)")
+        writer.line("stride = int32(cuda.gridsize(1))")
+        with writer.block(
+            "for base in range(first_vertex, int32(vertex_count), stride):"
+        ):
+            writer.line(f"{vertex} = int32(base + cuda.laneid)")
+            yield
+
+    def _vertex_apart(self) -> None:
+        """Print the same where a warp has vertices of several words."""
+        writer, pulls = self.writer, self.phase.pulls_edges
+        with self._each("v", "swept" if pulls else "due"):
+            self._own_vertex()
+            if pulls:
+                with writer.block("if edge_passed:"):
+                    writer.line("warp.set_bit(targets, v)")
+            with writer.block("if alive:"):
+                writer.line("warp.set_bit(passed, v)")
+
+    def _own_vertex(self) -> None:
+        """Print all that a thread does for its vertex."""
+        body = self._body()
+        body.vertex()
+        body.copy_entries(self.phase.restores, "v", "if not alive:")
+
+    def push(self) -> None:
+        """Print the body of the kernel."""
+        self._arrays()
+        test = "if warp.test_bit(due, v):"
+        body = self._body()
+        words = "active_sources" if self.plan.takes_active(self.phase) else ""
+        with self._each("u", words), self._edges(body), self.writer.block(test):
+            body.push()
+
+    def edge(self) -> None:
+        """Print the body of the kernel."""
+        writer, body = self.writer, self._body()
+        self._arrays()
+        with self._each("u", "sources"), self._edges(body):
+            if self.several:
+                with writer.block("if edge_state[e] == 1:  # stopped"):
+                    writer.line("continue")
+            body.edge()
+            with writer.block("if alive:"):
+                writer.line(self._mark_passed())
+            if self.several or self.phase.restores:
+                with writer.block("else:"):
+                    if self.several:
+                        writer.line("edge_state[e] = 1")
+                    body.copy_entries(self.phase.restores, "e", "")
+
+    def reduce(self) -> None:
+        """Print the body of the kernel."""
+        writer, body, accumulator = self.writer, self._body(), self._reduced()
+        writer.line("thread = uint32(cuda.threadIdx.x)")
+        self._boxes()
+        self._arrays()
+        body.start(accumulator)
+        with self._each("v", "due"):
+            body.contribute(self.functions[0])
+        writer.line("# Combine over the block.")
+        if accumulator.is_wide and self.phase.mapping.loops:
+            with writer.block(f"for f in range({self.phase.width}):"):
+                writer.line(f"combined = {accumulator.name}[f]")
+                self._combine(accumulator, "combined")
+                with writer.block("if thread == 0:"):
+                    writer.line(
+                        "partials[uint32(cuda.blockIdx.x), uint32(f)] = combined"
+                    )
+            return
+        names = [body.held(accumulator, j) for j in range(self._reduced_width())]
+        for name in names:
+            self._combine(accumulator, name)
+        with writer.block("if thread == 0:"):
+            for j, name in enumerate(names):
+                writer.line(f"partials[uint32(cuda.blockIdx.x), {j}] = {name}")
+
+    def _arrays(self) -> None:
+        """Bring matrices to hand; declare the small arrays that a thread works in."""
+        real, k, line = self.context.real, self.phase.width, self.writer.line
+        print_staged(self.writer, self.context.staged, real, self.threads)
+        if self._has_matrices():
+            self._matrices(0, "cuda.grid(1)")
+        self._body().declare_waiting(self.functions)
+        if not self.phase.mapping.loops:
+            return
+        for array, kind, dtype in (("rows", "real", real), ("flags", "int64", "int64")):
+            count = max(
+                (p.arrays.get(kind, 0) for p in self.printed.values()), default=0
+            )
+            if count:
+                line(f"{array} = cuda.local.array(({count}, {k}), {dtype})")
+        for accumulator in self._held():
+            if accumulator.is_wide:
+                dtype = self._dtype(accumulator)
+                line(f"{accumulator.name} = cuda.local.array({k}, {dtype})")
+                if accumulator.is_arg:
+                    line(f"{accumulator.name}_source = cuda.local.array({k}, int32)")
+                if accumulator.name in self.phase.keeps:
+                    line(f"change_{accumulator.name} = cuda.local.array({k}, {dtype})")
+        for name, dtype in contribution_rows(self._body()).items():
+            line(f"{name} = cuda.local.array({k}, {numba_name(dtype)})")
+
+    def _dtype(self, accumulator: Accumulator) -> str:
+        return {"real": self.context.real, "bool": "boolean"}.get(
+            accumulator.type, accumulator.type
+        )

@@ -1,0 +1,258 @@
+"""Prints a FoldPlan as a module: namedtuple, user functions, a kernel per phase."""
+
+from __future__ import annotations
+
+import textwrap
+
+from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.change_driven import seen_name
+from featgraph.fold.analysis.gathers import memory_dtype
+from featgraph.fold.codegen.cpu import kernels as cpu_kernels
+from featgraph.fold.codegen.cuda import kernels as cuda_kernels
+from featgraph.fold.codegen.functions.featurewise import (
+    Context,
+    Printed,
+    print_featurewise,
+    print_helper,
+    print_rank_one,
+    stores_rows,
+)
+from featgraph.fold.codegen.functions.looped import print_loops
+from featgraph.fold.codegen.functions.staging import find_staged
+from featgraph.fold.codegen.functions.store_forwarding import find_forwarded
+from featgraph.fold.codegen.functions.unrolled import print_copies
+from featgraph.fold.codegen.functions.vectorized import (
+    column_form,
+    print_vector_column,
+    print_vectors,
+    vector_form,
+)
+from featgraph.fold.codegen.kernels.accumulate import indexed_forms
+from featgraph.fold.codegen.kernels.accumulators import (
+    accumulator_of,
+    check_pushable,
+    is_packed,
+)
+from featgraph.fold.codegen.kernels.triangles import print_triangle
+from featgraph.fold.codegen.module import Entry, Field, KernelSource
+from featgraph.fold.codegen.text.writer import Writer
+from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.plan.worklist import is_queued
+from featgraph.fold.syntax.nodes import TWIN_OPERATIONS
+
+__all__ = ["emit"]
+
+
+def emit(plan: FoldPlan) -> KernelSource:
+    """Print `plan`. No decisions are made here.
+
+    Raises
+    ------
+    UserFunctionError, PlanError
+        If an operation cannot be printed for the mapping.
+    """
+    target = cuda_kernels if plan.target == "cuda" else cpu_kernels
+    writer = Writer()
+    sites: list[tuple[str, str, int, str, int]] | None = (
+        [] if plan.options.checked else None
+    )
+    fields = data_fields(plan)
+    _header(writer, plan)
+    for line in target.imports(plan):
+        writer.line(line)
+    writer.line()
+    names = ", ".join(repr(f.name) for f in fields)
+    writer.line(f'Data = namedtuple("Data", [{names}])')
+    for line in target.constants(plan):
+        writer.line(line)
+    if sites is not None:
+        _print_guard(writer, target.DECORATOR, target.LIBRARY)
+    for helper in plan.analysis.helpers:
+        print_helper(writer, helper, plan.real, target.DECORATOR, plan.target == "cuda")
+    entries: list[Entry] = []
+    forwarded: list[str] = []
+    seen = {n: seen_name(n, plan.analysis.signature) for n in plan.keeping.reads}
+    forms = indexed_forms(plan)
+    for number, phase in enumerate(plan.phases):
+        if plan.form != "plain" and not plan.can_take(plan.form, phase):
+            continue
+        context = Context(
+            writer,
+            plan.analysis,
+            phase.mapping,
+            phase.width,
+            plan.target == "cuda",
+            sites,
+            seen,
+            find_staged(
+                plan.analysis, plan.functions_of(phase), phase.mapping, phase.width
+            ),
+            solved=phase.solved,
+            restored=phase.restores,
+            indexed=forms,
+        )
+        if plan.target == "cuda":
+            context.forwarded = find_forwarded(context, plan, phase)
+            forwarded += context.forwarded
+        printed = {
+            f.name: _print_function(context, phase, f)
+            for f in [*plan.functions_of(phase), *plan.seen_of(phase)]
+        }
+        if phase.kind == "push":
+            function = plan.functions_of(phase)[0]
+            check_pushable(function, accumulator_of(function, plan.analysis), plan.real)
+        entries += target.print_phase(context, plan, number, phase, printed)
+    queue = None
+    if is_queued(plan):
+        queue = cpu_kernels.print_queue(context, plan, printed, fields)
+    return KernelSource(
+        plan, writer.text, tuple(entries), fields, writer.origins, sites or [], queue,
+        tuple(forwarded), plan.form == "plain" and _waits(plan, printed),
+    )  # fmt: skip
+
+
+def _waits(plan: FoldPlan, printed: dict[str, Printed]) -> bool:
+    """Whether a kernel has the property `KernelSource.waits`."""
+    *before, last = plan.phases
+    functions = plan.analysis.functions
+    if last.kind != "vertex" or any(p.kind != "reduce" for p in before):
+        return False
+    one = functions[-1]
+    if [f for f in functions if f.kind in {"vertex", "edge"}] != [one]:
+        return False
+    others = (a for f in functions[:-1] for a in f.accesses)
+    alone = not any(a.version == "next" or a.where == "foreign" for a in others)
+    own = all(a.where in {"own", "global"} for a in one.accesses)
+    return alone and own and printed[one.name].waits
+
+
+def _print_function(context: Context, phase: Phase, function: Analysed) -> Printed:
+    if phase.kind == "triangle":
+        return print_triangle(context, function)
+    summed = function.rank_one is not None and function.into in phase.held
+    if summed or function.into in phase.tiles:
+        if column_form(context, function):
+            return print_vector_column(context, function)
+        return print_rank_one(context, function)
+    if vector_form(context, phase, function):
+        return print_vectors(context, function)
+    if not function.collective and not stores_rows(context, function):
+        return print_featurewise(context, function)
+    if phase.mapping.loops and not function.is_scalar:
+        return print_loops(context, function)
+    return print_copies(context, function)
+
+
+def _header(writer: Writer, plan: FoldPlan) -> None:
+    title = " + ".join(f.declared.name for f in plan.analysis.functions)
+    writer.line(f'"""{title}, folded by featgraph.')
+    writer.line()
+    for line in str(plan).splitlines():
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        for part in textwrap.wrap(line, 88, subsequent_indent=indent) or [""]:
+            writer.line(part)
+    writer.line('"""')
+    writer.line()
+
+
+def _print_guard(writer: Writer, decorator: str, library: str) -> None:
+    # Numba joins uint64 (wide edge ids) and int64 to float64.
+    zero = "warp.cast_like(0, index)" if library == "warp" else "0"
+    for line in (
+        "",
+        "",
+        decorator,
+        "def guarded(index, bound, site, vertex, edge, record):",
+        '    """Return `index` if it is in range, else report it and return 0."""',
+        f"    return index if {library}.checked(index, bound, site, vertex, edge, "
+        f"record) else {zero}",
+    ):
+        writer.line(line)
+
+
+def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
+    """Return the fields of `d`.
+
+    They are what the functions read and write, and both buffers of what is restored or
+    copied.
+    """
+    analysis, found = plan.analysis, dict[str, Field]()
+    both = {n for p in plan.phases for n in (*p.copies, *p.restores)}
+    in_memory = {n for p in plan.phases for n in (*p.loads, *p.indexes, *p.stores)}
+    pushed = {plan.functions_of(p)[0].into: p for p in plan.phases if p.kind == "push"}
+    for function in analysis.functions:
+        for access in function.accesses:
+            _add_access(found, analysis, access.name, access.version)
+        for name in function.scalars:
+            _add_scalar(found, analysis, name)
+        for operation in function.twin_operations:
+            name = TWIN_OPERATIONS[operation]
+            dtype = "offset" if operation == "reverse" else "bool"
+            found[name] = Field(name, "builtin", dtype, 1, name)
+    for name in sorted(both):
+        _add_access(found, analysis, name, "now")
+        _add_access(found, analysis, name, "next")
+    kept = {n for p in plan.phases for n in p.keeps}
+    for phase in plan.phases:
+        for name in {n for k in phase.keeps for n in plan.keeping.gathers[k].reads}:
+            type_ = analysis.signature[name]
+            field_name = seen_name(name, analysis.signature)
+            rank = 1 + len(type_.item_shape)
+            found[field_name] = Field(field_name, "seen", type_.dtype, rank, name)
+    for name in sorted(in_memory | kept | {str(n) for n in pushed}):
+        temporary = analysis.temporaries[name]
+        rank = 1 + len(temporary.item_shape)
+        dtype = memory_dtype(temporary.type, analysis.real)
+        if name in kept:
+            found[name] = Field(name, "kept", dtype, rank, name)
+            continue
+        pushes = pushed.get(name)
+        if pushes is not None and is_packed(
+            accumulator_of(plan.functions_of(pushes)[0], analysis), "push"
+        ):
+            found[f"{name}_packed"] = Field(
+                f"{name}_packed", "temporary", "int64", rank, name
+            )
+            continue
+        found[name] = Field(name, "temporary", dtype, rank, name)
+        if temporary.is_arg:
+            found[f"{name}_source"] = Field(
+                f"{name}_source", "temporary", "int32", rank, name
+            )
+    if plan.options.checked:
+        found["fault"] = Field("fault", "fault", "int64", 1, "fault")
+    return tuple(found[name] for name in sorted(found))
+
+
+def _add_access(
+    found: dict[str, Field], analysis: Analysis, name: str, version: str
+) -> None:
+    type_ = analysis.signature.get(name)
+    if type_ is None:
+        if name in analysis.reductions:
+            producer = next(
+                f for f in analysis.functions if f.kind == "reduce" and f.into == name
+            )
+            dtype = memory_dtype(producer.returns, analysis.real)
+            rank = len(analysis.reductions[name])
+            found[name] = Field(name, "vector", dtype, rank, name)
+        return  # a temporary
+    if type_.kind.value == "vector":
+        found[name] = Field(name, "vector", type_.dtype, len(type_.item_shape), name)
+        return
+    rank = 1 + len(type_.item_shape)
+    if version == "next":
+        found[f"{name}_next"] = Field(f"{name}_next", "next", type_.dtype, rank, name)
+    else:
+        found[name] = Field(name, "property", type_.dtype, rank, name)
+
+
+def _add_scalar(found: dict[str, Field], analysis: Analysis, name: str) -> None:
+    type_ = analysis.signature.get(name)
+    if type_ is not None:
+        dtype = analysis.real if type_.dtype == "real" else type_.dtype
+        found[name] = Field(name, "scalar", dtype, 0, name)
+    elif name in {"in_degree", "out_degree"}:
+        found[name] = Field(name, "builtin", "int32", 1, name)
+    else:
+        found[name] = Field(name, "builtin", "int64", 0, name)

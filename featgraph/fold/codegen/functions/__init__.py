@@ -1,0 +1,1 @@
+"""User functions as text, in each form of the loop over features."""

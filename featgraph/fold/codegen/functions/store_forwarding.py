@@ -1,0 +1,121 @@
+"""Entries of an edge that stay in registers from the edge function to the gathers.
+
+A pulled edge function writes ``d.msg_next[e, f]``, and the gathers behind it read that
+on the same edge, in the same lane or thread. So the function returns what it computed;
+the kernel takes the old entry where the verdict is False, stores once, and hands it to
+the gathers. docs/design/0004-pulled-edges.md has the rules.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.analysis.gathers import takes_active, temporaries_of
+from featgraph.fold.analysis.predication import needs_guard
+from featgraph.fold.codegen.functions.featurewise import Context, stores_rows
+from featgraph.fold.codegen.text.expressions import row_key
+from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.syntax.nodes import Access, Whole
+from featgraph.fold.syntax.variance import varies
+from featgraph.program.names import GENERATED
+from featgraph.program.signature import PropertyKind
+
+__all__ = ["find_forwarded"]
+
+
+def find_forwarded(context: Context, plan: FoldPlan, phase: Phase) -> dict[str, str]:
+    """Return the edge properties that are forwarded -> the name of a kernel's copies.
+
+    None are, unless all that the edge function writes of an iterated property can be.
+    """
+    members = plan.functions_of(phase)
+    edges = [f for f in members if f.kind == "edge"]
+    gathers = [f for f in members if f.kind == "gather"]
+    alone = phase.pulls_edges and len(edges) == 1 and not plan.keeping.reads
+    in_loops = phase.mapping.loops  # over arrays, which are no registers
+    if not alone or in_loops or context.checked:
+        return {}
+    if any(temporaries_of(g, plan.analysis) for g in gathers):
+        return {}  # a second pass over the edges reads them from memory
+    if len({takes_active(g) for g in gathers}) > 1:
+        return {}  # so do gathers that go over the edges apart
+    signature = plan.analysis.signature
+    names = {n for n in phase.restores if signature[n].kind is PropertyKind.EDGE}
+    if names & set(phase.copies) or names != _written(context, phase, edges[0]):
+        return {}
+    if not all(_reads_own(context, f, names) for f in gathers):
+        return {}
+    taken = set(plan.analysis.temporaries) | set(signature) | GENERATED
+    taken |= {n for f in plan.analysis.functions for n in (*f.variables, f.name)}
+    forwarded = {}
+    for name in sorted(names):
+        own = f"next_{name}"
+        while own in taken:
+            own += "_"
+        taken.add(own)
+        forwarded[name] = own
+    return forwarded
+
+
+def _written(context: Context, phase: Phase, function: Analysed) -> set[str]:
+    """Return what the function writes once, for certain, and never reads back."""
+    style = context.style(function)
+    if function.is_scalar or not (
+        function.collective or stores_rows(context, function)
+    ):
+        return set()
+    if not all(_goes_straight(s, function.varying) for s in function.body[:-1]):
+        return set()
+    if not isinstance(function.body[-1], ast.Return):
+        return set()
+    found: set[str] = set()
+    for statement in function.body:
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        if not isinstance(target, Access) or target.version != "next":
+            continue
+        type_ = context.analysis.signature[target.name]
+        fits = row_key(target, style) == (f"d.{target.name}_next", "e")
+        plain = not needs_guard(
+            statement, {h.name: h for h in context.analysis.helpers}
+        )
+        known = type_.dtype in {"real", "float32", "float64", "int32", "int64"}
+        if fits and plain and known and type_.item_shape == (phase.width,):
+            found.add(target.name)
+    return {n for n in found if _touched(function, n) == 1}
+
+
+def _goes_straight(node: ast.stmt, varying: frozenset[str]) -> bool:
+    """Whether a statement assigns, or only leaves with False for all features."""
+    if isinstance(node, ast.If) and not node.orelse and len(node.body) == 1:
+        [only] = node.body
+        value = only.value if isinstance(only, ast.Return) else None
+        is_false = isinstance(value, ast.Constant) and value.value is False
+        return is_false and not varies(node.test, varying)
+    return isinstance(node, ast.Assign)
+
+
+def _touched(function: Analysed, name: str) -> int:
+    """Return how often a function touches the next entries of a property."""
+    return sum(
+        isinstance(node, Access | Whole)
+        and node.name == name
+        and node.version == "next"
+        for statement in function.body
+        for node in ast.walk(statement)
+    )
+
+
+def _reads_own(context: Context, function: Analysed, names: set[str]) -> bool:
+    """Whether a gather reads next entries of this edge and feature only, if any."""
+    style = context.style(function)
+    read = [
+        node
+        for statement in function.body
+        for node in ast.walk(statement)
+        if isinstance(node, Access) and node.version == "next" and node.name in names
+    ]
+    if any(row_key(node, style) != (f"d.{node.name}_next", "e") for node in read):
+        return False
+    wide = not function.collective and not getattr(function.declared, "matrix", False)
+    return not read or (wide and not function.is_scalar)

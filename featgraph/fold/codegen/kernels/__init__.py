@@ -1,0 +1,1 @@
+"""What kernels of both targets share."""

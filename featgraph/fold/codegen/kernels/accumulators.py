@@ -1,0 +1,230 @@
+"""Accumulators of gathers and reduces: start, contribution, way through memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from featgraph.errors import PlanError
+from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.codegen.functions.featurewise import gather_identity
+from featgraph.program.combine import NO_SOURCE
+
+__all__ = ["Accumulator", "accumulator_of", "found", "is_packed"]
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """What one gather or reduce accumulates, for the printing of kernels.
+
+    Attributes
+    ----------
+    name : str
+        ``into``.
+    type : str
+        "real", "int64", "int32" or "bool".
+    combine : str
+        Name of the operator; "custom" for the user's.
+    function : str
+        Emitted name of the user's operator.
+    identity : str
+        Text of the identity.
+    shape : tuple of int
+        Shape of one entry.
+    """
+
+    name: str
+    type: str
+    combine: str
+    function: str
+    identity: str
+    shape: tuple[int, ...]
+
+    @property
+    def is_arg(self) -> bool:
+        """Whether it gives a key and its source."""
+        return self.combine in {"argmin", "argmax"}
+
+    @property
+    def size(self) -> int:
+        """Values of one entry."""
+        return math.prod(self.shape)
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether an entry is k x k."""
+        return len(self.shape) == 2
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether an entry has a value a feature."""
+        return len(self.shape) == 1
+
+    def start(self, name: str) -> list[str]:
+        """Return the statements that set `name` to the identity."""
+        lines = [f"{name} = {self.identity}"]
+        if self.is_arg:
+            lines.append(f"{source_name(name)} = int32({NO_SOURCE})")
+        return lines
+
+    def take(self, name: str, value: str, library: str) -> list[str]:
+        """Return the statements that combine the contribution `value` into `name`."""
+        if self.is_arg:
+            source = source_name(name)
+            return [
+                f"key, source = {value}",
+                f"if {library}.wins_{self.combine[3:]}(key, source, {name}, {source}):",
+                f"    {name}, {source} = key, source",
+            ]
+        return [self.update(name, value)]
+
+    def update(self, name: str, value: str) -> str:
+        """Return the statement that combines a value; for those without a source."""
+        forms = {
+            "sum": f"{name} += {value}",
+            "product": f"{name} *= {value}",
+            "min": f"{name} = min({name}, {value})",
+            "max": f"{name} = max({name}, {value})",
+            "any": f"{name} |= {value}",
+        }
+        return forms.get(self.combine, f"{name} = {self.function}({name}, {value})")
+
+    def atomic(
+        self, array: str, index: str, value: str, library: str, real: str
+    ) -> list[str]:
+        """Return the statements that combine `value` into memory."""
+        if self.is_arg:
+            kind = "float32" if self.type == "real" else "int32"
+            pack = f"pack_{self.combine[3:]}_{kind}"
+            return [
+                f"key, source = {value}",
+                f"{library}.atomic_min({array}, {index}, {library}.{pack}(key, "
+                "source))",
+            ]
+        cast = {"real": real, "bool": "int32"}.get(self.type, self.type)
+        forms = {
+            "sum": f"{library}.atomic_add({array}, {index}, {cast}({value}))",
+            "min": f"{library}.atomic_min({array}, {index}, {cast}({value}))",
+            "max": f"{library}.atomic_max({array}, {index}, {cast}({value}))",
+            "product": f"{library}.atomic_product({array}, {index}, {cast}({value}))",
+            "any": f"{library}.atomic_or({array}, {index}, int32({value}))",
+        }
+        custom = (
+            f"{library}.atomic_combine({array}, {index}, {cast}({value}), "
+            f"{self.function})"
+        )
+        return [forms.get(self.combine, custom)]
+
+    def load(self, name: str, index: str, packed: bool, library: str) -> list[str]:
+        """Return the statements that bring an entry back from memory."""
+        if packed:
+            kind = "float32" if self.type == "real" else "int32"
+            unpack = f"unpack_{self.combine[3:]}_{kind}"
+            return [
+                f"{name}, {source_name(name)} = "
+                f"{library}.{unpack}(d.{self.name}_packed[{index}])"
+            ]
+        test = " != 0" if self.type == "bool" else ""
+        lines = [f"{name} = d.{self.name}[{index}]{test}"]
+        if self.is_arg:
+            lines.append(f"{source_name(name)} = d.{self.name}_source[{index}]")
+        return lines
+
+    def forms(self, packed: bool, library: str) -> dict[str, str]:
+        """Return how an entry in memory is read: ``{}`` stands for its indices."""
+        if packed:
+            kind = "float32" if self.type == "real" else "int32"
+            unpack = f"{library}.unpack_{self.combine[3:]}_{kind}"
+            both = f"{unpack}(d.{self.name}_packed[{{}}])"
+            return {self.name: f"{both}[0]", f"{self.name}_source": f"{both}[1]"}
+        key = f"d.{self.name}[{{}}]"
+        found = {self.name: f"({key} != 0)" if self.type == "bool" else key}
+        if self.is_arg:
+            found[f"{self.name}_source"] = f"d.{self.name}_source[{{}}]"
+        return found
+
+    def store(self, name: str, index: str) -> list[str]:
+        """Return the statements that leave an entry in memory."""
+        lines = [f"d.{self.name}[{index}] = {name}"]
+        if self.is_arg:
+            lines.append(f"d.{self.name}_source[{index}] = {source_name(name)}")
+        return lines
+
+
+def source_name(name: str) -> str:
+    """Return the name of the source half: ``best_3`` -> ``best_source_3``."""
+    stem, _, copy = name.rpartition("_")
+    return f"{stem}_source_{copy}" if stem and copy.isdigit() else f"{name}_source"
+
+
+def accumulator_of(function: Analysed, analysis: Analysis) -> Accumulator:
+    """Return the accumulator that a gather or reduce fills."""
+    declared: Any = function.declared
+    into = declared.into
+    temporary = analysis.temporaries.get(into)
+    combine = declared.combine
+    if temporary is not None:
+        type_, shape = temporary.type, temporary.item_shape
+    else:
+        type_ = _reduced_type(function)
+        shape = analysis.reductions[into]
+        shape = () if function.is_scalar else shape
+    helper = analysis.combines.get(into)
+    return Accumulator(
+        into,
+        type_,
+        "custom" if combine.is_custom else combine.name,
+        helper.name if helper is not None else "",
+        gather_identity(function, analysis) if type_ != "bool" else "False",
+        shape,
+    )
+
+
+def _reduced_type(function: Analysed) -> str:
+    """Return the type in which a reduce accumulates; of truth values, 0 and 1."""
+    votes = function.declared.combine.name == "any"  # type: ignore[attr-defined]
+    return "int32" if function.returns == "bool" and not votes else function.returns
+
+
+def partial_dtype(function: Analysed, real: str) -> str:
+    """Return the dtype of what the parts of a reduce leave."""
+    type_ = _reduced_type(function)
+    return {"real": real}.get(type_, type_)
+
+
+def is_packed(accumulator: Accumulator, kind: str) -> bool:
+    """Whether key and source share one int64, as atomics need."""
+    return accumulator.is_arg and kind == "push"
+
+
+def check_pushable(function: Analysed, accumulator: Accumulator, real: str) -> None:
+    """Refuse what atomics cannot combine.
+
+    Raises
+    ------
+    PlanError
+        For argmin and argmax over keys of 64 bits: key and source must fit one word.
+    """
+    wide = accumulator.type == "int64" or (
+        accumulator.type == "real" and real == "float64"
+    )
+    if accumulator.is_arg and wide:
+        raise PlanError(
+            f"{function.name} cannot be pushed: its key has 64 bits and must share a "
+            "word with the source",
+            where="direction='push'",
+            got=f"a key of type {real if accumulator.type == 'real' else 'int64'}",
+            expected="float32 or int32 keys",
+            fix="use direction='pull', or store the key as float32 or int32",
+        )
+
+
+def found(accumulator: Accumulator, name: str) -> str:
+    """Return the test that nothing that may still come changes an accumulator."""
+    if accumulator.is_arg:
+        stem, bracket, index = name.partition("[")
+        return f"{source_name(stem)}{bracket}{index} >= 0"
+    if accumulator.combine == "any":
+        return name
+    return f"{name} != {accumulator.identity}"

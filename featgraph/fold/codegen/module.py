@@ -1,0 +1,164 @@
+"""A generated module: its text, and what the runtime must know to launch it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from featgraph.fold.codegen.kernels.accumulators import (
+    accumulator_of,
+)
+from featgraph.fold.plan.plan import FoldPlan
+
+__all__ = ["Entry", "Field", "KernelSource", "Queue"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of the namedtuple `d`.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    source : str
+        "property", "next", "scalar", "vector", "temporary", "builtin", "fault", "kept"
+        (an aggregate that stays) or "seen" (what a property was when the aggregates
+        last took it in): where the runtime finds it.
+    dtype : str
+        NumPy dtype.
+    rank : int
+        Dimensions; 0 for scalars.
+    of : str
+        The property or temporary it belongs to.
+    """
+
+    name: str
+    source: str
+    dtype: str
+    rank: int
+    of: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One kernel of the module.
+
+    Attributes
+    ----------
+    name : str
+        Function name in the module.
+    phase : int
+        Which phase of the plan it is.
+    role : str
+        "main", "hubs" (a block for each vertex of high degree) or "finish" (the last
+        step of a reduce).
+    arguments : tuple of str
+        What the runtime must pass, by name.
+    scratch : dict
+        Argument name -> dtype, and shape behind the first axis, of a scratch area in
+        global memory, one a thread or group.
+    block : int
+        Threads a block (CUDA).
+    launch_bounds : int or (int, int)
+        What the compiler is told of it: threads a block, and how many blocks must fit a
+        multiprocessor (CUDA).
+    strides : int
+        Vertices that a group of lanes takes in turn, at least, so that what its block
+        does first pays (CUDA).
+    covers : bool
+        Whether its grid must have a place for each vertex, since nobody goes round;
+        other grids may have any size (CUDA).
+    """
+
+    name: str
+    phase: int
+    role: str
+    arguments: tuple[str, ...]
+    scratch: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    block: int = 0
+    launch_bounds: int | tuple[int, int] = 0
+    strides: int = 1
+    covers: bool = False
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The loop over supersteps of few vertices, where a module has one (0018).
+
+    Attributes
+    ----------
+    name : str
+        Function name in the module.
+    arguments : tuple of str
+        What the runtime must pass, by name.
+    memory : tuple of (str, str, tuple of int)
+        Of those, what gathers fill: dtypes and shapes of an entry.
+    keys : tuple of str
+        Properties by which it can tell near vertices from far ones.
+    commits : tuple of str
+        Iterated properties that it writes.
+    offsets : str
+        The rows of edges out of active vertices.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    memory: tuple[tuple[str, str, tuple[int, ...]], ...]
+    keys: tuple[str, ...]
+    commits: tuple[str, ...]
+    offsets: str
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSource:
+    """The generated module and what the runtime must know to launch it.
+
+    Attributes
+    ----------
+    text : str
+        Python source.
+    entries : tuple of Entry
+        Its kernels in the order in which they run.
+    fields : tuple of Field
+        Fields of `d`.
+    origins : dict
+        Line of the module -> (file, line) of the user's code.
+    sites : list
+        Checked mode: (function, file, line, name, axis) of each guarded index.
+    queue : Queue or None
+        The loop over supersteps of few vertices.
+    forwarded : tuple of str
+        Edge properties of which a pulled phase writes the ``_next`` entries of all
+        in-edges of whom it sweeps, whether their sources are active or not.
+    waits : bool
+        Whether the current buffers may stand for the next ones where no vertex reads
+        from another that is swept: all there is to commit is what one vertex function
+        has stored, behind its verdict, for its vertex.
+    """
+
+    plan: FoldPlan
+    text: str
+    entries: tuple[Entry, ...]
+    fields: tuple[Field, ...]
+    origins: dict[int, tuple[str, int]]
+    sites: list[tuple[str, str, int, str, int]]
+    queue: Queue | None = None
+    forwarded: tuple[str, ...] = ()
+    waits: bool = False
+
+    @property
+    def fill_values(self) -> dict[str, str]:
+        """Pushed temporaries (by field) -> text of the value that fills them first."""
+        fills = {}
+        for phase in self.plan.phases:
+            if phase.kind != "push":
+                continue
+            accumulator = accumulator_of(
+                self.plan.functions_of(phase)[0], self.plan.analysis
+            )
+            if accumulator.is_arg:
+                kind = "FLOAT32" if accumulator.type == "real" else "INT32"
+                fills[f"{accumulator.name}_packed"] = f"PACKED_NONE_{kind}"
+            else:
+                fills[accumulator.name] = accumulator.identity
+        return fills

@@ -1,0 +1,1 @@
+"""Lines, indents and expressions."""

@@ -1,0 +1,192 @@
+"""Kernel: a folded program, ready to be looked at, compiled and launched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+from featgraph.errors import PlanError
+from featgraph.fold.codegen.emit import emit
+from featgraph.fold.codegen.module import Entry, KernelSource
+from featgraph.fold.compiling.compile import explain_numba_error, load_module
+from featgraph.fold.plan.plan import FoldPlan
+
+__all__ = ["Kernel", "KernelText"]
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """What a pickled kernel comes back as: its text, to read; it cannot be launched.
+
+    Attributes
+    ----------
+    name : str
+        What the kernel was shown as.
+    source : str
+        The generated module's text.
+    explanation : str
+        Why the program was folded as it was.
+    """
+
+    name: str
+    source: str
+    explanation: str
+
+    def show(self) -> None:
+        """Print the generated module."""
+        print(self.source)
+
+    def explain(self) -> str:
+        """Return why the program was folded as it was."""
+        return self.explanation
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Kernel:
+    """The kernels of one foldmap for one signature and one set of options.
+
+    Nothing is compiled before it is launched or asked about.
+
+    Attributes
+    ----------
+    kernel_source : KernelSource
+        The generated module and its table of entries.
+    """
+
+    def __init__(self, kernel_source: KernelSource) -> None:
+        self.kernel_source = kernel_source
+        self._forms: dict[str, Kernel] = {}
+
+    @property
+    def plan(self) -> FoldPlan:
+        """The decisions behind it."""
+        return self.kernel_source.plan
+
+    @property
+    def source(self) -> str:
+        """The generated module's text."""
+        return self.kernel_source.text
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The generated kernels, in the order in which they run."""
+        return self.kernel_source.entries
+
+    def show(self) -> None:
+        """Print the generated module."""
+        print(self.source)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KernelText, (repr(self), self.source, self.explain())
+
+    def __copy__(self) -> Kernel:
+        return self  # it never changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
+        return self
+
+    def __repr__(self) -> str:
+        names = " + ".join(f.name for f in self.plan.analysis.functions)
+        return f"<featgraph kernel {names} for {self.plan.target}>"
+
+    @cached_property
+    def module(self) -> ModuleType:
+        """The generated module, imported from the store."""
+        return load_module(self.kernel_source)
+
+    def in_form(self, form: str) -> Kernel:
+        """Return the kernels that come to their vertices so: see `FoldPlan` (CUDA)."""
+        if form not in self._forms:
+            self._forms[form] = Kernel(emit(replace(self.plan, form=form)))
+        return self._forms[form]
+
+    def function(self, entry: Entry) -> Any:
+        """Return the compiled function of an entry."""
+        return getattr(self.module, entry.name)
+
+    def sweep(self, entry: Entry) -> Any:
+        """Return the function that sweeps a chunk of an entry, a main one."""
+        return getattr(self.module, f"sweep_{entry.phase}")
+
+    @property
+    def queue(self) -> Any:
+        """The compiled loop over supersteps of few vertices."""
+        return getattr(self.module, self.kernel_source.queue.name)  # type: ignore[union-attr]
+
+    def explain_error(self, error: Exception) -> Exception:
+        """Return a compiler's error as one that names the user's function and line."""
+        return explain_numba_error(self.kernel_source, self.module, error)
+
+    def explain(self) -> str:
+        """Return why the program is folded as it is: boundaries, mappings, accesses."""
+        from featgraph.fold.plan.explain import explain_plan
+
+        return explain_plan(self.plan)
+
+    # -- looking at compiled code
+
+    def ptx(self, cc: tuple[int, int] = (9, 0)) -> str:
+        """Return the PTX of all entries; needs numba-cuda, not a GPU.
+
+        Raises
+        ------
+        PlanError
+            If the kernel was folded for the CPU.
+        DeviceError
+            If numba-cuda is not installed.
+        """
+        return "\n".join(self._compiled(cc, "compile_ptx").values())
+
+    def resources(self, cc: tuple[int, int] = (9, 0)) -> dict[str, Any]:
+        """Return registers, spills and shared memory of each entry, by name.
+
+        As for a launch, its code is optimized when it is linked: what is made of its
+        PTX may take more registers (docs/design/0021).
+        """
+        return {name: found for name, (_, found) in self._linked(cc).items()}
+
+    def sass(self, cc: tuple[int, int] = (9, 0)) -> str:
+        """Return the disassembly of all entries, linked as for a launch.
+
+        Needs cuobjdump or nvdisasm on the path.
+        """
+        from featgraph import _cuda_code
+
+        return "\n".join(
+            _cuda_code.sass(cubin) for cubin, _ in self._linked(cc).values()
+        )
+
+    def _linked(self, cc: tuple[int, int]) -> dict[str, tuple[bytes, Any]]:
+        from featgraph import _cuda_code
+
+        compiled = self._compiled(cc, "compile_ltoir")
+        return {
+            name: _cuda_code.link_cubin(code, cc) for name, code in compiled.items()
+        }
+
+    def _compiled(self, cc: tuple[int, int], compiler: str) -> dict[str, Any]:
+        if self.plan.target != "cuda":
+            raise PlanError(
+                "a CPU kernel has no PTX",
+                where="Kernel.ptx",
+                fix="fold it with target='cuda'",
+            )
+        from featgraph import _cuda
+        from featgraph.fold.compiling.signatures import entry_signature
+
+        _cuda.require()
+        compiled = {}
+        for entry in self.entries:
+            function = self.function(entry)
+            signature = entry_signature(self.kernel_source, entry, self.module)
+            compiled[entry.name] = getattr(_cuda, compiler)(
+                function.py_func,
+                signature,
+                cc,
+                launch_bounds=entry.launch_bounds or entry.block or None,
+            )
+        return compiled

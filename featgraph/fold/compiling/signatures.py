@@ -1,0 +1,69 @@
+"""Numba types of a kernel's arguments, for compiling without data."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.np.numpy_support import from_dtype
+
+from featgraph.fold.codegen.kernels.accumulators import partial_dtype
+from featgraph.fold.codegen.module import Entry, Field, KernelSource
+
+__all__ = ["entry_signature"]
+
+
+def entry_signature(
+    source: KernelSource, entry: Entry, module: ModuleType
+) -> tuple[Any, ...]:
+    """Return the types of an entry's arguments, in order."""
+    offset = "int64" if source.plan.traits.wide_offsets else "int32"
+    data = types.NamedTuple(
+        [_field_type(f, offset) for f in source.fields], module.Data
+    )
+    known: dict[str, Any] = {
+        "d": data,
+        "vertex_count": types.int64,
+        "hub_degree": types.int64,
+        "edge_state": _array("uint8", 1),
+        "all_sources": types.boolean,
+        "all_active": types.boolean,
+    }
+    words = ("allowed", "due", "passed", "sources", "swept", "targets")
+    for name in (*words, "active", "active_sources", "changed_sources", "stale"):
+        known[name] = _array("uint32", 1)
+    for name in ("in_sources", "out_targets", "incident_neighbors", "hubs", "listed"):
+        known[name] = _array("int32", 1)
+    for name in ("in_offsets", "out_offsets", "out_edges"):
+        known[name] = _array(offset, 1)
+    for name in ("incident_offsets", "incident_edges"):
+        known[name] = _array(offset, 1)
+    for name in ("rank_vertex", "vertex_rank"):
+        known[name] = _array("int32", 1)
+    for rows in ("upper", "lower", "both"):
+        known[f"{rows}_ranks"] = _array("int32", 1)
+        for name in ("offsets", "edges", "slots"):
+            known[f"{rows}_{name}"] = _array(offset, 1)
+    known["edge_twin"] = _array(offset, 1)
+    known["chunks"] = _array("int64", 1)
+    reducing = source.plan.functions_of(source.plan.phases[entry.phase])[0]
+    if reducing.kind == "reduce":
+        partial = partial_dtype(reducing, source.plan.real)
+        reduced = "bool" if reducing.returns == "bool" else partial
+        known["partials"], known["reduced"] = _array(partial, 2), _array(reduced, 1)
+    for name, (dtype, shape) in entry.scratch.items():
+        known[name] = _array(dtype, len(shape) + 1)
+    return tuple(known[name] for name in entry.arguments)
+
+
+def _array(dtype: str, rank: int) -> Any:
+    return types.Array(from_dtype(np.dtype(dtype)), rank, "C")
+
+
+def _field_type(field: Field, offset: str) -> Any:
+    dtype = offset if field.dtype == "offset" else field.dtype
+    if field.rank == 0:
+        return from_dtype(np.dtype(dtype))
+    return _array(dtype, field.rank)

@@ -1,0 +1,1 @@
+"""Every decision about the kernels of a program."""

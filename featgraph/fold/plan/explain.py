@@ -1,0 +1,94 @@
+"""Explains a plan in words."""
+
+from __future__ import annotations
+
+from featgraph.fold.analysis.change_driven import KeptGather, entry_bytes
+from featgraph.fold.analysis.gathers import takes_active
+from featgraph.fold.plan.layout import SAID
+from featgraph.fold.plan.plan import FoldPlan
+
+__all__ = ["explain_plan"]
+
+
+def explain_plan(plan: FoldPlan) -> str:
+    """Return boundaries, mappings, places of temporaries, and the access tables."""
+    lines = [str(plan), ""]
+    due = (
+        "A and every vertex that gathers from it"
+        if plan.expands
+        else "A, and the targets of edges that returned True"
+    )
+    if plan.expands and plan.expands != ("in",):
+        due += f", along {SAID['both' if len(plan.expands) > 1 else plan.expands[0]]}"
+    lines.append(f"due vertices: {due}")
+    accesses = [a for f in plan.analysis.functions for a in f.accesses]
+    if any(a.where == "foreign" and a.mode == "read" for a in accesses):
+        lines.append(
+            "  everywhere while anything is active, because a function reads at "
+            "foreign vertices"
+        )
+    if plan.options.asynchronous:
+        names = sorted({n for p in plan.phases for n in p.commits})
+        lines.append(
+            f"asynchronous: {', '.join(names) or 'nothing'} committed in the kernel, "
+            "where others see it in the same superstep; only the fixpoint is promised"
+        )
+    lines += _explain_keeping(plan)
+    in_memory = {n for p in plan.phases for n in (*p.loads, *p.indexes, *p.stores)}
+    kept = {n for p in plan.phases for n in p.keeps}
+    from_active = {
+        f.into
+        for p in plan.phases
+        if plan.takes_active(p)
+        for f in plan.functions_of(p)
+        if takes_active(f)
+    }
+    for name, temporary in plan.analysis.temporaries.items():
+        place = "in registers or local arrays, never in global memory"
+        if name in kept:
+            place = "kept in memory"
+        elif name in in_memory:
+            place = "in memory"
+        active = ", of active sources" * (name in from_active)
+        lines.append(
+            f"temporary {name} {temporary.item_shape or ''}: "
+            f"{temporary.combine}{active}, {place}"
+        )
+    lines.append("")
+    lines.append("accesses:")
+    for function in plan.analysis.functions:
+        lines.append(f"  {function.name} ({function.kind}, K = {function.width})")
+        for a in function.accesses:
+            name = a.name + ("_next" if a.version == "next" else "")
+            lines.append(f"    {a.mode:6} {name:20} {a.where}")
+    return "\n".join(lines)
+
+
+def _explain_keeping(plan: FoldPlan) -> list[str]:
+    """Say for each gather whether its aggregates are kept, or why not."""
+    keeping = plan.keeping
+    if not keeping.gathers and not keeping.recomputed:
+        return []
+    lines = ["aggregates between the supersteps of a run, change_driven=True:"]
+    if plan.keeps:
+        lines = ["aggregates between the supersteps of the run:"]
+    for into in plan.analysis.temporaries:
+        if into in keeping.recomputed:
+            lines.append(f"  {into}: recomputed: {keeping.recomputed[into]}")
+        else:
+            lines.append(f"  {into}: {_describe_kept(plan, keeping.gathers[into])}")
+    return lines
+
+
+def _describe_kept(plan: FoldPlan, kept: KeptGather) -> str:
+    analysis = plan.analysis
+    temporary = analysis.temporaries[kept.into]
+    size = entry_bytes(temporary.item_shape, temporary.type, analysis.real)
+    if kept.is_constant:
+        return f"constant: computed once a vertex and kept, {size} bytes"
+    copies = []
+    for name in kept.reads:
+        type_ = analysis.signature[name]
+        of_copy = entry_bytes(type_.item_shape, type_.dtype, analysis.real)
+        copies.append(f"{of_copy} for what {name} was")
+    return f"kept and patched: {size} bytes a vertex, and {', '.join(copies)}"

@@ -1,0 +1,190 @@
+"""Which edges a gather goes along, and the arrays of the graph that list them.
+
+One emitter prints the gathers of every `along`: what differs is where the rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.plan.options import Options
+from featgraph.fold.plan.schedules import GraphTraits
+from featgraph.program.signature import PropertyKind
+
+__all__ = [
+    "REVERSED",
+    "SAID",
+    "Rows",
+    "along_of",
+    "expands_along",
+    "other_along",
+    "phase_along",
+    "rows_along",
+    "rows_to_push",
+    "rows_with",
+    "traits_along",
+]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Arrays that list the edges of every vertex, by their names in generated code.
+
+    Attributes
+    ----------
+    offsets : str
+        Where the row of each vertex begins.
+    ends : str
+        The vertex at the other end of each slot's edge.
+    edges : str
+        The edge id of each slot; "" where slots are edge ids, or nobody asks for them.
+    hubs, chunks : str
+        The vertices with long rows; the cut of the vertices into equal work.
+    """
+
+    offsets: str
+    ends: str
+    edges: str
+    hubs: str
+    chunks: str
+
+    @property
+    def arguments(self) -> list[str]:
+        """What a kernel that goes along them takes."""
+        return [name for name in (self.offsets, self.ends, self.edges) if name]
+
+
+#: `along` -> the rows of the vertices that gather.
+_ROWS = {
+    "in": Rows("in_offsets", "in_sources", "", "in_hubs", "in_chunks"),
+    "out": Rows("out_offsets", "out_targets", "out_edges", "out_hubs", "out_chunks"),
+    "both": Rows(
+        "incident_offsets",
+        "incident_neighbors",
+        "incident_edges",
+        "incident_hubs",
+        "incident_chunks",
+    ),
+}
+#: `along` -> that of the neighbors: along which edges they meet who gathers from them.
+REVERSED = {"in": "out", "out": "in", "both": "both"}
+
+
+def rows_along(along: str, *, finds_edges: bool = True) -> Rows:
+    """Return the rows that a sweep along some edges goes through."""
+    rows = _ROWS[along]
+    return rows if finds_edges else replace(rows, edges="")
+
+
+def rows_to_push(
+    along: str,
+    finds_edges: bool,
+    functions: Sequence[Analysed],
+    analysis: Analysis,
+    traits: GraphTraits,
+) -> Rows:
+    """Return the rows along which neighbors meet who gathers from them `along` edges.
+
+    Of an undirected graph these are also the in-edges, whose ids are slots, unless
+    somebody asks in which direction an edge goes.
+    """
+    alike = not any(_tells_twins_apart(f, analysis) for f in functions)
+    if traits.undirected and along == "in" and alike:
+        return rows_along("in")
+    return rows_along(REVERSED[along], finds_edges=finds_edges)
+
+
+def rows_with(name: str) -> Rows | None:
+    """Return the rows that an array of the graph, by its name, belongs to."""
+    for rows in _ROWS.values():
+        if name in (*rows.arguments, rows.hubs, rows.chunks):
+            return rows
+    return None
+
+
+def along_of(function: Analysed, analysis: Analysis, traits: GraphTraits) -> str:
+    """Return which edges a gather goes along; "in" for other functions.
+
+    The in-edges of a vertex of an undirected graph lead to the same neighbors, in the
+    same order, as its out-edges, and there is one for each given edge at the vertex.
+    So along both is along them; along the out-edges differs only for who asks in which
+    direction an edge goes.
+    """
+    along: str = getattr(function.declared, "along", "in")
+    if traits.undirected and (
+        along == "both" or not _tells_twins_apart(function, analysis)
+    ):
+        return "in"
+    return along
+
+
+def _tells_twins_apart(function: Analysed, analysis: Analysis) -> bool:
+    read = [analysis.signature.get(a.name) for a in function.accesses]
+    per_direction = any(
+        type_ is not None and type_.kind is PropertyKind.EDGE and not type_.shared
+        for type_ in read
+    )
+    return per_direction or bool(function.twin_operations)
+
+
+def phase_along(
+    members: Sequence[Analysed],
+    analysis: Analysis,
+    options: Options,
+    alongs: Mapping[str, str],
+) -> tuple[str, bool]:
+    """Return which edges the gathers of a phase go along, and whether it needs ids.
+
+    Edges are opaque (S10), so it is known who asks for them. Slots of in-edges are
+    their ids; along others, an array of them is left out where nobody does.
+    """
+    gathers = [f for f in members if f.kind == "gather"]
+    along = alongs[gathers[0].name] if gathers else "in"
+    types = [analysis.signature.get(a.name) for f in members for a in f.accesses]
+    asks = any(t is not None and t.kind is PropertyKind.EDGE for t in types)
+    asks = asks or any(f.twin_operations for f in members)
+    # What edges have come to is kept by their ids, for later functions of other phases.
+    sweeps = any(f.kind == "edge" for f in members)
+    own = {id(f) for f in members}
+    others = {f.kind for f in analysis.functions if id(f) not in own}
+    is_kept = sweeps and bool(others & {"edge", "triangle"})
+    return along, asks or is_kept or options.checked
+
+
+def other_along(
+    previous: Sequence[Analysed], function: Analysed, alongs: Mapping[str, str]
+) -> str | None:
+    """Return why a gather cannot share the pass of earlier ones over edges."""
+    for earlier in previous:
+        own, theirs = alongs[function.name], alongs[earlier.name]
+        if function.kind == earlier.kind == "gather" and own != theirs:
+            return (
+                f"{function.name} gathers along {SAID[own]}, "
+                f"{earlier.name} along {SAID[theirs]}"
+            )
+    return None
+
+
+SAID = {"in": "in-edges", "out": "out-edges", "both": "in- and out-edges"}
+
+
+def expands_along(
+    functions: Sequence[Analysed], alongs: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return along which edges those gather that no edge function precedes (S4)."""
+    found: dict[str, None] = {}
+    for function in functions:
+        if function.kind == "edge":
+            break
+        if function.kind == "gather":
+            found[alongs[function.name]] = None
+    return ("both",) if "both" in found else tuple(found)
+
+
+def traits_along(along: str, traits: GraphTraits) -> GraphTraits:
+    """Return the traits of a graph whose rows are those along some edges."""
+    if along != "both":
+        return traits
+    return replace(traits, typical_degree=min(64, 2 * traits.typical_degree))

@@ -1,0 +1,246 @@
+"""The plan: every decision about a kernel, as data."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.change_driven import (
+    Keeping,
+)
+from featgraph.fold.analysis.gathers import (
+    takes_active,
+)
+from featgraph.fold.plan.layout import (
+    REVERSED,
+    SAID,
+    Rows,
+    rows_along,
+)
+from featgraph.fold.plan.options import Options
+from featgraph.fold.plan.schedules import (
+    GraphTraits,
+)
+from featgraph.fold.plan.schedules import Mapping as ThreadMapping
+
+__all__ = ["FoldPlan", "Phase"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One kernel.
+
+    Attributes
+    ----------
+    kind : str
+        "vertex" (gathers pulled and vertex functions), "push" (one gather, atomics into
+        memory), "edge", "triangle" or "reduce".
+    pulls_edges : bool
+        Of a vertex phase: whether it begins with edge functions, which run along the
+        in-edges whose source is active.
+    from_edges : bool
+        Of a triangle phase: whether it runs on the triangles of the edges that passed.
+    functions : tuple of int
+        Places of its functions in the foldmap.
+    width : int
+        K of its feature-indexed functions.
+    mapping : ThreadMapping
+        How features and edges go to threads.
+    reason : str
+        Why it begins here.
+    loads, stores : tuple of str
+        Temporaries read from, and left in, memory.
+    indexes : tuple of str
+        Temporaries of which single entries are read from memory, and no whole rows.
+    copies : tuple of str
+        Iterated properties whose ``_next`` entries are copied from the current ones
+        first.
+    restores : tuple of str
+        Iterated properties whose ``_next`` entries are put back where a function
+        returns False.
+    commits : tuple of str
+        Iterated properties whose ``_next`` entries are committed in the kernel, where
+        the last function returned True.
+    spreads : bool
+        Whether a vertex that was committed has those that gather from it run in the
+        same superstep, as far as their turn is yet to come.
+    writes_next : tuple of str
+        Iterated properties that it writes.
+    keeps : tuple of str
+        Temporaries that stay in memory between supersteps and are patched there.
+    tiles : tuple of str
+        Matrices that are sums of outer products, added up in registers tile by tile.
+    held : tuple of str
+        Matrices that a thread sums in registers.
+    solved : tuple of str
+        Those of them that go nowhere but into `fg.solve`, and never into memory.
+    stops : tuple of str
+        Temporaries whose gathers need not look at all edges.
+    along : str
+        Which edges its gathers go along, as arrays of the graph list them.
+    finds_edges : bool
+        Whether a sweep that is not along in-edges looks up edge ids.
+    """
+
+    kind: str
+    functions: tuple[int, ...]
+    width: int
+    mapping: ThreadMapping
+    reason: str
+    loads: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
+    restores: tuple[str, ...] = ()
+    commits: tuple[str, ...] = ()
+    spreads: bool = False
+    writes_next: tuple[str, ...] = ()
+    pulls_edges: bool = False
+    from_edges: bool = False
+    keeps: tuple[str, ...] = ()
+    tiles: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    solved: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
+    along: str = "in"
+    finds_edges: bool = True
+
+    @property
+    def rows(self) -> Rows:
+        """The rows of edges that its kernels go through."""
+        along = self.along if self.kind == "vertex" else REVERSED[self.along]
+        return rows_along(along, finds_edges=self.finds_edges)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldPlan:
+    """The kernels of a foldmap.
+
+    Attributes
+    ----------
+    analysis : Analysis
+        The middle end's result.
+    options : Options
+        What was asked for.
+    phases : tuple of Phase
+        In the order in which they run.
+    expands : tuple of str
+        Along which edges vertices gather, so that all who gather from the active set
+        are due; empty where edge functions say who is.
+    keeping : Keeping
+        Which aggregates can be kept between supersteps; they are if `keeps`.
+    form : str
+        How its kernels come to the vertices of a set (CUDA): "plain", a place of the
+        grid for each vertex of the graph; "packed", for few, which a warp looks for in
+        many words at a time and shares out among its lanes; "listed", those of a list
+        that has all of the set.
+    """
+
+    analysis: Analysis
+    options: Options
+    traits: GraphTraits
+    phases: tuple[Phase, ...]
+    expands: tuple[str, ...]
+    keeping: Keeping = dataclasses.field(default_factory=Keeping)
+    form: str = "plain"
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it keeps the aggregates that can be kept."""
+        return self.options.keep is not None
+
+    @property
+    def keeps_edge_state(self) -> bool:
+        """Whether a later phase must know which edges passed."""
+        edges = sum(p.kind == "edge" for p in self.phases)
+        return edges > 1 or any(p.from_edges for p in self.phases)
+
+    @property
+    def target(self) -> str:
+        """Where it runs: "cpu" or "cuda"."""
+        return self.options.target
+
+    @property
+    def real(self) -> str:
+        """Storage type of real numbers."""
+        return self.analysis.real
+
+    def functions_of(self, phase: Phase) -> list[Analysed]:
+        """Return the functions of a phase."""
+        return [self.analysis.functions[i] for i in phase.functions]
+
+    def can_take(self, form: str, phase: Phase) -> bool:
+        """Whether a phase sweeps a set so, and nothing depends on who sweeps whom."""
+        if self.options.checked:
+            return False
+        if form == "listed":  # pulled edges sweep others, too
+            return phase.kind == "vertex" and not phase.pulls_edges
+        if phase.kind == "push":
+            return self.takes_active(phase)
+        return phase.kind in {"vertex", "edge"}
+
+    def takes_active(self, phase: Phase) -> bool:
+        """Whether a gather of a phase leaves out edges from vertices not active."""
+        functions = self.functions_of(phase)
+        return not self.options.asynchronous and any(map(takes_active, functions))
+
+    def seen_of(self, phase: Phase) -> list[Analysed]:
+        """Return the kept gathers of a phase as they were: their old contributions."""
+        kept = [self.keeping.gathers[into] for into in phase.keeps]
+        return [k.seen for k in kept if k.seen is not None]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data, for JSON and for people."""
+        return {
+            "target": self.target,
+            "storage": self.real,
+            "options": dataclasses.asdict(self.options),
+            "expands": self.expands,
+            "phases": [
+                dataclasses.asdict(p)
+                | {"functions": [f.name for f in self.functions_of(p)]}
+                for p in self.phases
+            ],
+            "accesses": {
+                f.name: [dataclasses.asdict(a) for a in f.accesses]
+                for f in self.analysis.functions
+            },
+        }
+
+    def __str__(self) -> str:
+        lines = [f"FoldPlan for {self.target}, {self.real}"]
+        for number, phase in enumerate(self.phases):
+            names = " + ".join(f.name for f in self.functions_of(phase))
+            lines.append(
+                f"  kernel {number}: {phase.kind} phase, K = {phase.width}: {names}"
+            )
+            lines.append(f"    begins here: {phase.reason}")
+            if phase.pulls_edges:
+                lines.append(
+                    "    edge functions run along in-edges whose source is active"
+                )
+            if phase.from_edges:
+                lines.append("    on the triangles of edges that passed")
+            if phase.along != "in":
+                lines.append(f"    gathers along: {SAID[phase.along]}")
+            lines.append(f"    mapping: {phase.mapping.describe(phase.width)}")
+            if phase.mapping.block:
+                lines.append(f"    sums: in blocks of {phase.mapping.block}, pairwise")
+            for label in (
+                "loads",
+                "indexes",
+                "stores",
+                "keeps",
+                "copies",
+                "restores",
+                "commits",
+                "tiles",
+                "held",
+                "stops",
+            ):
+                names = ", ".join(getattr(phase, label))
+                if names:
+                    lines.append(f"    {label}: {names}")
+        return "\n".join(lines)

@@ -1,0 +1,283 @@
+"""FoldPlan: every decision about a foldmap's kernels, not how they are printed.
+
+`plan_phases` finds which neighbouring functions can share a kernel; `choose` picks the
+mapping of features and edges to threads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from featgraph.errors import PlanError
+from featgraph.fold.analysis.analyse import Analysed, Analysis, analyse
+from featgraph.fold.analysis.change_driven import (
+    changes_of,
+    find_kept,
+    join_changes,
+)
+from featgraph.fold.analysis.gathered_values import base_name
+from featgraph.fold.analysis.gathers import (
+    in_blocks,
+    is_only_solved,
+    rounds,
+    temporaries_of,
+)
+from featgraph.fold.plan import schedules
+from featgraph.fold.plan.asynchrony import IN_PLACE, check_in_place, check_unordered
+from featgraph.fold.plan.early_exit import find_stops
+from featgraph.fold.plan.fusion import Group, group_functions
+from featgraph.fold.plan.layout import (
+    along_of,
+    expands_along,
+    phase_along,
+    traits_along,
+)
+from featgraph.fold.plan.options import INTERSECTIONS, Options
+from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.plan.pulled_edges import pull_edges
+from featgraph.fold.plan.schedules import (
+    MOST_HELD,
+    GraphTraits,
+    choose_mapping,
+    intersect_at_edges,
+)
+from featgraph.fold.plan.schedules import Mapping as ThreadMapping
+from featgraph.program.program import Program
+from featgraph.program.signature import Signature
+
+__all__ = ["make_plan"]
+
+
+def make_plan(
+    program: Program, signature: Signature, options: Options, traits: GraphTraits
+) -> FoldPlan:
+    """Decide how `program` is folded.
+
+    Raises
+    ------
+    UserFunctionError
+        If a function does not fit the model or the signature.
+    PlanError
+        If the options cannot be honoured.
+    """
+    analysis = analyse(program, signature)
+    functions = analysis.functions
+    _check_widths(functions)
+    _check_schedule(functions, options)
+    changes = [changes_of(analysis), *([options.keep] if options.keep else [])]
+    keeping = find_kept(analysis, join_changes(changes))
+    kept = frozenset(keeping.gathers) if options.keep is not None else frozenset()
+    alongs = {f.name: along_of(f, analysis, traits) for f in functions}
+    if traits.wide_both and "both" in alongs.values():
+        traits = dataclasses.replace(traits, wide_offsets=True)
+    groups = group_functions(functions, options, kept, alongs)
+    groups, pulled = pull_edges(groups, analysis, options, alongs)
+    phases = _finish(analysis, groups, pulled, options, traits, kept, alongs)
+    if options.asynchronous:
+        check_unordered(analysis, [], IN_PLACE)
+        check_in_place(analysis, phases, options)
+    expands = expands_along(functions, alongs)
+    plan = FoldPlan(analysis, options, traits, tuple(phases), expands, keeping)
+    _check_deterministic(plan)
+    return plan
+
+
+def _check_widths(functions: Sequence[Analysed]) -> None:
+    for function in functions:
+        if function.width > 1024:
+            raise PlanError(
+                "more features than a kernel can take",
+                where=function.name,
+                got=function.width,
+                expected="K <= 1024",
+            )
+
+
+def _check_schedule(functions: Sequence[Analysed], options: Options) -> None:
+    has_triangles = any(f.kind == "triangle" for f in functions)
+    if options.schedule in INTERSECTIONS and not has_triangles:
+        raise PlanError(
+            "this schedule intersects rows of neighbors",
+            where="schedule=",
+            got=repr(options.schedule),
+            expected="a foldmap with a triangle function",
+        )
+
+
+def _finish(
+    analysis: Analysis,
+    groups: list[Group],
+    pulled: int | None,
+    options: Options,
+    traits: GraphTraits,
+    kept: frozenset[str],
+    alongs: Mapping[str, str],
+) -> list[Phase]:
+    """Work out temporaries, copies and restores of each phase."""
+    functions = analysis.functions
+    phase_of = {i: n for n, (_, places, _) in enumerate(groups) for i in places}
+    filled_in = {
+        f.into: phase_of[i] for i, f in enumerate(functions) if f.kind == "gather"
+    }
+    phases: list[Phase] = []
+    written_before: dict[str, set[str]] = {"vertex": set(), "edge": set()}
+    for number, (kind, places, reason) in enumerate(groups):
+        members = [functions[i] for i in places]
+        here = {n for n, phase in filled_in.items() if phase == number}
+        loads, indexes = _read_in_memory(members, analysis, here)
+        later = [f for i, f in enumerate(functions) if phase_of[i] > number]
+        stores = {
+            f.into for f in members if f.kind == "gather" and kind == "vertex"
+            and f.into not in kept
+            and any(f.into in _temporaries_read(g, analysis) for g in later)
+        }  # fmt: skip
+        writes = {n for f in members for n in f.writes("next")}
+        # Whose functions may return False; a gather never does.
+        sides = {f.kind for f in members} & set(written_before)
+        before = {n for side in sides for n in written_before[side]}
+        # Behind an earlier phase of this side every entry is written, restored or
+        # refreshed already.
+        copies = tuple(sorted(writes - _definite(members) - before))
+        restores = tuple(sorted(writes | before))
+        for side in sides:
+            written_before[side] |= {
+                n for f in members if f.kind == side for n in f.writes("next")
+            }
+        width = max((f.width for f in members if not f.is_scalar), default=1)
+        along, finds = phase_along(members, analysis, options, alongs)
+        own = traits_along(along, traits)
+        mapping = choose_mapping(kind, members, analysis, width, options, own)
+        held = _held(kind, members, mapping, width, analysis)
+        phases.append(
+            Phase(
+                kind=kind,
+                functions=tuple(places),
+                width=width,
+                mapping=_with_blocks(mapping, kind, members, own),
+                reason=reason,
+                loads=tuple(sorted(loads)),
+                indexes=tuple(sorted(indexes)),
+                stores=tuple(sorted(s for s in stores if s)),
+                copies=copies,
+                restores=restores,
+                commits=restores if options.asynchronous else (),
+                spreads=options.asynchronous
+                and options.target == "cpu"
+                and any(
+                    getattr(f.declared, "along", "") in {"in", "both"} for f in members
+                ),
+                writes_next=tuple(sorted(writes)),
+                pulls_edges=number == pulled,
+                keeps=tuple(str(f.into) for f in members if f.into in kept),
+                tiles=_tiles(kind, members, options),
+                held=held,
+                stops=(
+                    find_stops(members, mapping, options, kept)
+                    if kind == "vertex" and number != pulled
+                    else ()
+                ),
+                solved=_solved(held, stores, members),
+                along=along,
+                finds_edges=finds,
+            )
+        )
+    return _start_at_edges(phases, options)
+
+
+def _start_at_edges(phases: list[Phase], options: Options) -> list[Phase]:
+    """Have triangle phases behind edge functions sweep the edges that passed."""
+    made: list[Phase] = []
+    for phase in phases:
+        if phase.kind == "triangle" and any(p.kind == "edge" for p in made):
+            mapping = intersect_at_edges(options)
+            phase = dataclasses.replace(phase, from_edges=True, mapping=mapping)
+        made.append(phase)
+    return made
+
+
+def _with_blocks(
+    mapping: ThreadMapping, kind: str, members: list[Analysed], traits: GraphTraits
+) -> ThreadMapping:
+    """Have sums of real numbers cut into blocks where they may have many terms."""
+    many = kind == "reduce" or (kind == "vertex" and traits.long_rows)
+    if not many or not any(map(in_blocks, members)):
+        return mapping
+    return dataclasses.replace(mapping, block=schedules.SUM_BLOCK)
+
+
+def _solved(
+    held: tuple[str, ...], stores: set[str | None], members: list[Analysed]
+) -> tuple[str, ...]:
+    body = [s for f in members for s in f.body]
+    return tuple(n for n in held if n not in stores and is_only_solved(n, body))
+
+
+def _tiles(kind: str, members: list[Analysed], options: Options) -> tuple[str, ...]:
+    if kind == "push" or options.target != "cpu":
+        return ()
+    return tuple(sorted(str(f.into) for f in members if f.rank_one is not None))
+
+
+def _held(
+    kind: str,
+    members: list[Analysed],
+    mapping: ThreadMapping,
+    width: int,
+    analysis: Analysis,
+) -> tuple[str, ...]:
+    """Return the matrices that a thread sums in registers."""
+    if kind != "vertex" or mapping.schedule != "thread" or width > MOST_HELD:
+        return ()
+    into = sorted(str(f.into) for f in members if f.kind == "gather")
+    temporaries = [(n, analysis.temporaries[n]) for n in into]
+    return tuple(
+        n
+        for n, t in temporaries
+        if len(t.item_shape) == 2 and not t.is_arg
+        if not any(other.startswith(f"{n}_") for other in into)  # as elements are named
+    )
+
+
+def _read_in_memory(
+    members: list[Analysed], analysis: Analysis, here: set[str | None]
+) -> tuple[set[str], set[str]]:
+    """Return the temporaries that functions take from memory: rows, single entries."""
+    read = {n for f in members for n in _temporaries_read(f, analysis)} - here
+    given = {n for f in members for n in temporaries_of(f, analysis)}
+    rows = read & {str(base_name(n, analysis.temporaries)) for n in given}
+    return rows, read - rows
+
+
+def _temporaries_read(function: Analysed, analysis: Analysis) -> set[str]:
+    bases = (base_name(a.name, analysis.temporaries) for a in function.accesses)
+    return {name for name in bases if name is not None}
+
+
+def _definite(members: list[Analysed]) -> set[str]:
+    """Return what the first function that touches it writes for certain."""
+    found: set[str] = set()
+    touched: set[str] = set()
+    for function in members:
+        found |= function.next_definite - touched
+        touched |= {a.name for a in function.accesses if a.version == "next"}
+    return found
+
+
+def _check_deterministic(plan: FoldPlan) -> None:
+    if not plan.options.deterministic:
+        return
+    for phase in plan.phases:
+        for function in plan.functions_of(phase):
+            if phase.kind == "push" and rounds(function):
+                raise PlanError(
+                    f"{function.name} is pushed with atomics, whose order changes the "
+                    "rounding",
+                    where="deterministic=True",
+                    fix="use direction='pull'",
+                )
+            if any(a.mode == "atomic" for a in function.accesses):
+                raise PlanError(
+                    f"{function.name} uses fg.atomic, whose order is not defined",
+                    where="deterministic=True",
+                )

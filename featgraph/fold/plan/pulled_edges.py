@@ -1,0 +1,133 @@
+"""Pulled edges: edge functions that run inside the vertex phase behind them.
+
+A vertex phase that gathers goes over the in-edges of its vertices anyway. Edge
+functions right before it can run there, each on the edge that is at hand, instead of in
+a kernel of their own over the out-edges of the active vertices. Then what they write is
+contiguous for each vertex, nothing is marked with atomics, and the gathers find it
+where it has just been computed. docs/design/0004-pulled-edges.md has the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.gathers import temporaries_of
+from featgraph.fold.plan.layout import SAID
+from featgraph.fold.plan.options import Options
+
+__all__ = ["WORDS", "Group", "conflict", "pull_edges"]
+
+#: Arguments of a kernel that pulls edges, instead of ``due``: the vertices it sweeps;
+#: those due in any case, and those due where an edge passed; whose out-edges the edge
+#: functions run on, and whether these are all; who had an edge that passed.
+WORDS = ("swept", "due", "allowed", "sources", "all_sources", "targets")
+
+#: A phase to be: its kind, places of its functions in the foldmap, why it begins.
+Group = tuple[str, list[int], str]
+
+
+def pull_edges(
+    groups: list[Group],
+    analysis: Analysis,
+    options: Options,
+    alongs: Mapping[str, str],
+) -> tuple[list[Group], int | None]:
+    """Join the edge phase with the vertex phase behind it, where that is legal.
+
+    Returns
+    -------
+    groups : list of Group
+        With the two joined, or with the reason against it at the second one.
+    pulled : int or None
+        Which one pulls edges.
+    """
+    place = next(
+        (
+            n
+            for n, (kind, _, _) in enumerate(groups[:-1])
+            if kind == "edge" and groups[n + 1][0] == "vertex"
+        ),
+        None,
+    )
+    if place is None:
+        return groups, None
+    (_, edges, begins), (_, rest, boundary) = groups[place : place + 2]
+    against = _obstacle(groups, edges, rest, analysis, options, alongs)
+    before, after = groups[:place], groups[place + 2 :]
+    if against is None:
+        return [*before, ("vertex", [*edges, *rest], begins), *after], place
+    reason = f"{boundary}, and is not folded with it: {against}"
+    return [*before, groups[place], ("vertex", rest, reason), *after], None
+
+
+def _obstacle(
+    groups: list[Group],
+    edges: list[int],
+    rest: list[int],
+    analysis: Analysis,
+    options: Options,
+    alongs: Mapping[str, str],
+) -> str | None:
+    """Return why edge functions cannot run along the in-edges of a vertex phase."""
+    functions = analysis.functions
+    sending, receiving = [functions[i] for i in edges], [functions[i] for i in rest]
+    if not options.folding:
+        return "folding is off"
+    if options.direction == "push":
+        return "direction is push"
+    if receiving[0].kind != "gather":
+        return "no gather sweeps the in-edges behind it"
+    if alongs[receiving[0].name] != "in":
+        return f"{receiving[0].name} gathers along {SAID[alongs[receiving[0].name]]}"
+    if sum(kind == "edge" for kind, _, _ in groups) > 1:
+        return "several phases sweep edges"
+    if any(kind == "triangle" for kind, _, _ in groups):
+        return "a triangle function asks which edges passed"
+    widths = {f.width for f in [*sending, *receiving] if not f.is_scalar}
+    if len(widths) > 1:
+        return f"widths differ ({', '.join(map(str, sorted(widths)))})"
+    for function in sending:
+        if any(a.mode == "atomic" for a in function.accesses):
+            return f"{function.name} uses atomics"
+        if temporaries_of(function, analysis):
+            return f"{function.name} reads what a gather has left"
+    return _first_conflict(sending, receiving)
+
+
+def _first_conflict(
+    sending: Sequence[Analysed], receiving: Sequence[Analysed]
+) -> str | None:
+    for earlier in sending:
+        for later in receiving:
+            found = conflict(earlier, later)
+            if found:
+                return found
+    return None
+
+
+def conflict(earlier: Analysed, later: Analysed) -> str | None:
+    """Return the access for which `earlier` must be done everywhere before `later`."""
+    for a in earlier.accesses:
+        for b in later.accesses:
+            if (a.name, a.version) != (b.name, b.version):
+                continue
+            a_changes, b_changes = a.mode != "read", b.mode != "read"
+            if not (a_changes or b_changes):
+                continue
+            if a.mode == b.mode == "atomic" and _commute(earlier, later, a.name):
+                continue
+            if a.where == b.where == "own":
+                continue
+            verb = "writes" if a_changes else "reads"
+            name = a.name + ("_next" if a.version == "next" else "")
+            return (
+                f"{earlier.name} {verb} {name} ({a.where}), which {later.name} "
+                f"{'writes' if b_changes else 'reads'} ({b.where})"
+            )
+    return None
+
+
+def _commute(earlier: Analysed, later: Analysed, name: str) -> bool:
+    """Whether atomics of two functions on a property give the same in any order."""
+    return len(earlier.updates(name) | later.updates(name)) == 1

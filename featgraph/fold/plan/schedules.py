@@ -1,0 +1,480 @@
+"""The heuristics: how the features and edges of a vertex go to threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from featgraph.errors import PlanError
+from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.plan.options import INTERSECTIONS, Options
+
+__all__ = ["GraphTraits", "Mapping", "choose_mapping"]
+
+WARP = 32
+#: Up to here one thread keeps a named copy of every feature; above, features are loops
+#: over small arrays (on the CPU vectors, where it can be). Measured on the CPU target:
+#: copies win over loops up to 16 and compile too slowly from 32 on.
+MOST_COPIES = 16
+#: Up to here one thread holds the elements of a matrix that it sums in registers, and
+#: solves a system there.
+MOST_HELD = 6
+#: Up to so many bytes of features, one thread takes two of the edges that its vertex
+#: pulls at a time; with more, registers run out. Belief propagation on a Delaunay
+#: graph, links of the web, a graph with hubs and a road-like one, K = 4: 0.153, 5.1,
+#: 34.8 and 0.194 ms against 0.263, 6.1, 41.9 and 0.178; K = 8 on the first two: 0.30
+#: and 6.7 against 0.37 and 9.9 (NVIDIA H200).
+PAIRED_BYTES = 32
+#: Edges that one thread gathers from at a time where each has a row of its own, up to
+#: so many features, and there are hubs: 12.4 against 17.4 ms on kron-19, 1.9 against
+#: 2.2 on links of the web, but 0.149 against 0.123 on a road-like graph (multi-manifold
+#: ranking, K = 4). With a weight an edge, what the compiler makes of the plain loop was
+#: faster everywhere (NVIDIA H200).
+ROWS_TOGETHER = 4
+MOST_ROWS_TOGETHER = 4
+#: Up to so many features, lanes sum the columns of a matrix in registers: each lane has
+#: as many for a column of its own.
+MOST_ROWS = 16
+#: Shared memory that one block may use for matrices before they move to a scratch area
+#: in global memory.
+SHARED_BYTES = 40_000
+#: Threads of a block; 128 was fastest of 64, 128 and 256 on kron21, K = 4, 8, 32
+#: (NVIDIA H200).
+BLOCK_THREADS = 128
+#: Threads of the block that takes one vertex of high degree. Of 1024 threads only one
+#: block fits a multiprocessor: the superstep took 1.2 times as long (kron21, H200).
+HUB_THREADS = 512
+#: Bytes that a lane loads at a time: the widest load there is. A weighted sum over
+#: neighbors on kron21 took 1.09 against 1.95 ms (K = 4), 1.50 against 4.08 (8), 2.55
+#: against 7.28 (16) with 16 bytes a lane instead of 4 (NVIDIA H200, prototypes).
+PIECE_BYTES = 16
+#: Lanes that share a vertex, unless its features alone take more. Of 8, 16 and 32, 8
+#: were fastest on kron21 and rmat-21-16 for K = 4 to 32, by up to 1.7 times over 32
+#: (NVIDIA H200, bench/results/mapping-gpu.jsonl).
+VERTEX_LANES = 8
+#: Lanes that share a vertex, as a share of the typical degree. One lane was fastest on
+#: a grid, a Delaunay and a road-like graph (typical degrees 4, 4 and 2), by up to 1.5
+#: times over two; four on a network of authors (16), eight on links of the web and on
+#: graphs with hubs (64): label propagation, K = 4, NVIDIA H200.
+LANES_A_DEGREE = 1 / 4
+#: The same where each edge takes a product by a matrix (belief propagation, likewise).
+MULTIPLYING_LANES_A_DEGREE = 1 / 2
+#: Bytes that a lane gathers into, of all blocks that the compiler must let fit a
+#: multiprocessor together: at 16 bytes a lane 8 blocks, 64 registers. A superstep over
+#: all vertices, K = 4, with and without: multi-manifold ranking 66 and 81 us (a thread
+#: a vertex, Delaunay graph), 7.1 and 17.5 ms (kron-19), 105 and 171 us (lanes, links of
+#: the web). A thread that multiplies holds more, and is bound to 4 blocks: belief
+#: propagation 136 and 182 us (Delaunay); 148 with 8. Lanes that multiply took up to 1.1
+#: times longer, as did all on a road-like graph, whose typical degree is 2 (NVIDIA
+#: H200).
+RESIDENT_BYTES = 128
+#: The least typical degree for that.
+LEAST_LOOPED = 4
+#: The same where lanes share the features of an edge, too, and there are no hubs: 55
+#: against 75 us on a network of authors (typical degree 16, label propagation, K = 16),
+#: but 152 against 117 on a Delaunay graph (4).
+LEAST_SHARED = 16
+#: Up to this typical degree one thread sums and solves small matrices faster than lanes
+#: that share them: 54 against 277 us on a Delaunay graph, 42 against 85 us on a network
+#: of authors; with more it is the other way round, 692 against 303 us (K = 4, H200).
+FEW_EDGES = 16
+#: Contributions that are summed one after the other. A row with more is cut into blocks
+#: of so many, by place in the row, whose sums are added up pairwise.
+SUM_BLOCK = 512
+#: Up to so many features, a lane that multiplies a matrix by what it reads of an edge
+#: takes all of them: each feature needs all others, and shuffles bring one at a time.
+MOST_MULTIPLIED = 8
+
+
+@dataclass(frozen=True)
+class GraphTraits:
+    """What planning knows of a graph.
+
+    Attributes
+    ----------
+    typical_degree : int
+        The power of two below the in-degree that three quarters of the edges' targets
+        do not exceed, at most 64, so that similar graphs share kernels. A warp waits
+        for the vertex with most edges: a mean over vertices would tell too little.
+    has_hubs : bool
+        Whether some vertex has so many edges that one warp would hold up the others.
+    wide_offsets : bool
+        Whether edge offsets are int64.
+    undirected : bool
+        Whether edges have twins.
+    wide_both : bool
+        Whether int64 offsets are needed where in- and out-edges stand together.
+    long_rows : bool
+        Whether some row has more edges than are summed one after the other.
+    """
+
+    typical_degree: int = 32
+    has_hubs: bool = False
+    wide_offsets: bool = False
+    undirected: bool = False
+    wide_both: bool = False
+    long_rows: bool = False
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """How one vertex (or edge) is shared out.
+
+    Attributes
+    ----------
+    lanes : int
+        Lanes that share its features; 1 where one thread owns them all.
+    copies : int
+        Features a lane takes, as named copies; lane l takes features ``l * copies`` and
+        following.
+    span : int
+        Lanes that share one vertex: ``span / lanes`` edges at a time.
+    loops : bool
+        One thread owns all features, in loops over small arrays (on the CPU also in
+        vectors).
+    schedule : str
+        "cpu", "thread" or "virtual_warp"; of a triangle phase "mark", "merge" or
+        "search".
+    hubs : bool
+        Whether vertices of high degree are left to a second kernel, a block each.
+    shared_matrices : bool
+        Whether matrices stand in shared memory.
+    piece : int
+        Features of a row that a lane loads at once; divides `copies` and K.
+    unroll : int
+        Edges that a lane has on the way at a time.
+    resident : int
+        Blocks that must fit a multiprocessor, which bounds the registers; 0 for any.
+    hub_resident : int
+        The same of blocks that have a hub each.
+    column_piece : int
+        Where lanes sum the columns of matrices in registers: the features of a row that
+        a lane loads at once for them. 0 where sums stand in memory.
+    block : int
+        Contributions to a sum of real numbers that a thread or lane adds up one after
+        the other, before they are added up pairwise; 0 for all.
+    """
+
+    lanes: int
+    copies: int
+    span: int
+    loops: bool
+    schedule: str
+    hubs: bool = False
+    shared_matrices: bool = False
+    piece: int = 1
+    unroll: int = 1
+    resident: int = 0
+    hub_resident: int = 0
+    column_piece: int = 0
+    block: int = 0
+
+    @property
+    def slots(self) -> int:
+        """Edges of a vertex that are worked on at a time."""
+        return self.span // self.lanes
+
+    def is_padded(self, width: int) -> bool:
+        """Whether some lanes have no feature."""
+        return self.lanes > 1 and self.lanes * self.copies != width
+
+    def of_column(self, width: int) -> Mapping:
+        """Return how a lane goes through the rows of a column of a matrix."""
+        return replace(self, copies=width, piece=self.column_piece or 1)
+
+    def describe(self, width: int) -> str:
+        """Return the mapping in words."""
+        if self.schedule in INTERSECTIONS:
+            return self._describe_intersection()
+        if self.schedule == "cpu":
+            form = "vectors of, or loops over," if self.loops else "a copy of each of"
+            return f"one thread a vertex, {form} {width} features"
+        loads = f" in loads of {self.piece}" if self.piece > 1 else ""
+        if self.schedule == "thread":
+            form = "loops over" if self.loops else "named copies of"
+            edges = f", {self.unroll} edges at a time" if self.unroll > 1 else ""
+            return f"one thread a vertex (NFA), {form} {width} features{loads}{edges}"
+        hubs = ", a block for each hub" if self.hubs else ""
+        columns = ", columns in registers" if self.column_piece else ""
+        more = f" x {self.unroll}" if self.unroll > 1 else ""
+        return (
+            f"{self.span} lanes a vertex: {self.slots}{more} edges at a time, "
+            f"{self.lanes} lanes x {self.copies} features{loads}{columns}{hubs} (FA)"
+        )
+
+    def _describe_intersection(self) -> str:
+        if self.schedule == "merge":
+            return "one thread a row, merged with the rows of its members"
+        if self.span == 1 and not self.hubs and self.schedule == "mark":
+            return "one thread a row, whose members are marked"
+        lanes = f"{self.span} lanes" if self.span > 1 else "one thread"
+        hubs = ", a block and a bitmap for each long row" if self.hubs else ""
+        return f"{lanes}, searching the shorter of two rows in the longer{hubs}"
+
+
+def power_of_two(count: int) -> int:
+    """Return the smallest power of two that is at least `count`."""
+    return 1 << max(count - 1, 0).bit_length()
+
+
+def choose_mapping(
+    kind: str,
+    members: Sequence[Analysed],
+    analysis: Analysis,
+    width: int,
+    options: Options,
+    traits: GraphTraits,
+) -> Mapping:
+    """Choose the mapping of a phase.
+
+    Raises
+    ------
+    PlanError
+        If the schedule asked for cannot run these functions.
+    """
+    if kind == "triangle":
+        return _choose_intersection(options, traits)
+    if options.target == "cpu":
+        loops = width > MOST_COPIES
+        return Mapping(1, 1 if loops else width, 1, loops, "cpu")
+    matrices = _needs_matrices(members)
+    size = 4 if analysis.real == "float32" else 8
+    if not options.feature_parallel or _suits_a_thread(
+        matrices, width, traits, options
+    ):
+        if width > MOST_COPIES:
+            return Mapping(1, 1, 1, True, "thread")
+        mapping = Mapping(1, width, 1, False, "thread", piece=_piece(width, size))
+        together = _edges_together(kind, members, analysis, width, traits)
+        mapping = replace(mapping, unroll=together)
+        resident = _resident(kind, members, mapping, width, size, traits)
+        return _forced(replace(mapping, resident=resident), width, options)
+    narrow = matrices or kind == "reduce" or _reads_matrices(members, analysis)
+    piece = 1 if narrow else _piece(width, size)
+    lanes, copies = share_features(width, piece)
+    if width <= MOST_MULTIPLIED and not narrow and _multiplies(members):
+        lanes, copies = 1, width
+    shared = _fits_shared(matrices, width, lanes, size)
+    columns = kind == "vertex" and shared and width <= MOST_ROWS
+    in_memory = matrices and not columns
+    alone = in_memory or kind == "reduce" or _combines_by_function(members)
+    slots = 1 if alone else _edge_slots(kind, members, lanes, traits)
+    hubs = traits.has_hubs and not in_memory and _sweeps_edges(kind, members)
+    if options.schedule == "block":
+        if in_memory or not _sweeps_edges(kind, members):
+            if in_memory:
+                raise PlanError(
+                    "the block schedule cannot hold matrices in memory",
+                    where="schedule='block'",
+                )
+        else:
+            hubs = True
+    span = lanes * slots
+    mapping = Mapping(lanes, copies, span, False, "virtual_warp", hubs, shared, piece)
+    if columns and any(f.kind == "gather" and _is_matrix(f) for f in members):
+        # Elsewhere blocks of hubs gain nothing from a bound (docs/design/0021).
+        piece = _piece(width, size)
+        mapping = replace(mapping, column_piece=piece, hub_resident=2)
+    resident = _resident(kind, members, mapping, width, size, traits)
+    return _forced(replace(mapping, resident=resident), width, options)
+
+
+def _choose_intersection(options: Options, traits: GraphTraits) -> Mapping:
+    """Choose how the rows of neighbors are intersected (0012)."""
+    asked = options.schedule if options.schedule in INTERSECTIONS else "auto"
+    possible = ("mark", "merge") if options.target == "cpu" else ("mark", "search")
+    if asked not in {*possible, "auto"}:
+        raise PlanError(
+            f"{options.target} does not intersect so",
+            where="schedule=",
+            got=repr(asked),
+            expected=", ".join(map(repr, possible)),
+        )
+    if options.target == "cpu":
+        return Mapping(1, 1, 1, False, "mark" if asked == "auto" else asked)
+    # Half of the edges of a vertex lead to higher ones; a lane takes two or more.
+    span = min(WARP, max(1, traits.typical_degree // 4))
+    long_rows = traits.has_hubs or traits.typical_degree > WARP
+    hubs = long_rows if asked == "auto" else asked == "mark"
+    return Mapping(1, 1, span, False, "mark" if hubs else "search", hubs)
+
+
+def intersect_at_edges(options: Options) -> Mapping:
+    """Return how the neighbors of both ends of an edge are intersected."""
+    span = 1 if options.target == "cpu" else WARP
+    return Mapping(1, 1, span, False, "search")
+
+
+def _fits_shared(matrices: int, width: int, lanes: int, size: int) -> bool:
+    """Whether matrices of all groups of lanes of a block fit shared memory."""
+    groups = BLOCK_THREADS // lanes
+    needed = groups * matrices * width * (2 * width + 1) * size
+    return 0 < needed <= SHARED_BYTES
+
+
+def _piece(width: int, size: int) -> int:
+    """Return how many features a lane loads at once: all pieces of a row are whole."""
+    piece = PIECE_BYTES // size
+    while width % piece:
+        piece //= 2
+    return piece
+
+
+def share_features(width: int, piece: int) -> tuple[int, int]:
+    """Return (lanes, features a lane) for loads of `piece` features."""
+    pieces = -(-width // piece)
+    lanes = min(WARP, power_of_two(pieces))
+    return lanes, piece * -(-pieces // lanes)
+
+
+def _forced(mapping: Mapping, width: int, options: Options) -> Mapping:
+    """Return the mapping with what a bench has asked for instead."""
+    forced: dict[str, Any] = dict(options.mapping)
+    if not forced:
+        return mapping
+    mapping = replace(mapping, **forced)
+    fits = (
+        mapping.lanes * mapping.copies >= width
+        and mapping.copies % mapping.piece == width % mapping.piece == 0
+        and mapping.span % mapping.lanes == 0
+        and WARP % mapping.span == 0
+    )
+    if not fits:
+        raise PlanError(
+            "a mapping that does not fit", where="_mapping=", got=str(forced)
+        )
+    return mapping
+
+
+def _reads_matrices(members: Sequence[Analysed], analysis: Analysis) -> bool:
+    """Whether a k x k matrix of a vertex or edge is read, element by element.
+
+    Lanes that take neighboring features read neighboring elements; those that take
+    several would read apart.
+    """
+    types = [analysis.signature.get(a.name) for f in members for a in f.accesses]
+    return any(
+        type_ is not None
+        and type_.kind.value in {"vertex", "edge"}
+        and len(type_.item_shape) == 2
+        for type_ in types
+    )
+
+
+def _multiplies(members: Sequence[Analysed]) -> bool:
+    """Whether a matrix is multiplied by something along the edges."""
+    return any(
+        "matvec" in f.operations for f in members if f.kind in {"edge", "gather"}
+    )
+
+
+def _sweeps_edges(kind: str, members: Sequence[Analysed]) -> bool:
+    return kind in {"edge", "push"} or any(f.kind == "gather" for f in members)
+
+
+def _combines_by_function(members: Sequence[Analysed]) -> bool:
+    """Whether a gather has a combine of the user's: no shuffle reduction exists."""
+    return any(f.kind == "gather" and f.declared.combine.is_custom for f in members)  # type: ignore[attr-defined]
+
+
+def _edge_slots(
+    kind: str, members: Sequence[Analysed], lanes: int, traits: GraphTraits
+) -> int:
+    """As many edges at a time as keep a typical vertex's lanes at work."""
+    if not _sweeps_edges(kind, members):
+        return 1
+    # Where shuffles keep a warp together, it waits for the vertex with most edges.
+    meets = any(f.collective and f.kind in {"edge", "gather"} for f in members)
+    if meets and lanes > 1:
+        slots = max(1, int(traits.typical_degree * LANES_A_DEGREE))
+        return min(WARP // lanes, slots)
+    share = MULTIPLYING_LANES_A_DEGREE if _multiplies(members) else LANES_A_DEGREE
+    together = min(VERTEX_LANES, max(1, int(traits.typical_degree * share)))
+    return max(1, together // lanes)
+
+
+def _edges_together(
+    kind: str,
+    members: Sequence[Analysed],
+    analysis: Analysis,
+    width: int,
+    traits: GraphTraits,
+) -> int:
+    """Return how many edges one thread takes at a time."""
+    if kind != "vertex":
+        return 1
+    if any(f.kind == "edge" for f in members):
+        size = 4 if analysis.real == "float32" else 8
+        return 2 if width * size <= PAIRED_BYTES else 1
+    types = [
+        analysis.signature.get(a.name)
+        for f in members
+        if f.kind == "gather"
+        for a in f.accesses
+    ]
+    has_rows = any(
+        t is not None and t.kind.value == "edge" and t.item_shape == (width,)
+        for t in types
+    )
+    few = 1 < width <= MOST_ROWS_TOGETHER
+    return ROWS_TOGETHER if has_rows and few and traits.has_hubs else 1
+
+
+def _resident(
+    kind: str,
+    members: Sequence[Analysed],
+    mapping: Mapping,
+    width: int,
+    size: int,
+    traits: GraphTraits,
+) -> int:
+    """Return how many blocks must fit a multiprocessor; 0 to leave that open.
+
+    Without a number the linker aims at as many threads as can be, 32 registers each;
+    with one, a loop has more loads on the way. That pays where vertices go through many
+    edges.
+    """
+    if kind != "vertex" or traits.typical_degree < LEAST_LOOPED:
+        return 0
+    multiplies, alone = _multiplies(members), mapping.span == 1
+    if alone:
+        is_wide = mapping.copies * size >= PIECE_BYTES or multiplies
+        pays = is_wide and (traits.has_hubs or not _needs_matrices(members))
+    else:
+        several = traits.typical_degree >= LEAST_SHARED and mapping.lanes > 1
+        is_wide = width * size >= PIECE_BYTES
+        pays = is_wide and (traits.has_hubs or several) and not multiplies
+    rows = [f for f in members if f.kind == "gather" and not f.is_scalar]
+    if not (rows and pays):
+        return 0
+    # Where edges are found through a list of them, registers go into that, too; and a
+    # double takes two.
+    summed = sum(1 + (getattr(f.declared, "along", "in") == "both") for f in rows)
+    if alone and multiplies:  # what is multiplied stands in registers, too
+        summed *= 2
+    held = max(summed * mapping.copies * size, PIECE_BYTES)
+    blocks = RESIDENT_BYTES * 4 // (held * size)
+    return max(blocks // 2 if mapping.column_piece else blocks, 1)
+
+
+def _suits_a_thread(
+    matrices: int, width: int, traits: GraphTraits, options: Options
+) -> bool:
+    """Whether vertices have so little to do that a lane should have one to itself."""
+    few = traits.typical_degree <= FEW_EDGES and not traits.has_hubs
+    forced = {name for name, _ in options.mapping} - {"resident", "unroll"}
+    free = options.schedule == "auto" and not forced
+    return free and few and matrices > 0 and width <= MOST_HELD
+
+
+def _needs_matrices(members: Sequence[Analysed]) -> int:
+    """Return how many k x k areas the functions of a phase need."""
+    count = sum(_is_matrix(f) for f in members)
+    for function in members:
+        count += len(function.operations & {"solve", "inverse"})
+    return count
+
+
+def _is_matrix(function: Analysed) -> bool:
+    return bool(getattr(function.declared, "matrix", False))

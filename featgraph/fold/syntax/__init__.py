@@ -1,0 +1,1 @@
+"""From a user function to its normal form: names, calls, statements, types."""

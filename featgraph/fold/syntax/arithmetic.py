@@ -1,0 +1,339 @@
+"""Python's arithmetic where Numba has another: which operations are calls, and widths.
+
+Numba computes with the integers that it loads: unsigned ones stay unsigned, and `abs`
+of an int8 is one. Here every integer that an operation meets is an int64. Loads that
+are only an index, compared or converted stay as they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+from featgraph.fold.syntax.literals import integer_literal
+from featgraph.fold.syntax.nodes import (
+    Access,
+    Atomic,
+    Cast,
+    Identity,
+    MathCall,
+    Numeric,
+    copy_location,
+)
+from featgraph.program.functions import UserFunction
+from featgraph.program.source import FunctionSource
+
+__all__ = [
+    "bare",
+    "choice",
+    "compared",
+    "contributed",
+    "converted",
+    "join",
+    "loaded",
+    "operated",
+    "plain_index",
+    "stepped",
+    "turned",
+    "uses_numbers",
+    "widened",
+]
+
+Typed = tuple[ast.expr, str]
+
+#: Integers up to here are float32 numbers.
+_EXACT = 2**24
+_WORD = range(64)
+_ORDER = ("bool", "int32", "int64", "real")
+#: Sums and products of two numbers below this one are an int64.
+_LARGE = 2**31
+_OVERFLOWING: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "subtract",
+    ast.Mult: "multiply",
+}
+#: Calls that an index does without: its operators are known not to be negative.
+_IN_INDEX: dict[str, type[ast.operator]] = {
+    **{name: op for op, name in _OVERFLOWING.items()},
+    "remainder": ast.Mod,
+}
+_BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
+_COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Lt: "is_less",
+    ast.LtE: "is_at_most",
+    ast.Gt: "is_greater",
+    ast.GtE: "is_at_least",
+    ast.Eq: "is_equal",
+    ast.NotEq: "is_equal",
+}
+_TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.Gt,
+    ast.LtE: ast.GtE,
+    ast.Gt: ast.Lt,
+    ast.GtE: ast.LtE,
+    ast.Eq: ast.Eq,
+    ast.NotEq: ast.NotEq,
+}
+
+
+def uses_numbers(statements: Iterable[ast.stmt], cuda: bool) -> bool:
+    """Return whether statements call `featgraph.device.numbers` once printed."""
+    return any(
+        isinstance(node, Numeric)
+        or (cuda and isinstance(node, MathCall) and node.of_real)
+        for statement in statements
+        for node in ast.walk(statement)
+    )
+
+
+def join(*types: str) -> str:
+    """Return the smallest type that holds values of all `types`."""
+    return max(types, key=_ORDER.index)
+
+
+def converted(node: ast.expr, type_: str, wanted: str) -> ast.expr:
+    """Return `node` as `wanted`: reals are marked, truth values become integers."""
+    if isinstance(node, Identity):
+        return node
+    if wanted == "real" and type_ != "real":
+        return copy_location(Cast("real", bare(node)), node)
+    if type_ == "bool" and wanted in {"int32", "int64"}:
+        return copy_location(Cast("int", node), node)
+    return node
+
+
+def contributed(function: UserFunction, body: list[ast.stmt], returned: str) -> str:
+    """Return the type of a gather's contributions, and of what a reduce leaves.
+
+    Truth values that are not voted on become 0 and 1.
+    """
+    combine: Any = function.combine  # type: ignore[attr-defined]
+    if combine.is_custom or combine.name == "any" or returned == "real":
+        return returned
+    if returned == "bool" and not combine.is_arg:
+        for node in (each for statement in body for each in ast.walk(statement)):
+            if isinstance(node, ast.Return) and node.value is not None:
+                node.value = _counted(node.value)
+    sums = function.kind == "reduce" and combine.name in {"sum", "product"}
+    return "int64" if sums else returned
+
+
+def _counted(node: ast.expr) -> ast.expr:
+    if isinstance(node, ast.IfExp):
+        node.body, node.orelse = _counted(node.body), _counted(node.orelse)
+        return node
+    if isinstance(node, Identity):
+        return node
+    return copy_location(Cast("int32", node), node)
+
+
+def loaded(node: ast.expr, dtype: str) -> ast.expr:
+    """Return a load as an operand: Numba would go on with unsigned integers."""
+    if not dtype.startswith("uint"):
+        return node
+    return copy_location(Cast("int", node), node)
+
+
+def bare(node: ast.expr) -> ast.expr:
+    """Return an integer load without its conversion, where no operation meets it."""
+    is_load = isinstance(node, Cast) and isinstance(node.value, Access)
+    return node.value if is_load and node.to == "int" else node  # type: ignore[attr-defined]
+
+
+def widened(node: ast.expr, type_: str) -> ast.expr:
+    """Return an operand as an int64, real numbers as they are."""
+    if type_ in {"real", "int64"}:
+        return node
+    return copy_location(Cast("int", bare(node)), node)
+
+
+def stepped(arguments: list[ast.expr]) -> list[ast.expr]:
+    """Return the arguments of a range, which is empty where a computed step is 0."""
+    if len(arguments) < 3 or integer_literal(arguments[2]) is not None:
+        return arguments
+    start, stop, step = arguments
+    end = Numeric("range_stop", [copy.deepcopy(start), stop, copy.deepcopy(step)])
+    return [
+        start,
+        copy_location(end, stop),
+        copy_location(Numeric("range_step", [step]), step),
+    ]
+
+
+def operated(
+    source: FunctionSource, node: ast.BinOp, left: Typed, right: Typed
+) -> Typed:
+    """Return an operation on two numbers."""
+    types = left[1], right[1]
+    result = join(*types, "int64")
+    if isinstance(node.op, _BITWISE) and result == "real":
+        raise source.error(
+            "bits of a real number",
+            node,
+            expected="integers or conditions",
+            fix="use `and`, `or`, `not` for conditions, int(...) for numbers",
+        )
+    node.left, node.right = left[0], right[0]
+    is_power = isinstance(node.op, ast.Pow)
+    if is_power and types[0] == "real" and integer_literal(node.right) is not None:
+        return node, "real"
+    sign = node.right.op if isinstance(node.right, ast.UnaryOp) else None
+    negated = isinstance(sign, ast.USub) or (
+        isinstance(node.right, Numeric) and node.right.name == "negate"
+    )
+    if isinstance(node.op, ast.Div) or (is_power and negated):
+        result = "real"
+    name = _library_call(node, types) if result != "real" else None
+    if name is not None:
+        args = [widened(*left), widened(*right)]
+        return copy_location(Numeric(name, args), node), result
+    node.left = converted(node.left, types[0], result)
+    node.right = converted(node.right, types[1], result)
+    return node, result
+
+
+def turned(name: str, node: ast.UnaryOp | MathCall, operand: Typed) -> Typed:
+    """Return ``-a`` ("negate") or ``abs(a)`` ("absolute")."""
+    value = widened(*operand)
+    if operand[1] == "real" or _is_small(*operand):
+        if isinstance(node, MathCall):
+            node.args = [value]
+        else:
+            node.operand = value
+        return node, operand[1] if operand[1] == "real" else "int64"
+    return copy_location(Numeric(name, [value]), node), "int64"
+
+
+def _library_call(node: ast.BinOp, types: tuple[str, str]) -> str | None:
+    """Return the function for an operation on integers; None if Numba's is Python's."""
+    right = integer_literal(node.right)
+    if type(node.op) in _OVERFLOWING:
+        small = map(_is_small, (node.left, node.right), types)
+        return None if all(small) else _OVERFLOWING[type(node.op)]
+    if isinstance(node.op, ast.FloorDiv):
+        return "floor_divide" if right in {None, 0, -1} else None
+    if isinstance(node.op, ast.Mod):
+        return "remainder" if right in {None, 0} else None
+    if isinstance(node.op, ast.Pow):
+        is_square = right == 2 and types[0] != "int64"
+        return None if is_square else "power"
+    if isinstance(node.op, ast.LShift | ast.RShift) and right not in _WORD:
+        return "shift_left" if isinstance(node.op, ast.LShift) else "shift_right"
+    return None
+
+
+def _is_small(node: ast.expr, type_: str) -> bool:
+    """Return whether an integer is far from the limits of an int64."""
+    literal = integer_literal(node)
+    return type_ != "int64" or (literal is not None and abs(literal) < _LARGE)
+
+
+def plain_index(node: ast.expr) -> ast.expr:
+    """Return an index: what leaves the 64 bits there is out of range in any case.
+
+    LLVM knows of Numba's own sums that they are not negative, and leaves out a test.
+    """
+    return _PlainIndex().visit(node)  # type: ignore[no-any-return]
+
+
+class _PlainIndex(ast.NodeTransformer):
+    def visit_Numeric(self, node: Numeric) -> ast.expr:
+        self.generic_visit(node)
+        op = _IN_INDEX.get(node.name)
+        if op is None:
+            return node
+        left, right = map(bare, node.args)
+        return copy_location(ast.BinOp(left, op(), right), node)
+
+    def visit_Access(self, node: Access) -> ast.expr:
+        return node  # another index has been here
+
+
+def compared(
+    source: FunctionSource, node: ast.Compare, typed: list[Typed]
+) -> ast.expr | None:
+    """Return a comparison of integers with real numbers, pair by pair.
+
+    None where all can be compared as numbers of one type.
+    """
+    kinds = {_kind(n, t) for n, t in typed}
+    if not {"integer", "real"} <= kinds:
+        return None
+    inner = [each for between, _ in typed[1:-1] for each in ast.walk(between)]
+    if any(isinstance(each, Atomic) for each in inner):
+        raise source.error(
+            "a chain of comparisons of integers and real numbers with an atomic "
+            "operation inside",
+            node,
+            fix="give its value to a name first",
+        )
+    pairs = [
+        _pair(copy.deepcopy(left), op, right, node)
+        for left, op, right in zip(typed, node.ops, typed[1:], strict=False)
+    ]
+    if len(pairs) == 1:
+        return pairs[0]
+    return copy_location(ast.BoolOp(ast.And(), pairs), node)
+
+
+def _kind(node: ast.expr, type_: str) -> str:
+    """Return how an operand is compared: "either" is exact in both types."""
+    if type_ == "real":
+        return "real"
+    literal = integer_literal(node)
+    small = literal is not None and abs(literal) <= _EXACT
+    return "either" if small or type_ == "bool" else "integer"
+
+
+def _pair(left: Typed, op: ast.cmpop, right: Typed, node: ast.expr) -> ast.expr:
+    kinds = {_kind(*left), _kind(*right)}
+    if kinds != {"integer", "real"}:
+        sides = [
+            converted(*s, "real") if "real" in kinds else widened(*s)
+            for s in (left, right)
+        ]
+        return copy_location(ast.Compare(sides[0], [op], [sides[1]]), node)
+    if left[1] == "real":
+        left, right, op = right, left, _TURNED[type(op)]()
+    call = Numeric(
+        _COMPARISONS[type(op)], [bare(left[0]), right[0]], "bool", of_real=True
+    )
+    copy_location(call, node)
+    if isinstance(op, ast.NotEq):
+        return copy_location(ast.UnaryOp(ast.Not(), call), node)
+    return call
+
+
+def choice(
+    source: FunctionSource,
+    node: ast.BoolOp,
+    tested: list[ast.expr],
+    values: list[Typed],
+) -> ast.expr:
+    """Return ``a or b`` of numbers, which is one of them, as a conditional expression.
+
+    Parameters
+    ----------
+    source : FunctionSource
+        For errors.
+    node : ast.BoolOp
+        The expression.
+    tested : list of ast.expr
+        All values but the last, as conditions.
+    values : list of (ast.expr, str)
+        All of them in the type of the result.
+    """
+    if any(isinstance(n, Atomic) for test in tested for n in ast.walk(test)):
+        word = "or" if isinstance(node.op, ast.Or) else "and"
+        raise source.error(
+            f"`{word}` of numbers, one of which an atomic operation returns",
+            node,
+            fix="give its value to a name first, or write `y if x else z`",
+        )
+    result = values[-1][0]
+    for test, (value, _) in zip(reversed(tested), reversed(values[:-1]), strict=True):
+        sides = (value, result) if isinstance(node.op, ast.Or) else (result, value)
+        result = copy_location(ast.IfExp(test, *sides), node)
+    return result

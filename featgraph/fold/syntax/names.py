@@ -1,0 +1,168 @@
+"""What names mean in user functions, and which ones generated functions use."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from featgraph.fold.syntax.nodes import assigned_names
+from featgraph.program.names import GENERATED
+
+__all__ = [
+    "BUILTIN_ARRAYS",
+    "BUILTIN_SCALARS",
+    "CANONICAL",
+    "EDGES",
+    "Names",
+    "argument_counts",
+    "is_plain",
+    "letters",
+    "math_name",
+    "rename_locals",
+]
+
+#: Parameter names of generated functions, by role.
+CANONICAL = ("i", "f", "u", "v", "e", "d")
+#: Parameters that are edges.
+EDGES = frozenset({"e", "e_uv", "e_uw", "e_vw"})
+BUILTIN_SCALARS = frozenset(
+    {"superstep", "vertex_count", "edge_count", "feature_count"}
+)
+BUILTIN_ARRAYS = frozenset({"in_degree", "out_degree"})
+
+#: Functions of `math` that can be called, by number of arguments.
+_MATH = {
+    1: "sqrt exp log log1p expm1 sin cos tan tanh sinh cosh asin acos atan floor ceil "
+    "fabs isnan isinf isfinite erf",
+    2: "atan2 pow hypot",
+}
+_COUNTS = {name: count for count, names in _MATH.items() for name in names.split()}
+_BUILTINS = {
+    abs: "abs",
+    min: "min",
+    max: "max",
+    float: "float",
+    int: "int",
+    bool: "bool",
+}
+_NUMPY_ALIASES = {
+    "abs": "abs",
+    "absolute": "abs",
+    "arccos": "acos",
+    "arcsin": "asin",
+    "arctan": "atan",
+    "float32": "float",
+    "float64": "float",
+    "int32": "int",
+    "int64": "int",
+    "maximum": "max",
+    "minimum": "min",
+    "power": "pow",
+}
+
+
+@dataclass(frozen=True)
+class Names:
+    """What ``d.name`` may mean in one function.
+
+    Attributes
+    ----------
+    ranks : mapping
+        Property, temporary or vector name -> number of indices.
+    kinds : mapping
+        Name -> "vertex", "edge", "vector", "scalar" or "into".
+    iterated : frozenset of str
+        Names with a ``_next``.
+    taken : frozenset of str
+        Names that locals must not hide: temporaries, and functions of the program.
+    """
+
+    ranks: Mapping[str, int]
+    kinds: Mapping[str, str]
+    iterated: frozenset[str]
+    taken: frozenset[str] = frozenset()
+
+    def index_hint(self, name: str) -> str:
+        """Return how a property is indexed, e.g. ``d.x[v, f]``."""
+        kind = self.kinds.get(name, "vertex")
+        first = {"edge": ["e"], "vector": []}.get(kind, ["v"])
+        rank = 1 if name in BUILTIN_ARRAYS else self.ranks[name]
+        rest = {0: [], 1: ["f"], 2: ["i", "f"]}.get(rank - len(first), ["f"])
+        return f"d.{name}[{', '.join(first + rest)}]"
+
+
+def letters(count: int) -> str:
+    """Return ``a``, ``b``, ..., ``z``, ``aa``, ... for 1, 2, ..."""
+    text = ""
+    while count:
+        count, letter = divmod(count - 1, 26)
+        text = "abcdefghijklmnopqrstuvwxyz"[letter] + text
+    return text
+
+
+def is_plain(name: str) -> bool:
+    """Return whether a user's identifier may stand in generated code as it is."""
+    return (
+        name.isascii()
+        and name.isidentifier()
+        and not keyword.iskeyword(name)
+        and not name.startswith("_")
+        and len(name) < 64
+    )
+
+
+def rename_locals(
+    tree: ast.FunctionDef, roles: tuple[str, ...], taken: frozenset[str]
+) -> None:
+    """Give parameters their canonical names and locals names that hide nothing."""
+    mapping = dict(zip((a.arg for a in tree.args.args), roles, strict=True))
+    used = set(roles) | taken
+    hidden = set(CANONICAL) | GENERATED
+    for count, name in enumerate(sorted(assigned_names(tree) - set(mapping))):
+        plain = is_plain(name.strip("_"))
+        fresh = name if plain else f"local_{count}"
+        if fresh in hidden or re.search(r"_\d+$", fresh) or fresh.startswith("_"):
+            fresh = f"{fresh.strip('_')}_"
+        while fresh in used:
+            fresh += "_"
+        used.add(fresh)
+        mapping[name] = fresh
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Name):
+            continue
+        if node.id in mapping:
+            node.id = mapping[node.id]
+        else:  # a captured name may be spelt as a parameter now is
+            node.is_free = True  # type: ignore[attr-defined]
+
+
+def math_name(called: Any) -> str | None:
+    """Return the name of a function of `math`, NumPy or Python that can be folded."""
+    try:
+        if called in _BUILTINS:
+            return _BUILTINS[called]
+    except TypeError:  # unhashable
+        return None
+    name = getattr(called, "__name__", "")
+    if getattr(math, name, None) is called and name in _COUNTS:
+        return str(name)
+    if getattr(np, name, None) is called:
+        name = _NUMPY_ALIASES.get(name, name)
+        if name in _COUNTS or name in _BUILTINS.values():
+            return str(name)
+    return None
+
+
+def argument_counts(name: str) -> tuple[int, int]:
+    """Return the fewest and the most arguments that such a function takes."""
+    if name in {"min", "max"}:
+        return 2, 1000
+    count = _COUNTS.get(name, 1)
+    return count, count

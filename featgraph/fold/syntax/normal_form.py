@@ -1,0 +1,413 @@
+"""Second pass: normal form, where each collective is a statement of its own.
+
+After it, an `Operate` node of a collective stands only as the whole right-hand side of
+an assignment to a local name.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from featgraph.fold.syntax.nodes import (
+    Access,
+    Helper,
+    Operate,
+    Whole,
+    assigned_names,
+    copy_location,
+    narrowed,
+)
+from featgraph.fold.syntax.resolve import Resolved
+from featgraph.program.operations import Collaborative
+from featgraph.program.source import FunctionSource
+
+__all__ = ["has_collective", "is_collective", "normal_form"]
+
+#: Operations whose result is a k x k matrix; they are indexed, or given to matvec and
+#: solve.
+MATRIX_VALUED = frozenset({"outer", "inverse"})
+#: What the results of collectives are called.
+_STEMS = {
+    "feature_sum": "total",
+    "feature_max": "largest",
+    "feature_min": "smallest",
+    "any_feature": "vote",
+    "all_features": "vote",
+    "argmax": "best",
+    "broadcast": "shared",
+    "matvec": "product",
+    "solve": "solution",
+    "inverse": "inverted",
+}
+
+
+def is_collective(node: ast.AST) -> bool:
+    """Return whether `node` is a call in which all lanes take part."""
+    return isinstance(node, Operate) and node.is_collective
+
+
+def has_collective(node: ast.AST) -> bool:
+    """Return whether `node` contains such a call."""
+    return any(is_collective(inner) for inner in ast.walk(node))
+
+
+def normal_form(
+    function: Resolved,
+    resolve_called: Callable[[Any], Resolved],
+    taken: frozenset[str] = frozenset(),
+) -> list[ast.stmt]:
+    """Return the body of `function` in normal form.
+
+    Parameters
+    ----------
+    function : Resolved
+        The function; its tree is not changed.
+    resolve_called : callable
+        Gives the resolved form of a `Collaborative` or of a plain helper function.
+    taken : frozenset of str, optional
+        Names that new locals must not hide.
+
+    Raises
+    ------
+    UserFunctionError
+        For a collective in a while loop or in a helper that cannot be inlined.
+    """
+    lowering = _Lowering(function.source, function.tree, resolve_called, taken)
+    return lowering.block(copy.deepcopy(function.tree.body))
+
+
+class _Expressions:
+    """Takes the collectives out of expressions."""
+
+    def __init__(
+        self,
+        source: FunctionSource,
+        tree: ast.FunctionDef,
+        resolve_called: Callable[[Any], Resolved],
+        taken: frozenset[str],
+    ) -> None:
+        self.source = source
+        self.resolve_called = resolve_called
+        self.taken = assigned_names(tree) | {a.arg for a in tree.args.args} | taken
+        #: Sources of the functions that are being inlined.
+        self.inlining: list[FunctionSource] = []
+        self.helpers_inlined: dict[Any, bool] = {}
+        self.bindings = Counter(
+            n.id
+            for n in ast.walk(tree)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        )
+        self.bound_here: set[str] = set()
+
+    def fresh(self, stem: str) -> str:
+        """Return a local name not in use: ``stem``, ``stem_b``, ``stem_c``, ..."""
+        name, letter = stem, "b"
+        while name in self.taken:
+            name = f"{stem}_{letter}"
+            letter = chr(ord(letter) + 1) if letter != "z" else f"{letter}z"
+        self.taken.add(name)
+        return name
+
+    def statement(self, node: ast.stmt, out: list[ast.stmt]) -> None:
+        """Append a statement in normal form."""
+        raise NotImplementedError
+
+    def value(self, node: ast.expr, out: list[ast.stmt]) -> ast.expr:
+        """Return `node` without collectives.
+
+        What must be computed before it is appended to `out`.
+        """
+        if not self._collective(node):
+            return node
+        if isinstance(node, Operate):
+            return self._operation(node, out)
+        if isinstance(node, Helper):
+            return self._inline(
+                node, self.resolve_called(node.function), node.args, {}, out
+            )
+        if isinstance(node, ast.IfExp):
+            return self._conditional(node, out)
+        if isinstance(node, ast.BoolOp):
+            return self._short_circuit(node, out)
+        if isinstance(node, ast.Subscript):
+            return self._matrix_element(node, out)
+        for name, field in ast.iter_fields(node):
+            if isinstance(field, ast.expr):
+                setattr(node, name, self.value(field, out))
+            elif isinstance(field, list):
+                setattr(
+                    node,
+                    name,
+                    [
+                        self.value(x, out) if isinstance(x, ast.expr) else x
+                        for x in field
+                    ],
+                )
+        return node
+
+    def _collective(self, node: ast.AST) -> bool:
+        return any(
+            is_collective(inner)
+            or (isinstance(inner, Helper) and self._helper_collective(inner))
+            for inner in ast.walk(node)
+        )
+
+    def _helper_collective(self, node: Helper) -> bool:
+        known = self.helpers_inlined.get(node.function)
+        if known is None:
+            self.helpers_inlined[node.function] = False  # recursion ends here
+            known = self._collective(self.resolve_called(node.function).tree)
+            self.helpers_inlined[node.function] = known
+        return known
+
+    def _operation(self, node: Operate, out: list[ast.stmt]) -> ast.expr:
+        if isinstance(node.operation, Collaborative):
+            callee = self.resolve_called(node.operation)
+            given: dict[str, ast.expr | None] = {
+                name: node.option(name) for name in callee.source.parameters
+            }
+            return self._inline(node, callee, node.args, given, out)
+        node.args = [self.value(argument, out) for argument in node.args]
+        node.extra = [self.value(option, out) for option in node.extra]
+        if not node.is_collective:
+            return node
+        if (
+            node.name == "outer"
+        ):  # a pattern, not a computation: its user takes the elements
+            return node
+        return self._bind(_STEMS[node.name], node, out)
+
+    def _bind(self, stem: str, value: ast.expr, out: list[ast.stmt]) -> ast.Name:
+        name = self.fresh(stem)
+        self.bound_here.add(name)
+        target = copy_location(ast.Name(name, ast.Store()), value)
+        out.append(ast.copy_location(ast.Assign([target], value), value))
+        return copy_location(ast.Name(name, ast.Load()), value)
+
+    def _conditional(self, node: ast.IfExp, out: list[ast.stmt]) -> ast.expr:
+        """Make an if statement of ``a if c else b`` with a collective inside.
+
+        Its condition is checked later.
+        """
+        test = self.value(node.test, out)
+        name = self.fresh("chosen")
+        branches = []
+        for side in (node.body, node.orelse):
+            inner: list[ast.stmt] = []
+            value = self.value(side, inner)
+            inner.append(self._set(name, value))
+            branches.append(inner)
+        out.append(ast.copy_location(ast.If(test, *branches), node))
+        return copy_location(ast.Name(name, ast.Load()), node)
+
+    def _short_circuit(self, node: ast.BoolOp, out: list[ast.stmt]) -> ast.expr:
+        """Make ``chosen = a; if chosen: chosen = b`` of ``a and b``."""
+        name = self.fresh("chosen")
+        out.append(self._set(name, self.value(node.values[0], out)))
+        for operand in node.values[1:]:
+            inner: list[ast.stmt] = []
+            value = self.value(operand, inner)
+            inner.append(self._set(name, value))
+            test: ast.expr = copy_location(ast.Name(name, ast.Load()), node)
+            if isinstance(node.op, ast.Or):
+                test = copy_location(ast.UnaryOp(ast.Not(), test), node)
+            out.append(ast.copy_location(ast.If(test, inner, []), node))
+        return copy_location(ast.Name(name, ast.Load()), node)
+
+    def _set(self, name: str, value: ast.expr) -> ast.stmt:
+        target = copy_location(ast.Name(name, ast.Store()), value)
+        return ast.copy_location(ast.Assign([target], value), value)
+
+    def _matrix_element(self, node: ast.Subscript, out: list[ast.stmt]) -> ast.expr:
+        """``outer(x, y)[i, f]`` is ``x`` of feature i times ``y`` of feature f.
+
+        ``inverse(A)[i, f]`` an element.
+        """
+        elements = narrowed(node.slice, ast.Tuple).elts
+        matrix = node.value
+        if isinstance(matrix, Operate) and matrix.name == "outer":
+            i, f = elements
+            x, y = matrix.args
+            left = self._element(x, i, out)
+            right = self._element(y, f, out)
+            return copy_location(ast.BinOp(left, ast.Mult(), right), node)
+        if isinstance(matrix, Operate):
+            node.value = self.value(matrix, out)
+        return node
+
+    def _element(
+        self, vector: ast.expr, index: ast.expr, out: list[ast.stmt]
+    ) -> ast.expr:
+        if isinstance(vector, Access) and _is_feature(vector.indices[-1]):
+            indices = [*copy.deepcopy(vector.indices[:-1]), copy.deepcopy(index)]
+            return copy_location(Access(vector.name, vector.version, indices), vector)
+        vector = self.value(copy.deepcopy(vector), out)
+        if _is_feature(index):
+            return vector
+        from featgraph.program.operations import broadcast
+
+        call = copy_location(Operate(broadcast, [vector, copy.deepcopy(index)]), vector)
+        return self._bind("shared", call, out)
+
+    def _inline(
+        self,
+        call: ast.expr,
+        callee: Resolved,
+        args: list[ast.expr],
+        options: dict[str, ast.expr | None],
+        out: list[ast.stmt],
+    ) -> ast.expr:
+        body = copy.deepcopy(callee.tree.body)
+        *assignments, last = body
+        straight = all(
+            isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)
+            for s in assignments
+        )
+        if not straight or not isinstance(last, ast.Return):
+            raise self.source.error(
+                f"{callee.source.name} makes collaborative calls and cannot be inlined",
+                call,
+                got=f"control flow at {callee.source.where()}",
+                expected="assignments and one final return",
+            )
+        if callee.source in self.inlining:
+            raise self.source.error(
+                f"{callee.source.name} calls itself and cannot be inlined", call
+            )
+        if len(args) + len(options) < len(callee.parameters) or len(args) > len(
+            callee.parameters
+        ):
+            raise self.source.error(
+                f"wrong number of arguments for {callee.source.name}",
+                call,
+                got=len(args),
+                expected=len(callee.parameters),
+            )
+        stem = callee.source.name
+        assigned = {name for s in assignments for name in assigned_names(s)}
+        values: dict[str, ast.expr | None] = dict(options)
+        for parameter, argument in zip(callee.parameters, args, strict=False):
+            value = self.value(argument, out)
+            plain = isinstance(value, ast.Name | ast.Constant | Whole | Access)
+            if not plain or parameter in assigned:
+                value = self._bind(f"{stem}_{parameter}", value, out)
+                self.bindings[value.id] = 2 if parameter in assigned else 1
+            values[parameter] = value
+        for name in sorted(assigned - set(values)):
+            fresh = self.fresh(f"{stem}_{name}")
+            self.bindings[fresh] = 1
+            values[name] = ast.Name(fresh, ast.Load())
+        substitution = _Substitution(values, call)
+        self.inlining.append(callee.source)
+        for statement in assignments:
+            self.statement(substitution.visit(statement), out)
+        result = self.value(substitution.visit(narrowed(last.value, ast.expr)), out)
+        self.inlining.pop()
+        return result
+
+
+class _Lowering(_Expressions):
+    """Takes the collectives out of statements."""
+
+    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        out: list[ast.stmt] = []
+        for statement in body:
+            self.statement(statement, out)
+        return out
+
+    def statement(self, node: ast.stmt, out: list[ast.stmt]) -> None:
+        if isinstance(node, ast.While) and self._collective(node):
+            raise self.source.error(
+                "a collaborative call in a while loop",
+                node,
+                fix="use for over range with a bound",
+            )
+        if isinstance(node, ast.If):
+            node.test = self.value(node.test, out)
+            node.body = self.block(node.body)
+            node.orelse = self.block(node.orelse)
+        elif isinstance(node, ast.For):
+            call = narrowed(node.iter, ast.Call)
+            call.args = [self.value(a, out) for a in call.args]
+            node.body = self.block(node.body)
+        elif isinstance(node, ast.Assign):
+            node.value = self._assigned(node, out)
+            if isinstance(node.targets[0], Access):
+                target = node.targets[0]
+                target.indices = [self.value(index, out) for index in target.indices]
+        elif isinstance(node, ast.Return | ast.Expr):
+            node.value = self.value(narrowed(node.value, ast.expr), out)
+        elif isinstance(node, ast.While):
+            node.test = self.value(node.test, out)
+            node.body = self.block(node.body)
+        out.append(node)
+
+    def _assigned(self, node: ast.Assign, out: list[ast.stmt]) -> ast.expr:
+        """Return the right-hand side; a collective that is all of it stays there.
+
+        That is so if its target is bound nowhere else.
+        """
+        value = self.value(node.value, out)
+        target, last = node.targets[0], out[-1] if out else None
+        if (
+            isinstance(target, ast.Name)
+            and isinstance(value, ast.Name)
+            and self.bindings[target.id] == 1
+            and isinstance(last, ast.Assign)
+            and is_collective(last.value)
+            and isinstance(last.targets[0], ast.Name)
+            and last.targets[0].id == value.id
+            and value.id in self.bound_here
+        ):
+            self.bound_here.discard(value.id)
+            self.taken.discard(value.id)
+            out.pop()
+            return last.value
+        return value
+
+
+class _Substitution(ast.NodeTransformer):
+    """Puts values for parameters and fresh names for locals of an inlined function."""
+
+    def __init__(self, values: dict[str, ast.expr | None], call: ast.expr) -> None:
+        self.values = values
+        self.call = call
+
+    def visit(self, node: ast.AST) -> Any:
+        if hasattr(node, "lineno"):
+            ast.copy_location(node, self.call)  # errors point at the user's line
+        return super().visit(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        value = self.values.get(node.id)
+        if value is None:
+            return node
+        if isinstance(node.ctx, ast.Store):
+            name = narrowed(value, ast.Name).id
+            return copy_location(ast.Name(name, ast.Store()), self.call)
+        return copy.deepcopy(value)
+
+    def visit_Operate(self, node: Operate) -> ast.expr:
+        kept = {}
+        extra: list[ast.expr] = []
+        for name in node.options:
+            option = node.option(name)
+            absent = (
+                isinstance(option, ast.Name)
+                and option.id in self.values
+                and self.values[option.id] is None
+            )
+            if option is not None and not absent:
+                kept[name] = len(extra)
+                extra.append(self.visit(option))
+        node.options, node.extra = kept, extra
+        node.args = [self.visit(argument) for argument in node.args]
+        return node
+
+
+def _is_feature(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "f"

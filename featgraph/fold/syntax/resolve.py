@@ -1,0 +1,398 @@
+"""First pass: a user function's syntax tree with every name resolved.
+
+After it, properties are `Access`, `Whole` and `Scalar` nodes, operations `Operate`,
+`Atomic` and `Identity`, captured numbers are constants, every other name is a local.
+What cannot be folded is refused here, with its line.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from featgraph.fold.syntax.literals import integer_literal
+from featgraph.fold.syntax.names import Names, rename_locals
+from featgraph.fold.syntax.nodes import (
+    Access,
+    Atomic,
+    Identity,
+    Operate,
+    Whole,
+    assigned_names,
+    narrowed,
+)
+from featgraph.fold.syntax.resolve_calls import Calls
+from featgraph.program.source import FunctionSource
+
+__all__ = ["Resolved", "resolve_function"]
+
+_STATEMENTS = (
+    ast.Assign,
+    ast.AugAssign,
+    ast.AnnAssign,
+    ast.If,
+    ast.For,
+    ast.While,
+    ast.Return,
+    ast.Expr,
+    ast.Pass,
+    ast.Break,
+    ast.Continue,
+)
+#: What statements are called whose class is not called as they are written.
+_WRITTEN = {
+    "AsyncFor": "async for",
+    "AsyncFunctionDef": "async def",
+    "AsyncWith": "async with",
+    "ClassDef": "class",
+    "Delete": "del",
+    "FunctionDef": "nested def",
+    "ImportFrom": "import",
+    "TryStar": "try",
+}
+
+
+@dataclass
+class Resolved:
+    """A function after name resolution; `tree` is a copy of its own."""
+
+    source: FunctionSource
+    tree: ast.FunctionDef
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of its parameters now."""
+        return tuple(argument.arg for argument in self.tree.args.args)
+
+
+def resolve_function(
+    source: FunctionSource,
+    roles: tuple[str, ...],
+    captured: Mapping[str, Any],
+    names: Names,
+    *,
+    nothing: bool = False,
+    data: bool = False,
+    returns: bool = True,
+) -> Resolved:
+    """Resolve the names of one function.
+
+    Parameters
+    ----------
+    source : FunctionSource
+        The parsed user function, helper or collaborative operation.
+    roles : tuple of str
+        New names of its parameters, canonical ones for user functions.
+    captured : mapping
+        Free name, or dotted name, -> frozen value.
+    names : Names
+        The meaning of ``d.name``.
+    nothing : bool, optional
+        Whether it may return ``fg.nothing``.
+    data : bool, optional
+        Whether the parameter ``d`` is the state.
+    returns : bool, optional
+        Whether it ends with a value; else it returns True in the result.
+
+    Raises
+    ------
+    UserFunctionError
+        For unsupported Python, unknown names and properties, captured arrays.
+    """
+    tree = copy.deepcopy(source.tree)
+    tree.decorator_list = []
+    if not returns:
+        _end_with_true(source, tree)
+    _check_statements(source, tree.body)
+    rename_locals(tree, roles, names.taken)
+    tree.args = ast.arguments(
+        posonlyargs=[],
+        args=[ast.arg(r) for r in roles],
+        kwonlyargs=[],
+        kw_defaults=[],
+        defaults=[],
+    )
+    tree = _Resolver(source, captured, names, roles, data).visit(tree)
+    _check_nothing(source, tree, nothing)
+    _check_rows(source, tree, names.kinds)
+    _check_bound(source, tree.body, frozenset(roles), assigned_names(tree))
+    if not _always_returns(tree.body):
+        raise source.error(
+            "a path through this function ends without return",
+            tree,
+            got="None",
+            expected="a value on every path",
+            fix="add a return at the end",
+        )
+    return Resolved(source, tree)
+
+
+def _check_statements(source: FunctionSource, body: list[ast.stmt]) -> None:
+    for node in (inner for statement in body for inner in ast.walk(statement)):
+        if isinstance(node, ast.stmt) and not isinstance(node, _STATEMENTS):
+            name = type(node).__name__
+            raise source.error(
+                f"{_WRITTEN.get(name, name.lower())} statements cannot be folded",
+                node,
+                expected="assignments, if, for over range, while, return",
+            )
+        if isinstance(node, ast.Return) and node.value is None:
+            raise source.error(
+                "return without a value",
+                node,
+                expected="a value on every path",
+                fix="return True or False, or what is contributed",
+            )
+        if isinstance(node, ast.For | ast.While) and node.orelse:
+            raise source.error(
+                "else behind a loop cannot be folded",
+                node,
+                fix="set a flag in the loop and test it",
+            )
+
+
+def _end_with_true(source: FunctionSource, tree: ast.FunctionDef) -> None:
+    """Give a function that decides nothing the value that every other one has."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Return):
+            continue
+        if node.value is not None:
+            raise source.error(
+                "this function decides nothing and returns nothing",
+                node,
+                got=ast.unparse(node),
+                fix="write `return` alone, or leave it out",
+            )
+        node.value = ast.copy_location(ast.Constant(True), node)
+    last = ast.copy_location(ast.Return(ast.Constant(True)), tree.body[-1])
+    tree.body.append(ast.fix_missing_locations(last))
+
+
+def _always_returns(body: list[ast.stmt]) -> bool:
+    for statement in body:
+        if isinstance(statement, ast.Return):
+            return True
+        if (
+            isinstance(statement, ast.If)
+            and _always_returns(statement.body)
+            and _always_returns(statement.orelse)
+        ):
+            return True
+    return False
+
+
+def _check_nothing(source: FunctionSource, tree: ast.AST, allowed: bool) -> None:
+    """See that ``fg.nothing`` is only what a gather returns."""
+    returned: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Return) and node.value is not None and allowed:
+            pending = [node.value]
+            while pending:
+                value = pending.pop()
+                if isinstance(value, ast.IfExp):
+                    pending += [value.body, value.orelse]
+                returned.add(id(value))
+    for node in ast.walk(tree):
+        if isinstance(node, Identity) and id(node) not in returned:
+            raise source.error(
+                "fg.nothing is no value",
+                node,
+                expected="`return fg.nothing` in a gather or reduce",
+                fix="return it from the gather, or use a number",
+            )
+
+
+def _check_rows(
+    source: FunctionSource, tree: ast.AST, kinds: Mapping[str, str]
+) -> None:
+    """See that rows and matrices stand only in what is given to operations."""
+    given: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, Operate):
+            given |= {id(n) for a in node.args for n in ast.walk(a)}
+    for node in ast.walk(tree):
+        if not isinstance(node, Whole) and not (
+            isinstance(node, Access) and node.is_row
+        ):
+            continue
+        if id(node) not in given:
+            name = f"d.{node.name}"
+            first = {"vertex": ["v"], "into": ["v"], "edge": ["e"]}
+            indices = first.get(kinds.get(node.name, ""), [])
+            indices += ["i", "f"] if isinstance(node, Whole) else ["f"]
+            raise source.error(
+                f"{name} as a whole is no value",
+                node,
+                expected=f"{name}[{', '.join(indices)}], or the whole given to an "
+                "operation",
+            )
+
+
+Bound = frozenset[str] | None
+
+
+def _check_bound(
+    source: FunctionSource, body: list[ast.stmt], bound: Bound, names: set[str]
+) -> Bound:
+    """Refuse locals that some path reads before it gives them a value.
+
+    Returns what is bound at the end, None where the end is not reached. Loops are taken
+    to run at least once.
+    """
+    for node in body:
+        if bound is None:
+            return None
+        if isinstance(node, ast.If):
+            _check_read(source, node.test, bound, names)
+            ends = [
+                _check_bound(source, side, bound, names)
+                for side in (node.body, node.orelse)
+            ]
+            reached = [end for end in ends if end is not None]
+            bound = frozenset.intersection(*reached) if reached else None
+        elif isinstance(node, ast.For | ast.While):
+            test = node.iter if isinstance(node, ast.For) else node.test
+            _check_read(source, test, bound, names)
+            if isinstance(node, ast.For):
+                bound |= assigned_names(node.target)
+            end = _check_bound(source, node.body, bound, names)
+            bound = bound if end is None else end
+        elif isinstance(node, ast.Break | ast.Continue):
+            return None
+        else:
+            _check_read(source, node, bound, names)
+            bound |= assigned_names(node)
+            if isinstance(node, ast.Return):
+                return None
+    return bound
+
+
+def _check_read(
+    source: FunctionSource, node: ast.AST, bound: frozenset[str], names: set[str]
+) -> None:
+    for inner in ast.walk(node):
+        if (
+            isinstance(inner, ast.Name)
+            and isinstance(inner.ctx, ast.Load)
+            and inner.id in names - bound
+        ):
+            raise source.error(
+                f"{inner.id!r} has no value yet on some path to here",
+                inner,
+                fix="give it a value before the condition",
+            )
+
+
+class _Resolver(Calls):
+    """Turns names and attributes into nodes of the middle end: statements."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        self.locals |= assigned_names(node)
+        body: list[ast.stmt] = []
+        for statement in node.body:
+            if _is_docstring(statement):
+                continue
+            body.append(self.visit(statement))
+        node.body = body
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        if len(node.targets) != 1:
+            raise self.source.error(
+                "assign to one name at a time", node, got=ast.unparse(node)
+            )
+        node.value = self.visit(node.value)
+        node.targets = [self._target(node.targets[0])]
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        if node.value is None:
+            raise self.source.error("an annotation without a value", node)
+        plain = ast.Assign(targets=[node.target], value=node.value)
+        return self.visit_Assign(ast.copy_location(plain, node))
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.Assign:
+        read = copy.deepcopy(node.target)
+        for inner in ast.walk(read):
+            if hasattr(inner, "ctx") and inner is read:
+                inner.ctx = ast.Load()
+        value = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
+        plain = ast.Assign(targets=[node.target], value=value)
+        return self.visit_Assign(ast.copy_location(plain, node))
+
+    def _target(self, target: ast.expr) -> ast.expr:
+        if isinstance(target, ast.Name):
+            if self.has_data and target.id in self.parameters:
+                raise self.source.error(
+                    "a parameter cannot be assigned",
+                    target,
+                    got=self.given.get(target.id, target.id),
+                    fix="use a new name",
+                )
+            return target
+        if isinstance(target, ast.Subscript):
+            access = self.visit(target)
+            if isinstance(access, Access):
+                return access
+        raise self.source.error(
+            "cannot assign to this",
+            target,
+            got=ast.unparse(target),
+            expected="a local name, or d.name[...]",
+            fix="one assignment a line" if isinstance(target, ast.Tuple) else None,
+        )
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        call = node.iter
+        is_range = (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Name)
+            and not self.is_local(call.func)
+            and self.captured.get(call.func.id, builtins.range) is builtins.range
+            and call.func.id == "range"
+            and not call.keywords
+        )
+        if not is_range or not isinstance(node.target, ast.Name):
+            raise self.source.error(
+                "only loops over range can be folded",
+                node,
+                got=f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}",
+                expected="for name in range(...)",
+            )
+        self._target(node.target)
+        call = narrowed(call, ast.Call)
+        if not 1 <= len(call.args) <= 3:
+            raise self.source.error("range takes one to three numbers", node)
+        call.args = [self.visit(argument) for argument in call.args]
+        if len(call.args) == 3 and integer_literal(call.args[2]) == 0:
+            raise self.source.error(
+                "range with step 0",
+                node,
+                got=ast.unparse(node.iter),
+                expected="a step that is not 0",
+                fix="for i in range(a, b) counts up, range(b, a, -1) down",
+            )
+        node.body = [self.visit(statement) for statement in node.body]
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        node.value = self.visit(node.value)
+        if not isinstance(node.value, Atomic):
+            raise self.source.error(
+                "this statement has no effect",
+                node,
+                fix="assign its value or remove it",
+            )
+        return node
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )

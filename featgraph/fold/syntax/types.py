@@ -1,0 +1,409 @@
+"""Third pass: the type of every expression, and conversions of integers to reals.
+
+Numba would make float64 of ``1 - x`` (int64 and float32) and of ``x / degree[v]``; the
+folder gives every value the storage type instead. Types are "bool", "int32", "int64",
+"real" (the storage type) and "edge" (opaque).
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Mapping
+
+from featgraph.fold.syntax.arithmetic import (
+    bare,
+    choice,
+    compared,
+    converted,
+    join,
+    loaded,
+    operated,
+    plain_index,
+    stepped,
+    turned,
+    widened,
+)
+from featgraph.fold.syntax.nodes import (
+    TWIN_OPERATIONS,
+    Access,
+    Atomic,
+    Cast,
+    Helper,
+    Identity,
+    MathCall,
+    Numeric,
+    Operate,
+    Scalar,
+    Whole,
+    copy_location,
+    is_matrix_sum,
+    narrowed,
+)
+from featgraph.program.source import FunctionSource
+
+__all__ = ["assign_types", "type_of_dtype"]
+
+_TESTS = frozenset({"isnan", "isinf", "isfinite"})
+Typed = tuple[ast.expr, str]
+
+
+def type_of_dtype(dtype: str) -> str:
+    """Return the type of values loaded from storage type `dtype`."""
+    if dtype in {"bool", "real"}:
+        return dtype
+    if dtype.startswith("float"):
+        return "real"
+    return "int64" if dtype in {"int64", "uint32"} else "int32"
+
+
+def assign_types(
+    source: FunctionSource,
+    body: list[ast.stmt],
+    parameters: Mapping[str, str],
+    dtypes: Mapping[str, str],
+    call_helper: Callable[[Helper, list[str]], str],
+    returns: str | None,
+) -> tuple[list[ast.stmt], dict[str, str], str]:
+    """Type a function in normal form.
+
+    Parameters
+    ----------
+    source : FunctionSource
+        For errors.
+    body : list of ast.stmt
+        Its body; not changed.
+    parameters : mapping
+        Parameter -> type.
+    dtypes : mapping
+        Property, temporary, scalar and builtin name -> storage dtype.
+    call_helper : callable
+        Specialises a helper for argument types, gives its return type and sets its name
+        on the node.
+    returns : str or None
+        "bool" for functions that decide; None for values.
+
+    Returns
+    -------
+    body, variables, returned
+        The body with conversions; local name -> type; type of what it returns.
+    """
+    variables = dict(parameters)
+    returned = "bool"
+    while True:
+        typer = _Typer(source, variables, dtypes, call_helper, returns)
+        typed = typer.block(copy.deepcopy(body))
+        if typer.variables == variables and typer.returned == returned:
+            break
+        variables, returned = typer.variables, typer.returned
+    finish = _Typer(source, variables, dtypes, call_helper, returns, returned)
+    typed = finish.block(copy.deepcopy(body))
+    return typed, variables, returned
+
+
+class _Expressions:
+    """Types expressions; `variables` has what is known of locals."""
+
+    def __init__(
+        self,
+        source: FunctionSource,
+        variables: Mapping[str, str],
+        dtypes: Mapping[str, str],
+        call_helper: Callable[[Helper, list[str]], str],
+        returns: str | None,
+        return_as: str | None = None,
+    ) -> None:
+        self.source = source
+        self.variables = dict(variables)
+        self.dtypes = dtypes
+        self.call_helper = call_helper
+        self.returns = returns
+        self.return_as = return_as
+        self.returned = "bool"
+
+    def truth(self, node: ast.expr, type_: str) -> ast.expr:
+        if type_ == "bool":
+            return node
+        zero = converted(copy_location(ast.Constant(0), node), "int64", type_)
+        return copy_location(ast.Compare(bare(node), [ast.NotEq()], [zero]), node)
+
+    def condition(self, node: ast.expr) -> ast.expr:
+        if isinstance(node, ast.BoolOp):  # which of its values it is does not matter
+            node.values = [self.condition(v) for v in node.values]
+            return node
+        return self.truth(*self.value(node))
+
+    def real(self, node: ast.expr) -> ast.expr:
+        value, type_ = self.value(node)
+        return converted(value, type_, "real")
+
+    def integer(self, node: ast.expr, what: str) -> ast.expr:
+        value, type_ = self.value(node)
+        if type_ == "real":
+            raise self.source.error(
+                f"{what} must be an integer", node, got=type_, fix="use int(...)"
+            )
+        return value
+
+    def index(self, node: ast.expr) -> ast.expr:
+        value, type_ = self.typed(node)
+        if type_ == "real":
+            raise self.source.error(
+                "an index must be an integer", node, fix="use int(...)"
+            )
+        if type_ == "bool":
+            return converted(value, type_, "int64")
+        return plain_index(bare(value))
+
+    def value(self, node: ast.expr) -> Typed:
+        """Type an expression whose value is used; `e` has none."""
+        typed = self.typed(node)
+        if typed[1] == "edge":
+            raise self.source.error(
+                "e is opaque: it indexes edge properties and nothing else",
+                node,
+                expected="d.name[e], d.name[fg.reverse(e)]",
+            )
+        return typed
+
+    def typed(self, node: ast.expr) -> Typed:
+        """Type any expression."""
+        handler = getattr(self, f"_{type(node).__name__.lower()}")
+        typed: Typed = handler(node)
+        return typed
+
+    def _constant(self, node: ast.Constant) -> Typed:
+        if isinstance(node.value, bool):
+            return node, "bool"
+        if isinstance(node.value, int):
+            return node, "int64"
+        return copy_location(Cast("real", node), node), "real"
+
+    def _name(self, node: ast.Name) -> Typed:
+        return node, self.variables.get(node.id, "bool")
+
+    def _scalar(self, node: Scalar) -> Typed:
+        return node, type_of_dtype(self.dtypes[node.name])
+
+    def _access(self, node: Access) -> Typed:
+        node.indices = [self.index(i) for i in node.indices]
+        dtype = self.dtypes[node.name]
+        return loaded(node, dtype), type_of_dtype(dtype)
+
+    def _whole(self, node: Whole) -> Typed:
+        node.indices = [self.index(i) for i in node.indices]
+        return node, type_of_dtype(self.dtypes[node.name])
+
+    def _identity(self, node: Identity) -> Typed:
+        return node, "bool"
+
+    def _cast(self, node: Cast) -> Typed:
+        return node, {"real": "real", "int": "int64"}[node.to]
+
+    def _subscript(self, node: ast.Subscript) -> Typed:  # an element of an inverse
+        indices = narrowed(node.slice, ast.Tuple)
+        indices.elts = [self.index(i) for i in indices.elts]
+        return node, "real"
+
+    def _unaryop(self, node: ast.UnaryOp) -> Typed:
+        if isinstance(node.op, ast.Not):
+            node.operand = self.condition(node.operand)
+            return node, "bool"
+        literal = isinstance(node.operand, ast.Constant)
+        node.operand, type_ = self.value(node.operand)
+        if isinstance(node.op, ast.USub) and not literal:
+            return turned("negate", node, (node.operand, type_))
+        if isinstance(node.op, ast.Invert) and type_ == "real":
+            raise self.source.error("bits of a real number", node, fix="use not")
+        node.operand = widened(node.operand, type_)
+        return node, type_ if type_ == "real" else "int64"
+
+    def _boolop(self, node: ast.BoolOp) -> Typed:
+        typed = [self.value(copy.deepcopy(v)) for v in node.values]
+        common = join(*(t for _, t in typed))
+        if common == "bool":
+            node.values = [v for v, _ in typed]
+            return node, "bool"
+        tested = [self.condition(v) for v in node.values[:-1]]
+        values = [(converted(v, t, common), t) for v, t in typed]
+        return choice(self.source, node, tested, values), common
+
+    def _binop(self, node: ast.BinOp) -> Typed:
+        if is_matrix_sum(node):
+            return node, "real"
+        left, right = self.value(node.left), self.value(node.right)
+        return operated(self.source, node, left, right)
+
+    def _compare(self, node: ast.Compare) -> Typed:
+        typed = [self.value(n) for n in (node.left, *node.comparators)]
+        pairs = compared(self.source, node, typed)
+        if pairs is not None:
+            return pairs, "bool"
+        common = join(*(t for _, t in typed))
+        node.left, *node.comparators = [converted(bare(n), t, common) for n, t in typed]
+        return node, "bool"
+
+    def _ifexp(self, node: ast.IfExp) -> Typed:
+        node.test = self.condition(node.test)
+        body, body_type = self.value(node.body)
+        orelse, else_type = self.value(node.orelse)
+        common = join(body_type, else_type)
+        node.body = converted(body, body_type, common)
+        node.orelse = converted(orelse, else_type, common)
+        return node, common
+
+    def _mathcall(self, node: MathCall) -> Typed:
+        if node.name in {"min", "max"}:
+            typed = [self.value(a) for a in node.args]
+            common = join(*(t for _, t in typed))
+            node.args = [converted(n, t, common) for n, t in typed]
+            node.of_real = common == "real"
+            return node, common
+        if node.name == "abs":
+            return turned("absolute", node, self.value(node.args[0]))
+        if node.name == "float":
+            return self.real(node.args[0]), "real"
+        if node.name == "int":
+            value, type_ = self.value(node.args[0])
+            as_int = Numeric("to_int", [value]) if type_ == "real" else value
+            return copy_location(widened(as_int, type_), node), "int64"
+        if node.name == "bool":
+            return self.condition(node.args[0]), "bool"
+        node.args = [self.real(a) for a in node.args]
+        if node.name in _TESTS:
+            return node, "bool"
+        if node.name in {"floor", "ceil"}:  # int on one target, real on the other
+            return copy_location(Cast("real", node), node), "real"
+        return node, "real"
+
+    def _helper(self, node: Helper) -> Typed:
+        typed = [self.value(a) for a in node.args]
+        node.args = [n for n, _ in typed]
+        node.returns = self.call_helper(node, [t for _, t in typed])
+        return node, node.returns
+
+    def _atomic(self, node: Atomic) -> Typed:
+        node.indices = [self.index(i) for i in node.indices]
+        value, type_ = self.value(node.value)
+        wanted = type_of_dtype(self.dtypes[node.name])
+        if type_ == "real" and wanted != "real":
+            raise self.source.error(
+                f"a real number is combined into the {self.dtypes[node.name]} "
+                f"property {node.name!r}",
+                node,
+            )
+        node.value = converted(value, type_, wanted)
+        return loaded(node, self.dtypes[node.name]), wanted
+
+    def _operate(self, node: Operate) -> Typed:
+        name = node.name
+        if name in TWIN_OPERATIONS:
+            if self.typed(node.args[0])[1] != "edge":
+                raise self.source.error(
+                    f"fg.{name} takes an edge", node, expected=f"fg.{name}(e)"
+                )
+            return node, "edge" if name == "reverse" else "bool"
+        node.extra = [
+            self._option(option, node, place) for place, option in enumerate(node.extra)
+        ]
+        if name in {"any_feature", "all_features"}:
+            node.args = [self.condition(node.args[0])]
+            return node, "bool"
+        if name in {"outer", "inverse", "matvec", "solve"}:
+            node.args = [
+                a if isinstance(a, Whole) or _is_collective(a) else self.real(a)
+                for a in node.args
+            ]
+            return node, "real"
+        if name == "broadcast":
+            x, type_ = self.value(node.args[0])
+            node.args = [x, self.integer(node.args[1], "the feature of broadcast")]
+            return node, type_
+        x, type_ = self.value(node.args[0])
+        if type_ == "bool":
+            x, type_ = converted(x, "bool", "int64"), "int64"
+        node.args = [x]
+        if name == "argmax":
+            return node, "int64"
+        return node, "int64" if name == "feature_sum" and type_ == "int32" else type_
+
+    def _option(self, option: ast.expr, node: Operate, place: int) -> ast.expr:
+        name = next(n for n, p in node.options.items() if p == place)
+        if name == "transpose":
+            return self.condition(option)
+        if name == "diagonal":
+            return self.real(option)
+        return option
+
+
+class _Typer(_Expressions):
+    """Types statements."""
+
+    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        return [self.statement(node) for node in body]
+
+    def statement(self, node: ast.stmt) -> ast.stmt:
+        if isinstance(node, ast.Assign):
+            self._assign(node)
+        elif isinstance(node, ast.Return):
+            self._return(node)
+        elif isinstance(node, ast.If | ast.While):
+            node.test = self.condition(node.test)
+            node.body = self.block(node.body)
+            node.orelse = self.block(node.orelse)
+        elif isinstance(node, ast.For):
+            call = narrowed(node.iter, ast.Call)
+            bounds = [self.integer(a, "a bound of range") for a in call.args]
+            call.args = stepped(bounds)
+            self._bind(narrowed(node.target, ast.Name).id, "int64")
+            node.body = self.block(node.body)
+        elif isinstance(node, ast.Expr):
+            value = self.value(node.value)[0]
+            node.value = value.value if isinstance(value, Cast) else value
+        return node
+
+    def _assign(self, node: ast.Assign) -> None:
+        value, type_ = self.value(node.value)
+        target = node.targets[0]
+        if isinstance(target, ast.Name):
+            self._bind(target.id, type_)
+            wanted = self.variables[target.id]
+            if not _is_collective(node.value):
+                value = converted(value, type_, wanted)
+        else:
+            target = narrowed(target, Access)
+            target.indices = [self.index(i) for i in target.indices]
+            value = self._stored(value, type_, target)
+        node.value = value
+
+    def _stored(self, value: ast.expr, type_: str, target: Access) -> ast.expr:
+        wanted = type_of_dtype(self.dtypes[target.name])
+        if type_ == "real" and wanted != "real":
+            raise self.source.error(
+                f"a real number is stored in the {self.dtypes[target.name]} property "
+                f"{target.name!r}",
+                target,
+                fix="convert it: int(...) or a comparison",
+            )
+        if wanted == "bool":
+            return self.truth(value, type_)
+        return converted(value, type_, wanted if wanted == "real" else type_)
+
+    def _bind(self, name: str, type_: str) -> None:
+        known = self.variables.get(name)
+        self.variables[name] = type_ if known is None else join(known, type_)
+
+    def _return(self, node: ast.Return) -> None:
+        given = narrowed(node.value, ast.expr)
+        if isinstance(given, Identity):
+            return
+        if self.returns == "bool":
+            node.value = self.condition(given)
+            return
+        value, type_ = self.value(given)
+        self.returned = join(self.returned, type_)
+        node.value = converted(value, type_, self.return_as or type_)
+
+
+def _is_collective(node: ast.expr) -> bool:
+    return isinstance(node, Operate) and node.is_collective

@@ -1,0 +1,1 @@
+"""From edge lists to adjacencies."""

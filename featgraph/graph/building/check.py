@@ -1,0 +1,169 @@
+"""Always-on checks of ids, counts and weights: one cheap pass over each array."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.errors import GraphInputError
+from featgraph.graph.building.host import host_array
+
+__all__ = [
+    "MAX_VERTEX_COUNT",
+    "checked_count",
+    "checked_weights",
+    "flat_array",
+    "offset_dtype",
+    "vertex_ids",
+]
+
+# Ids are int32 and counts must fit one too, so the largest id is 2**31 - 2.
+MAX_VERTEX_COUNT = 2**31 - 1
+
+# How many entries a check looks at once: bounds the temporaries of the slow path.
+_CHUNK = 1 << 20
+
+
+def offset_dtype(count: int) -> type[np.int32] | type[np.int64]:
+    """Return the width for offsets into, or ids of, `count` things.
+
+    int64 from ``2**31 - 1`` on: a generated loop may step one past the last offset.
+    """
+    return np.int32 if count < 2**31 - 1 else np.int64
+
+
+def checked_count(value: object, role: str = "vertex_count") -> int:
+    """Return a vertex count as an int in [1, 2**31 - 1], or raise GraphInputError."""
+    try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
+        count = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise GraphInputError(
+            "not a count",
+            where=role,
+            got=f"{value!r} ({type(value).__name__})",
+            expected=f"an integer in [1, {MAX_VERTEX_COUNT}]",
+        ) from None
+    if not 1 <= count <= MAX_VERTEX_COUNT:
+        raise GraphInputError(
+            "count out of range",
+            where=role,
+            got=count,
+            expected=f"an integer in [1, {MAX_VERTEX_COUNT}]",
+            fix="a graph has at least one vertex, and vertex ids are int32",
+        )
+    return count
+
+
+def flat_array(values: object, role: str) -> NDArray[Any]:
+    """Return the values as a one-dimensional host array; it may alias `values`."""
+    array = host_array(values, role)
+    if array.ndim != 1:
+        raise GraphInputError(
+            "one dimension is needed",
+            where=role,
+            got=f"shape {array.shape}, dtype {array.dtype}",
+            expected="shape (E,), one entry for each given edge",
+            fix="give sources and targets as two flat arrays, e.g. a[:, 0] and a[:, 1]",
+        )
+    return array
+
+
+def vertex_ids(
+    array: NDArray[Any], role: str, vertex_count: int | None
+) -> NDArray[np.int32]:
+    """Check integer ids against [0, vertex_count) and return them as a fresh int32.
+
+    Parameters
+    ----------
+    array : ndarray of any dtype, shape (E,)
+    role : str
+        "sources" or "targets".
+    vertex_count : int, optional
+        None: every id that an int32 graph can have is accepted.
+
+    Raises
+    ------
+    GraphInputError
+        A dtype that is no integer, or an id out of range; names the first position.
+    """
+    if array.size == 0:
+        return np.empty(0, np.int32)  # NumPy makes [] float64: nothing to object to
+    if array.dtype.kind not in "iu":
+        raise GraphInputError(
+            "vertex ids must be integers",
+            where=role,
+            got=f"dtype {array.dtype}, first value {array[0]!r}",
+            expected="an integer dtype; ids are never cast silently",
+            fix="cast with .astype(numpy.int64) after checking the values, or pass "
+            "names=True for ids of another type",
+        )
+    bound = MAX_VERTEX_COUNT if vertex_count is None else vertex_count
+    # min and max in the given dtype, then Python ints: no width can wrap around.
+    if int(array.min()) < 0 or int(array.max()) >= bound:
+        _raise_out_of_range(array, role, bound, vertex_count)
+    return np.array(array, dtype=np.int32, order="C", copy=True)
+
+
+def _raise_out_of_range(
+    array: NDArray[Any], role: str, bound: int, vertex_count: int | None
+) -> None:
+    first, bad = -1, 0
+    for begin in range(0, array.size, _CHUNK):
+        part = array[begin : begin + _CHUNK]
+        positions = np.flatnonzero((part < 0) | (part >= bound))
+        if positions.size and first < 0:
+            first = begin + int(positions[0])
+        bad += int(positions.size)
+    limit = "vertex_count" if vertex_count is not None else "the int32 limit"
+    raise GraphInputError(
+        "vertex id out of range",
+        where=f"{role}[{first}]",
+        got=f"{int(array[first])} ({bad} of {array.size} ids are out of range)",
+        expected=f"0 <= id < {bound} ({limit})",
+        fix="raise vertex_count, correct the ids, or pass names=True to renumber them",
+    )
+
+
+def checked_weights(weights: object, given_edge_count: int) -> NDArray[Any]:
+    """Return a fresh, contiguous, native copy of one weight for each given edge.
+
+    Integers stay integers. Infinities are allowed, NaN is not.
+
+    Raises
+    ------
+    GraphInputError
+        A dtype that is not float16..64 or an integer, another length, or a NaN.
+    """
+    array = flat_array(weights, "weights")
+    if array.size != given_edge_count:
+        raise GraphInputError(
+            "as many weights as edges are needed",
+            where="weights",
+            got=f"{array.size} weights for {given_edge_count} edges",
+            expected=f"shape ({given_edge_count},)",
+        )
+    if array.size and (array.dtype.kind not in "fiu" or array.dtype.itemsize > 8):
+        raise GraphInputError(
+            "weights must be real numbers",
+            where="weights",
+            got=f"dtype {array.dtype}, first value {array[0]!r}",
+            expected="float16, float32, float64 or an integer dtype",
+            fix="cast with .astype(numpy.float32)",
+        )
+    for begin in range(0, array.size if array.dtype.kind == "f" else 0, _CHUNK):
+        positions = np.flatnonzero(np.isnan(array[begin : begin + _CHUNK]))
+        if positions.size:
+            raise GraphInputError(
+                "a weight is not a number",
+                where=f"weights[{begin + int(positions[0])}]",
+                got="nan",
+                expected="a number; infinities are allowed",
+                fix="drop the edge or give it a weight",
+            )
+    dtype = array.dtype.newbyteorder("=") if array.size else np.dtype(np.float64)
+    return np.array(array, dtype=dtype, order="C", copy=True)

@@ -1,0 +1,1 @@
+"""Files that graphs and models are read from."""

@@ -1,0 +1,255 @@
+"""Read graphs and labels from text files, plain or gzipped (told by content).
+
+Files are untrusted: whatever is malformed, truncated or claims more than it holds
+raises `FileFormatError` with path, line, what was found and what is expected.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import PurePath
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.errors import FileFormatError, GraphInputError
+from featgraph.graph.building.arguments import require_flag, require_path
+from featgraph.graph.formats.dimacs import parse_dimacs
+from featgraph.graph.formats.edge_list import parse_edge_list
+from featgraph.graph.formats.labels import parse_labels
+from featgraph.graph.formats.matrix_market import parse_matrix_market
+from featgraph.graph.formats.text import read_text
+from featgraph.graph.graph import Graph
+
+__all__ = [
+    "EDGE_LISTS",
+    "read_dimacs",
+    "read_edge_list",
+    "read_graph",
+    "read_labels",
+    "read_matrix_market",
+    "suffix_of",
+]
+
+_Path: TypeAlias = str | os.PathLike[str]
+
+_MATRIX_MARKET = (".mtx", ".mm")
+_DIMACS = (".gr",)
+EDGE_LISTS = (".txt", ".tsv", ".csv", ".edges", ".edgelist", ".el")
+
+
+def suffix_of(path: _Path) -> str:
+    """Return the suffix that tells the format, in lower case, without ``.gz``."""
+    name = PurePath(require_path(path))
+    suffix = PurePath(name.stem).suffix if name.suffix == ".gz" else name.suffix
+    return suffix.lower()
+
+
+def read_matrix_market(path: _Path, *, max_bytes: int | None = None) -> Graph:
+    """Read a square coordinate Matrix Market file.
+
+    Entry (i, j) is the edge i - 1 -> j - 1. ``symmetric`` files are undirected graphs,
+    ``general`` ones directed; ``pattern`` files have no weights, ``integer`` ones
+    integer weights. Repeated entries are multi-edges.
+
+    Parameters
+    ----------
+    path : str or path
+    max_bytes : int, optional
+        Most bytes of text, and of what the size line may make us allocate. Default:
+        100 times the file, at least 64 MiB.
+
+    Returns
+    -------
+    Graph
+
+    Raises
+    ------
+    FileFormatError
+        Malformed, truncated, rectangular, dense, complex or skew-symmetric; or
+        symmetric with entries of both triangles.
+    OSError
+        The file is missing or may not be read.
+    """
+    return Graph(parse_matrix_market(read_text(path, max_bytes)))
+
+
+def read_dimacs(path: _Path, *, max_bytes: int | None = None) -> Graph:
+    """Read a DIMACS shortest path file (``.gr``): directed, integer weights.
+
+    Lines: ``c`` comments, one ``p sp V E``, then E arcs ``a u v w``, vertices from 1.
+    Repeated arcs are kept as multi-edges.
+
+    Parameters
+    ----------
+    path : str or path
+    max_bytes : int, optional
+        As for `read_matrix_market`.
+
+    Returns
+    -------
+    Graph
+
+    Raises
+    ------
+    FileFormatError
+        Malformed or truncated.
+    OSError
+        The file is missing or may not be read.
+    """
+    return Graph(parse_dimacs(read_text(path, max_bytes)))
+
+
+def read_edge_list(
+    path: _Path,
+    *,
+    directed: bool = True,
+    columns: tuple[int | str, int | str] = (0, 1),
+    weights: int | str | None = None,
+    comments: str = "#%",
+    names: bool | str = "auto",
+    vertex_count: int | None = None,
+    duplicates: str = "keep",
+    max_bytes: int | None = None,
+) -> Graph:
+    """Read a text file with an edge a line, as SNAP and many others publish them.
+
+    Fields are separated by blanks, tabs, commas or semicolons, and every line has as
+    many as the first. A first line without any number is a header.
+
+    Parameters
+    ----------
+    path : str or path
+    directed : bool
+        False: each line is an undirected edge.
+    columns : pair of int or str
+        Columns of source and target, from 0 or by their name in the header.
+    weights : int or str, optional
+        Column of the weight; all integers stay integers. Default: no weights, whatever
+        further columns there are (often they are times).
+    comments : str
+        A line that begins with one of these characters is skipped.
+    names : {"auto", True, False}
+        What integer ids mean. "auto" and True: names of the vertices that occur, which
+        are numbered in ascending order; where they are exactly 0..V-1 this changes
+        nothing, otherwise `Graph.vertex_names` keeps them. False: vertex numbers, so
+        that gaps are isolated vertices; "auto" means this where `vertex_count` is
+        given.
+    vertex_count : int, optional
+    duplicates : str
+        As in `Graph.from_edges`.
+    max_bytes : int, optional
+        As for `read_matrix_market`.
+
+    Returns
+    -------
+    Graph
+
+    Raises
+    ------
+    FileFormatError
+        A line that is not an edge, without edges at all, or damaged.
+    GraphInputError
+        Contradicting arguments, or duplicates="error" and a repeated edge.
+    OSError
+        The file is missing or may not be read.
+    """
+    if isinstance(names, str) and names == "auto" and vertex_count is not None:
+        names = False
+    return Graph(
+        parse_edge_list(
+            read_text(path, max_bytes),
+            columns,
+            weights,
+            comments,
+            names,
+            directed=directed,
+            vertex_count=vertex_count,
+            duplicates=duplicates,
+        )
+    )
+
+
+def read_graph(path: _Path, directed: bool | None = None, **options: Any) -> Graph:
+    """Read a graph in the format that the suffix says, apart from a final ``.gz``.
+
+    Parameters
+    ----------
+    path : str or path
+        ``.mtx``, ``.mm``: `read_matrix_market`; ``.gr``: `read_dimacs`; ``.txt``,
+        ``.tsv``, ``.csv``, ``.edges``, ``.edgelist``, ``.el``: `read_edge_list`.
+    directed : bool, optional
+        Default: what the file says, and directed where the format does not say.
+    **options
+        Of the format's reader.
+
+    Raises
+    ------
+    FileFormatError
+        An unknown suffix, or what the format's reader refuses.
+    GraphInputError
+        `directed` contradicts the file.
+    OSError
+        The file is missing or may not be read.
+    """
+    suffix, name = suffix_of(path), PurePath(path)
+    if directed is not None:
+        directed = require_flag("directed", directed)
+    if suffix in EDGE_LISTS:
+        return read_edge_list(path, directed=directed is not False, **options)
+    if suffix in _MATRIX_MARKET:
+        graph = read_matrix_market(path, **options)
+    elif suffix in _DIMACS:
+        graph = read_dimacs(path, **options)
+    else:
+        raise FileFormatError(
+            "the suffix does not tell the format",
+            where=str(name),
+            got=repr(suffix),
+            expected=", ".join((*_MATRIX_MARKET, *_DIMACS, *EDGE_LISTS)),
+            fix="call read_edge_list, read_matrix_market or read_dimacs",
+        )
+    if directed is not None and directed != graph.directed:
+        raise GraphInputError(
+            "the file says otherwise",
+            where=str(name),
+            got=f"directed={directed}, of a graph that is "
+            + ("directed" if graph.directed else "undirected"),
+            fix="Graph.from_edges(g.sources, g.targets, weights=g.weights, "
+            f"vertex_count=g.vertex_count, directed={directed}), with duplicates= "
+            "where both directions are listed",
+        )
+    return graph
+
+
+def read_labels(
+    path: _Path, *, column: str | None = None, max_bytes: int | None = None
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Read vertex labels: lines ``vertex label``, or a CSV table with a header.
+
+    Parameters
+    ----------
+    path : str or path
+        Blank or comma separated; ``#`` and ``%`` begin comment lines. A table's first
+        column is the vertex.
+    column : str, optional
+        Which column of a table; default "label".
+    max_bytes : int, optional
+        As for `read_matrix_market`.
+
+    Returns
+    -------
+    vertices : ndarray of int64, shape (N,)
+        As in the file; a vertex with several labels has several rows. Where the graph
+        has names, `Graph.vertex_index` leads from them to vertices.
+    labels : ndarray of int64, or of str where one is no integer, shape (N,)
+
+    Raises
+    ------
+    FileFormatError
+        A malformed line, no such column, or no labels.
+    OSError
+        The file is missing or may not be read.
+    """
+    return parse_labels(read_text(path, max_bytes), column)

@@ -1,0 +1,254 @@
+"""Parse the rows of a text table out of its bytes, at the speed of the disk.
+
+A row is a line of fields separated by blanks, or by one comma or semicolon with any
+blanks around it. The scanner stops at the first byte that does not belong and says
+where; `_text` turns that into an error. Import inside functions only: it loads Numba.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.graph.building.jit import jit
+
+__all__ = ["count_lines", "find_row", "scan_rows"]
+
+_Array: TypeAlias = NDArray[Any]
+
+# What `scan_rows` returns as its status; `_text.PROBLEMS` has the words.
+OK = 0
+NOT_INTEGER = 1
+OUT_OF_RANGE = 2
+FEWER_FIELDS = 3
+MORE_FIELDS = 4
+EMPTY_FIELD = 5
+TOO_MANY_ROWS = 6
+BAD_PREFIX = 7
+
+# Kinds of column.
+SKIP = 0
+INTEGER = 1
+REAL = 2
+
+_NEWLINE = 10
+_COMMA = 44
+_SEMICOLON = 59
+_MAX_INT64 = np.int64(2**63 - 1)
+
+# Powers of ten that float64 holds exactly. A mantissa below 2**53 times or over one of
+# them is rounded once, so the result is the nearest double (Clinger 1990).
+_EXACT_POWERS = np.array([float(f"1e{i}") for i in range(23)])
+
+
+@jit
+def _is_blank(byte: int) -> bool:
+    return byte == 32 or byte == 9 or byte == 13 or byte == 11 or byte == 12
+
+
+@jit
+def _skip_blanks(text: _Array, at: int) -> int:
+    while at < text.size and _is_blank(text[at]):
+        at += 1
+    return at
+
+
+@jit
+def _field_end(text: _Array, at: int) -> int:
+    while at < text.size:
+        byte = text[at]
+        if _is_blank(byte) or byte in (_NEWLINE, _COMMA, _SEMICOLON):
+            break
+        at += 1
+    return at
+
+
+@jit
+def _parse_integer(text: _Array, at: int, end: int) -> tuple[int, Any]:
+    """Return a status and the value of a field of digits with an optional sign."""
+    negative = text[at] == 45
+    if negative or text[at] == 43:
+        at += 1
+    if at == end:
+        return NOT_INTEGER, np.int64(0)
+    value = np.int64(0)
+    for i in range(at, end):
+        # int64 throughout: Numba would turn uint8 mixed with int64 into float64.
+        digit = np.int64(text[i]) - 48
+        if digit < 0 or digit > 9:
+            return NOT_INTEGER, np.int64(0)
+        if value > (_MAX_INT64 - digit) // 10:
+            return OUT_OF_RANGE, np.int64(0)
+        value = value * 10 + digit
+    return OK, -value if negative else value
+
+
+@jit
+def _parse_real(text: _Array, at: int, end: int) -> tuple[bool, float]:
+    """Return whether the field is a short decimal, and then its value.
+
+    Everything else (long mantissas, large exponents, inf, nan, nonsense) is left to
+    Python's float, which rounds correctly and knows what a number is.
+    """
+    negative = text[at] == 45
+    if negative or text[at] == 43:
+        at += 1
+    mantissa, digits, scale = np.int64(0), 0, 0
+    seen_point, seen_digit = False, False
+    while at < end:
+        digit = np.int64(text[at]) - 48
+        if text[at] == 46 and not seen_point:
+            seen_point = True
+        elif 0 <= digit <= 9 and digits < 15:
+            mantissa = mantissa * 10 + digit
+            seen_digit = True
+            digits += 1 if mantissa > 0 else 0
+            scale += 1 if seen_point else 0
+        else:
+            break
+        at += 1
+    if at < end and text[at] in (69, 101):
+        status, exponent = _parse_integer(text, at + 1, end) if at + 1 < end else (1, 0)
+        if status != OK or abs(exponent) > 1000:
+            return False, 0.0
+        scale -= exponent
+        at = end
+    # No digit at all ("", ".", "-") is left to Python as well, so that it is refused.
+    if at < end or abs(scale) > 22 or not seen_digit:
+        return False, 0.0
+    value = float(mantissa)
+    value = value / _EXACT_POWERS[scale] if scale > 0 else value * _EXACT_POWERS[-scale]
+    return True, -value if negative else value
+
+
+@jit
+def _scan_fields(
+    text: _Array,
+    at: int,
+    row: int,
+    kinds: _Array,
+    integers: _Array,
+    reals: _Array,
+    tokens: _Array,
+) -> tuple[int, int, int]:
+    """Read one line from its first field on: (status, position, number of fields)."""
+    field, column = 0, 0
+    while True:
+        end = _field_end(text, at)
+        if end == at:
+            return EMPTY_FIELD, at, field
+        kind = kinds[field] if field < kinds.size else SKIP
+        if kind == INTEGER:
+            status, value = _parse_integer(text, at, end)
+            if status != OK:
+                return status, at, field
+            integers[column, row] = value
+            column += 1
+        elif kind == REAL:
+            is_short, real = _parse_real(text, at, end)
+            reals[row] = real
+            tokens[row] = -1 if is_short else at
+        field += 1
+        at = _skip_blanks(text, end)
+        if at == text.size or text[at] == _NEWLINE:
+            return OK, at, field
+        if text[at] in (_COMMA, _SEMICOLON):
+            at = _skip_blanks(text, at + 1)
+
+
+@jit
+def _next_row(text: _Array, at: int, is_comment: _Array) -> int:
+    """Return where the next line that is neither empty nor a comment begins."""
+    while at < text.size:
+        at = _skip_blanks(text, at)
+        if at == text.size:
+            break
+        if text[at] == _NEWLINE:
+            at += 1
+        elif is_comment[text[at]]:
+            while at < text.size and text[at] != _NEWLINE:
+                at += 1
+        else:
+            break
+    return at
+
+
+@jit
+def scan_rows(
+    text: _Array,
+    start: int,
+    is_comment: _Array,
+    prefix: int,
+    field_count: int,
+    kinds: _Array,
+    integers: _Array,
+    reals: _Array,
+    tokens: _Array,
+) -> tuple[int, int, int, int]:
+    """Fill the columns from the lines behind byte `start`.
+
+    Parameters
+    ----------
+    text : ndarray of uint8
+    is_comment : ndarray of bool, shape (256,)
+        First bytes of comment lines.
+    prefix : int
+        Byte that is the first field of every line, not counted; 0 for none.
+    field_count : int
+        Fields of every line; 0: as many as the first line has, at least `kinds`.
+    kinds : ndarray of int64, shape (C,)
+        SKIP, INTEGER or REAL for each column; further columns are skipped.
+    integers : ndarray of int64, shape (integer columns, capacity), filled
+    reals : ndarray of float64, shape (capacity,) or (1,), filled
+    tokens : ndarray of int64, shape of `reals`, filled
+        Where a field starts that Python has to parse, or -1.
+
+    Returns
+    -------
+    status, rows, position, fields : int
+        Position is that of the offending byte where the status is not OK.
+    """
+    at, row = start, 0
+    while True:
+        at = _next_row(text, at, is_comment)
+        if at >= text.size:
+            return OK, row, at, field_count
+        if row == integers.shape[1]:
+            return TOO_MANY_ROWS, row, at, 0
+        begin = at
+        if prefix != 0:
+            if text[at] != prefix or _field_end(text, at) != at + 1:
+                return BAD_PREFIX, row, at, 0
+            at = _skip_blanks(text, at + 1)
+        status, at, fields = _scan_fields(text, at, row, kinds, integers, reals, tokens)
+        if status != OK:
+            return status, row, at, fields
+        if field_count == 0:
+            field_count = fields if fields > kinds.size else kinds.size
+        if fields != field_count:
+            status = FEWER_FIELDS if fields < field_count else MORE_FIELDS
+            return status, row, begin, fields
+        row += 1
+
+
+@jit
+def find_row(text: _Array, start: int, is_comment: _Array, row: int) -> int:
+    """Return where the line of a row begins: errors found later need their line."""
+    at = _next_row(text, start, is_comment)
+    for _ in range(row):
+        while at < text.size and text[at] != _NEWLINE:
+            at += 1
+        at = _next_row(text, at, is_comment)
+    return at
+
+
+@jit
+def count_lines(text: _Array, start: int) -> int:
+    """Return an upper bound on the number of rows behind byte `start`."""
+    count = 1
+    for i in range(start, text.size):
+        if text[i] == _NEWLINE:
+            count += 1
+    return count

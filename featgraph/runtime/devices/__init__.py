@@ -1,0 +1,1 @@
+"""Arrays, bitvectors and launches of each target."""

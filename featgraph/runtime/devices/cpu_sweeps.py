@@ -1,0 +1,220 @@
+"""Sets of vertices on the CPU, and the sweeps of kernels over them.
+
+What is done for few vertices takes time for few vertices, wherever it is known at which
+words of a bitvector they stand (`featgraph.runtime.devices.cpu_sets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from featgraph._interrupts import import_whole
+from featgraph.fold.codegen.module import Entry
+from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.plan.layout import REVERSED, rows_along
+from featgraph.graph import Graph
+from featgraph.runtime.devices.cpu_sets import KnownSets, SparseSet
+from featgraph.runtime.devices.forks import is_single_threaded
+
+__all__ = ["CHUNKS_PER_THREAD", "SMALLEST_CHUNK", "CpuSweeps"]
+
+Array = Any
+Words = Any
+#: Chunks a thread gets: enough that uneven work evens out.
+CHUNKS_PER_THREAD = 16
+#: Edges and vertices below which a chunk is not worth a thread: a parallel region costs
+#: some microseconds, and far more on a busy machine.
+SMALLEST_CHUNK = 20_000
+#: A set is known by its words if these are at most one in so many of all.
+_SPARSE = 4
+#: Looking for the words of a set of which only the size is known goes through all of
+#: them: worth it for at most one vertex in so many.
+_FEW = 64
+#: More out-edges than this are gone through on all threads.
+_MOST_ALONE = 60_000
+
+
+class CpuSweeps:
+    """Operations on bitvectors, and launches."""
+
+    def __init__(self) -> None:
+        self.known = KnownSets()
+        self._all_words: dict[int, Array] = {}
+
+    @cached_property
+    def _loops(self) -> Any:
+        import_whole("numba")
+        return import_whole("featgraph.runtime.devices.cpu_loops")
+
+    def empty_words(self, count: int) -> Words:
+        """Return a bitvector of no vertices."""
+        return np.zeros(count, np.uint32)
+
+    def words_or(self, a: Words, b: Words) -> Words:
+        """Return the union of two sets."""
+        return a | b
+
+    def words_and(self, a: Words, b: Words) -> Words:
+        """Return the intersection of two sets."""
+        return a & b
+
+    def words_without(self, a: Words, b: Words) -> Words:
+        """Return `a` without `b`."""
+        return a & ~b
+
+    def leave_out(self, due: Words, on: Words, left: Words) -> Words:
+        """Return what of `due` is in `on`, and add the rest to `left`."""
+        left |= due & ~on
+        return due & on
+
+    def settle(self, due: Words, stale: Words, patched: Words) -> None:
+        """Note that due vertices have been patched or, where stale, recomputed."""
+        patched |= due
+        patched &= ~(due & stale)
+        stale &= ~due
+
+    def count(self, words: Words) -> int:
+        """Return the size of a set."""
+        known = self.known.find(words)
+        if known is not None and known.count is not None:
+            return known.count
+        return int(np.bitwise_count(words).sum())
+
+    def edges_of(self, words: Words, offsets: Array) -> int:
+        """Return how many edges the vertices of a set have, by their row offsets."""
+        known = self.known.find(words)
+        at = self._every_word(words.size) if known is None else known.at
+        return int(self._loops.count_edges(words, at, offsets))
+
+    def _every_word(self, count: int) -> Array:
+        every = self._all_words.get(count)
+        if every is None:
+            every = self._all_words[count] = np.arange(count)
+        return every
+
+    def expand(
+        self,
+        active: Words,
+        arrays: Mapping[str, Array],
+        count: int | None = None,
+        along: str = "in",
+    ) -> Words:
+        """Return `active` with who gathers from it `along` some edges."""
+        theirs, own = rows_along(REVERSED[along]), rows_along(along)
+        offsets, ends = arrays[theirs.offsets], arrays[theirs.ends]
+        few = self._find_few(active, count)
+        if few is not None:
+            due = np.zeros(active.size, np.uint32)
+            found = np.empty(active.size, np.int64)
+            size, edges = self._loops.expand_few(
+                active, few.at, due, found, offsets, ends, _MOST_ALONE
+            )
+            if size >= 0:
+                self._note(due, found[:size], edges)
+                return due
+        due = active.copy()
+        alone = is_single_threaded()
+        if offsets.size + ends.size < SMALLEST_CHUNK:
+            self._loops.expand_alone(active, due, offsets, ends)
+        elif self._finds_sooner(active, count, offsets):
+            find = self._loops.find_due_alone if alone else self._loops.find_due
+            find(active, due, arrays[own.offsets], arrays[own.ends])
+        elif alone:
+            self._loops.expand_alone(active, due, offsets, ends)
+        else:
+            self._loops.expand(active, due, offsets, ends)
+        return due
+
+    def _finds_sooner(self, active: Words, count: int | None, offsets: Array) -> bool:
+        """Whether vertices find an active source before all targets are gone through.
+
+        With one edge in n from an active source, a vertex looks at about n edges.
+        """
+        vertices = offsets.size - 1
+        if count is None or count * _FEW < vertices:
+            return False
+        edges = self.edges_of(active, offsets)
+        return bool(4 * edges * edges >= vertices * int(offsets[-1]))
+
+    def _find_few(self, words: Words, count: int | None) -> SparseSet | None:
+        """Return where a set has bits if that is at few of its words."""
+        known = self.known.find(words)
+        if known is None and count is not None and count * _FEW <= words.size * 32:
+            known = SparseSet(np.flatnonzero(words), 0, count)
+        return known
+
+    def _note(
+        self, words: Words, at: Array, work: int, count: int | None = None
+    ) -> None:
+        """Remember where a set has bits, if that is at few of its words."""
+        if at.size * _SPARSE <= words.size:
+            self.known.note(words, SparseSet(at.copy(), work, count))
+
+    def refresh_vertices(
+        self, words: Words, next_: Array, current: Array, without: Words = None
+    ) -> None:
+        """Copy the rows of the vertices in `words` that are not in `without`."""
+        if current.ndim != 2:
+            rows = (len(current), current.size // max(len(current), 1))
+            next_, current = next_.reshape(rows), current.reshape(rows)
+        known = self.known.find(words)
+        if known is not None:
+            self._loops.refresh_few(words, known.at, without, next_, current)
+            return
+        if without is not None:
+            words = words & ~without
+        self._loops.refresh_vertices(words, next_, current)
+
+    def launch(
+        self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]
+    ) -> None:
+        """Run one entry of a kernel; a single chunk on this thread.
+
+        So run all chunks in a process that can start no threads.
+        """
+        few = None
+        if arguments.get("spreads", False):  # the kernel adds to it, at any word
+            arguments["due"] = arguments["due"].copy()
+        if "swept_words" in entry.arguments:
+            # What spreads in a sweep makes vertices due at any of the words.
+            spreads = arguments.get("spreads", False)
+            swept = arguments["swept" if "swept" in entry.arguments else "due"]
+            few = self._find_swept(swept, arguments, bool(spreads))
+        chunks = arguments.get("chunks")
+        alone = chunks is not None and (chunks.size == 2 or is_single_threaded())
+        if chunks is not None and alone and entry.role == "main":
+            values = [arguments[n] for n in entry.arguments if n != "chunks"]
+            is_numbered = kernel.plan.phases[entry.phase].kind != "triangle"
+            sweep = kernel.sweep(entry)
+            for number, bounds in enumerate(pairwise(chunks.tolist())):
+                sweep(*([number] if is_numbered else []), *bounds, *values)
+        else:
+            kernel.function(entry)(*[arguments[name] for name in entry.arguments])
+        if few is not None:
+            passed = arguments["passed"]
+            found = np.empty(few.at.size, np.int64)
+            size, count = self._loops.find_set(passed, few.at, found)
+            self.known.note(passed, SparseSet(found[:size], few.work, count))
+
+    def _find_swept(
+        self, swept: Words, arguments: dict[str, Any], every_word: bool
+    ) -> SparseSet | None:
+        """Say which words a kernel sweeps, and cut them into chunks if they are few."""
+        few = None if every_word else self.known.find(swept)
+        if few is None:
+            arguments["swept_words"] = self._every_word(swept.size)
+            return None
+        arguments["swept_words"] = few.at
+        # Vertices have about as many edges into them as lead there from active ones.
+        work = few.work + 32 * few.at.size
+        arguments["chunks"] = np.array([0, few.at.size])
+        if work >= 2 * SMALLEST_CHUNK:
+            count = min(few.at.size, work // SMALLEST_CHUNK)
+            cuts = np.linspace(0, few.at.size, count + 1)
+            arguments["chunks"] = cuts.astype(np.int64)
+        return few

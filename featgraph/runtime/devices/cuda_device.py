@@ -1,0 +1,253 @@
+"""The CUDA target: its graphs, and launches of folded kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._cuda import cuda
+from featgraph.fold.codegen.module import Entry
+from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.plan.layout import REVERSED, rows_along, rows_with
+from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.plan.schedules import HUB_THREADS
+from featgraph.graph import Graph
+from featgraph.program.active import word_count
+from featgraph.runtime.devices import cuda_loops
+from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
+from featgraph.runtime.devices.host_arrays import host_graph_array
+from featgraph.runtime.devices.protocol import HUB_DEGREE, LONG_ROW, is_dense
+
+__all__ = ["CudaDevice", "cuda_device"]
+
+Array = Any
+Words = Any
+#: Scratch areas in global memory are kept below this; fewer blocks run then.
+_SCRATCH_BYTES = 1 << 29
+#: Blocks of a reduce: fixed, so that its result does not depend on the device.
+_REDUCE_BLOCKS = 256
+#: Blocks that are launched, if there is work for them, before any goes round again.
+_LEAST_BLOCKS = 4096
+#: Blocks of a kernel that packs due vertices, for each lane that a vertex takes: warps
+#: of more would find less to pack.
+_PACKING_BLOCKS = 2112
+#: Vertices are packed where at most one in so many is due, where a lane has a vertex;
+#: and where several lanes share one. A road-like graph of 4M vertices with one in 32
+#: due took 31 against 53 us, with one in 8 the same; eight lanes a vertex never took
+#: less but for the blocks that have nothing to do, 20 us on 4M vertices (NVIDIA H200).
+_PACKED_ALONE, _PACKED_SHARED = 16, 512
+#: Foldmaps restricted to at most such a share of the vertices go by a list of them.
+_LISTED = 3 / 4
+#: Blocks that look at the words of a set. With more, most warps start for nothing; with
+#: fewer, each goes through the words that it has found one after the other.
+_SCAN_BLOCKS = 2112
+
+
+def scanning(words: Words) -> int:
+    """Return how many blocks look at the words of a set."""
+    return min(block_count(int(words.size) * 32), _SCAN_BLOCKS)
+
+
+class CudaDevice(CudaArrays):
+    """The CUDA target: arrays of numba-cuda, launches by the driver."""
+
+    name = "cuda"
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Hubs and all other vertices run side by side. Both streams wait for the
+        # default one and it for them.
+        self._streams = {"hubs": cuda.stream(), "main": cuda.stream()}
+
+    # -- edges and rows
+
+    def expand(
+        self,
+        active: Words,
+        arrays: Mapping[str, Array],
+        count: int | None = None,
+        along: str = "in",
+    ) -> Words:
+        """Return `active` with who gathers from it `along` some edges."""
+        due = self._words(active.size)
+        theirs, own = rows_along(REVERSED[along]), rows_along(along)
+        vertices = arrays[theirs.offsets].size - 1
+        if is_dense(count, vertices, arrays[theirs.ends].size):
+            rows, blocks = own, min(block_count(vertices), 1 << 16)
+            kernels = cuda_loops.find_due, cuda_loops.find_due_hubs
+        else:
+            self.copy(due, active)
+            rows, blocks = theirs, scanning(active)
+            kernels = cuda_loops.expand, cuda_loops.expand_hubs
+        edges, hubs = (arrays[rows.offsets], arrays[rows.ends]), arrays[rows.hubs]
+        self._launch(kernels[0], blocks, BLOCK, (active, due, *edges, HUB_DEGREE))
+        if hubs.size:
+            self._launch(
+                kernels[1], hubs.size, HUB_THREADS, (active, due, hubs, *edges)
+            )
+        return due
+
+    def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
+        """Return the targets of the edges that passed last."""
+        offsets = arrays["in_offsets"]
+        count = offsets.size - 1
+        words = self.empty_words(word_count(count))
+        self._launch(
+            cuda_loops.collect_targets,
+            block_count(count),
+            BLOCK,
+            (edge_state, offsets, words, count),
+        )
+        return words
+
+    def refresh_vertices(
+        self, words: Words, next_: Array, current: Array, without: Words = None
+    ) -> None:
+        """Copy the rows of the vertices in `words` that are not in `without`."""
+        blocks = scanning(words)
+        rows = self._rows(next_), self._rows(current)
+        if without is None:
+            self._launch(cuda_loops.refresh_vertices, blocks, BLOCK, (words, *rows))
+        else:
+            function = cuda_loops.refresh_vertices_without
+            self._launch(function, blocks, BLOCK, (words, without, *rows))
+
+    def refresh_edges(
+        self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
+    ) -> None:
+        """Copy the rows of the out-edges of the vertices in `words`.
+
+        A warp that came to a hub's edges would be busy for long: where there are hubs,
+        all edges are asked for their sources.
+        """
+        if current.size == 0:
+            return
+        rows = words, self._rows(next_), self._rows(current)
+        if arrays["out_hubs"].size:
+            sources = arrays["in_sources"]
+            blocks = min(block_count(-(-sources.size // 4)), _SCAN_BLOCKS)
+            self._launch(cuda_loops.refresh_edges, blocks, BLOCK, (*rows, sources))
+            return
+        edges = arrays["out_offsets"], arrays["out_edges"]
+        kernel, blocks = cuda_loops.refresh_edges_by_row, scanning(words)
+        self._launch(kernel, blocks, BLOCK, (*rows, *edges))
+
+    # -- graphs and launches
+
+    def graph_array(self, graph: Graph, name: str) -> Array:
+        """Return an array of the graph by its name in generated code, on the device."""
+        of = rows_with(name)
+        if of is not None and name == of.hubs:
+            degree = np.diff(host_graph_array(graph, of.offsets))
+            hubs = np.flatnonzero(degree >= HUB_DEGREE)
+            longest_first = np.argsort(-degree[hubs], kind="stable")
+            return self.upload(hubs[longest_first].astype(np.int32))
+        if name == "upper_hubs":
+            length = np.diff(graph.oriented.upper.row_offsets)
+            rows = np.flatnonzero(
+                (length >= LONG_ROW) & (graph.oriented.work > length + 1)
+            )
+            most_first = np.argsort(-graph.oriented.work[rows], kind="stable")
+            return self.upload(rows[most_first].astype(np.int32))
+        return self.upload(host_graph_array(graph, name))
+
+    def reduce_rows(self, arrays: Mapping[str, Array]) -> int:
+        """Return how many partial results a reduce leaves."""
+        return _REDUCE_BLOCKS
+
+    def form_of(
+        self,
+        plan: FoldPlan,
+        phase: Phase,
+        graph: Graph,
+        count: int | None,
+        is_listed: bool,
+    ) -> str:
+        """Return which form of a kernel runs a phase."""
+        # What few vertices reach cannot be told where there are hubs.
+        can_pack = plan.can_take("packed", phase) and not phase.mapping.hubs
+        if count is not None and can_pack:
+            due = count * (1 + graph.edge_count / graph.vertex_count)
+            one_in = _PACKED_ALONE if phase.mapping.span == 1 else _PACKED_SHARED
+            if due * one_in <= graph.vertex_count:
+                return "packed"
+        return "listed" if is_listed and plan.can_take("listed", phase) else "plain"
+
+    def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:
+        """Return the vertices where `mask` holds, if kernels better go by a list."""
+        vertices = np.flatnonzero(mask).astype(np.int32)
+        is_short = 0 < vertices.size <= _LISTED * mask.size
+        return self.upload(vertices) if is_short else None
+
+    def launch(
+        self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]
+    ) -> None:
+        """Launch one entry of a kernel; does not wait for it."""
+        phase = kernel.plan.phases[entry.phase]
+        block = entry.block or BLOCK
+        stream = self._streams[entry.role] if phase.mapping.hubs else 0
+        blocks = self._grid(kernel.plan, entry, graph, arguments, block)
+        if blocks == 0:
+            return
+        groups = (
+            blocks
+            * block
+            // (phase.mapping.span if phase.mapping.schedule != "thread" else 1)
+        )
+        for name, (dtype, shape) in entry.scratch.items():
+            arguments[name] = self._scratch_area(name, (groups, *shape), dtype)
+        values = [arguments[name] for name in entry.arguments]
+        self._launch(kernel.function(entry), blocks, block, values, stream)
+
+    def _grid(
+        self,
+        plan: FoldPlan,
+        entry: Entry,
+        graph: Graph,
+        arguments: dict[str, Any],
+        block: int,
+    ) -> int:
+        phase = plan.phases[entry.phase]
+        if entry.role == "hubs":
+            return int(arguments["hubs"].size)
+        if entry.role == "finish":
+            return block_count(arguments["reduced"].size, block)
+        if phase.kind == "reduce":
+            return _REDUCE_BLOCKS
+        span = 1 if phase.mapping.schedule == "thread" else phase.mapping.span
+        if plan.form == "listed":
+            return block_count(int(arguments["listed"].size) * span, block)
+        threads = graph.edge_count if phase.from_edges else graph.vertex_count * span
+        blocks = block_count(threads, block)
+        if plan.form == "packed":
+            blocks = min(block_count(graph.vertex_count, block), _PACKING_BLOCKS * span)
+        if entry.strides > 1:
+            blocks = min(blocks, max(-(-blocks // entry.strides), _LEAST_BLOCKS))
+        if entry.scratch:
+            item = 8
+            each = sum(int(np.prod(s)) for _, s in entry.scratch.values()) * item
+            blocks = max(
+                1, min(blocks, _SCRATCH_BYTES // max(each * (block // span), 1))
+            )
+        return min(blocks, (1 << 31) - 1)
+
+    def _scratch_area(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:
+        key = f"{name} {shape[1:]} {dtype}"
+        held = self._own.scratch.get(key)
+        if held is None or held.shape[0] < shape[0]:
+            self._own.scratch[key] = held = self.empty(shape, dtype)
+        return held
+
+    def synchronize(self) -> None:
+        """Wait for launched work."""
+        cuda.synchronize()
+
+
+@cache
+def cuda_device() -> CudaDevice:
+    """Return the device of this process."""
+    return CudaDevice()

@@ -1,0 +1,122 @@
+"""Launches of CUDA kernels with arguments that stay packed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from featgraph import _cuda, _cuda_driver
+from featgraph.runtime.devices.arguments import (
+    ArrayWords,
+    OtherTypesError,
+    PackedArguments,
+    flatten,
+)
+from featgraph.runtime.devices.cuda_trace import OPAQUE
+
+__all__ = ["Launches"]
+
+Kernel = Any
+Stream = Any
+
+
+class _Prepared:
+    """A kernel's machine code, and its arguments as they were packed last."""
+
+    def __init__(self, compiled: _cuda_driver.Compiled, words: ArrayWords) -> None:
+        self.handle = compiled.handle
+        self.packed = PackedArguments(compiled.parameters, words)
+
+
+class Launches:
+    """Launches kernels: the first time through the dialect, then through the driver.
+
+    The dialect compiles a kernel for the types of its arguments, and looks at those
+    types again at each launch, which takes longer than a small superstep. Once a kernel
+    is compiled, the driver needs its handle and its packed arguments only. Arguments of
+    other types go through the dialect again.
+
+    Parameters
+    ----------
+    driver : TracedDriver
+        Launches a handle.
+    by_dialect : callable, optional
+        ``by_dialect(kernel, blocks, threads, stream)(*arguments)`` launches through the
+        dialect.
+    compiled : callable, optional
+        ``compiled(kernel, arguments)`` tells what it has compiled, or None.
+    """
+
+    def __init__(
+        self,
+        driver: Any,
+        by_dialect: Callable[..., Any] = _cuda.launcher,
+        compiled: Callable[..., _cuda_driver.Compiled | None] = _cuda_driver.compiled,
+    ) -> None:
+        self._driver = driver
+        self._by_dialect = by_dialect
+        self._compiled = compiled
+        #: For each set of argument types.
+        self._prepared: dict[Kernel, list[_Prepared]] = {}
+        #: Kernels about which the dialect tells nothing.
+        self._opaque: set[Kernel] = set()
+        self._words = ArrayWords(_cuda_driver.address_of)
+        # What is packed must not change before the driver has read it.
+        self._lock = threading.Lock()
+
+    def __call__(
+        self,
+        kernel: Kernel,
+        blocks: int,
+        threads: int,
+        arguments: Sequence[Any],
+        stream: Stream = 0,
+    ) -> None:
+        """Launch a kernel; does not wait for it.
+
+        Parameters
+        ----------
+        kernel : kernel of the dialect
+        blocks, threads : int
+            Blocks of the grid, threads of a block.
+        arguments : sequence
+            Device arrays, scalars of a fixed type, and namedtuples of these.
+        stream : stream of the dialect, optional
+            Default: the default stream.
+        """
+        for prepared in self._prepared.get(kernel, ()):
+            with self._lock:
+                try:
+                    prepared.packed.pack(flatten(arguments))
+                except OtherTypesError:
+                    continue
+                self._driver.launch(
+                    prepared.handle, blocks, threads, stream, prepared.packed
+                )
+                return
+        self._launch_first(kernel, blocks, threads, arguments, stream)
+
+    def _launch_first(
+        self,
+        kernel: Kernel,
+        blocks: int,
+        threads: int,
+        arguments: Sequence[Any],
+        stream: Stream,
+    ) -> None:
+        self._driver.note(*OPAQUE)
+        self._by_dialect(kernel, blocks, threads, stream)(*arguments)
+        if kernel in self._opaque:
+            return
+        compiled = self._compiled(kernel, arguments)
+        if compiled is None:
+            self._opaque.add(kernel)
+        else:
+            self._prepared.setdefault(kernel, []).append(
+                _Prepared(compiled, self._words)
+            )
+
+    def is_prepared(self, kernel: Kernel) -> bool:
+        """Return whether the next launch of a kernel goes straight to the driver."""
+        return kernel in self._prepared

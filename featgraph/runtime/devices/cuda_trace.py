@@ -1,0 +1,286 @@
+"""What a superstep asks of the CUDA driver, remembered so as to be asked again."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy.typing as npt
+
+from featgraph.errors import DeviceError
+from featgraph.runtime.devices.arguments import PackedArguments
+from featgraph.runtime.devices.cycles import KnownCycles
+
+__all__ = ["OPAQUE", "RecordedSuperstep", "TracedDriver"]
+
+#: Stands for what no recording can do again: memory that comes from the host, a kernel
+#: that has to be compiled first.
+OPAQUE = ("opaque",)
+Operations = tuple[tuple[Any, ...], ...]
+#: Number of words -> sets of so many; those that nobody else holds are used again.
+Pools = dict[int, list[Any]]
+#: ``make(operations, beside=...)`` makes an object with `launch` and `wait`.
+Make = Callable[..., Any]
+#: Recordings that a thread keeps.
+_MOST_KEPT = 64
+#: Pairs of pools that wait for somebody to need them.
+_MOST_SPARE = 8
+#: Bytes of the count of committed vertices.
+_COUNT_BYTES = 8
+#: What two graphs take to make, in s, until it has been measured.
+_RECORDING_SECONDS = 3e-4
+#: What launching two graphs takes, in s (NVIDIA H200, 2026-11-21).
+_LAUNCHING_SECONDS = 1.2e-5
+
+
+class RecordedSuperstep:
+    """The operations of a superstep, to be launched again.
+
+    They are asked for one by one until that has cost the device as much time as making
+    two graphs of them takes, and then launched as these: one of the work, another that
+    counts what was committed. While the device has enough to do, it costs none.
+
+    Parameters
+    ----------
+    operations : tuple
+        What a superstep asked the driver for.
+    landed : ndarray of int64, shape (1,)
+        Page-locked: where the count goes.
+    repeat, record : callable
+        ``make(operations, beside=...)``: call by call, and as a graph.
+    """
+
+    #: What making two graphs took of late, in s.
+    recording_seconds = _RECORDING_SECONDS
+
+    def __init__(
+        self,
+        operations: Operations,
+        landed: npt.NDArray[Any],
+        repeat: Make,
+        record: Make,
+    ) -> None:
+        total = next(o[2] for o in operations if o[0] == "read")
+        work: list[tuple[Any, ...]] = []
+        count: list[tuple[Any, ...]] = []
+        for operation in operations:
+            (count if _is_given(operation, total) else work).append(operation)
+        target = int(landed.ctypes.data)
+        self._landed, self._work = landed, tuple(work)
+        self._count = tuple(
+            ("read", target, *o[2:]) if o[0] == "read" else o for o in count
+        )
+        self._record: Make | None = record
+        self._make_both(repeat)
+        #: How long launching it took last, and how long the device waited for it.
+        self._launching = self._lost = 0.0
+
+    def _make_both(self, make: Make) -> None:
+        made = make(self._work, beside=False), make(self._count, beside=True)
+        self._working, self._counting = made
+
+    def launch(self) -> None:
+        """Have the device run the superstep behind what it was given before.
+
+        What it is given next need not wait until the committed vertices are counted.
+        """
+        if self._record is not None and self._pays():
+            self._make_graphs(self._record)
+        begun = time.perf_counter()
+        self._working.launch()
+        self._counting.launch(behind=self._working)
+        self._launching = time.perf_counter() - begun
+
+    def wait(self) -> int:
+        """Wait for the launch; return how many vertices it committed."""
+        begun = time.perf_counter()
+        self._counting.wait()
+        if time.perf_counter() - begun < self._launching:
+            self._lost += max(self._launching - _LAUNCHING_SECONDS, 0)
+        return int(self._landed[0])
+
+    def _pays(self) -> bool:
+        """Whether it would have paid to have graphs from the beginning."""
+        return self._lost >= RecordedSuperstep.recording_seconds
+
+    def _make_graphs(self, record: Make) -> None:
+        self._record = None
+        begun = time.perf_counter()
+        try:
+            self._make_both(record)
+        except DeviceError:  # call by call, as before
+            return
+        seconds = time.perf_counter() - begun
+        # The first of a process takes much longer.
+        known = RecordedSuperstep.recording_seconds
+        RecordedSuperstep.recording_seconds = min(seconds, 2 * known)
+
+
+def _is_given(operation: tuple[Any, ...], address: int) -> bool:
+    """Whether an operation is given the address of an array."""
+    if operation[0] == "launch":
+        return address.to_bytes(8, sys.byteorder) in operation[-1]
+    return address in operation[1:3]
+
+
+class _Traces(threading.local):
+    """What a thread traces, and what it has recorded."""
+
+    operations: list[tuple[Any, ...]] | None = None
+
+    def __init__(self) -> None:
+        #: Of sets that are made between supersteps.
+        self.own_pools: Pools = {}
+        self.pools = self.own_pools
+        self.recorded: OrderedDict[Operations, RecordedSuperstep] = OrderedDict()
+
+
+class TracedDriver:
+    """Passes calls on to the driver, and remembers those of a thread while it traces.
+
+    Parameters
+    ----------
+    driver : Driver
+    landing : ndarray of int64
+        Page-locked memory: a place for the count of each recording.
+    repeat, record : callable
+        ``make(driver, operations, beside)`` makes a `Repetition`, or a `Recording`.
+    """
+
+    def __init__(
+        self, driver: Any, landing: npt.NDArray[Any], repeat: Make, record: Make
+    ) -> None:
+        self._driver = driver
+        self._repeat, self._record = repeat, record
+        self._landing = landing
+        self._free = list(range(landing.size))
+        self._own = _Traces()
+        #: Pools that were given back.
+        self._spare: list[tuple[Pools, ...]] = []
+        self.known = KnownCycles()
+
+    # -- tracing
+
+    def lend_pools(self, to: object) -> tuple[Pools, ...]:
+        """Return two pools of sets, for as long as an object lives.
+
+        Then others get them: allocating sets takes longer than a short run, and freeing
+        them waits for the device.
+        """
+        try:
+            pools = self._spare.pop()
+        except IndexError:
+            pools = {}, {}
+        weakref.finalize(to, self._give_back, pools).atexit = False
+        return pools
+
+    def _give_back(self, pools: tuple[Pools, ...]) -> None:
+        if len(self._spare) < _MOST_SPARE:
+            self._spare.append(pools)
+
+    def begin(self, pools: Pools) -> None:
+        """Begin to remember what this thread asks for, with sets from some pools."""
+        self._own.operations = []
+        self._own.pools = pools
+
+    @property
+    def pools(self) -> Pools:
+        """Where this thread takes its sets from."""
+        return self._own.pools
+
+    def end(self) -> Operations | None:
+        """Return what was asked for since; None if that cannot be recorded.
+
+        It can if all of it stays on the device but for one count.
+        """
+        own = self._own
+        operations, own.operations, own.pools = own.operations, None, own.own_pools
+        if not operations or OPAQUE in operations:
+            return None
+        sizes = [o[3] for o in operations if o[0] == "read"]
+        return tuple(operations) if sizes == [_COUNT_BYTES] else None
+
+    def record(self, operations: Operations) -> RecordedSuperstep | None:
+        """Return a traced superstep to launch again; None if too many are held.
+
+        Those of late are kept: a run that is repeated finds its own again.
+        """
+        recorded = self._own.recorded
+        known = recorded.get(operations)
+        if known is not None:
+            recorded.move_to_end(operations)
+            return known
+        if len(recorded) == _MOST_KEPT:
+            recorded.popitem(last=False)
+        try:
+            place = self._free.pop()
+        except IndexError:
+            return None
+        landed = self._landing[place : place + 1]
+        try:
+            made = RecordedSuperstep(
+                operations,
+                landed,
+                partial(self._repeat, self._driver),
+                partial(self._record, self._driver),
+            )
+        except DeviceError:  # the host goes on as before
+            self._free.append(place)
+            return None
+        weakref.finalize(made, self._free.append, place)
+        recorded[operations] = made
+        return made
+
+    def note(self, *operation: Any) -> None:
+        """Remember an operation if this thread traces."""
+        operations = self._own.operations
+        if operations is not None:
+            operations.append(operation)
+
+    # -- the driver's calls
+
+    def launch(
+        self,
+        handle: Any,
+        blocks: int,
+        threads: int,
+        stream: Any,
+        packed: PackedArguments,
+    ) -> None:
+        """Launch a kernel with packed arguments."""
+        self._driver.launch(handle, blocks, threads, stream, packed.address)
+        operations = self._own.operations
+        if operations is not None:
+            where, words = int(stream.handle) if stream else 0, packed.copy_words()
+            operations.append(("launch", handle, blocks, threads, where, words))
+
+    def set_words(self, address: int, value: int, count: int) -> None:
+        """Set `count` words of 32 bits."""
+        self._driver.set_words(address, value, count)
+        self.note("set_words", address, value, count)
+
+    def set_bytes(self, address: int, value: int, count: int) -> None:
+        """Set `count` bytes."""
+        self._driver.set_bytes(address, value, count)
+        self.note("set_bytes", address, value, count)
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Copy `size` bytes within the device."""
+        self._driver.copy(target, source, size)
+        self.note("copy", target, source, size)
+
+    def write(self, target: int, source: int, size: int) -> None:
+        """Copy `size` bytes from the host, which may then write there again."""
+        self._driver.write(target, source, size)
+        self.note(*OPAQUE)
+
+    def read(self, target: int, source: int, size: int) -> None:
+        """Copy `size` bytes to page-locked memory, and wait for all work."""
+        self._driver.read(target, source, size)
+        self.note("read", target, source, size)

@@ -1,0 +1,116 @@
+"""Arrays of a graph on the host, by their names in generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._interrupts import import_whole
+from featgraph.fold.plan.layout import rows_along, rows_with
+from featgraph.graph import Graph
+from featgraph.graph._structure import incident_columns, out_columns
+from featgraph.program.active import word_count
+from featgraph.runtime.devices.cpu_sweeps import (
+    CHUNKS_PER_THREAD,
+    SMALLEST_CHUNK,
+)
+
+__all__ = ["REDUCE_CHUNKS", "host_graph_array"]
+
+
+#: Most chunks of vertices that a reduce over all of them is cut into, for any number of
+#: threads: enough for 32 of them, few enough that each costs nothing.
+REDUCE_CHUNKS = 512
+
+
+#: `along` -> the edges of each vertex.
+_ADJACENCIES: dict[str, Callable[[Graph], Any]] = {
+    "in": lambda graph: graph.in_edges,
+    "out": lambda graph: graph.out_edges,
+    "both": lambda graph: graph.incident_edges,
+}
+
+
+#: The same without edge ids, where that is less work.
+_COLUMNS: dict[str, Callable[[Graph], Any]] = {
+    "out": out_columns,
+    "both": incident_columns,
+}
+
+
+def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
+    """Return a host array of the graph by its name in generated code."""
+    for along, adjacency in _ADJACENCIES.items():
+        rows = rows_along(along)
+        if name == rows.edges:
+            return adjacency(graph).edge_ids  # type: ignore[no-any-return]
+        columns = _COLUMNS.get(along, adjacency)
+        if name == rows.offsets:
+            return columns(graph).row_offsets  # type: ignore[no-any-return]
+        if name == rows.ends:
+            return columns(graph).column_indices  # type: ignore[no-any-return]
+    if name == "edge_twin":
+        return graph.twins
+    if name.startswith(("upper_", "lower_", "both_", "rank_", "vertex_rank")):
+        return _oriented_array(graph, name)
+    if name in {"triangle_chunks", "edge_chunks"}:
+        return _triangle_chunks(graph, name)
+    if name == "edge_is_twin":
+        return np.asarray(graph.given_index >= graph.given_edge_count, np.bool_)
+    if name in {"in_degree", "out_degree"}:
+        return np.ascontiguousarray(getattr(graph, name), np.int32)
+    return _chunks(graph, name)
+
+
+def _oriented_array(graph: Graph, name: str) -> npt.NDArray[Any]:
+    """Return an array of the graph's rows by rank."""
+    oriented = graph.oriented
+    if name == "rank_vertex":
+        return oriented.order
+    if name == "vertex_rank":
+        return oriented.rank
+    rows, _, array = name.partition("_")
+    adjacency = getattr(oriented, rows)  # upper, lower or both
+    arrays: dict[str, Any] = {
+        "offsets": adjacency.row_offsets,
+        "ranks": adjacency.column_indices,
+        "edges": adjacency.edge_ids,
+        "slots": adjacency.edge_ids,
+    }
+    return arrays[array]  # type: ignore[no-any-return]
+
+
+def _triangle_chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
+    """Return where rows by rank, or edges, are cut into chunks of about equal work."""
+    threads = import_whole("numba").get_num_threads()
+    if name == "edge_chunks":
+        count = max(1, min(threads * CHUNKS_PER_THREAD, graph.edge_count // 4096))
+        return np.linspace(0, graph.edge_count, count + 1).astype(np.int64)
+    total = np.concatenate([[0], np.cumsum(graph.oriented.work)])
+    # Each chunk clears an array over all vertices first.
+    smallest = max(SMALLEST_CHUNK, graph.vertex_count)
+    most = threads * CHUNKS_PER_THREAD
+    count = max(1, min(most, int(total[-1]) // smallest))
+    cuts = np.searchsorted(total, np.linspace(0, total[-1], count + 1)[1:-1])
+    return np.unique(np.concatenate([[0], cuts, [graph.vertex_count]])).astype(np.int64)
+
+
+def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
+    """Return word numbers that cut the vertices into chunks of about equal work."""
+    words = word_count(graph.vertex_count)
+    work = np.full(words, 32, np.int64)
+    of = rows_with(name)
+    most = min(words, import_whole("numba").get_num_threads() * CHUNKS_PER_THREAD)
+    if of is None:  # of a reduce: its result has the same bits for any number of them
+        most = min(words, REDUCE_CHUNKS)
+    else:
+        offsets = host_graph_array(graph, of.offsets)
+        ends = np.minimum(np.arange(words + 1) * 32, graph.vertex_count)
+        work += np.diff(offsets[ends]).astype(np.int64)
+    total = np.concatenate([[0], np.cumsum(work)])
+    count = max(1, min(most, int(total[-1]) // SMALLEST_CHUNK))
+    cuts = np.searchsorted(total, np.linspace(0, total[-1], count + 1)[1:-1])
+    return np.unique(np.concatenate([[0], cuts, [words]])).astype(np.int64)

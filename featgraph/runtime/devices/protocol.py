@@ -1,0 +1,192 @@
+"""Where arrays live and kernels run: what a target must do, and the CPU's way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.fold.codegen.module import Entry
+from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.graph import Graph
+from featgraph.runtime.devices.cycles import KnownCycles
+
+__all__ = ["HUB_DEGREE", "LONG_ROW", "Device", "Recorder", "is_dense"]
+
+# Threads that wait by spinning hold up the ones that work wherever cores are shared.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+Array = Any
+Words = Any
+#: A vertex of at least this degree is left to a block of its own on the GPU.
+HUB_DEGREE = 2048
+#: A row of so many higher ranks is left to a block of its own: its bitmap then saves
+#: six steps of a search or more.
+LONG_ROW = 64
+
+
+def is_dense(count: int | None, vertex_count: int, edge_count: int) -> bool:
+    """Whether so many vertices are active that a vertex soon finds one of its sources.
+
+    Then looking for one ends sooner than going through the targets of all: with one
+    edge in n from an active source, a vertex looks at about n edges.
+    """
+    return count is not None and 4 * count**2 * edge_count >= vertex_count**3
+
+
+class Recorder(Protocol):
+    """Remembers what supersteps ask a device for, and makes launches of it."""
+
+    @property
+    def known(self) -> KnownCycles:
+        """Cycles that have come round in other runs."""
+
+    def lend_pools(self, to: object) -> tuple[dict[int, list[Words]], ...]:
+        """Return two pools of sets, for as long as an object lives."""
+
+    def begin(self, pools: dict[int, list[Words]]) -> None:
+        """Begin to remember; sets come from pools, by their numbers of words."""
+
+    def end(self) -> Any:
+        """Return what was asked for since; None if it cannot be recorded."""
+
+    def record(self, operations: Any) -> Any:
+        """Return operations as an object with `launch`, and `wait` for the count.
+
+        It may ask for them one by one, or have them made into one launch.
+
+        None if too many are held.
+        """
+
+
+class Device(Protocol):
+    """A target's arrays, bitvectors and launches.
+
+    Bitvectors are uint32 arrays of the target.
+    """
+
+    name: str
+    #: Vertex count -> the set of all vertices.
+    full_sets: dict[int, Words]
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """What makes launches of whole supersteps, where that is faster."""
+
+    def upload(self, array: npt.NDArray[Any], memory: Array | None = None) -> Array:
+        """Return an array of the device, in the memory of one that is given up."""
+
+    def upload_words(self, words: npt.NDArray[np.uint32]) -> Words:
+        """Return a bitvector of the device."""
+
+    def hold(self, words: Words | None) -> Words | None:
+        """Return a set that stays as it is, whatever runs next."""
+
+    def download(self, array: Array) -> npt.NDArray[Any]:
+        """Return a host array."""
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array with any contents."""
+
+    def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array that kernels write before they use it."""
+
+    def fill(self, array: Array, value: Any) -> None:
+        """Set all elements."""
+
+    def copy(self, target: Array, source: Array) -> None:
+        """Copy an array to another one."""
+
+    def words_or(self, a: Words, b: Words) -> Words:
+        """Return the union of two sets."""
+
+    def words_and(self, a: Words, b: Words) -> Words:
+        """Return the intersection of two sets."""
+
+    def words_without(self, a: Words, b: Words) -> Words:
+        """Return `a` without `b`."""
+
+    def leave_out(self, due: Words, on: Words, left: Words) -> Words:
+        """Return what of `due` is in `on`, and add the rest to `left`."""
+
+    def settle(self, due: Words, stale: Words, patched: Words) -> None:
+        """Note that due vertices have been patched or, where stale, recomputed."""
+
+    def count(self, words: Words) -> int:
+        """Return the size of a set."""
+
+    def edges_of(self, words: Words, offsets: Array) -> int:
+        """Return how many edges the vertices of a set have, by their row offsets."""
+
+    def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
+        """Return the vertices of a set with a feature of ``sign * key <= limit``.
+
+        NaN is near.
+        """
+
+    def first_key(self, words: Words, keys: Array, sign: float) -> float:
+        """Return the smallest ``sign * key`` in a set; inf for the empty one."""
+
+    def expand(
+        self,
+        active: Words,
+        arrays: Mapping[str, Array],
+        count: int | None = None,
+        along: str = "in",
+    ) -> Words:
+        """Return `active` with who gathers from it `along` some edges.
+
+        Along in-edges, these are the targets of its out-edges. `count` says about how
+        many vertices are active, where that is known.
+        """
+
+    def empty_words(self, count: int) -> Words:
+        """Return the empty set of `count` vertices."""
+
+    def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
+        """Return the targets of the edges that passed."""
+
+    def refresh_vertices(
+        self, words: Words, next_: Array, current: Array, without: Words = None
+    ) -> None:
+        """Copy the rows of the vertices in `words` that are not in `without`."""
+
+    def refresh_edges(
+        self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
+    ) -> None:
+        """Copy the rows of the out-edges of `words`."""
+
+    def graph_array(self, graph: Graph, name: str) -> Array:
+        """Return an array of the graph by its generated name."""
+
+    def reduce_rows(self, arrays: Mapping[str, Array]) -> int:
+        """Return how many partial results a reduce leaves, by the graph's arrays."""
+
+    def form_of(
+        self,
+        plan: FoldPlan,
+        phase: Phase,
+        graph: Graph,
+        count: int | None,
+        is_listed: bool,
+    ) -> str:
+        """Return which form of a kernel runs a phase: see `FoldPlan`.
+
+        `count` says how many vertices are active, where not all are and it is known;
+        `is_listed`, whether there is a list of those that may be due.
+        """
+
+    def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:
+        """Return the vertices where `mask` holds, if kernels better go by a list."""
+
+    def launch(
+        self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]
+    ) -> None:
+        """Launch one entry of a kernel."""
+
+    def synchronize(self) -> None:
+        """Wait for what was launched."""

@@ -1,0 +1,209 @@
+"""The driver: supersteps until nothing is active, or a limit is reached."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from featgraph.errors import ArgumentError, ConvergenceWarning, StateError
+from featgraph.graph.building.arguments import require_flag, shown
+from featgraph.program.state import State
+from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.driver.foldmap import FoldMap, using
+from featgraph.runtime.driver.in_place import commit_in_place
+from featgraph.runtime.driver.loop import Loop, left_over
+from featgraph.runtime.driver.near_far import NearFar
+from featgraph.runtime.driver.replay import advancing
+from featgraph.runtime.driver.run import Run, progress_bar
+
+__all__ = ["Run", "iterate"]
+
+
+def iterate(
+    steps: FoldMap | Sequence[FoldMap],
+    state: State,
+    *,
+    active: Any = None,
+    max_supersteps: int = 1000,
+    until: Callable[[State], bool] | None = None,
+    progress: bool = False,
+    callback: Callable[[Run, State], Any] | None = None,
+    then: Callable[[Run, State], Any] | None = None,
+    record_active: bool = False,
+    target: str = "auto",
+    recompute_every: int | None = 64,
+    asynchronous: bool = False,
+    near_far: NearFar | None = None,
+    **options: Any,
+) -> Run:
+    """Run supersteps until nothing is active.
+
+    A list of foldmaps runs in turn, each on what was committed since it last ran. A
+    second call goes on from the state it finds: what is not announced yet stays due,
+    and writing to the state from outside makes everything due.
+
+    Parameters
+    ----------
+    steps : FoldMap or sequence of FoldMap
+        What to run.
+    state : State
+        Changed in place.
+    active : ActiveSet or array_like, optional
+        The vertices to begin with; default all, or what an earlier call left due.
+    max_supersteps : int, optional
+        The limit; reaching it warns and leaves `converged` False.
+    until : callable, optional
+        ``until(state)`` after each superstep; True ends the run as converged.
+    progress : bool, optional
+        Show a progress bar.
+    callback : callable, optional
+        ``callback(run, state)`` after each superstep; returning True ends the run.
+    then : callable, optional
+        ``then(run, state)`` whenever nothing is due. It may write to the state, or run
+        other foldmaps on it, and returns the vertices to go on with, as `active`: no
+        others are due, whatever it has written. None, or none of them, ends the run as
+        converged. It is not asked where the limit has been reached; the run has not
+        converged then. Where it raises an error and has written, everything is due in
+        a later call.
+    record_active : bool, optional
+        Keep what each superstep committed.
+    target : {"auto", "cpu", "cuda"}, optional
+        Where to run; "auto" takes a GPU where there is one.
+    recompute_every : int or None, optional
+        After so many supersteps in which sums or products of reals were patched, they
+        are recomputed, since roundings add up; None for never.
+    asynchronous : bool, optional
+        Let updates become visible within the superstep: fewer of them are run. Only the
+        fixpoint is promised. By asking you promise that the functions are monotone:
+        there is an order of the values such that a vertex commits nothing but what is
+        better for it, commits it whenever what it gathers allows that, and gathers
+        better from better sources. Which of several sources with equal keys is kept may
+        differ. What shows that the promise does not hold is refused.
+    near_far : NearFar, optional
+        Vertices whose key is beyond a moving threshold wait, and stay due: fewer edges
+        are evaluated. Only the fixpoint is promised, for functions as above.
+    **options
+        As for calling a foldmap, and ``change_driven``: True keeps aggregates and
+        patches them with what has changed, "auto" (the default) does where that is
+        expected to be faster, False evaluates every vertex in every superstep.
+
+    Returns
+    -------
+    Run
+        The record.
+
+    Raises
+    ------
+    UserFunctionError, StateError, PlanError
+        If functions, state and options do not fit; nothing has been changed then.
+        PlanError, too, for ``change_driven=False``, ``asynchronous=True`` and
+        ``near_far=`` where they could change the result.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the limit is reached.
+    """
+    given: Any = steps if isinstance(steps, list | tuple) else [steps]
+    foldmaps: list[FoldMap] = list(given)
+    if not foldmaps or not all(isinstance(s, FoldMap) for s in foldmaps):
+        raise StateError(
+            "iterate runs foldmaps",
+            got=repr(steps),
+            expected="a FoldMap or a list of them",
+        )
+    _check_counts(max_supersteps, recompute_every)
+    progress = require_flag("progress", progress)
+    for name, call in (("until", until), ("callback", callback)):
+        if call is not None and not callable(call):
+            raise ArgumentError(
+                "not a function",
+                where=f"{name}=",
+                got=shown(call),
+                expected="a function that is called after each superstep",
+            )
+    with using(state, "fg.iterate"):
+        device = choose_device(target)
+        options |= {"asynchronous": asynchronous}
+        alone = until is None and callback is None and not record_active
+        loop = Loop(
+            foldmaps, state, device, options, active, recompute_every, near_far, alone,
+            then is not None,
+        )  # fmt: skip
+        if max_supersteps > len(foldmaps):  # whether they may takes a look at all edges
+            commit_in_place(loop.steps)
+        run = Run(
+            device.name,
+            [s.kernel for s in loop.steps],
+            active_sets=[] if record_active else None,
+            asynchronous=loop.is_asynchronous,
+        )
+        bar = progress_bar(progress, max_supersteps)
+        tell = partial(left_over, loop)
+        state.live.append(tell)
+        try:
+            loop.release()
+            _run(run, loop, alone, bar, max_supersteps, until, callback, then)
+        finally:
+            bar.close()
+            loop.keep()
+            state.live.remove(tell)
+            run.kernels = [s.kernel for s in loop.steps]
+    if not run.converged and run.supersteps >= max_supersteps:
+        warnings.warn(
+            f"not converged after {run.supersteps} supersteps; raise max_supersteps",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return run
+
+
+def _run(
+    run: Run,
+    loop: Loop,
+    alone: bool,
+    bar: Any,
+    max_supersteps: int,
+    until: Callable[[State], bool] | None,
+    callback: Callable[[Run, State], Any] | None,
+    then: Callable[[Run, State], Any] | None,
+) -> None:
+    """Run supersteps until nothing is due, or somebody says that it is enough."""
+    advance, state = advancing(loop, alone), loop.state
+    while run.supersteps < max_supersteps and not run.converged:
+        before = run.supersteps
+        if not advance(run, max_supersteps - before):
+            if then is not None and loop.begin(then(run, state)):
+                continue
+            run.converged = True
+            break
+        bar.update(run.supersteps - before)
+        bar.set_postfix(active=run.active_counts[-1])
+        if until is not None and until(state):
+            run.converged = True
+        if callback is not None and callback(run, state):
+            break
+    else:
+        run.converged = run.converged or (then is None and not loop.has_work())
+
+
+def _check_counts(max_supersteps: Any, recompute_every: Any) -> None:
+    if not isinstance(max_supersteps, int | np.integer) or max_supersteps < 0:
+        raise StateError(
+            "the limit of supersteps is a count",
+            where="max_supersteps=",
+            got=shown(max_supersteps),
+            expected="an integer, 0 or more",
+        )
+    is_count = type(recompute_every) is int and recompute_every > 0
+    if not (recompute_every is None or is_count):
+        raise StateError(
+            "a number of supersteps",
+            where="recompute_every=",
+            got=repr(recompute_every),
+            expected="an integer, 1 or more, or None",
+        )

@@ -1,0 +1,417 @@
+"""FoldMap: what a user declares once, folds when first run, and calls as a function."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from featgraph.config import config
+from featgraph.errors import PlanError, StateError, UserFunctionError
+from featgraph.fold.analysis.assumed_signature import assumed_signature
+from featgraph.fold.analysis.change_driven import Changes
+from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.folder import fold
+from featgraph.fold.plan.options import Options, parse_change_driven, parse_options
+from featgraph.fold.plan.schedules import GraphTraits
+from featgraph.graph import Graph
+from featgraph.program.active import ActiveSet
+from featgraph.program.by_name import name_in, named
+from featgraph.program.program import Program
+from featgraph.program.signature import PropertyKind
+from featgraph.program.state import State
+from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.devices.traits import graph_traits
+from featgraph.runtime.superstep.superstep import Superstep
+
+__all__ = ["FoldMap", "edgemap", "foldmap", "trianglemap", "vertexmap"]
+
+
+class FoldMap:
+    """Functions over vertices and edges, folded into kernels when they first run.
+
+    Made by `foldmap`, `vertexmap` and `edgemap`. Calling it runs one superstep.
+
+    Attributes
+    ----------
+    program : Program
+        The functions, with their captured constants frozen.
+    vertices : object or None
+        What `on` was given.
+    base : FoldMap
+        The foldmap that `on` was called on; itself otherwise.
+    """
+
+    def __init__(
+        self, program: Program, vertices: Any = None, base: FoldMap | None = None
+    ) -> None:
+        self.program = program
+        self.vertices = vertices
+        self.base = base or self
+        self._on: dict[tuple[Device, int], tuple[Any, Any]] = {}
+        self._independent: weakref.WeakKeyDictionary[Graph, bool] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._kernels: dict[Any, Kernel] = base._kernels if base is not None else {}
+        #: State -> what was asked for -> its signature then, and the kernel.
+        self._of_states: weakref.WeakKeyDictionary[
+            State, dict[Any, tuple[Any, Kernel]]
+        ] = base._of_states if base is not None else weakref.WeakKeyDictionary()
+        # Shared, as `on` may be called for every superstep, with other vertices.
+        self._traits: weakref.WeakKeyDictionary[Any, GraphTraits] = (
+            base._traits if base is not None else weakref.WeakKeyDictionary()
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reduced(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FoldMap:
+        return self  # it never changes
+
+    def __repr__(self) -> str:
+        names = " + ".join(f.name for f in self.program.functions)
+        return (
+            "<featgraph foldmap "
+            f"{names}{'' if self.vertices is None else ' on some vertices'}>"
+        )
+
+    def on(self, vertices: Any) -> FoldMap:
+        """Return this foldmap restricted to some vertices.
+
+        Its vertex functions, gathers and reduces run on no others.
+
+        Parameters
+        ----------
+        vertices : ActiveSet or array_like
+            Integer ids of shape (N,), or a boolean mask of shape (V,); copied.
+        """
+        return FoldMap(self.program, copy.deepcopy(vertices), self.base)
+
+    def __call__(
+        self,
+        state: State,
+        *,
+        active_in: Any = None,
+        active_out: ActiveSet | None = None,
+        target: str = "auto",
+        **options: Any,
+    ) -> ActiveSet:
+        """Run one superstep.
+
+        Parameters
+        ----------
+        state : State
+            Changed in place.
+        active_in : ActiveSet or array_like, optional
+            The vertices to process; None for all.
+        active_out : ActiveSet, optional
+            Overwritten with the committed vertices; may be `active_in`.
+        target : {"auto", "cpu", "cuda"}, optional
+            Where to run.
+        **options
+            ``direction``, ``feature_parallel``, ``folding``, ``schedule``,
+            ``deterministic``; none changes the result. ``change_driven`` is for
+            `iterate`: a call keeps nothing.
+
+        Returns
+        -------
+        ActiveSet
+            The committed vertices; where the foldmap ends in edge functions, the
+            targets of edges that returned True.
+
+        Raises
+        ------
+        UserFunctionError, StateError, PlanError
+            If functions, state and options do not fit; nothing has been changed then.
+        KernelFaultError
+            In checked mode, if an index is out of range.
+        """
+        with using(state, "calling a foldmap"):
+            return self._call(state, active_in, active_out, target, options)
+
+    def _call(
+        self,
+        state: State,
+        active_in: Any,
+        active_out: ActiveSet | None,
+        target: str,
+        options: dict[str, Any],
+    ) -> ActiveSet:
+        device = choose_device(target)
+        step = self.prepare(state, device, options)
+        if active_out is not None:
+            as_active(active_out, state, "active_out is")
+        active = None
+        if active_in is not None:
+            active = device.upload_words(as_active(active_in, state).words.copy())
+        outcome = step.run(active)
+        made = ActiveSet.from_words(
+            state.graph.vertex_count, device.download(outcome.active_out)
+        )
+        if active_out is None:
+            return made
+        active_out.words = made.words
+        return active_out
+
+    def prepare(
+        self, state: State, device: Device, options: dict[str, Any]
+    ) -> Superstep:
+        """Fold for a state on a device, without running."""
+        kernel = self.kernel(state, device.name, options)
+        return Superstep(kernel, state, device, *self._restriction(state, device))
+
+    def _restriction(self, state: State, device: Device) -> tuple[Any, Any]:
+        """Return the set that `on` has restricted this to, and what lists it.
+
+        Both stay on the device; the list is made when it is first asked for.
+        """
+        if self.vertices is None:
+            return None, None
+        key = device, state.graph.vertex_count
+        if key not in self._on:
+            given = as_active(self.vertices, state)
+            words = device.upload_words(given.words.copy())
+            self._on[key] = words, cache(lambda: device.list_vertices(given.mask))
+        return self._on[key]
+
+    def is_independent(self, state: State) -> bool:
+        """Whether no edge joins two of the vertices that `on` has restricted this to.
+
+        Then what one of them commits is read by none that runs beside it.
+        """
+        graph = state.graph
+        if self.vertices is None:
+            return graph.edge_count == 0
+        if graph not in self._independent:
+            mask, rows = as_active(self.vertices, state).mask, graph.in_edges
+            targets = np.repeat(mask, np.diff(rows.row_offsets))
+            joined = bool((targets & mask[rows.column_indices]).any())
+            self._independent[graph] = not joined
+        return self._independent[graph]
+
+    def kernel(
+        self,
+        state: State,
+        target: str,
+        options: dict[str, Any],
+        *,
+        keep: Changes | None = None,
+    ) -> Kernel:
+        """Return the kernel for a state, folding it when first asked for.
+
+        With `keep`, it keeps aggregates in a run that changes that.
+        """
+        known = self._of_states.setdefault(state, {})
+        asked = target, config.checked, repr(options), keep
+        signature, kernel = known.get(asked, (None, None))
+        if kernel is None or signature != state.signature:
+            kernel = self._kernel(state, target, options, keep)
+            known[asked] = state.signature, kernel
+        return kernel
+
+    def _kernel(
+        self, state: State, target: str, options: dict[str, Any], keep: Changes | None
+    ) -> Kernel:
+        graph = state.graph
+        if graph not in self._traits:
+            self._traits[graph] = graph_traits(graph)
+        filled = _reductions(self.program)
+        signature = {
+            name: type_
+            for name, type_ in state.signature.items()
+            if name not in filled or type_.kind is not PropertyKind.VECTOR
+        }
+        parsed = parse_options(target, config.checked, options)
+        return self._folded(signature, replace(parsed, keep=keep), self._traits[graph])
+
+    def _folded(self, signature: Any, options: Options, traits: GraphTraits) -> Kernel:
+        key = (tuple(sorted(signature.items())), options, traits)
+        if key not in self._kernels:
+            self._kernels[key] = fold(self.program, signature, options, traits)
+        return self._kernels[key]
+
+    def fold(
+        self,
+        state: State | None = None,
+        *,
+        k: int = 8,
+        dtype: str = "float32",
+        target: str = "auto",
+        **options: Any,
+    ) -> Kernel:
+        """Return the folded kernel, to look at.
+
+        It has ``.plan``, ``.source``, ``.show()``, ``.ptx()``, ``.resources()``,
+        ``.explain()``.
+
+        Parameters
+        ----------
+        state : State, optional
+            Gives the types. Without one, properties indexed with f have `k` features of
+            `dtype`.
+        target : {"auto", "cpu", "cuda"}, optional
+            "cuda" needs no GPU here.
+        **options
+            As for a call. ``change_driven=True`` gives the kernel that keeps
+            aggregates, as in a run of this foldmap alone.
+        """
+        name = target
+        if not isinstance(target, str) or target == "auto":
+            name = choose_device(target).name
+        parsed = parse_options(name, config.checked, options)
+        keep = Changes() if parse_change_driven(options) is True else None
+        if state is not None:
+            if not isinstance(state, State):
+                raise StateError(
+                    "a foldmap is folded for a State",
+                    where="state=",
+                    got=type(state).__name__,
+                    expected="a featgraph.State, or k= and dtype=",
+                )
+            return self.kernel(state, name, options, keep=keep)
+        if type(k) is not int or k < 1:
+            raise PlanError(
+                "the number of features is a count",
+                where="k=",
+                got=repr(k),
+                expected="an integer, 1 or more",
+            )
+        if not isinstance(dtype, str) or dtype not in {"float32", "float64"}:
+            raise PlanError(
+                "not a type of real numbers",
+                where="dtype=",
+                got=repr(dtype),
+                expected="'float32' or 'float64'",
+            )
+        signature = assumed_signature(self.program, k, dtype)
+        return self._folded(signature, replace(parsed, keep=keep), GraphTraits())
+
+    def explain(self, state: State | None = None, **options: Any) -> str:
+        """Return in words how the program is folded and why."""
+        return self.fold(state, **options).explain()
+
+
+def _reduced(step: FoldMap) -> tuple[Any, ...]:
+    """Return how a foldmap is pickled: by its name in a module, if it has one."""
+    if step.vertices is not None:
+        return FoldMap.on, (step.base, step.vertices)
+    for function in step.program.functions:
+        module = function.function.__module__
+        name = name_in(module, step)
+        if name is not None:
+            return named, (FoldMap, module, name)
+    return foldmap, step.program.functions
+
+
+def using(state: State, doing: str) -> AbstractContextManager[None]:
+    """Keep other threads away from a State.
+
+    Raises
+    ------
+    StateError
+        If another thread uses it, or it is no State.
+    """
+    if not isinstance(state, State):
+        raise StateError(
+            "a foldmap runs on a State",
+            got=type(state).__name__,
+            expected="fg.State(graph, ...)",
+        )
+    return state.in_use.hold(doing)
+
+
+def _reductions(program: Program) -> set[str]:
+    return {f.into for f in program.functions if f.kind == "reduce"}  # type: ignore[attr-defined]
+
+
+def as_active(given: Any, state: State, what: str = "an active set") -> ActiveSet:
+    """Return `given` as an ActiveSet of the state's graph."""
+    count = state.graph.vertex_count
+    if not isinstance(given, ActiveSet):
+        return ActiveSet(count, given)
+    if given.vertex_count != count:
+        raise StateError(
+            f"{what} of another graph",
+            got=f"{given.vertex_count} vertices",
+            expected=f"{count} vertices",
+        )
+    return given
+
+
+def foldmap(*functions: Any) -> FoldMap:
+    """Declare functions that run together, in this order, in one superstep.
+
+    Parameters
+    ----------
+    *functions : declared with `vertex`, `gather`, `edge`, `triangle` or `reduce`
+        Their captured constants are frozen now.
+
+    Raises
+    ------
+    UserFunctionError
+        If there is none, one is not declared, or two gathers fill one name.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> @fg.gather(into="low", combine="min")
+    ... def lowest(f, u, v, e, d):
+    ...     return d.label[u]
+    >>> @fg.vertex
+    ... def adopt(f, v, d):
+    ...     d.label_next[v] = min(d.label[v], d.low[v])
+    ...     return d.low[v] < d.label[v]
+    >>> step = fg.foldmap(lowest, adopt)
+    """
+    return FoldMap(Program.declare(functions))
+
+
+def vertexmap(*functions: Any) -> FoldMap:
+    """Declare a foldmap of vertex functions only.
+
+    Raises
+    ------
+    UserFunctionError
+        If a function is of another kind.
+    """
+    return _of_kind("vertexmap", "vertex", functions)
+
+
+def edgemap(*functions: Any) -> FoldMap:
+    """Declare a foldmap of edge functions only; it returns targets.
+
+    Raises
+    ------
+    UserFunctionError
+        If a function is of another kind.
+    """
+    return _of_kind("edgemap", "edge", functions)
+
+
+def trianglemap(*functions: Any) -> FoldMap:
+    """Declare a foldmap of triangle functions only; it commits nothing.
+
+    Raises
+    ------
+    UserFunctionError
+        If a function is of another kind.
+    """
+    return _of_kind("trianglemap", "triangle", functions)
+
+
+def _of_kind(caller: str, kind: str, functions: tuple[Any, ...]) -> FoldMap:
+    for function in functions:
+        if getattr(function, "kind", None) != kind:
+            raise UserFunctionError(
+                f"{caller} takes {kind} functions",
+                where=f"fg.{caller}",
+                got=getattr(function, "name", repr(function)),
+                fix="use fg.foldmap for functions of several kinds",
+            )
+    return foldmap(*functions)

@@ -1,0 +1,54 @@
+"""Supersteps that write to the current buffers, since nobody could tell.
+
+See docs/design/0022-in-place.md.
+"""
+
+from __future__ import annotations
+
+from featgraph.runtime.driver.step import Step
+from featgraph.runtime.superstep.directions import can_choose
+
+__all__ = ["commit_in_place"]
+
+
+def commit_in_place(steps: list[Step]) -> None:
+    """Have those foldmaps of a run commit in place that can.
+
+    Who keeps aggregates needs what was there before. And where buffers change places
+    for one foldmap, they do for all that write the property.
+    """
+    if any(_may_keep(step) for step in steps):
+        return
+    found = [step for step in steps if _can_be(step)]
+    while True:
+        swapped = {n for s in steps if s not in found for n in _written(s)}
+        kept = [step for step in found if not _written(step) & swapped]
+        if len(kept) == len(found):
+            break
+        found = kept
+    for step in found:
+        step.plain.in_place = True
+
+
+def _may_keep(step: Step) -> bool:
+    """Whether a superstep of the run may keep or patch aggregates."""
+    if step.change_driven is False or not step.may_keep:
+        return False
+    asked = step.change_driven is True or step.may_pay
+    return asked and bool(step.plan.keeping.gathers)
+
+
+def _written(step: Step) -> set[str]:
+    return {name for phase in step.plan.phases for name in phase.writes_next}
+
+
+def _can_be(step: Step) -> bool:
+    """Whether nothing that a superstep commits is read by others in it, or undone."""
+    plan = step.plan
+    if not step.plain.kernel.kernel_source.waits or can_choose(plan):
+        return False
+    if plan.options.asynchronous:
+        return False
+    accesses = (a for f in plan.analysis.functions for a in f.accesses)
+    seen = {a.name for a in accesses if a.where not in {"own", "global"}}
+    return not _written(step) & seen or step.foldmap.is_independent(step.state)

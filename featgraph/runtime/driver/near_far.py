@@ -1,0 +1,260 @@
+"""Near and far: vertices whose key is beyond a moving threshold wait (S4, S8).
+
+A vertex that has been announced is processed when its key is near. Until then it stays
+due, so a run ends where every other one does; but what would be improved again before
+it counts is not handed on. With a distance for a key this is what delta-stepping does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from featgraph.errors import PlanError
+from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.plan.plan import FoldPlan
+from featgraph.program.signature import PropertyKind
+from featgraph.program.state import State
+from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.memory.buffers import buffers_of
+
+__all__ = ["NEAR_FAR", "NearFar", "Waiting", "checked_near_far"]
+
+Words = Any
+#: How the option is called in messages.
+NEAR_FAR = "near_far="
+#: Combine -> whether the smallest keys come first.
+_FIRST = {"min": True, "argmin": True, "max": False, "argmax": False}
+#: The derived delta is so many mean weights, over the mean degree: about as many edges
+#: lead from a bucket as a warp has lanes (Davidson et al., "Work-efficient parallel GPU
+#: methods for single-source shortest paths", 2014).
+_EDGES = 32
+#: The same where supersteps run in a compiled loop, and cost next to nothing. Of 1 to
+#: 256 on kron-15 and on a grid of 708 x 708, mean weight 32, delta = 1 and 16 were
+#: fastest (2026-11-21, two cores of an AMD EPYC).
+_EDGES_IN_A_LOOP = 2
+#: Weights of which the mean is taken, at most.
+_MOST_SAMPLED = 1 << 13
+
+
+@dataclass(frozen=True)
+class NearFar:
+    """Which vertices `iterate` processes first.
+
+    Parameters
+    ----------
+    key : str
+        An iterated vertex property that a gather combines with min, argmin, max or
+        argmax. Announced vertices are near if the key of one of their features is
+        within the threshold, and wait otherwise. With min and argmin small keys are
+        near, with max and argmax large ones.
+    delta : float, optional
+        By how much the threshold passes the first key that waits, when nothing is near.
+        Small ones evaluate fewer edges in more supersteps. By default, 32 times the
+        mean absolute value of what the gather reads of an edge, over the mean degree;
+        at least that mean value. Where it reads nothing of an edge, the mean value
+        is 1. On the CPU, where supersteps run in a compiled loop and write the key, it
+        is twice that mean value over the mean degree.
+    optional : bool, optional
+        Let `iterate` decide whether vertices wait: they do where supersteps run in a
+        compiled loop and write the key.
+
+    Raises
+    ------
+    PlanError
+        If delta is not a positive, finite number.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> fg.NearFar("distance", delta=0.5)
+    NearFar(key='distance', delta=0.5, optional=False)
+    """
+
+    key: str
+    delta: float | None = None
+    optional: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, str):
+            raise PlanError(
+                "near and far are told by a vertex property",
+                where=NEAR_FAR,
+                got=repr(self.key),
+                expected="its name",
+            )
+        delta = self.delta
+        if delta is None:
+            return
+        is_number = isinstance(delta, int | float | np.integer | np.floating)
+        if isinstance(delta, bool) or not is_number or not 0 < delta < math.inf:
+            raise PlanError(
+                "delta is a distance between keys",
+                where="NearFar(delta=)",
+                got=repr(delta),
+                expected="a positive, finite number, or None",
+            )
+
+
+class Waiting:
+    """Splits the active sets of a run by a threshold that moves.
+
+    Parameters
+    ----------
+    given : NearFar
+        What was asked for.
+    plans : iterable of FoldPlan
+        The foldmaps of the run.
+    in_a_loop : bool
+        Whether supersteps run in a compiled loop that knows the key.
+
+    Raises
+    ------
+    PlanError
+        If the key is none, or a foldmap does not hand it on.
+    """
+
+    def __init__(
+        self,
+        given: NearFar,
+        plans: Iterable[FoldPlan],
+        state: State,
+        device: Device,
+        in_a_loop: bool = False,
+    ) -> None:
+        self.key = given.key
+        self.state = state
+        self.device = device
+        _check_key(given.key, state)
+        readers = [f for plan in plans for f in _readers(given.key, plan)]
+        first = {_FIRST[_combine(f)] for f in readers}
+        if len(first) > 1:
+            raise PlanError(
+                f"some gathers take the smallest {given.key}, others the largest",
+                where=NEAR_FAR,
+                fix="iterate them one after the other",
+            )
+        #: Keys times this come smallest first.
+        self.sign = 1.0 if first == {True} else -1.0
+        delta = given.delta
+        if delta is None:
+            delta = _mean_step(readers, state, in_a_loop)
+        self.delta = float(delta)
+        #: Keys times `sign` up to here are near.
+        self.limit = -math.inf
+
+    @property
+    def threshold(self) -> float:
+        """Keys up to here (from here on, where large ones come first) are near."""
+        return self.sign * self.limit
+
+    def forget(self) -> None:
+        """Begin at the first key again."""
+        self.limit = -math.inf
+
+    def split(self, words: Words) -> tuple[Words, int]:
+        """Return which of some vertices are near, and how many these are.
+
+        The threshold moves where none is. Then one is, unless there is no vertex.
+        """
+        keys = buffers_of(self.state, self.device).property(self.key)
+        near = self.device.near(words, keys, self.sign, self.limit)
+        count = self.device.count(near)
+        if count == 0 and self.device.count(words) > 0:
+            first = self.device.first_key(words, keys, self.sign)
+            self.limit = first + self.delta
+            near = self.device.near(words, keys, self.sign, self.limit)
+            count = self.device.count(near)
+        return near, count
+
+
+def checked_near_far(given: Any) -> NearFar | None:
+    """Return what `iterate` was given.
+
+    Raises
+    ------
+    PlanError
+        If it is something else.
+    """
+    if given is None or isinstance(given, NearFar):
+        return given
+    raise PlanError(
+        "near and far are told by a property",
+        where=NEAR_FAR,
+        got=repr(given),
+        expected='fg.NearFar("name", delta=None)',
+    )
+
+
+def _check_key(name: str, state: State) -> None:
+    type_ = state.signature.get(name)
+    is_vertex = type_ is not None and type_.kind is PropertyKind.VERTEX
+    if type_ is None or not is_vertex or not type_.iterated or type_.dtype == "bool":
+        raise PlanError(
+            f"{name!r} tells no near from far",
+            where=NEAR_FAR,
+            got="no property of the State" if type_ is None else type_.describe(),
+            expected="an iterated vertex property of numbers",
+        )
+
+
+def _readers(name: str, plan: FoldPlan) -> list[Analysed]:
+    """Return the gathers that hand the key on; refuse a foldmap without."""
+    gathers = [
+        f
+        for f in plan.analysis.functions
+        if f.kind == "gather"
+        and any(a.name == name and a.where == "neighbor" for a in f.accesses)
+    ]
+    found = [f for f in gathers if _combine(f) in _FIRST]
+    if not found:
+        names = " + ".join(f.declared.name for f in plan.analysis.functions)
+        raise PlanError(
+            f"{names} has no gather that takes the smallest or the largest of what it "
+            f"makes of {name}",
+            where=NEAR_FAR,
+            got=", ".join(f"{f.declared.name} ({_combine(f)})" for f in gathers)
+            or f"no gather that reads {name} at its sources",
+            expected=f"a gather with {', '.join(_FIRST)}",
+        )
+    return found
+
+
+def _combine(function: Analysed) -> str:
+    return str(function.declared.combine.name)  # type: ignore[attr-defined]
+
+
+def _mean_step(readers: list[Analysed], state: State, in_a_loop: bool) -> float:
+    """Return the default delta, from the weights that the gathers read."""
+    types = state.signature
+    names = {
+        a.name
+        for f in readers
+        for a in f.accesses
+        if a.name in types
+        and types[a.name].kind is PropertyKind.EDGE
+        and types[a.name].dtype != "bool"
+    }
+    if len(names) > 1:
+        raise PlanError(
+            "which of several edge properties a key grows by is not known",
+            where=NEAR_FAR,
+            got=", ".join(sorted(names)),
+            fix="give NearFar(delta=)",
+        )
+    mean = 1.0
+    for name in names:
+        stored = state.stored(name)
+        stride = len(stored) // _MOST_SAMPLED + 1
+        weights = np.abs(np.asarray(stored[::stride], np.float64))
+        weights = weights[np.isfinite(weights)]
+        if weights.any():
+            mean = float(weights.mean())
+    degree = state.graph.edge_count / max(state.graph.vertex_count, 1)
+    if in_a_loop:
+        return mean * _EDGES_IN_A_LOOP / max(degree, 1.0)
+    return mean * max(1.0, _EDGES / max(degree, 1.0))

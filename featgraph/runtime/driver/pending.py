@@ -1,0 +1,161 @@
+"""What each foldmap of a run has not seen yet, also from one call to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from featgraph.program.snapshot import Left
+from featgraph.program.state import State
+from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.driver.foldmap import FoldMap, as_active
+
+__all__ = [
+    "Pending",
+    "announce",
+    "begin_pending",
+    "host_left",
+    "keep_pending",
+    "recall_pending",
+    "release_pending",
+]
+
+
+@dataclass
+class Pending:
+    """What one foldmap has not seen yet: committed vertices, and due ones left out.
+
+    `words` is A; None means every vertex is due.
+    """
+
+    words: Any
+    left: Any = None
+    scalars: tuple[Any, ...] | None = None
+    #: How many vertices `words` has at most; None if that is not known.
+    count: int | None = None
+
+    @property
+    def active_count(self) -> int | None:
+        """How many vertices have not been seen, if that is known; None for all."""
+        return None if self.words is None else self.count
+
+
+@dataclass(frozen=True)
+class _Left:
+    """What a call has left for the next one, on the device that it ran on."""
+
+    device: Device
+    words: Any
+    left: Any
+    scalars: tuple[Any, ...] | None
+
+    def on(self, device: Device) -> Pending:
+        """Return it on a device."""
+        words, left = self.words, self.left
+        if device is not self.device:
+            words, left = (
+                None if w is None else device.upload_words(self.device.download(w))
+                for w in (words, left)
+            )
+        return Pending(words, left, self.scalars)
+
+    def on_host(self) -> Left:
+        """Return a copy in host memory."""
+        return host_left(Pending(self.words, self.left, self.scalars), self.device)
+
+
+def host_left(pending: Pending, device: Device) -> Left:
+    """Return a copy of what is pending, in host memory."""
+    words, left = (
+        None if w is None else np.array(device.download(w), np.uint32)
+        for w in (pending.words, pending.left)
+    )
+    return Left(words, left, pending.scalars)
+
+
+def begin_pending(active: Any, state: State, device: Device) -> Pending:
+    """Return what is pending where some vertices are given, and no others."""
+    given = as_active(active, state)
+    return Pending(device.upload_words(given.words.copy()), count=len(given))
+
+
+def recall_pending(foldmap: FoldMap, state: State, device: Device) -> Pending:
+    """Return what an earlier call has left; everything, if there was none."""
+    version, kept = state.left
+    if version != state.version:
+        return Pending(None)
+    known = kept.get(_key(foldmap, kept))
+    if known is None:
+        return Pending(None)
+    if isinstance(known, Left):  # of a copy, or of another process
+        words, left = (
+            None if w is None else device.upload_words(w.copy())
+            for w in (known.words, known.left)
+        )
+        return Pending(words, left, known.scalars)
+    return known.on(device)  # type: ignore[no-any-return]
+
+
+def _key(foldmap: FoldMap, kept: dict[Any, Any]) -> Any:
+    """Return by what a State knows a foldmap: itself, or the digest of its program."""
+    is_named = foldmap.base not in kept and any(isinstance(k, str) for k in kept)
+    return foldmap.program.digest if is_named else foldmap.base
+
+
+def release_pending(foldmaps: Sequence[FoldMap], state: State) -> None:
+    """Forget what an earlier call has left, once it has been recalled.
+
+    The memory of those sets is used again then, and where it is decides which: a run
+    that is repeated has the same sets.
+    """
+    _, kept = state.left
+    for foldmap in foldmaps:
+        kept.pop(_key(foldmap, kept), None)
+
+
+def announce(
+    pending: Sequence[Pending],
+    place: int,
+    committed: Any,
+    number: int,
+    join: Callable[[int, Any], Any],
+) -> None:
+    """Tell every foldmap which vertices the one at `place` has committed.
+
+    Parameters
+    ----------
+    committed : words or None
+        None for all vertices: that saves looking for who gathers from them.
+    number : int
+        How many they are.
+    join : callable
+        ``join(other, words)`` gives the set in which another foldmap finds them, too.
+    """
+    for other, waiting in enumerate(pending):
+        if committed is None:
+            waiting.words = None
+        elif other == place:
+            waiting.words, waiting.count = committed, number
+        elif waiting.words is not None:
+            waiting.words = join(other, waiting.words)
+            if waiting.count is not None:
+                waiting.count += number
+
+
+def keep_pending(
+    foldmaps: Sequence[FoldMap],
+    pending: Sequence[Pending],
+    state: State,
+    device: Device,
+) -> None:
+    """Remember what stays due for a later call."""
+    version, kept = state.left
+    if version != state.version:
+        kept = {}
+    for foldmap, waits in zip(foldmaps, pending, strict=True):
+        words, left = map(device.hold, (waits.words, waits.left))
+        kept[foldmap.base] = _Left(device, words, left, waits.scalars)
+    state.left = (state.version, kept)

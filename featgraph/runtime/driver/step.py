@@ -1,0 +1,476 @@
+"""One foldmap of a run: which of its kernels runs a superstep, and what it keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from featgraph.errors import PlanError
+from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.analysis.announced_targets import not_announced
+from featgraph.fold.analysis.change_driven import Changes, changes_of, join_changes
+from featgraph.fold.analysis.gathers import rounds, takes_active
+from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.plan.asynchrony import IN_PLACE, check_unordered
+from featgraph.fold.plan.plan import FoldPlan
+from featgraph.graph import Graph
+from featgraph.program.state import State
+from featgraph.runtime.devices.protocol import Device, is_dense
+from featgraph.runtime.driver.foldmap import FoldMap
+from featgraph.runtime.driver.near_far import Waiting
+from featgraph.runtime.driver.worklist import QueueRun, QueueRunner, has_queue
+from featgraph.runtime.memory.buffers import buffers_of
+from featgraph.runtime.superstep.directions import (
+    can_choose,
+    fixed_cost,
+    is_push_shorter,
+    most_reached,
+)
+from featgraph.runtime.superstep.kept import Kept
+from featgraph.runtime.superstep.stale import is_soon_swept
+from featgraph.runtime.superstep.superstep import Outcome, Superstep
+
+__all__ = [
+    "Step",
+    "check_any_order",
+    "check_dense",
+    "decide",
+    "make_steps",
+    "patches_left",
+]
+
+Words = Any
+#: "auto" patches while no more than this share of the vertices is active. With more, a
+#: patch took as long as all edges or longer, since it reads two versions of a row; with
+#: less, a half to a sixth (bench change-driven, 2026-11-21, two cores of an AMD EPYC).
+MOST_ACTIVE = 0.125
+#: "auto" keeps nothing where the mean degree times the features is less: there is too
+#: little to save for what a vertex that keeps has to do.
+FEWEST_A_VERTEX = 64
+#: "auto" keeps nothing where edges times features are fewer: a kernel more takes a
+#: second or more to compile, and rows that fit the caches are read as fast as tested.
+FEWEST_CONTRIBUTIONS = 1 << 23
+#: "auto" sweeps all vertices on a GPU from so many active ones and out-edges of theirs
+#: a vertex on: about two in three are due then. Finding them, and refreshing entries of
+#: the others, took 50 of 210 us on a road-like graph of 4M vertices (NVIDIA H200).
+MOST_DUE = 1.0
+#: The same where a thread has a vertex: with one in four due, a superstep over them
+#: took 75 of the 88 us of a sweep where they stood in runs, and more than a sweep where
+#: they were anywhere.
+MOST_DUE_ALONE = 1 / 4
+#: Where finding the due vertices costs what evaluating them does.
+SWEEPING_TARGETS = {"cuda"}
+
+
+class Step:
+    """One foldmap of a run, with the kernel that keeps and the one that does not.
+
+    Attributes
+    ----------
+    plain : Superstep
+        Recomputes aggregates.
+    work : str
+        What the last superstep did with them: "recomputed", "kept" (recomputed and
+        kept), "patched", or "-" where nothing gathers.
+    """
+
+    def __init__(
+        self,
+        foldmap: FoldMap,
+        state: State,
+        device: Device,
+        options: dict[str, Any],
+        recompute_every: int | None,
+    ) -> None:
+        self.foldmap = foldmap
+        self.state = state
+        self.device = device
+        self.options = options
+        self.recompute_every = recompute_every
+        self.plain = foldmap.prepare(state, device, options)
+        functions, phases = self.plain.plan.analysis.functions, self.plain.plan.phases
+        #: Whether a gather is pulled or pushed; "-" without one.
+        self.direction = "-"
+        if any(f.kind == "gather" for f in functions):
+            pushes = any(p.kind == "push" for p in phases)
+            self.direction = "push" if pushes else "pull"
+        self._can_choose = can_choose(self.plain.plan)
+        self._pushing: Superstep | None = None
+        #: Whether supersteps can run in a compiled loop.
+        self._queue: QueueRunner | None = None
+        self.may_queue = device.name == "cpu" and has_queue(self.plain)
+        #: In-edges of a vertex and its targets, at most.
+        self._most_reached = most_reached(state.graph) if self._can_choose else 0
+        self.change_driven = options.get("change_driven", "auto")
+        #: Whether the run allows for kept aggregates.
+        self.may_keep = True
+        self.changes = Changes()
+        self.work = "-"
+        self._width = max(p.width for p in phases)
+        #: Whether "auto" may keep aggregates.
+        self.may_pay = _may_pay(state.graph, self._width)
+        self._folded: tuple[Changes, Kernel | None] = (self.changes, None)
+        self._keeping: Superstep | None = None
+        self._kept: Kept | None = None
+        #: In which sums or products of reals were patched since they were recomputed.
+        self.patched_supersteps = 0
+        #: Whether a thread has a vertex for itself.
+        self.is_alone = all(p.mapping.span == 1 for p in phases)
+        #: Whether all that changes is announced to who reads it, and who is evaluated
+        #: without that commits nothing.
+        self.announces = all(map(is_announced, functions)) and is_repeatable(self.plan)
+        #: Whether a vertex that is not due may be evaluated all the same.
+        self.may_sweep_all = False
+        #: Whether every vertex has been evaluated in this run.
+        self._knows_all = False
+
+    @property
+    def plan(self) -> FoldPlan:
+        """The plan of the kernel that recomputes."""
+        return self.plain.plan
+
+    @property
+    def on(self) -> Words | None:
+        """The vertices that the foldmap is restricted to."""
+        return self.plain.on
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel of the run: the one that keeps aggregates if it was chosen."""
+        return self.plain.kernel if self._keeping is None else self._keeping.kernel
+
+    def run(
+        self,
+        active: Words | None,
+        changed: Words | None,
+        *,
+        also_due: Words | None,
+        all_due: bool,
+        active_count: int | None,
+        ran_before: bool,
+    ) -> Outcome:
+        """Run one superstep.
+
+        Parameters
+        ----------
+        active : words or None
+            What makes vertices due; None where all are.
+        changed : words or None
+            The vertices that were committed since this foldmap last ran, which is less
+            where ``.on`` left out due ones; None if they are not known.
+        also_due : words or None
+            What is due besides.
+        all_due : bool
+        active_count : int or None
+            How many vertices `changed` has at most; None if that is not known.
+        ran_before : bool
+            Whether what a reduce gives may have changed since this foldmap last ran.
+        """
+        asked: dict[str, Any] = {
+            "also_due": also_due, "track": ran_before, "active_count": active_count,
+        }  # fmt: skip
+        if not self._keeps(active_count):
+            if self._kept is not None:
+                self._kept.forget()
+            self.work = "-" if self.direction == "-" else "recomputed"
+            all_due = all_due or active is None or self._sweeps_all(active_count)
+            self._knows_all = self._knows_all or all_due
+            if self._can_choose and active is not None and not all_due:
+                return self._run_shorter(active, active_count, asked)
+            return self.plain.run(active, all_due=all_due, **asked)
+        self._knows_all = self._knows_all or all_due or active is None
+        keeping, kept = self._prepare()
+        is_patched = kept.begin(buffers_of(self.state, self.device), changed)
+        outcome = keeping.run(active, all_due=all_due, kept=kept, **asked)
+        self.work = "patched" if is_patched else "kept"
+        if is_patched:
+            self._count_patches(kept)
+        return outcome
+
+    def run_several(
+        self, active: Words | None, waiting: Waiting | None, most: int
+    ) -> QueueRun | None:
+        """Run up to `most` supersteps in one go, where there is a way and it pays.
+
+        Parameters
+        ----------
+        active : words or None
+            A; with `waiting`, what has been announced. None where everything is due.
+        waiting : Waiting or None
+            Tells near vertices from far ones.
+        most : int
+            The limit.
+
+        Returns
+        -------
+        QueueRun or None
+            None if nothing was run.
+        """
+        if active is None or most < 2 or not self.may_queue:
+            return None
+        if self._queue is None:
+            self._queue = QueueRunner(self.plain, waiting)
+        ran = self._queue.run(active, most)
+        if ran is None or not ran.counts:
+            return None
+        self.work = "recomputed"
+        return ran
+
+    def _run_shorter(
+        self, active: Words, active_count: int | None, asked: dict[str, Any]
+    ) -> Outcome:
+        """Run a superstep in the direction that has less edges to go along."""
+        buffers, graph = buffers_of(self.state, self.device), self.state.graph
+        due = self.device.expand(active, buffers.graph, active_count)
+        runs, self.direction = self.plain, "pull"
+        if self._may_push(active_count) and is_push_shorter(
+            self.plan, graph, self.device, buffers, active, due
+        ):
+            runs, self.direction = self._prepare_push(), "push"
+        return runs.run(active, due=due, **asked)
+
+    def _prepare_push(self) -> Superstep:
+        if self._pushing is None:
+            options = {**self.options, "direction": "push"}
+            kernel = self.foldmap.kernel(self.state, self.device.name, options)
+            self._pushing = self.plain.beside(kernel)
+        return self._pushing
+
+    def unproven(self) -> Words | None:
+        """Return the vertices whose aggregates hold only up to what patches rounded."""
+        kept = self._kept
+        if kept is None or not kept.is_known or kept.is_exact:
+            return None
+        words = kept.patched
+        return words if self.on is None else self.device.words_and(words, self.on)
+
+    def prove(self, words: Words) -> Outcome:
+        """Run a superstep on some vertices with their aggregates recomputed."""
+        keeping, kept = self._prepare()
+        nobody = self.device.empty_words(words.size)
+        kept.begin(buffers_of(self.state, self.device), nobody)
+        kept.recompute(words)
+        outcome = keeping.run(nobody, track=True, kept=kept, due=words)
+        self.work = "recomputed"
+        self.patched_supersteps = 0
+        return outcome
+
+    def forget(self) -> None:
+        """Take nothing for granted: not what is kept, nor that all were evaluated."""
+        self._knows_all = False
+        if self._kept is not None:
+            self._kept.forget()
+
+    def _keeps(self, active_count: int | None) -> bool:
+        if self.change_driven is False or not self.may_keep:
+            return False
+        if self.change_driven is not True:
+            if active_count is None or not self.may_pay:
+                return False
+            if active_count > MOST_ACTIVE * self.state.graph.vertex_count:
+                return False
+        return self._can_keep()
+
+    def _sweeps_all(self, active_count: int | None) -> bool:
+        """Whether all vertices are evaluated, though some are not due.
+
+        That gives the same only if each of them has been evaluated before, and whatever
+        it reads is announced where it changes.
+        """
+        if not (self.may_sweep_all and self._knows_all) or active_count is None:
+            return False
+        graph = self.state.graph
+        if is_soon_swept(graph, self._width):
+            return True
+        size = graph.vertex_count + graph.edge_count
+        most = MOST_DUE_ALONE if self.is_alone else MOST_DUE
+        return active_count * size >= most * graph.vertex_count**2
+
+    def _may_push(self, active_count: int | None) -> bool:
+        """Whether enough vertices could be reached for a push to be shorter."""
+        # Few vertices cannot have enough edges into whom they reach.
+        most = None if active_count is None else active_count * self._most_reached
+        return most is None or most > fixed_cost(self.plan, self.state.graph)
+
+    def _can_keep(self) -> bool:
+        """Whether any aggregate can be kept, in a run that changes `changes`."""
+        if not self.plan.keeping.gathers:
+            return False
+        return any(p.keeps for p in self._kept_kernel().plan.phases)
+
+    def _kept_kernel(self) -> Kernel:
+        changes, kernel = self._folded
+        if kernel is None or changes is not self.changes:
+            kernel = self.foldmap.kernel(
+                self.state, self.device.name, self.options, keep=self.changes
+            )
+            self._folded = self.changes, kernel
+        return kernel
+
+    def _prepare(self) -> tuple[Superstep, Kept]:
+        if self._keeping is None or self._kept is None:
+            kernel = self._kept_kernel()
+            self._keeping = self.plain.beside(kernel)
+            self._kept = Kept(kernel, self.state, self.device)
+        return self._keeping, self._kept
+
+    def _count_patches(self, kept: Kept) -> None:
+        """Have what was patched recomputed from time to time: roundings add up."""
+        self.patched_supersteps += 1
+        if self.recompute_every is None or kept.is_exact:
+            return
+        if self.patched_supersteps >= self.recompute_every:
+            kept.recompute(kept.patched)
+            self.patched_supersteps = 0
+
+
+def _may_pay(graph: Graph, width: int) -> bool:
+    """Whether "auto" keeps aggregates where few vertices are active."""
+    fewest = max(FEWEST_CONTRIBUTIONS, FEWEST_A_VERTEX * graph.vertex_count)
+    return graph.edge_count * width >= fewest
+
+
+def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
+    """Return what the number of active vertices decides of a superstep."""
+    keeps = step._keeps(active_count)
+    if not keeps and step._sweeps_all(active_count):
+        return ("all",)
+    graph = step.state.graph
+    runs = step._prepare()[0] if keeps else step.plain
+    sizes = [graph.edge_count * (2 if a == "both" else 1) for a in runs.plan.expands]
+    return (
+        keeps,
+        step._can_choose and step._may_push(active_count),
+        *(is_dense(active_count, graph.vertex_count, size) for size in sizes),
+        runs.pulls_all(active_count),
+        *(runs.form_of(n, active_count) for n in range(len(runs.plan.phases))),
+    )
+
+
+def patches_left(step: Step) -> int | None:
+    """Return how many supersteps may yet patch before all is recomputed; None: any."""
+    kept = step._kept
+    is_bounded = kept is not None and not kept.is_exact and step.work == "patched"
+    if not is_bounded or step.recompute_every is None:
+        return None
+    return step.recompute_every - 1 - step.patched_supersteps
+
+
+def _check_restrictions(steps: list[Step]) -> None:
+    """Refuse ``.on`` where due vertices that it leaves out would miss something."""
+    for step in steps:
+        found = [f for f in step.plan.analysis.functions if takes_active(f)]
+        if found and step.on is not None:
+            raise PlanError(
+                f"{found[0].declared.name} gathers from active vertices only, and what "
+                ".on leaves out would miss them",
+                where=".on",
+                fix='drop sources="active", or .on',
+            )
+
+
+def make_steps(
+    foldmaps: list[FoldMap],
+    state: State,
+    device: Device,
+    options: dict[str, Any],
+    recompute_every: int | None,
+) -> list[Step]:
+    """Return the steps of a run; each knows what all of them change."""
+    steps = [Step(f, state, device, options, recompute_every) for f in foldmaps]
+    _check_restrictions(steps)
+    changes = join_changes(changes_of(s.plan.analysis) for s in steps)
+    announces = (
+        device.name in SWEEPING_TARGETS
+        and options.get("change_driven", "auto") == "auto"
+        and all(step.announces for step in steps)
+    )
+    for step in steps:
+        step.changes = changes
+        step.may_sweep_all = announces
+    return steps
+
+
+def is_announced(function: Analysed) -> bool:
+    """Whether all that a function changes is announced to who reads it, and no more."""
+    return function.kind in {"vertex", "gather", "reduce"} and not (
+        "superstep" in function.scalars
+        or takes_active(function)
+        or function.writes("now")
+        or any(a.mode == "atomic" for a in function.accesses)
+    )
+
+
+def is_repeatable(plan: FoldPlan) -> bool:
+    """Whether a vertex that sees what it saw before gathers what it gathered before.
+
+    What is pushed comes in any order, and may round otherwise.
+    """
+    pushed = [f for p in plan.phases if p.kind == "push" for f in plan.functions_of(p)]
+    return not any(map(rounds, pushed))
+
+
+def check_any_order(steps: list[Step], where: str) -> None:
+    """See that a run may evaluate vertices in any order, and keep nothing.
+
+    Raises
+    ------
+    PlanError
+        Where a function or an option is against it.
+    """
+    change_driven = steps[0].change_driven
+    if change_driven is True or (change_driven is False and where != IN_PLACE):
+        raise PlanError(
+            "kept aggregates account for what sources were when a superstep began"
+            if change_driven
+            else "every vertex is active in every superstep, and none can wait",
+            where=where,
+            got=f"change_driven={change_driven}",
+            fix="use change_driven='auto', which keeps nothing here",
+        )
+    for step in steps:
+        check_unordered(step.plan.analysis, [step.changes], where)
+
+
+def check_dense(steps: list[Step], active: Any, goes_on: bool) -> None:
+    """See that evaluating every vertex in every superstep changes no result.
+
+    Raises
+    ------
+    PlanError
+        Where it could.
+    """
+    where = "change_driven=False"
+    if active is not None or goes_on:
+        raise PlanError(
+            "every vertex is active in every superstep",
+            where=where,
+            got="active=" if active is not None else "then=",
+            fix="drop one of the two",
+        )
+    for function in (f for s in steps for f in s.plan.analysis.functions):
+        problem = None
+        if "superstep" in function.scalars:
+            problem = "reads d.superstep, so a vertex that is not due may change"
+        if takes_active(function):
+            problem = "gathers from active vertices only"
+        written = function.writes("now")
+        if written:
+            problem = f"writes {min(written)} in place, also where it is not due"
+        if any(a.mode == "atomic" for a in function.accesses):
+            problem = "uses fg.atomic, also where it is not due"
+        if problem is not None:
+            raise PlanError(
+                f"{function.declared.name} {problem}",
+                where=where,
+                fix="use change_driven='auto'",
+            )
+    programs = [s.plan.analysis.functions for s in steps]
+    for place, functions in enumerate(programs):
+        found = not_announced(functions, programs[:place] + programs[place + 1 :])
+        if found is not None:
+            source = found.function.declared.source
+            raise PlanError(
+                f"{found.function.declared.name} {found.problem}",
+                where=f"{where}: {source.where(found.node)}",
+                fix="use change_driven='auto'",
+            )

@@ -1,0 +1,1 @@
+"""Buffers of properties, and scalars."""

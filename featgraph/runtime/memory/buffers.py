@@ -1,0 +1,234 @@
+"""The buffers of a State on a device, and what is stale in them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.fold.codegen.module import Field, KernelSource
+from featgraph.graph import Graph
+from featgraph.program.signature import PropertyKind
+from featgraph.program.state import State
+from featgraph.runtime.devices.protocol import Device
+
+__all__ = ["ALL", "Buffers", "GraphArrays", "buffers_of"]
+
+#: Stale everywhere.
+ALL = "all"
+Stale = Any
+_VECTOR = PropertyKind.VECTOR
+
+_graphs: weakref.WeakKeyDictionary[Graph, dict[str, GraphArrays]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+@cache
+def _scalar_type(dtype: str) -> Any:
+    return np.dtype(dtype).type
+
+
+class GraphArrays(Mapping[str, Any]):
+    """The arrays of a graph on a device, uploaded when first asked for."""
+
+    def __init__(self, graph: Graph, device: Device) -> None:
+        self._graph = weakref.ref(graph)
+        self._device = device
+        self._arrays: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._arrays:
+            graph = self._graph()
+            if graph is None:
+                raise ReferenceError("the graph is gone")
+            self._arrays[name] = self._device.graph_array(graph, name)
+        return self._arrays[name]
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+
+def graph_arrays(graph: Graph, device: Device) -> GraphArrays:
+    """Return the arrays of `graph` on `device`; states on one graph share them."""
+    kept = _graphs.setdefault(graph, {})
+    if device.name not in kept:
+        kept[device.name] = GraphArrays(graph, device)
+    return kept[device.name]
+
+
+class Buffers:
+    """Current values of a State on a device; the State's `Residency`."""
+
+    def __init__(self, state: State, device: Device) -> None:
+        self._state = weakref.ref(state)
+        self.device = device
+        self.graph = graph_arrays(state.graph, device)
+        self.current: dict[str, Any] = {}
+        self.next: dict[str, Any] = {}
+        #: Property -> memory of values that were overwritten, for those that come: what
+        #: has been recorded finds them there.
+        self._outdated: dict[str, Any] = {}
+        #: Property -> where its next buffer differs from the current one: None, words,
+        #: or `ALL`.
+        self.stale: dict[str, Stale] = {}
+        recorder = device.recorder
+        #: Sets of the next superstep, and of the one behind it, by their numbers of
+        #: words: they change places as buffers do.
+        self.pools = ({}, {}) if recorder is None else recorder.lend_pools(self)
+        self.temporaries: dict[tuple[str, str, tuple[int, ...]], Any] = {}
+
+    @property
+    def state(self) -> State:
+        """The State whose values these are."""
+        state = self._state()
+        if state is None:
+            raise ReferenceError("the State is gone")
+        return state
+
+    # -- Residency
+
+    def download(self, name: str) -> npt.NDArray[Any]:
+        """Return the current values on the host."""
+        held = self.current.get(name)
+        type_ = self.state._entries[name].type
+        # No kernel writes what belongs to no vertex.
+        if held is None or type_.kind is _VECTOR:
+            return self.state._entries[name].array  # type: ignore[no-any-return]
+        return self.device.download(held)
+
+    def written(self, name: str) -> None:
+        """Drop what a write from outside has put out of date."""
+        held = self.current.pop(name, None)
+        # A vector may be where a reduce puts its result.
+        is_own = self.state._entries[name].type.kind is not _VECTOR
+        if held is not None and is_own and self.device.recorder is not None:
+            self._outdated[name] = held
+        self.stale[name] = ALL
+
+    def leave(self) -> None:
+        """Bring everything back to the State, for another device to take over."""
+        for name in self.current:
+            self.state._entries[name].array = np.array(
+                self.device.download(self.current[name])
+            )
+        self.current.clear()
+        self._outdated.clear()
+        self.state.residency = None
+
+    # -- kernel arguments
+
+    def property(self, name: str) -> Any:
+        """Return the current buffer of a property."""
+        found = self.current.get(name)
+        if found is None:
+            values, memory = self.state._entries[name].array, self._outdated
+            found = self.device.upload(values, memory.pop(name, None))
+            self.current[name] = found
+        return found
+
+    def next_of(self, name: str) -> Any:
+        """Return the next buffer of an iterated property.
+
+        New ones are stale everywhere.
+        """
+        if name not in self.next:
+            type_ = self.state.signature[name]
+            rows = self.property(name).shape[0]
+            self.next[name] = self.device.empty((rows, *type_.item_shape), type_.dtype)
+            self.stale[name] = ALL
+        return self.next[name]
+
+    def temporary(self, name: str, dtype: str, shape: tuple[int, ...]) -> Any:
+        """Return memory of the foldmap's own, kept between supersteps."""
+        key = (name, dtype, shape)
+        if key not in self.temporaries:
+            self.temporaries[key] = self.device.working_memory(shape, dtype)
+        return self.temporaries[key]
+
+    def swap(self, stale: Mapping[str, Stale]) -> None:
+        """Make the next buffer current.
+
+        The old one differs from it where `stale` says.
+        """
+        current, next_ = dict(self.current), dict(self.next)
+        for name in stale:
+            current[name], next_[name] = next_[name], current[name]
+        changed, pools = {**self.stale, **stale}, self.pools[::-1]
+        state, number = self.state, self.state.superstep + 1
+        # No calls from here on: Python handles an interrupt before or after them all.
+        self.current, self.next, self.stale = current, next_, changed
+        self.pools = pools
+        state.superstep = number
+
+    def end_in_place(self, stale: Mapping[str, Stale], number: int = 1) -> None:
+        """End supersteps of a kernel that has committed.
+
+        The next buffers differ from the current ones where `stale` says.
+        """
+        self.stale = {**self.stale, **stale}
+        self.pools = self.pools[::-1]
+        self.state.superstep += number
+
+    def data(
+        self,
+        source: KernelSource,
+        data_class: Any,
+        builtins: Mapping[str, Any],
+        in_place: bool = False,
+    ) -> Any:
+        """Return the namedtuple `d` of a generated module.
+
+        With `in_place`, the current buffers stand for the next ones.
+        """
+        fields = (self._field(f, source, builtins, in_place) for f in source.fields)
+        return data_class(*fields)
+
+    def _field(
+        self,
+        field: Field,
+        source: KernelSource,
+        builtins: Mapping[str, Any],
+        in_place: bool = False,
+    ) -> Any:
+        if field.source == "property" or (in_place and field.source == "next"):
+            return self.property(field.of)
+        if field.source == "next":
+            return self.next_of(field.of)
+        if field.source == "scalar":
+            return _scalar_type(field.dtype)(self.state.stored(field.name))
+        if field.source == "vector":
+            return self.property(field.name)
+        if field.source == "temporary":
+            temporary = source.plan.analysis.temporaries[field.of]
+            rows = self.state.graph.vertex_count
+            return self.temporary(
+                field.name, field.dtype, (rows, *temporary.item_shape)
+            )
+        return (  # builtins, and what is kept
+            builtins[field.name] if field.name in builtins else self.graph[field.name]
+        )
+
+
+def buffers_of(state: State, device: Device) -> Buffers:
+    """Return the buffers of `state` on `device`, moving the state there."""
+    held = state.residency
+    if isinstance(held, Buffers):
+        if held.device is device:
+            return held
+        held.leave()
+    made = Buffers(state, device)
+    state.residency = made
+    return made
+
+
+def is_vertex_property(state: State, name: str) -> bool:
+    """Whether a property has an entry a vertex."""
+    return state.signature[name].kind is PropertyKind.VERTEX

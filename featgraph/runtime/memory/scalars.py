@@ -1,0 +1,60 @@
+"""The scalars and vectors that a foldmap reads: whether one has changed (S7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from featgraph.fold.analysis.analyse import Analysed
+from featgraph.program.state import State
+
+__all__ = ["ScalarsRead"]
+
+
+class ScalarsRead:
+    """The values of scalars and vectors; ``d.superstep`` and own reduces apart.
+
+    Parameters
+    ----------
+    state : State
+    functions : sequence of Analysed
+        What reads them.
+    """
+
+    def __init__(self, state: State, functions: Sequence[Analysed]) -> None:
+        self._state = state
+        reduced = {f.into for f in functions if f.kind == "reduce"}
+        names = {name for f in functions for name in f.scalars}
+        names |= {
+            a.name
+            for f in functions
+            for a in f.accesses
+            if a.where == "global" and a.name not in reduced
+        }
+        self._names = sorted(names)
+        self._seen: tuple[Any, ...] = ()
+        self._values: tuple[Any, ...] = ()
+
+    def read(self) -> tuple[Any, ...]:
+        """Return (name, bytes) of each that the State has; bytes, as nan is not nan.
+
+        They are read again where the State was written, or a reduce has put a result.
+        """
+        entries = self._state._entries
+        now = (
+            self._state.version,
+            *[entry.array for n in self._names if (entry := entries.get(n))],
+        )
+        same = len(now) == len(self._seen) and all(
+            a is b for a, b in zip(now, self._seen, strict=True)
+        )
+        if not same:
+            self._values = tuple(
+                (name, np.asarray(self._state.stored(name)).tobytes())
+                for name in self._names
+                if name in self._state
+            )
+            self._seen = now
+        return self._values

@@ -1,0 +1,1 @@
+"""One superstep: which vertices are due, what is launched, what is committed."""

@@ -1,0 +1,125 @@
+"""Aggregates that a foldmap keeps between its supersteps, and what they account for.
+
+For every vertex that is not `stale`, the kept aggregate is the combine over all edges
+that it gathers along of what the neighbors contributed when they were as in the `seen`
+copies. The copies follow the properties at the end of each superstep, at the vertices
+that had changed before it: then every aggregate that they reach has been patched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from featgraph.fold.compiling.kernel import Kernel
+from featgraph.program.active import word_count
+from featgraph.program.state import State
+from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.memory.buffers import Buffers
+
+__all__ = ["Kept"]
+
+Words = Any
+
+
+class Kept:
+    """What one foldmap, with its ``.on``, keeps on one State in one run.
+
+    Attributes
+    ----------
+    stale : words
+        Vertices whose aggregates must be recomputed from all edges.
+    patched : words
+        Vertices whose aggregates have been patched since they were last recomputed.
+    changed : words or None
+        The vertices that have changed before the superstep in progress.
+    due : words or None
+        The vertices that the gathers of the superstep in progress run on.
+    """
+
+    def __init__(self, kernel: Kernel, state: State, device: Device) -> None:
+        self.kernel = kernel
+        self.state = state
+        self.device = device
+        self.stale: Words = None
+        self.patched: Words = None
+        self.changed: Words = None
+        self.due: Words = None
+        self.is_known = False
+        self.scalars: tuple[Any, ...] | None = None
+        self.arrays: dict[str, Any] = {}
+        plan = kernel.plan
+        kept = [plan.keeping.gathers[n] for p in plan.phases for n in p.keeps]
+        #: Whether no patch rounds.
+        self.is_exact = all(k.is_exact for k in kept)
+        #: Whether all that is kept stays as it is once it has been computed.
+        self.is_constant = all(k.is_constant for k in kept)
+        intos = {k.into for k in kept}
+        self.gathers = [f for f in plan.analysis.functions if f.into in intos]
+
+    def forget(self) -> None:
+        """Take nothing for granted: what is kept is recomputed where it is due."""
+        self.is_known = False
+
+    def begin(self, buffers: Buffers, changed: Words | None) -> bool:
+        """Begin a superstep; return whether anything is left to patch.
+
+        Everything becomes stale where it is not known what has changed, and behind a
+        scalar that has.
+        """
+        scalars = self._scalars_read()
+        holds = self.is_known and changed is not None and scalars == self.scalars
+        if not holds:
+            self._make_stale(buffers)
+            changed = self.device.empty_words(self.stale.size)
+        self.changed, self.scalars = changed, scalars
+        return holds
+
+    def settle(self, buffers: Buffers) -> None:
+        """Let the copies follow the properties, behind the last kernel.
+
+        The properties are still as they were when the superstep began.
+        """
+        self.device.settle(self.due, self.stale, self.patched)
+        for field in self._fields("seen"):
+            self.device.refresh_vertices(
+                self.changed, self.arrays[field.name], buffers.property(field.of)
+            )
+
+    def recompute(self, words: Words) -> None:
+        """Have the aggregates of some vertices recomputed when they are next due."""
+        self.stale = self.device.words_or(self.stale, words)
+
+    def _make_stale(self, buffers: Buffers) -> None:
+        count = self.state.graph.vertex_count
+        for field in self._fields("kept"):
+            if field.name not in self.arrays:
+                shape = self.kernel.plan.analysis.temporaries[field.of].item_shape
+                memory = self.device.working_memory((count, *shape), field.dtype)
+                self.arrays[field.name] = memory
+        for field in self._fields("seen"):
+            current = buffers.property(field.of)
+            if field.name not in self.arrays:
+                made = self.device.empty(current.shape, field.dtype)
+                self.arrays[field.name] = made
+            self.device.copy(self.arrays[field.name], current)
+        self.stale = self.device.empty_words(word_count(count))
+        self.device.fill(self.stale, np.uint32(0xFFFFFFFF))
+        self.patched = self.device.empty_words(word_count(count))
+        self.is_known = True
+
+    def _fields(self, source: str) -> list[Any]:
+        return [f for f in self.kernel.kernel_source.fields if f.source == source]
+
+    def _scalars_read(self) -> tuple[Any, ...]:
+        """Return the scalars and vectors that the kept gathers read, as bytes."""
+        names = {n for f in self.gathers for n in f.scalars}
+        names |= {
+            a.name for f in self.gathers for a in f.accesses if a.where == "global"
+        }
+        return tuple(
+            (n, np.asarray(self.state.stored(n)).tobytes())
+            for n in sorted(names)
+            if n in self.state
+        )
