@@ -19,6 +19,7 @@ import os
 import signal
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="every case of every test, also where the suite runs as a whole",
     )
+    parser.addoption(
+        "--texts",
+        type=Path,
+        metavar="FILE",
+        help="write sha256 and names of all modules that the run generates",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -79,6 +86,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[EXTENT] = _extent(config)
     else:
         config.stash[EXTENT] = config.workerinput["extent"]
+    if config.option.texts:
+        from tests.texts.collected import Collected
+
+        config.pluginmanager.register(Collected(config))
     # Compilers make objects by the million that stay: looking for garbage among them
     # after every 700 took a seventh of the time.
     gc.set_threshold(100_000, 20, 50)
@@ -86,8 +97,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def small_graphs_are_as_large_ones() -> Iterator[None]:
+@contextmanager
+def small_graphs_as_large() -> Iterator[None]:
     """Have lanes share matrices, and only due vertices evaluated, on small graphs."""
     from featgraph.fold.plan import schedules
     from featgraph.runtime.superstep import stale
@@ -95,6 +106,12 @@ def small_graphs_are_as_large_ones() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schedules, "FEW_EDGES", 0)
         patch.setattr(stale, "FEWEST_TO_SKIP", 0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_graphs_are_as_large_ones() -> Iterator[None]:
+    with small_graphs_as_large():
         yield
 
 

@@ -9,5 +9,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden",
         action="store_true",
-        help="write tests/golden/*.py.txt from what is generated now",
+        help="write what tests/golden keeps from what is generated now",
     )

@@ -7,7 +7,6 @@ the repository, so that the files are the same everywhere.
 from __future__ import annotations
 
 import difflib
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,9 @@ from featgraph.fold.plan.planner import make_plan
 from tests.bank import BY_NAME
 from tests.programs.monotone import BY_NAME as MONOTONE
 from tests.programs.queued import QUEUED
+from tests.texts.paths import normalised
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 
 DIRECTIONS = {
     "auto": {},
@@ -101,18 +100,6 @@ def with_long_rows(kernel: Kernel) -> Kernel:
     traits = replace(plan.traits, long_rows=True, has_hubs=True)
     signature = plan.analysis.signature
     return Kernel(emit(make_plan(label_propagation.program, signature, plan.options, traits)))
-
-
-def normalised(text: str) -> str:
-    """Return generated text with paths relative to the repository.
-
-    `algorithms/` may be found through the installed package, in whichever folder.
-    """
-    found = importlib.util.find_spec("featgraph.algorithms")
-    assert found is not None
-    for folder in found.submodule_search_locations or ():
-        text = text.replace(f"{folder}/", "algorithms/")
-    return text.replace(f"{ROOT}/", "")
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
