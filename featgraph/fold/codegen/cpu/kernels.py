@@ -273,7 +273,7 @@ class _CpuPhase(CpuArrays):
                 f"for slot in range({rows.offsets}[u], {rows.offsets}[u + 1]):"
             ),
         ):
-            writer.line(f"v = {rows.ends}[slot]")
+            self.body.slot_end("v")
             with writer.block("if cpu.test_bit(due, v):"):
                 self.body.slot_edge()
                 self.body.push()
@@ -296,7 +296,7 @@ class _CpuPhase(CpuArrays):
                 f"for slot in range({rows.offsets}[u], {rows.offsets}[u + 1]):"
             ),
         ):
-            writer.line(f"v = {rows.ends}[slot]")
+            self.body.slot_end("v")
             self.body.slot_edge()
             if several:
                 with writer.block("if edge_state[e] == 1:  # stopped"):

@@ -47,34 +47,26 @@ class _HeldRows(TiledBody):
         name = f"held_{accumulator.name}"
         return [name, f"{name}_source"] if accumulator.is_arg else [name]
 
-    def _entries(self, accumulator: Accumulator) -> list[tuple[str, str]]:
-        """Return an element of the arrays, and of their sources, for each feature."""
+    def _entries(self, accumulator: Accumulator) -> list[str]:
+        """Return the element of the first array for each feature."""
         name = f"held_{accumulator.name}"
         places = [f", {j}" for j in range(self.copies)] if accumulator.is_wide else [""]
-        return [(f"{name}[row{p}]", f"{name}_source[row{p}]") for p in places]
+        return [f"{name}[row{place}]" for place in places]
 
     def _combine(self, function: Analysed) -> None:
         """Combine what edge `e` contributes into memory."""
         accumulator = self.accumulators[function.into]
-        printed, writer = self.printed[function.name], self.writer
-        for j, (entry, source) in enumerate(self._entries(accumulator)):
-            value = self.call_featurewise(printed, str(j))
-            if not accumulator.is_arg:
-                writer.line(accumulator.update(entry, value))
-                continue
-            writer.line(f"key, source = {value}")
-            wins = f"cpu.wins_{accumulator.combine[3:]}(key, source, {entry}, {source})"
-            with writer.block(f"if {wins}:"):
-                writer.line(f"{entry} = key")
-                writer.line(f"{source} = source")
+        printed = self.printed[function.name]
+        for j, entry in enumerate(self._entries(accumulator)):
+            self._take(accumulator, entry, self.call_featurewise(printed, str(j)))
 
     def _bring(self, accumulator: Accumulator) -> None:
         """Bring what a gather has filled from memory."""
-        for j, (entry, source) in enumerate(self._entries(accumulator)):
+        for j, entry in enumerate(self._entries(accumulator)):
             held = self.held(accumulator, j)
             self.writer.line(f"{held} = {entry}")
             if accumulator.is_arg:
-                self.writer.line(f"{source_name(held)} = {source}")
+                self.writer.line(f"{source_name(held)} = {source_name(entry)}")
 
 
 class _QueueBody(_HeldRows):
@@ -174,10 +166,9 @@ class _QueueBody(_HeldRows):
             writer.line("marks[v] = met")
             for function in self.gathers:
                 accumulator = self.accumulators[function.into]
-                for entry, source in self._entries(accumulator):
-                    writer.line(f"{entry} = {accumulator.identity}")
-                    if accumulator.is_arg:
-                        writer.line(f"{source} = int32(-1)")
+                for entry in self._entries(accumulator):
+                    for line in accumulator.start(entry):
+                        writer.line(line)
         if not self.repeats:
             with writer.block("else:"):
                 writer.line("marks[v] = -1")

@@ -95,10 +95,11 @@ class WarpGathers(WarpColumns):
                 self.row_in_blocks(stage, self.start),
                 self.edges(stop, self.may_stop(stage)),
             ):
-                self.in_edge()
+                self.slot_end("u", "position")
                 if pulled:
+                    self.slot_edge("position")
                     self._pull_free()
-                self.contribute_all(stage)
+                self.contribute_all(stage, "" if pulled else "position")
         for function in stage:
             self.combine_slots(self.accumulators[function.into])
 
@@ -236,23 +237,6 @@ class WarpGathers(WarpColumns):
                     self.writer, accumulator, name, self.lanes, self.span
                 )
 
-    def in_edge(self) -> None:
-        """Print which edge the one at `position` of those into `v` is."""
-        rows = self.phase.rows
-        if rows.edges:
-            position = self.edge_id.format("position")
-            self.writer.line(f"u = {rows.ends}[{position}]")
-            self.slot_edge("position")
-        else:
-            self.slot_edge("position")
-            self.writer.line(f"u = {rows.ends}[e]")
-
-    def out_edge(self) -> None:
-        """Print which edge the one at `position` of those from `u` is."""
-        position = self.edge_id.format("position")
-        self.writer.line(f"v = {self.phase.rows.ends}[{position}]")
-        self.slot_edge("position")
-
     def rounds(self, body, stop: str = "stop") -> None:  # type: ignore[no-untyped-def]
         """Print a loop over the edges of a vertex in which the warp stays together."""
         writer = self.writer
@@ -268,8 +252,6 @@ class WarpGathers(WarpColumns):
             writer.line(f"position = {self.narrow(f'start + {step}')}")
             writer.line(f"inside_edge = position < {stop}")
             writer.line(f"position = max(min(position, {stop} - 1), 0)")
-            if self.phase.kind == "vertex":
-                self.in_edge()
-            else:
-                self.out_edge()
+            self.slot_end("u" if self.phase.kind == "vertex" else "v", "position")
+            self.slot_edge("position")
             body()

@@ -50,8 +50,9 @@ class WarpKept(WarpGathers):
         else:
             self.row_end = "part_stop"
             with self.row_in_blocks(patched, self.start), self.edges("part_stop"):
-                self.in_edge()
+                self.slot_end("u", "position")
                 with writer.block("if warp.test_bit(changed_sources, u):"):
+                    self.slot_edge("position")
                     for function in patched:
                         self._take_patch(function)
         for function in patched:

@@ -205,7 +205,8 @@ class WarpPhase(CudaPhase):
     def _free_edges(self, body: WarpBody) -> Iterator[None]:
         """Print a loop over edges from `u` in which every lane goes its own way."""
         with body.edges():
-            body.out_edge()
+            body.slot_end("v", "position")
+            body.slot_edge("position")
             yield
 
     def edge(self) -> None:

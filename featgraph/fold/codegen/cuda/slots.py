@@ -28,13 +28,12 @@ class EdgeSlots(ForwardedEntries):
         Its counter is as narrow as the offsets. With ``range`` every step would ask
         again whether there is a next one, in front of the loads of that.
         """
-        rows = self.phase.rows
         first, last = self.bounds or self.row_bounds()
         self.writer.line(f"slot, stop = {first}, {last}")
         if self.together is not None:
             self.together()
         with self.writer.block("while slot < stop:"):
-            self.writer.line(f"u = {rows.ends}[{self.edge_id.format('slot')}]")
+            self.slot_end("u")
             yield
             self.writer.line(f"slot = {self._narrow('slot + 1')}")
 
@@ -94,14 +93,12 @@ class EdgeSlots(ForwardedEntries):
 
         What they read is on its way together.
         """
-        writer, rows, count = self.writer, self.phase.rows, self.phase.mapping.unroll
-        place = self.edge_id.format("slot + step")
+        writer, count = self.writer, self.phase.mapping.unroll
         writer.line(f"whole = {self._narrow(f'stop - {count - 1}')}")
         with writer.block("while slot < whole:"):
             with writer.block(f"for step in range({count}):"):
-                writer.line(f"u = {rows.ends}[{place}]")
-                self.slot_edge("slot + step")
-                self.contribute_all(stage)
+                self.slot_end("u", "slot + step")
+                self.contribute_all(stage, "slot + step")
             writer.line(f"slot = {self._narrow(f'slot + {count}')}")
 
     def _pairs(self, stage: list[Analysed]) -> None:
@@ -110,7 +107,7 @@ class EdgeSlots(ForwardedEntries):
         What the second one reads is on its way before the first is stored: the second
         is computed ahead, and put by.
         """
-        writer, rows = self.writer, self.phase.rows
+        writer = self.writer
         names = ", ".join(["u", "e", *self.forwarded_names()])
         writer.line(f"whole = {self._narrow('stop - 1')} if all_sources else slot")
         with writer.block("while slot < whole:"):
@@ -118,7 +115,7 @@ class EdgeSlots(ForwardedEntries):
             name = function.declared.name
             writer.line(f"# edge function {name}, on two edges at a time")
             for place in ("slot + 1", "slot"):
-                writer.line(f"u = {rows.ends}[{self.edge_id.format(place)}]")
+                self.slot_end("u", place)
                 self.slot_edge(place)
                 self.load_forwarded()
                 self.call_forwarding()

@@ -57,10 +57,10 @@ class ThreadPhase(CudaPhase):
     @contextmanager
     def _edges(self, body: HeldBody) -> Iterator[None]:
         """Print the loop over the edges from `u`."""
-        writer, rows = self.writer, self.phase.rows
-        first, last = (f"{rows.offsets}[uint32({u})]" for u in ("u", "u + 1"))
-        with writer.block(f"for slot in range({first}, {last}):"):
-            writer.line(f"v = {rows.ends}[{self.edge_id.format('slot')}]")
+        offsets = self.phase.rows.offsets
+        first, last = (f"{offsets}[{body.index(u)}]" for u in ("u", "u + 1"))
+        with self.writer.block(f"for slot in range({first}, {last}):"):
+            body.slot_end("v")
             body.slot_edge()
             yield
 

@@ -98,9 +98,8 @@ class AccumulatorBody(Temporaries):
                 writer.line(f"{accumulator.name}[i, f] = {accumulator.identity}")
         elif accumulator.is_wide and self.loops:
             with writer.block(f"for f in range({self.phase.width}):"):
-                for line in accumulator.start(accumulator.name):
-                    left, _, right = line.partition(" = ")
-                    writer.line(f"{left}[f] = {right}")
+                for line in accumulator.start(f"{accumulator.name}[f]"):
+                    writer.line(line)
         else:
             for j in range(self.copies if accumulator.is_wide else 1):
                 for line in accumulator.start(self.held(accumulator, j)):
@@ -128,7 +127,11 @@ class AccumulatorBody(Temporaries):
             )
         elif self.loops:
             with writer.block(f"for f in range({k}):"):
-                self._take_row(accumulator, self.call_featurewise(printed, "f"))
+                self._take(
+                    accumulator,
+                    f"{accumulator.name}[f]",
+                    self.call_featurewise(printed, "f"),
+                )
         else:
             for j in range(self.copies):
                 self._take(
@@ -144,7 +147,11 @@ class AccumulatorBody(Temporaries):
         if self.loops and accumulator.is_wide:
             writer.line(call)
             with writer.block(f"for f in range({self.phase.width}):"):
-                self._take_row(accumulator, self._contribution_row(accumulator))
+                self._take(
+                    accumulator,
+                    f"{accumulator.name}[f]",
+                    self._contribution_row(accumulator),
+                )
             return
         count = self.copies if accumulator.is_wide else 1
         names = [f"contribution_{j}" for j in range(count)]
@@ -159,21 +166,6 @@ class AccumulatorBody(Temporaries):
     def _take(self, accumulator: Accumulator, name: str, value: str) -> None:
         for line in accumulator.take(name, value, self.library):
             self.writer.line(line)
-
-    def _take_row(self, accumulator: Accumulator, value: str) -> None:
-        """Combine into element f of an accumulator that is an array."""
-        name = f"{accumulator.name}[f]"
-        if accumulator.is_arg:
-            source = f"{accumulator.name}_source[f]"
-            self.writer.line(f"key, source = {value}")
-            with self.writer.block(
-                f"if {self.library}.wins_{accumulator.combine[3:]}"
-                f"(key, source, {name}, {source}):"
-            ):
-                self.writer.line(f"{name} = key")
-                self.writer.line(f"{source} = source")
-        else:
-            self.writer.line(accumulator.update(name, value))
 
     def load_temporaries(self) -> None:
         """Bring what the phase reads, and earlier ones have gathered, from memory."""
@@ -194,12 +186,11 @@ class AccumulatorBody(Temporaries):
             )
         elif accumulator.is_wide and self.loops:
             with self.writer.block(f"for f in range({self.phase.width}):"):
+                name = f"{accumulator.name}[f]"
                 for line in accumulator.load(
-                    accumulator.name, self.index("v", "f"), packed, self.library
+                    name, self.index("v", "f"), packed, self.library
                 ):
-                    left, _, right = line.partition(" = ")
-                    targets = ", ".join(f"{t}[f]" for t in left.split(", "))
-                    self.writer.line(f"{targets} = {right}")
+                    self.writer.line(line)
         else:
             for j in range(self.copies if accumulator.is_wide else 1):
                 index = self.index(
@@ -219,8 +210,9 @@ class AccumulatorBody(Temporaries):
                 )
         elif accumulator.is_wide and self.loops:
             with self.writer.block(f"for f in range({self.phase.width}):"):
-                for line in accumulator.store(accumulator.name, self.index("v", "f")):
-                    self.writer.line(f"{line}[f]")
+                name = f"{accumulator.name}[f]"
+                for line in accumulator.store(name, self.index("v", "f")):
+                    self.writer.line(line)
         else:
             for j in range(self.copies if accumulator.is_wide else 1):
                 index = self.index(

@@ -153,9 +153,14 @@ class Accumulator:
 
 
 def source_name(name: str) -> str:
-    """Return the name of the source half: ``best_3`` -> ``best_source_3``."""
-    stem, _, copy = name.rpartition("_")
-    return f"{stem}_source_{copy}" if stem and copy.isdigit() else f"{name}_source"
+    """Return the name of the source half: ``best_3`` -> ``best_source_3``.
+
+    Of an element: ``best[f]`` -> ``best_source[f]``.
+    """
+    array, bracket, indices = name.partition("[")
+    stem, _, copy = array.rpartition("_")
+    own = f"{stem}_source_{copy}" if stem and copy.isdigit() else f"{array}_source"
+    return f"{own}{bracket}{indices}"
 
 
 def accumulator_of(function: Analysed, analysis: Analysis) -> Accumulator:
@@ -223,8 +228,7 @@ def check_pushable(function: Analysed, accumulator: Accumulator, real: str) -> N
 def found(accumulator: Accumulator, name: str) -> str:
     """Return the test that nothing that may still come changes an accumulator."""
     if accumulator.is_arg:
-        stem, bracket, index = name.partition("[")
-        return f"{source_name(stem)}{bracket}{index} >= 0"
+        return f"{source_name(name)} >= 0"
     if accumulator.combine == "any":
         return name
     return f"{name} != {accumulator.identity}"

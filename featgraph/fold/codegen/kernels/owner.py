@@ -133,10 +133,10 @@ class OwnerBody(StoppingGathers):
             self.announce(function)
             self.begin(self.accumulators[function.into])
         with self.row_in_blocks(stage, self.begin), self.in_slots():
-            self.slot_edge()
             if pulled:
+                self.slot_edge()
                 self._pull_edge()
-            self.contribute_all(stage)
+            self.contribute_all(stage, "" if pulled else "slot")
         for function in stage:
             if not self.in_blocks(stage):
                 self.settle(function)

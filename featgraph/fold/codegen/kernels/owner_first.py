@@ -29,12 +29,17 @@ class StoppingGathers(KeptGathers):
         """Return the test that the source of an edge is active."""
         return f"{self.library}.test_bit(active_sources, u)"
 
-    def contribute_all(self, stage: list[Analysed]) -> None:
-        """Combine what edge `e` contributes to gathers, if it does to these."""
+    def contribute_all(self, stage: list[Analysed], place: str = "") -> None:
+        """Combine what an edge contributes to gathers, if it does to these.
+
+        It is `e`, or the one at `place`, which becomes `e`.
+        """
         depth = self.writer.depth
         if self.takes_active(stage):
             self.writer.line(f"if {self.is_active_source()}:")
             self.writer.depth += 1
+        if place:
+            self.slot_edge(place)
         for function in stage:
             self.contribute(function)
         if self.may_stop(stage):

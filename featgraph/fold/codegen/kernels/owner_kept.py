@@ -55,10 +55,17 @@ class KeptGathers(BlockedRows):
     def in_slots(self) -> Iterator[None]:
         """Print the loop over the edges that `v` gathers along."""
         first, last = self.bounds or self.row_bounds()
-        ends = self.phase.rows.ends
         with self.writer.block(f"for slot in range({first}, {last}):"):
-            self.writer.line(f"u = {ends}[{self.edge_id.format('slot')}]")
+            self.slot_end("u")
             yield
+
+    def slot_end(self, vertex: str, place: str = "slot") -> None:
+        """Print which vertex is at the other end of the edge at a place of the rows.
+
+        That comes first: `slot_edge` may stand behind a test on that vertex.
+        """
+        at = self.edge_id.format(place)
+        self.writer.line(f"{vertex} = {self.phase.rows.ends}[{at}]")
 
     def slot_edge(self, place: str = "slot") -> None:
         """Print which edge stands at a place of the rows."""
@@ -136,9 +143,11 @@ class KeptGathers(BlockedRows):
     def _finish_patch(self, function: Analysed) -> None:
         accumulator = self.accumulators[function.into]
         patch = self.patch_of(accumulator)
-        self._each(
-            accumulator, lambda name, change, kept, f: patch.finish(name, change, kept)
-        )
+        if not patch.starts_from_kept:
+            self._each(
+                accumulator,
+                lambda name, change, kept, f: patch.finish(name, change, kept),
+            )
 
     def _take_patch(self, function: Analysed) -> None:
         """Put in what edge `e` contributes, take out what it contributed."""

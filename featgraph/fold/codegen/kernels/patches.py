@@ -85,9 +85,10 @@ class Patch:
         return [*lines, self.accumulator.update(name, "contributed")]
 
     def finish(self, name: str, change: str, kept: str) -> list[str]:
-        """Return the statements behind the edges, when all slots are together."""
-        if self.starts_from_kept:
-            return []
+        """Return the statements behind the edges, when all slots are together.
+
+        What starts from what is kept needs none.
+        """
         update = self.accumulator.update(name, kept)
         if self.accumulator.combine == "product":
             test = f"is_patched &= {self.library}.is_normal"
