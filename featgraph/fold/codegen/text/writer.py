@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import textwrap
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ __all__ = ["Writer"]
 
 _WIDTH = 88
 #: The left side may be an element: ``d.x[v, f] = ``.
-_ASSIGNMENT = re.compile(r"(\s*(?:return|[\w., \[\]()]+? [+|*]?=)) (?!\()(.+[^:])$")
+_ASSIGNMENT = re.compile(r"(\s*(?:return|[\w., \[\]()]+? [+|*]?=)) (.+[^:])$")
+_CONDITION = re.compile(r"(\s*(?:if|elif|while)) (.+):$")
 _OPERATOR = re.compile(r" (\+|-|\*|/|\*\*|\||&|or|and|if|else|>|<|!=|==) ")
 
 
@@ -34,11 +36,15 @@ class Writer:
     def line(self, text: str = "", origin: tuple[str, int] | None = None) -> None:
         """Append one line at the current indentation.
 
-        Long calls and tuples are wrapped.
+        A statement of a function gets the brackets that `ast.unparse` places, so that
+        one thing has one text whichever printer wrote it. Long calls and tuples are
+        wrapped.
         """
         if text.startswith("#") and not text.isprintable():
             # A comment names a file, and a new line in that name would end it.
             text = text.encode("unicode_escape").decode()
+        if self.depth and text:
+            text = unparsed(text)
         for part in _wrapped("    " * self.depth + text) if text else [""]:
             self.lines.append(part)
             if origin is not None:
@@ -67,10 +73,27 @@ class Writer:
         return "\n".join(self.lines) + "\n"
 
 
+def unparsed(line: str) -> str:
+    """Return a line of a function as `ast.unparse` writes it.
+
+    Comments, docstrings and ``else:`` stay as they are.
+    """
+    if line.lstrip().startswith(("#", '"', "else:")):
+        return line
+    code, mark, comment = line.partition("  # ")
+    statement = code.lstrip()
+    indent = code[: len(code) - len(statement)]
+    is_elif = statement.startswith("elif ")
+    statement = statement.removeprefix("el") if is_elif else statement
+    whole = f"{statement} pass" if statement.endswith(":") else statement
+    text, *_ = ast.unparse(ast.parse(whole)).split("\n")
+    return f"{indent}{'el' if is_elif else ''}{text}{mark}{comment}"
+
+
 def _wrapped(line: str) -> list[str]:
     """Break a line that is too long, inside brackets.
 
-    A long right-hand side is put into parentheses.
+    A long right-hand side is put into parentheses, and so is a long condition.
     """
     if len(line) <= _WIDTH or line.lstrip().startswith("#"):
         return [line]
@@ -78,10 +101,19 @@ def _wrapped(line: str) -> list[str]:
         return _wrapped_docstring(line)
     indent = " " * (len(line) - len(line.lstrip()))
     assignment = _ASSIGNMENT.match(line)
-    if assignment and not line.lstrip().startswith(("def ", "if ", "for ", "Data")):
-        head, value = assignment.groups()
+    head, value = assignment.groups() if assignment else ("", "")
+    is_block = line.lstrip().startswith(("def ", "if ", "for ", "Data"))
+    if value and not is_block and not _is_kind(value, ast.Tuple):
         return [f"{head} (", *_filled(value, indent + "    ", 1), f"{indent})"]
+    condition = _CONDITION.match(line)
+    if condition and _is_kind(condition[2], ast.BoolOp):
+        line = f"{condition[1]} ({condition[2]}):"
     return _filled(line.lstrip(), indent, 0)
+
+
+def _is_kind(text: str, kind: type[ast.expr]) -> bool:
+    """Return whether an expression as a whole is of a kind."""
+    return isinstance(ast.parse(text, mode="eval").body, kind)
 
 
 def _wrapped_docstring(line: str) -> list[str]:
