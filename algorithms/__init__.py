@@ -89,7 +89,7 @@ class _Package(ModuleType):
 
     The import system binds each submodule to its name in the package, last of all. Of
     ``featgraph.algorithms.pagerank`` that would leave a function before, and a module
-    after, someone imports from that module.
+    after, an import from that module.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

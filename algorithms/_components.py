@@ -1,4 +1,4 @@
-"""What the verifiers of components share: labels of theirs, and who is reached."""
+"""What the verifiers of components share: labels of theirs, and reached vertices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def require_reached(rows: Any, labels: Array, what: str) -> None:
     rows : Adjacency
         Of each vertex, where an edge leads. Only edges between equal labels count.
     labels : ndarray of shape (V,)
-        Who has which.
+        The label of each vertex.
     what : str
         What the error says; it begins with "the vertex that".
     """

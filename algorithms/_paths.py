@@ -158,7 +158,7 @@ def require_tree(
 ) -> None:
     """Check the predecessors of one search.
 
-    * A source is its own, and nobody is that of a vertex that was not reached.
+    * A source is its own, and a vertex that was not reached has none.
     * That of any other vertex is the source of an edge into it that fits.
     * Going from predecessor to predecessor ends at a source.
 

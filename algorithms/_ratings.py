@@ -177,7 +177,7 @@ def initial_factors(
     random_state: int | None,
     dtype: np.dtype[Any],
 ) -> Array:
-    """Return the factors to start from; zeros for who has no ratings.
+    """Return the factors to start from; zeros for vertices without ratings.
 
     Random ones are positive, and their products as large as the mean rating.
 

@@ -9,7 +9,7 @@ the vertex functions, so entries that they dropped count as no change (S3)::
         return abs(d.x_next[v, f] - d.x[v, f])
 
 `iterate_recorded` reads it after every superstep. A foldmap without the reduce costs
-nothing, and nobody is due because of it: no function of the foldmap reads the residual.
+nothing. The reduce makes no vertex due: no function of the foldmap reads the residual.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ def als(
     weighted_regularization : bool, optional
         Whether lambda counts once a rating (ALS-WR) and not once a vertex.
     implicit : bool, optional
-        Whether ``alpha * ratings`` are confidences that somebody likes something, and
+        Whether ``alpha * ratings`` are confidences that a user likes an item, and
         pairs that are not given are dislikes of confidence one. (Hu, Koren and Volinsky
         have 1 + alpha * r: give ``1 + alpha * r`` as ratings.) Negative entries are
         dislikes of that confidence.
@@ -413,8 +413,8 @@ def solve_side(
         others.shape[1], regularization, weighted_regularization, implicit, alpha,
         "cholesky", 1, 0.0,
     )  # fmt: skip
-    nobody = np.zeros((given.user_count, others.shape[1]), others.dtype)
-    state = make_state(given, np.concatenate([nobody, others]), chosen)
+    no_factors = np.zeros((given.user_count, others.shape[1]), others.dtype)
+    state = make_state(given, np.concatenate([no_factors, others]), chosen)
     if implicit:
         gram_of_others.on(given.items)(state, target=target)
     cholesky_half.on(given.users)(state, target=target)

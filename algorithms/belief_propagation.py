@@ -360,7 +360,7 @@ def message_state(
     history: bool,
     **properties: Any,
 ) -> fg.State:
-    """Return the state in which nobody has said anything yet."""
+    """Return the state before the first message."""
     logs, k = phi.astype(dtype), phi.shape[1]
     silence = np.zeros((2 * graph.given_edge_count, k), dtype)
     if history:

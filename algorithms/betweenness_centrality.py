@@ -12,8 +12,8 @@ and backwards, from the last level to the first, with u the vertices one level o
     share(s, v) = 1 / sigma(s, v) + sum over edges v -> u of share(s, u)
     delta(s, v) = sigma(s, v) share(s, v) - 1
 
-``delta(s, v)`` is the contribution of s. Neither sum has to test levels. Who is not
-reached yet counts no paths; and a share is zero before its vertex has had its turn,
+``delta(s, v)`` is the contribution of s. Neither sum has to test levels. A vertex
+not reached yet has no paths; and a share is zero before its vertex is computed,
 while no edge leads more than one level on.
 
 Where edges have lengths, `_weighted_betweenness` finds the same sums.
@@ -62,7 +62,7 @@ NOBODY = -1
 BATCH = 32
 #: Up to so many sources, a run on a graph that is not small is as wide as they are.
 FEW = 4
-#: Vertices and edges of a small graph: columns of nobody cost less than kernels.
+#: Vertices and edges of a small graph: unused columns cost less than kernels.
 SMALL = 2**15
 #: Bytes that the columns of a run take at most; the batch is halved down to 8 for it.
 COLUMNS = 2**29

@@ -13,7 +13,7 @@ and v itself at first. An edge joins what stands above its ends::
 Nothing above changes but to something smaller of the same component. If a stood above
 itself, it now stands below b, and that is all. If it stood below another one, that one
 and b are joined next. So behind one pass, whatever the order, each component is one
-tree with its smallest vertex on top, and a second superstep puts everybody right below
+tree with its smallest vertex on top, and a second superstep puts all others right below
 the top. An edge costs two reads and one atomic operation, mostly; there are V more.
 
 *Propagate*, without atomics and the same in every superstep of every run::

@@ -7,7 +7,7 @@ With ``w(e)`` the weight of an edge, or one, and both vectors summing to one::
 
 This is the power iteration for the largest singular value of the adjacency matrix. The
 two lines are a foldmap each, along in-edges and along out-edges. Neither divides what
-it writes: the sum of a vector is a reduce, and whoever reads the vector divides by it.
+it writes: the sum of a vector is a reduce, and each read of the vector divides by it.
 
 State: ``hub`` and ``authority`` (V,), undivided. An iteration is two supersteps, which
 read every edge twice and move 4 V values.

@@ -1,7 +1,7 @@
-"""PageRank: how often a surfer who follows edges at random is found at each vertex.
+"""PageRank: how often a surfer following edges at random is found at each vertex.
 
-With ``pr(v)`` the rank of vertex v, ``p`` where the surfer lands who jumps, ``q`` where
-one lands who is at a vertex without out-edges (a *dangling* one), all summing to one::
+With ``pr(v)`` the rank of vertex v, ``p`` the distribution of jumps, and ``q`` that of
+moves from vertices without out-edges (*dangling* ones), all summing to one::
 
     lost   = sum over dangling vertices u of pr(u)
     pr'(v) = (1 - alpha) p(v)
@@ -144,13 +144,13 @@ def pagerank(
     graph : Graph, or what `featgraph.as_graph` takes
         A surfer goes along ``u -> v``; both ways where the graph is undirected.
     alpha : float, optional
-        How likely the surfer goes on rather than jumps, in [0, 1].
+        Probability of following an edge rather than jumping, in [0, 1].
     personalization : array_like of shape (V,) or (V, k), optional
-        Where the surfer lands who jumps: non-negative, in any scale. A column is a set
+        The distribution of jumps: non-negative, in any scale. A column is a set
         of seeds; k of them take one run. Default: anywhere, with equal probability.
     dangling : array_like of shape (V,) or (V, k), or "renormalize", optional
-        Where the surfer goes from a vertex without out-edges. Default: as
-        `personalization` says. "renormalize" has the same fixpoint as the default, by
+        The distribution of moves from a vertex without out-edges. Default: as
+        `personalization`. "renormalize" has the same fixpoint as the default, by
         another way: such ranks are dropped, and the result is scaled to sum one.
     weights : array_like of shape (E,), optional
         Non-negative, in the order in which the edges were given. Default: the weights
@@ -162,7 +162,7 @@ def pagerank(
         all absolute changes added up. None: when nothing is due.
     epsilon : float, optional
         A vertex whose rank changes by no more than this keeps its rank and is not
-        announced; vertices all of whose sources are silent are skipped. Default: every
+        announced; vertices with no announced source are skipped. Default: every
         vertex is computed in every superstep.
     max_supersteps : int, optional
         The limit; ``result.converged`` is False where it ended the run.

@@ -1,4 +1,4 @@
-"""PageRank by pushing: vertices with much rank to pass on do so, others wait.
+"""PageRank by pushing: vertices with a large residual pass it on, others wait.
 
 Every vertex has a rank, and a residual that it has not passed on yet. Both are added to
 by those whose residual is above epsilon::
@@ -8,7 +8,7 @@ by those whose residual is above epsilon::
         residual(v) += alpha residual(u) w(u, v) / out(u)     for each edge u -> v
         residual(u)  = 0
 
-beginning with rank 0 and ``residual = p``, where the surfer lands who jumps. With P the
+beginning with rank 0 and ``residual = p``, the distribution of jumps. With P the
 matrix of ``w(u, v) / out(u)``, at each moment and exactly::
 
     (1 - alpha) (I - alpha P)^-1 p = rank + (1 - alpha) (I - alpha P)^-1 residual
@@ -70,7 +70,7 @@ def settle(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.edge
 def push(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Add to the residual of the target; who comes above epsilon is due."""
+    """Add to the residual of the target; a target above epsilon is due."""
     share = d.sent[u, f]
     return fg.atomic.add(d.waiting, (v, f), share) + share > d.epsilon
 
@@ -146,11 +146,11 @@ def pagerank_push(
     graph : Graph, or what `featgraph.as_graph` takes
         A surfer goes along ``u -> v``; both ways where the graph is undirected.
     alpha : float, optional
-        How likely the surfer goes on rather than jumps, in [0, 1).
+        Probability of following an edge rather than jumping, in [0, 1).
     personalization : array_like of shape (V,) or (V, k), optional
-        Where the surfer lands who jumps: non-negative, in any scale. A column is a set
+        The distribution of jumps: non-negative, in any scale. A column is a set
         of seeds; k of them take one run. Default: anywhere, with equal probability.
-        From a vertex without out-edges the surfer jumps, too.
+        At a vertex without out-edges the surfer always jumps.
     weights : array_like of shape (E,), optional
         Non-negative, in the order in which the edges were given. Default: the weights
         of the graph, or one.

@@ -65,7 +65,7 @@ class _Factors:
         Parameters
         ----------
         userid : int or array_like of int, shape (M,)
-            Whom to recommend to.
+            Users to recommend items to.
         user_items : csr_matrix of shape (M, I), optional
             What these users have, a row for each. Needed to filter or recalculate.
         N : int, optional
@@ -161,8 +161,8 @@ class AlternatingLeastSquares(_Factors):
     factors, regularization, alpha, iterations, tolerance, solver, random_state, dtype
         As for `featgraph.algorithms.als.als`.
     implicit : bool, optional
-        As for `als`: whether ``alpha`` times the entries are confidences that somebody
-        likes something. Default: they are ratings.
+        As for `als`: whether ``alpha`` times the entries are confidences that a user
+        likes an item. Default: they are ratings.
     weighted_regularization : bool, optional
         Default: for explicit ratings (ALS-WR), and not for implicit ones.
     history : bool, optional

@@ -11,8 +11,8 @@ When none has moved, no edge makes a path shorter (Bellman and Ford's algorithm,
 has changed). All k columns, one for each source, are computed at once.
 
 Weights must not be negative. Then predecessors make a tree, also along edges of weight
-zero: whoever takes u for its predecessor has become strictly nearer, and is as far as u
-was at least. In a circle all would be equally far, and the one that came last would not
+zero: a vertex that takes u for its predecessor has become strictly nearer, and is at
+least as far as u was. In a cycle all would be equally far, and the last one would not
 have become nearer.
 
 A superstep reads E * k distances and E weights where everything is due. There are as

@@ -356,7 +356,7 @@ class _Part:
             self.settle(trim_ahead, labelled)
 
     def take_pivot(self, left: Array) -> Array:
-        """Label the component of a vertex; return who is reached from it."""
+        """Label the component of a vertex; return the vertices reached from it."""
         pivot = _pivot(self.graph, left)
         here = np.arange(left.size) == pivot
         self.state["reached"] = here
@@ -376,7 +376,7 @@ class _Part:
                 warnings.simplefilter("ignore", fg.ConvergenceWarning)
                 run = self.settle(
                     sweep,
-                    np.ones(left.size, np.bool_),  # to find who is due takes longer
+                    np.ones(left.size, np.bool_),  # finding due ones takes longer
                     asynchronous=True,
                     record_active=True,
                     max_supersteps=SWEEPS,

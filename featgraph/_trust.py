@@ -1,6 +1,6 @@
-"""Whom files belong to: what is unpickled or run must be nobody's but the user's.
+"""Ownership of files: what is unpickled or run must belong to the user alone.
 
-Compiled kernels are pickles, so that whoever may write one may run code. Before a file
+Compiled kernels are pickles: write access to one is enough to run code. Before a file
 is read, its folder, every folder above it and the file itself are checked: each belongs
 to this user (above the cache: or to the system), and no other user may write to it.
 """
@@ -98,7 +98,7 @@ def _why_replaceable(found: os.stat_result) -> str:
     if not hasattr(os, "getuid"):
         return ""
     if found.st_uid not in {os.getuid(), 0} and found.st_uid != _unmapped_user():
-        return "belongs to another user, who can replace what is in it"
+        return "belongs to another user, and can be replaced by that user"
     writers = found.st_mode & _OTHERS
     if writers & stat.S_IWGRP and _is_own_group(found.st_uid, found.st_gid):
         writers &= ~stat.S_IWGRP
@@ -109,7 +109,7 @@ def _why_replaceable(found: os.stat_result) -> str:
 
 @cache
 def _unmapped_user() -> int:
-    """Return whom files of the host's system belong to in a container; -1 if nobody.
+    """Return the owner of the host system's files in a container; -1 if not mapped.
 
     Where users are mapped, those without a number here, root among them, have this one.
     """
@@ -124,7 +124,7 @@ def _unmapped_user() -> int:
 
 @cache
 def _is_own_group(user: int, group: int) -> bool:
-    """Whether a group has this user's name and nobody else in it.
+    """Whether a group has this user's name and no other user in it.
 
     Many systems give each user such a group, and let it write.
     """

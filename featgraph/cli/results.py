@@ -167,7 +167,7 @@ def write_result(table: Table, output: str | None, format_: str | None) -> None:
             raise FileFormatError("a .npy file needs --output", where="--format npy")
         _write_text(sys.stdout, table, chosen)
         return
-    # Whoever watches the file never sees a part of it.
+    # A process that reads the file never sees a part of it.
     partial = Path(f"{output}.{os.getpid()}.part")
     try:
         if chosen == "npy":

@@ -74,7 +74,7 @@ def run_label_propagation(options: argparse.Namespace) -> None:
     if options.output is None:
         _write(sys.stdout, rows, options.format)
         return
-    # Whoever watches the file never sees a part of it.
+    # A process that reads the file never sees a part of it.
     partial = Path(f"{options.output}.{os.getpid()}.part")
     try:
         with open(partial, "w", newline="", encoding="utf-8") as stream:

@@ -32,7 +32,7 @@ def work_shape(k, itemsize):
 def _factorise_block(work, first, last, right, aside):
     """Eliminate rows `first` to `last` from one another and from row `right`.
 
-    Only their own columns. Entries below the diagonal are spoilt; nobody reads them.
+    Only their own columns. Entries below the diagonal are spoilt and never read.
     """
     stop = first + VECTOR_BYTES // work.itemsize
     for step in range(first, last):

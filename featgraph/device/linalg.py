@@ -18,7 +18,7 @@ inverse, the inverse in columns k to 2 k - 1; the rest is overwritten. `diagonal
 added to the matrix's diagonal first; pass ``float32(0)`` (in work's type) for none.
 
 `lane` is this lane's number among the `lanes` that share `work`. Lane l computes rows
-l, l + lanes, ...; who fills or reads which entries is the caller's choice, because the
+l, l + lanes, ...; the caller chooses which lane fills or reads an entry, because the
 functions synchronise when they begin and before they return. All loops that hold a
 synchronisation are uniform over k: every lane of the warp must call with the same k,
 idle groups on a work area of their own.
@@ -144,7 +144,7 @@ def _make_ldlt(jit, sync):
     @jit
     def solve_spd(work, k, lane, lanes):
         sync()
-        # Column `step` keeps L * D unscaled: nobody writes it while others read it, so
+        # Column `step` keeps L * D unscaled: no lane writes it while others read it, so
         # one synchronisation a step is enough, and no square root is taken.
         for step in range(k):
             pivot = work[uint32(step), uint32(step)]

@@ -6,7 +6,7 @@ from featgraph.device import linalg
 
 @device_function
 def _nothing():
-    """Wait for nobody: one thread sees what it wrote."""
+    """Do nothing: one thread sees what it wrote."""
 
 
 _functions = linalg.make(device_function, _nothing)

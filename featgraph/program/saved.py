@@ -9,7 +9,7 @@ An array file is written under a name of its own, and the manifest goes over the
 in one step, last; files that no manifest names are removed then. So the folder has the
 old State or the new one at any moment. A first one is written beside and renamed.
 
-What is read is data of anyone's. Sizes follow from the graph and the manifest, and are
+Files are untrusted input. Sizes follow from the graph and the manifest, and are
 compared with those of the files before memory is taken. There are no pickles, and the
 header of an array file is compared with the one that must be there, not parsed.
 """

@@ -1,4 +1,4 @@
-"""What there is to a State at one moment: values, and what is due for whom."""
+"""What there is to a State at one moment: values, and what is due for each foldmap."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Snapshot:
     superstep : int
         How many supersteps have run.
     entries : dict of str to Entry
-        Properties and scalars; nobody else has their arrays.
+        Properties and scalars; their arrays are not shared.
     left : dict
         Foldmap, or the digest of its program, -> what it has not seen.
     """

@@ -263,7 +263,7 @@ class State:
 
     @classmethod
     def restore(cls, graph: Graph, snapshot: Snapshot) -> State:
-        """Return a State that has what a snapshot has; nobody else may have it."""
+        """Return a State with a snapshot's content, which must not be shared."""
         made = cls.__new__(cls)
         made.graph, made._entries = graph, snapshot.entries
         made.superstep, made.version = snapshot.superstep, 0
@@ -368,7 +368,7 @@ class State:
 
 
 def take_snapshot(state: State) -> Snapshot:
-    """Return a State's values, and what is due for whom, as they are now."""
+    """Return a State's values, and what is due for each foldmap, as they are now."""
     with state.in_use.hold("copying a State"):
         version, kept = state.left
         left = {}

@@ -166,7 +166,7 @@ def _mask(given: Any, vertex_count: int, default: bool) -> Mask:
 
 
 class _Superstep:
-    """The running superstep: who has run, who passed, who stopped."""
+    """The running superstep: vertices and edges that ran, passed, stopped."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ class Sweep:
     memory : Memory
         The values.
     function : UserFunction
-        Who asks.
+        The function that is run.
     width : int
         K of the function.
     writes : PropertyKind or None

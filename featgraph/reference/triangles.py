@@ -39,7 +39,7 @@ def run_triangle(
     plain: Callable[..., Any],
 ) -> None:
     """Run on the triangles that S4 names; nothing is decided."""
-    # Nothing is a property of a scalar: what it may write is nobody's own.
+    # No property has kind SCALAR: a triangle function writes nothing of its own.
     sweep = Sweep(superstep.memory, function, 1, PropertyKind.SCALAR)
 
     def call(vertices: tuple[int, ...], rows: tuple[int, ...]) -> bool:

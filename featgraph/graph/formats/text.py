@@ -36,7 +36,7 @@ _FREE_BYTES = 64 << 20
 # Longer fields are no numbers: the shortest exact decimal of a double has 767 digits.
 _MAX_TOKEN = 1100
 
-# The scanner reads numbers; whoever has words has a reader of tables, too.
+# The scanner reads numbers only; files with words are read by a reader of tables.
 _NAMED = (
     "ids that are words: Graph.from_pandas(pandas.read_csv(path, ...)), whose "
     "vertex_names keep them"
@@ -283,7 +283,7 @@ def _finish_reals(
         field = text.data[begin : begin + _MAX_TOKEN]
         token = field.replace(b",", b" ").replace(b";", b" ").split(None, 1)[0]
         try:
-            # Python's float takes 1_000 for a number; nobody else does.
+            # Python's float takes 1_000 for a number; other readers do not.
             is_odd = b"_" in token or len(token) == _MAX_TOKEN
             value = math.nan if is_odd else float(token)
         except ValueError:
