@@ -1,11 +1,11 @@
 """Algorithms written in featgraph, one file each, and estimators.
 
-Each function takes a graph in any of the forms that `featgraph.as_graph` knows, and
+Each function takes a graph in any of the forms that `featgraph.as_graph` reads, and
 returns a result with its arrays, the record of the run, and the names of the vertices.
 A module holds the same function with its foldmaps and a verifier:
 ``from featgraph.algorithms.pagerank import verify_pagerank``.
 
-Everything is loaded when first asked for: scikit-learn takes a second.
+Everything is loaded on first use: scikit-learn takes a second.
 """
 
 from __future__ import annotations

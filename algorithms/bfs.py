@@ -120,7 +120,7 @@ def bfs(
     -----
     Levels are the same on every target and with all options. It is not defined which of
     several vertices that could be the parent is taken; with ``deterministic=True`` the
-    smallest is, and all edges are looked at for it.
+    smallest is, and all edges are read for it.
 
     Examples
     --------

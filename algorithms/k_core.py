@@ -12,7 +12,7 @@ is left, and those that have it have fallen, with core number k (``then=``). Wha
 active is always what has just fallen. A superstep looks at that and at its neighbors.
 
 State: ``core`` and ``degree`` (V,), the scalar ``k``. Pushed, an edge is passed once
-from either end in the whole run. For each k that occurs, all degrees are looked at
+from either end in the whole run. For each k that occurs, all degrees are tested
 once: so O(E + V * number of different core numbers), and the overhead of a superstep
 for each round of falling. A path of n vertices falls from its ends, in n / 2 rounds.
 

@@ -22,7 +22,7 @@ _VERSION = 1
 
 
 class _Factors:
-    """What is asked of factors once there are some."""
+    """Queries on fitted factors."""
 
     regularization: float
     alpha: float

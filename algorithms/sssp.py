@@ -5,8 +5,8 @@ A superstep looks whether a last edge makes a path shorter::
     way(v)       = min over edges u -> v of distance(u) + w(u, v)
     distance'(v) = way(v), where that is less than distance(v)
 
-and the u of that edge becomes the predecessor of v. Only edges from vertices that moved
-in the superstep before are looked at (``sources="active"``): v knows of the others.
+and the u of that edge becomes the predecessor of v. Only edges from vertices changed
+in the last superstep are read (``sources="active"``): v has the other keys already.
 When none has moved, no edge makes a path shorter (Bellman and Ford's algorithm, on what
 has changed). All k columns, one for each source, are computed at once.
 

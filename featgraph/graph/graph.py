@@ -17,7 +17,7 @@ class Graph(Structure):
 
     Make one with `from_edges`, `from_networkx`, `from_scipy`, `from_pandas`, a reader
     or a generator. Every array that it hands out is read-only. Adjacencies and edge
-    maps are built when first asked for, and kept.
+    maps are built on first use, and kept.
 
     An undirected edge u, v that is no self-loop counts as two directed edges: the edge
     as given, u -> v, and its *twin*, v -> u. A self-loop is its own twin.

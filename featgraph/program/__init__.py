@@ -1,4 +1,4 @@
 """What a user declares: functions, properties, State, combine operators.
 
-Nothing here knows a target.
+Nothing here depends on a target.
 """

@@ -60,13 +60,13 @@ class Combine:
 
 
 def combine(function: Callable[..., Any], *, identity: float) -> Combine:
-    """Make a combine of one's own for `fg.gather` and `fg.reduce`.
+    """Declare a combine for `fg.gather` and `fg.reduce`.
 
     Parameters
     ----------
     function : callable
-        ``(a, b) -> value``, associative and commutative; in which order it is applied
-        is not defined.
+        ``(a, b) -> value``, associative and commutative; the order in which it is
+        applied is not defined.
     identity : float or int or bool
         ``function(identity, x) == x`` for every x.
 

@@ -245,7 +245,7 @@ def vertex(function: Callable[..., Any]) -> VertexFunction:
 
     It computes feature `f` of vertex `v`, reads properties anywhere and writes those of
     `v`. True, for any feature, commits the ``_next`` entries of the vertex and
-    announces it; behind False the remaining functions do not run on it.
+    announces it; after False the remaining functions do not run on it.
 
     Raises
     ------
@@ -291,8 +291,8 @@ def gather(
     matrix : bool, optional
         Parameters ``(i, f, u, v, e, d)``, and ``d.into[v, i, f]`` is k x k.
     first : bool, optional
-        Any one contribution will do: min, max, any, argmin or argmax may take the first
-        that it finds and look no further. With ``deterministic=True`` it looks at all.
+        Any one contribution is enough: min, max, any, argmin or argmax may take the
+        first and skip the remaining edges. ``deterministic=True`` combines all.
     sources : {"all", "active"}, optional
         "active" combines over the edges from active vertices only, in whichever
         direction the gather runs.
@@ -389,10 +389,10 @@ def reduce(
     into : str
         Its name in ``d`` and in the State.
     combine : str or Combine, optional
-        As for `gather`, but for argmin and argmax.
+        As for `gather`, except argmin and argmax.
     matrix : bool, optional
-        Parameters ``(i, f, v, d)``, and ``d.into[i, f]`` is k x k; ``d.into`` given as
-        a whole is the matrix.
+        Parameters ``(i, f, v, d)``, and ``d.into[i, f]`` is k x k; ``d.into`` is the
+        whole matrix.
 
     Raises
     ------
@@ -436,10 +436,10 @@ def triangle(
     Parameters
     ----------
     function : callable
-        What is decorated.
+        The function; without it, a decorator is returned.
     within : str, optional
         An edge property: only triangles all of whose edges have it different from zero,
-        in both directions, before anything is intersected.
+        in both directions. Other edges are filtered before the intersection.
 
     Raises
     ------

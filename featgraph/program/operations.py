@@ -135,11 +135,11 @@ class Collaborative:
 
 
 def collaborative(function: Callable[..., Any]) -> Collaborative:
-    """Register a collaborative operation of one's own.
+    """Declare a collaborative operation.
 
     The function takes values of the lane's feature and may call every collaborative
     operation. Its body is assignments and one final ``return``; parameters with a
-    default must be given constants. It is inlined wherever it is called.
+    default take constants only. It is inlined wherever it is called.
 
     Parameters
     ----------

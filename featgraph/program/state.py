@@ -41,17 +41,16 @@ def vertex_property(
     dtype: Any = None,
     shape: tuple[int, ...] | None = None,
 ) -> PropertySpec:
-    """Declare a property with one entry a vertex.
+    """Declare a property with one entry per vertex.
 
     Parameters
     ----------
     values : array_like of shape (V,), (V, K) or (V, K, K), or a scalar
-        Copied, as numbers that are all there: what a mask hides, what is missing, and
-        what the storage type cannot hold (2.5 as an integer) is an error. A scalar
-        fills every entry.
+        Copied. Masked values, missing values, and values that the storage type cannot
+        represent (2.5 as an integer) are errors. A scalar fills every entry.
     iterated : bool, optional
-        Whether functions write ``d.name_next`` and `d.name` stays as it was when the
-        superstep began.
+        Whether functions write ``d.name_next``, while `d.name` keeps its value from
+        the beginning of the superstep.
     dtype : dtype, optional
         Storage type; default that of `values`, an array or a data frame. Lists and
         Python numbers have none: float32 for floats, int64 for integers.
@@ -82,7 +81,7 @@ def edge_property(
     shape: tuple[int, ...] | None = None,
     per_direction: bool | None = None,
 ) -> PropertySpec:
-    """Declare a property with one entry an edge, in the order they were given.
+    """Declare a property with one entry per edge, in the order they were given.
 
     Parameters
     ----------
@@ -121,9 +120,9 @@ class Residency(Protocol):
 class State:
     """The properties and scalars of a running program.
 
-    Arrays are copied in; `state[name]` reads a copy back, edge properties in the order
-    in which the edges were given. Assigning to `state[name]` keeps shape and dtype and
-    makes everything due that was waiting to converge.
+    Arrays are copied into the State. `state[name]` returns a copy, edge properties in
+    the order in which the edges were given. Assigning to `state[name]` keeps shape and
+    dtype, and makes every vertex due again.
 
     Parameters
     ----------

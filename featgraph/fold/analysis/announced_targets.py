@@ -1,4 +1,4 @@
-"""What of a foldmap's edges is told to whom, and what is not.
+"""Which changes of a foldmap's edges are announced, and which are not.
 
 Edge functions run on the out-edges of A: an edge is due when its source is. Where one
 reads its twin, targets of edges that returned True are active, too, so that it is due
@@ -43,7 +43,7 @@ def tells_targets(functions: Functions) -> bool:
 def not_announced(
     functions: Functions, others: Sequence[Functions]
 ) -> Unannounced | None:
-    """Return the first read of a foldmap that may change while nobody is told.
+    """Return the first read of a foldmap that may change without an announcement.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class _Reads:
         self.vertices = frozenset().union(*(_written(fs, "vertex") for fs in every))
         self.own = _written(functions)
         self.others = frozenset().union(*map(_written, others))
-        #: Written by a foldmap that does not say into whom.
+        #: Written by a foldmap that does not announce targets.
         self.silent = frozenset().union(
             *(
                 _written(fs)
@@ -98,7 +98,7 @@ class _Reads:
     def _asked_before(self) -> Iterator[Unannounced]:
         """Give vertex functions before edge functions that lead to vertices again.
 
-        Who is due as a target only is asked by those behind the edge functions alone;
+        A vertex due only as a target runs just the functions behind the edge functions;
         with everything due, one before them may stop it.
         """
         kinds = [function.kind for function in self.functions]
@@ -145,10 +145,10 @@ class _Reads:
                 continue
             by_target = is_in and not (first is not None and is_reversed(first))
             if by_target and name in self.silent:
-                problem = f"reads d.{name}, of whose changes nobody tells the target"
+                problem = f"reads d.{name}, whose changes do not make the target due"
                 yield Unannounced(function, node, problem)
             elif not by_target and name not in _compared(function):
-                problem = f"reads d.{name}, of whose changes nobody tells the source"
+                problem = f"reads d.{name}, whose changes do not make the source due"
                 yield Unannounced(function, node, problem)
 
 

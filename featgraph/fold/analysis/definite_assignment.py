@@ -1,7 +1,7 @@
 """Which ``_next`` entries a function writes on every path that may commit.
 
 Such a function needs no copy of the current entry first; for any other the kernel makes
-one, because an entry that nobody writes keeps its value.
+one, because an entry that is not written keeps its value.
 """
 
 from __future__ import annotations

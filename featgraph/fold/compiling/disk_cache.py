@@ -110,7 +110,7 @@ class CheckedFile:
         return None
 
     def _write(self, path: Path, content: bytes, salt: bytes) -> None:
-        """Write beside and rename over; nobody else may write it, whatever the umask.
+        """Write beside and rename over; no other user may write it, whatever the umask.
 
         Nothing is written to a folder of others.
         """

@@ -39,7 +39,7 @@ class Rows:
     ends : str
         The vertex at the other end of each slot's edge.
     edges : str
-        The edge id of each slot; "" where slots are edge ids, or nobody asks for them.
+        The edge id of each slot; "" where slots are edge ids, or none is used.
     hubs, chunks : str
         The vertices with long rows; the cut of the vertices into equal work.
     """
@@ -68,7 +68,7 @@ _ROWS = {
         "incident_chunks",
     ),
 }
-#: `along` -> that of the neighbors: along which edges they meet who gathers from them.
+#: `along` -> that of the neighbors: edges to the vertices that gather from them.
 REVERSED = {"in": "out", "out": "in", "both": "both"}
 
 
@@ -85,10 +85,10 @@ def rows_to_push(
     analysis: Analysis,
     traits: GraphTraits,
 ) -> Rows:
-    """Return the rows along which neighbors meet who gathers from them `along` edges.
+    """Return the rows of edges to the vertices that gather from a neighbor `along`.
 
     Of an undirected graph these are also the in-edges, whose ids are slots, unless
-    somebody asks in which direction an edge goes.
+    the direction of an edge is asked for.
     """
     alike = not any(_tells_twins_apart(f, analysis) for f in functions)
     if traits.undirected and along == "in" and alike:
@@ -109,8 +109,8 @@ def along_of(function: Analysed, analysis: Analysis, traits: GraphTraits) -> str
 
     The in-edges of a vertex of an undirected graph lead to the same neighbors, in the
     same order, as its out-edges, and there is one for each given edge at the vertex.
-    So along both is along them; along the out-edges differs only for who asks in which
-    direction an edge goes.
+    So along both is along them; along the out-edges differs only for functions that use
+    the direction of an edge.
     """
     along: str = getattr(function.declared, "along", "in")
     if traits.undirected and (
@@ -137,8 +137,8 @@ def phase_along(
 ) -> tuple[str, bool]:
     """Return which edges the gathers of a phase go along, and whether it needs ids.
 
-    Edges are opaque (S10), so it is known who asks for them. Slots of in-edges are
-    their ids; along others, an array of them is left out where nobody does.
+    Edges are opaque (S10), so their uses are known. Slots of in-edges are
+    their ids; along others, an array of them is left out where there is none.
     """
     gathers = [f for f in members if f.kind == "gather"]
     along = alongs[gathers[0].name] if gathers else "in"

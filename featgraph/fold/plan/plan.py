@@ -127,8 +127,8 @@ class FoldPlan:
     phases : tuple of Phase
         In the order in which they run.
     expands : tuple of str
-        Along which edges vertices gather, so that all who gather from the active set
-        are due; empty where edge functions say who is.
+        Along which edges vertices gather: those that gather from the active set are
+        due; empty where edge functions decide which are.
     keeping : Keeping
         Which aggregates can be kept between supersteps; they are if `keeps`.
     form : str
@@ -172,7 +172,7 @@ class FoldPlan:
         return [self.analysis.functions[i] for i in phase.functions]
 
     def can_take(self, form: str, phase: Phase) -> bool:
-        """Whether a phase sweeps a set so, and nothing depends on who sweeps whom."""
+        """Whether a phase sweeps a set so, and the lane of a vertex does not matter."""
         if self.options.checked:
             return False
         if form == "listed":  # pulled edges sweep others, too

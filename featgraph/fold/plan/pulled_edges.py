@@ -20,7 +20,7 @@ __all__ = ["WORDS", "Group", "conflict", "pull_edges"]
 
 #: Arguments of a kernel that pulls edges, instead of ``due``: the vertices it sweeps;
 #: those due in any case, and those due where an edge passed; whose out-edges the edge
-#: functions run on, and whether these are all; who had an edge that passed.
+#: functions run on, and whether these are all; vertices with an edge that passed.
 WORDS = ("swept", "due", "allowed", "sources", "all_sources", "targets")
 
 #: A phase to be: its kind, places of its functions in the foldmap, why it begins.

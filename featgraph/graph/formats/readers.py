@@ -113,7 +113,7 @@ def read_edge_list(
     duplicates: str = "keep",
     max_bytes: int | None = None,
 ) -> Graph:
-    """Read a text file with an edge a line, as SNAP and many others publish them.
+    """Read a text file with one edge per line, as published by SNAP and many others.
 
     Fields are separated by blanks, tabs, commas or semicolons, and every line has as
     many as the first. A first line without any number is a header.
@@ -172,7 +172,7 @@ def read_edge_list(
 
 
 def read_graph(path: _Path, directed: bool | None = None, **options: Any) -> Graph:
-    """Read a graph in the format that the suffix says, apart from a final ``.gz``.
+    """Read a graph in the format given by the suffix, apart from a final ``.gz``.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def read_graph(path: _Path, directed: bool | None = None, **options: Any) -> Gra
         ``.mtx``, ``.mm``: `read_matrix_market`; ``.gr``: `read_dimacs`; ``.txt``,
         ``.tsv``, ``.csv``, ``.edges``, ``.edgelist``, ``.el``: `read_edge_list`.
     directed : bool, optional
-        Default: what the file says, and directed where the format does not say.
+        Default: as given by the file, and directed if the format does not specify it.
     **options
         Of the format's reader.
 

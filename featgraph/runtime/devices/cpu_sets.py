@@ -2,7 +2,7 @@
 
 A superstep over few vertices must not go through the words of all of them. A set that
 was found by following edges is known by the words that it touched, and what a kernel
-leaves of it lies within these. Sets are known by weak references: nobody writes to a
+leaves of it lies within these. Sets are known by weak references: nothing writes to a
 set that is known, and a set that is gone is forgotten.
 """
 

@@ -104,7 +104,7 @@ class CpuSweeps:
         count: int | None = None,
         along: str = "in",
     ) -> Words:
-        """Return `active` with who gathers from it `along` some edges."""
+        """Return `active` and the vertices that gather from it `along` some edges."""
         theirs, own = rows_along(REVERSED[along]), rows_along(along)
         offsets, ends = arrays[theirs.offsets], arrays[theirs.ends]
         few = self._find_few(active, count)

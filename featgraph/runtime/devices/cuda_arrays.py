@@ -41,8 +41,8 @@ def block_count(threads: int, block: int | None = None) -> int:
 def _aligned(array: Array) -> Array:
     """Return a new array, which kernels load pieces of rows from.
 
-    The driver aligns what it allocates to 256 bytes; a memory manager that somebody has
-    put in its place might not.
+    The driver aligns what it allocates to 256 bytes; a memory manager that the user
+    has put in its place might not.
     """
     if array.size and address_of(array) % PIECE_BYTES:
         raise DeviceError(
@@ -184,7 +184,7 @@ class CudaArrays:
     # -- bitvectors
 
     def _words(self, count: int) -> Words:
-        """Return a bitvector that nobody else holds.
+        """Return a bitvector without another reference.
 
         Freeing device memory waits for the device, so bitvectors are kept. A State has
         its own, and those of a superstep are those of the one before the last, so that

@@ -72,7 +72,7 @@ class CudaDevice(CudaArrays):
         count: int | None = None,
         along: str = "in",
     ) -> Words:
-        """Return `active` with who gathers from it `along` some edges."""
+        """Return `active` and the vertices that gather from it `along` some edges."""
         due = self._words(active.size)
         theirs, own = rows_along(REVERSED[along]), rows_along(along)
         vertices = arrays[theirs.offsets].size - 1

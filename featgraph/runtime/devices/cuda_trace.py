@@ -23,13 +23,13 @@ __all__ = ["OPAQUE", "RecordedSuperstep", "TracedDriver"]
 #: that has to be compiled first.
 OPAQUE = ("opaque",)
 Operations = tuple[tuple[Any, ...], ...]
-#: Number of words -> sets of so many; those that nobody else holds are used again.
+#: Number of words -> sets of so many; those without another reference are used again.
 Pools = dict[int, list[Any]]
 #: ``make(operations, beside=...)`` makes an object with `launch` and `wait`.
 Make = Callable[..., Any]
 #: Recordings that a thread keeps.
 _MOST_KEPT = 64
-#: Pairs of pools that wait for somebody to need them.
+#: Spare pairs of pools.
 _MOST_SPARE = 8
 #: Bytes of the count of committed vertices.
 _COUNT_BYTES = 8

@@ -138,7 +138,7 @@ class Device(Protocol):
         count: int | None = None,
         along: str = "in",
     ) -> Words:
-        """Return `active` with who gathers from it `along` some edges.
+        """Return `active` and the vertices that gather from it `along` some edges.
 
         Along in-edges, these are the targets of its out-edges. `count` says about how
         many vertices are active, where that is known.

@@ -43,8 +43,8 @@ def iterate(
     """Run supersteps until nothing is active.
 
     A list of foldmaps runs in turn, each on what was committed since it last ran. A
-    second call goes on from the state it finds: what is not announced yet stays due,
-    and writing to the state from outside makes everything due.
+    second call continues from the state: what is not announced yet stays due, and
+    writing to the state from outside makes every vertex due.
 
     Parameters
     ----------
@@ -64,11 +64,11 @@ def iterate(
         ``callback(run, state)`` after each superstep; returning True ends the run.
     then : callable, optional
         ``then(run, state)`` whenever nothing is due. It may write to the state, or run
-        other foldmaps on it, and returns the vertices to go on with, as `active`: no
-        others are due, whatever it has written. None, or none of them, ends the run as
-        converged. It is not asked where the limit has been reached; the run has not
-        converged then. Where it raises an error and has written, everything is due in
-        a later call.
+        other foldmaps on it, and returns the vertices to continue with, as `active`: no
+        others are due, whatever it has written. None, or no vertex, ends the run as
+        converged. It is not called where the limit has been reached; the run has not
+        converged then. If it writes and raises an error, every vertex is due in a
+        later call.
     record_active : bool, optional
         Keep what each superstep committed.
     target : {"auto", "cpu", "cuda"}, optional
@@ -77,18 +77,18 @@ def iterate(
         After so many supersteps in which sums or products of reals were patched, they
         are recomputed, since roundings add up; None for never.
     asynchronous : bool, optional
-        Let updates become visible within the superstep: fewer of them are run. Only the
-        fixpoint is promised. By asking you promise that the functions are monotone:
-        there is an order of the values such that a vertex commits nothing but what is
-        better for it, commits it whenever what it gathers allows that, and gathers
-        better from better sources. Which of several sources with equal keys is kept may
-        differ. What shows that the promise does not hold is refused.
+        Make updates visible within the superstep, which saves supersteps. Only the
+        fixpoint is promised. The functions must be monotone: values have an order such
+        that a vertex commits only values better than its own, commits them whenever the
+        gathered values allow it, and gathers better values from better sources. Of
+        several sources with equal keys a different one may be kept. Functions that are
+        visibly not monotone are refused.
     near_far : NearFar, optional
         Vertices whose key is beyond a moving threshold wait, and stay due: fewer edges
         are evaluated. Only the fixpoint is promised, for functions as above.
     **options
         As for calling a foldmap, and ``change_driven``: True keeps aggregates and
-        patches them with what has changed, "auto" (the default) does where that is
+        patches them with changes, "auto" (the default) does so where that is
         expected to be faster, False evaluates every vertex in every superstep.
 
     Returns
@@ -172,7 +172,7 @@ def _run(
     callback: Callable[[Run, State], Any] | None,
     then: Callable[[Run, State], Any] | None,
 ) -> None:
-    """Run supersteps until nothing is due, or somebody says that it is enough."""
+    """Run supersteps until nothing is due, or `until` or `callback` ends the run."""
     advance, state = advancing(loop, alone), loop.state
     while run.supersteps < max_supersteps and not run.converged:
         before = run.supersteps

@@ -1,4 +1,4 @@
-"""Supersteps that write to the current buffers, since nobody could tell.
+"""Supersteps that write to the current buffers, where the result is the same.
 
 See docs/design/0022-in-place.md.
 """
@@ -14,7 +14,7 @@ __all__ = ["commit_in_place"]
 def commit_in_place(steps: list[Step]) -> None:
     """Have those foldmaps of a run commit in place that can.
 
-    Who keeps aggregates needs what was there before. And where buffers change places
+    A step that keeps aggregates needs earlier values. And where buffers change places
     for one foldmap, they do for all that write the property.
     """
     if any(_may_keep(step) for step in steps):

@@ -1,4 +1,4 @@
-"""The loop of a run: whose turn it is, and who hears of what was committed."""
+"""The loop of a run: which foldmap runs, and what it is told of commits."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Loop:
         active: Any,
         recompute_every: int | None,
         near_far: NearFar | None,
-        alone: bool,  # nobody looks at the state between supersteps
-        goes_on: bool,  # somebody says with whom, where nothing is due
+        alone: bool,  # the state is not observed between supersteps
+        goes_on: bool,  # `then=` may continue, where nothing is due
     ) -> None:
         self.foldmaps = foldmaps
         self.state = state
@@ -116,7 +116,7 @@ class Loop:
                 left_out.forget()
         for pending, step, scalars in zip(begun, self.steps, self.scalars, strict=True):
             pending.scalars = scalars.read()
-            step.forget()  # what was written is announced to nobody
+            step.forget()  # what was written was not announced
         if self.waiting is not None:
             self.waiting.forget()
         self.pending, self.stage = begun, self.stage + 1

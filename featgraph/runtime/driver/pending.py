@@ -128,7 +128,7 @@ def announce(
     Parameters
     ----------
     committed : words or None
-        None for all vertices: that saves looking for who gathers from them.
+        None for all vertices: that saves finding the vertices that gather from them.
     number : int
         How many they are.
     join : callable

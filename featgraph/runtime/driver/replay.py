@@ -55,7 +55,7 @@ def may_be_late(loop: Loop, traced: Traced) -> bool:
 
 
 def advancing(loop: Loop, alone: bool) -> Callable[[Run, int], bool]:
-    """Return what runs the supersteps of a loop; `alone`, if nobody watches it.
+    """Return what runs the supersteps of a loop; `alone`, if it is not observed.
 
     It takes a record and how many may run, and returns False if nothing is due.
     """

@@ -115,7 +115,7 @@ class Step:
         self.patched_supersteps = 0
         #: Whether a thread has a vertex for itself.
         self.is_alone = all(p.mapping.span == 1 for p in phases)
-        #: Whether all that changes is announced to who reads it, and who is evaluated
+        #: Whether all that changes is announced to its readers, and a vertex evaluated
         #: without that commits nothing.
         self.announces = all(map(is_announced, functions)) and is_repeatable(self.plan)
         #: Whether a vertex that is not due may be evaluated all the same.
@@ -246,10 +246,10 @@ class Step:
     def prove(self, words: Words) -> Outcome:
         """Run a superstep on some vertices with their aggregates recomputed."""
         keeping, kept = self._prepare()
-        nobody = self.device.empty_words(words.size)
-        kept.begin(buffers_of(self.state, self.device), nobody)
+        none = self.device.empty_words(words.size)
+        kept.begin(buffers_of(self.state, self.device), none)
         kept.recompute(words)
-        outcome = keeping.run(nobody, track=True, kept=kept, due=words)
+        outcome = keeping.run(none, track=True, kept=kept, due=words)
         self.work = "recomputed"
         self.patched_supersteps = 0
         return outcome
@@ -287,7 +287,7 @@ class Step:
 
     def _may_push(self, active_count: int | None) -> bool:
         """Whether enough vertices could be reached for a push to be shorter."""
-        # Few vertices cannot have enough edges into whom they reach.
+        # Few vertices cannot have enough edges into the vertices they reach.
         most = None if active_count is None else active_count * self._most_reached
         return most is None or most > fixed_cost(self.plan, self.state.graph)
 
@@ -391,7 +391,7 @@ def make_steps(
 
 
 def is_announced(function: Analysed) -> bool:
-    """Whether all that a function changes is announced to who reads it, and no more."""
+    """Whether all that a function changes is announced to its readers, and no more."""
     return function.kind in {"vertex", "gather", "reduce"} and not (
         "superstep" in function.scalars
         or takes_active(function)

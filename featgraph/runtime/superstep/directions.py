@@ -1,4 +1,4 @@
-"""Which way the edges of a superstep are gone: pulled by who is due, or pushed.
+"""The direction of a superstep: pulled by due vertices, or pushed.
 
 Where a gather combines over the edges from active vertices only, it can go along the
 edges out of these as well as along the edges into those that are due: the result is the
@@ -72,7 +72,7 @@ def is_push_shorter(
     active : words
         A.
     due : words
-        A, and who gathers from A.
+        A, and the vertices that gather from A.
     """
     pushed = device.edges_of(active, buffers.graph["out_offsets"])
     pulled = device.edges_of(due, buffers.graph["in_offsets"])

@@ -61,7 +61,7 @@ class Launcher:
         #: for; None where those are too many.
         self.find_listed: Callable[[], Any] | None = None
         self._has_lists: dict[int, bool] = {}
-        #: Whether the current buffers stand for the next ones: nobody reads what is
+        #: Whether the current buffers stand for the next ones: nothing reads what is
         #: written in a superstep.
         self.in_place = False
         self._vectors = [field for field in fields if field.source == "vector"]

@@ -25,7 +25,7 @@ __all__ = ["StaleEntries", "is_soon_swept"]
 #: others and refreshing edges took 270 of 440 us (NVIDIA H200).
 LEAST_REACHED = 1 / 8
 #: All vertices are swept where they and their edges, times the features, are fewer: a
-#: sweep then takes no longer than finding who is due. Skipping lost up to a third on
+#: sweep then takes no longer than finding due vertices. Skipping lost up to a third on
 #: graphs of 0.3M to 0.9M vertices and edges, with k = 4 (NVIDIA H200).
 FEWEST_TO_SKIP = 1 << 22
 
@@ -82,7 +82,7 @@ class StaleEntries(Launcher):
             self.touched.add(name)
             self.buffers.next_of(name)
             stale = self.buffers.stale.get(name, ALL)
-            # From here on nobody holds that set, and its memory is used again.
+            # From here on that set is not referenced, and its memory is used again.
             self.buffers.stale[name] = None
             if stale is None or (not reads and (swept is self.full or stale is swept)):
                 continue
@@ -96,8 +96,8 @@ class StaleEntries(Launcher):
     def pulls_all(self, active_count: int | None) -> bool:
         """Whether kernels with pulled edges sweep all vertices though few are due.
 
-        Where such a kernel writes all in-edges of whom it sweeps, that saves finding
-        who is due, and refreshing what it would leave out. On small graphs it does.
+        Where such a kernel writes all in-edges of what it sweeps, that saves finding
+        due vertices, and refreshing what it would leave out. On small graphs it does.
         """
         if not self.kernel.kernel_source.forwarded or active_count is None:
             return False

@@ -175,7 +175,7 @@ class Superstep(StaleEntries):
         return self.device.empty_words(word_count(self.graph.vertex_count))
 
     def _base(self, sets: Any) -> Words:
-        """Return A, A and who gathers from it, or all: due but for targets, stops."""
+        """Return A, A and its readers, or all: due but for targets and stops."""
         if sets.base is None:
             if sets.all_due:
                 sets.base = self.full
@@ -232,7 +232,7 @@ class Superstep(StaleEntries):
             sets.kept.due = due
         if phase.spreads:
             arguments["allowed"] = self.full if self.on is None else self.on
-            # These two sets are everybody's; any other was made here.
+            # These two sets are shared; any other was made here.
             own = due is not self.full and due is not self.on
             arguments["spreads"] = self.spreads and own
         if phase.kind == "push":
@@ -338,7 +338,7 @@ def _told(step: Superstep, committed: Words, sets: Any) -> Words:
 
 
 def _settle(step: Superstep, number: int, sets: Any, due: Words, passed: Words) -> None:
-    """Update who passed and who stopped, as far as anything later asks."""
+    """Update which vertices passed and stopped, as far as later phases need it."""
     device = step.device
     later = any(p.kind != "reduce" for p in step.plan.phases[number + 1 :])
     first = sets.passed is None
@@ -358,7 +358,7 @@ def _settle(step: Superstep, number: int, sets: Any, due: Words, passed: Words) 
 def _expand(
     step: Superstep, words: Words, sets: Any, alongs: tuple[str, ...] = ("in",)
 ) -> Words:
-    """Return a set with who gathers from it, along any of some edges."""
+    """Return a set and the vertices that gather from it, along any of some edges."""
     count = sets.active_count if words is sets.active else None
     graph, device = step.buffers.graph, step.device
     found = [device.expand(words, graph, count, along) for along in alongs]
