@@ -106,11 +106,11 @@ library for recommender systems", JOSS 5(52), 2174, 2020):
 | ml-100k | 0.944 | 0.963 | 0.934 | 0.919 |
 | ml-1m | 0.909 | 0.916 | 0.873 | 0.862 |
 
-These are other models: "baseline" is a bias for each user and item, SVD and SVD++ add
-factors to it and are trained by gradient descent, NMF has no biases here. They are
-means over five folds with default parameters. Each fold trains on four fifths, as here,
-but here it is one split, and the best lambda is picked by the held-out ratings
-themselves."""
+These are different models: "baseline" is a bias for each user and item; SVD and SVD++ add
+factors to it and are trained by gradient descent; NMF has no biases here. The figures are
+means over five folds with default parameters. Each fold trains on four fifths, as here.
+The figures of featgraph are from one split, and its best lambda is chosen by the held-out
+ratings themselves."""
 
 
 def write_page(path: Path, recorder: Recorder) -> None:
@@ -118,7 +118,7 @@ def write_page(path: Path, recorder: Recorder) -> None:
     lines = [
         "# How accurate alternating least squares is",
         "",
-        f"`{recorder.command}` makes this page.",
+        f"`{recorder.command}` writes this page.",
         "",
         "Explicit ratings: root mean squared error of a fifth of the ratings, split at",
         f"random with seed 0; {ITERATIONS} iterations, weighted lambda (ALS-WR). Users",
@@ -137,7 +137,7 @@ def write_page(path: Path, recorder: Recorder) -> None:
         *PUBLISHED.splitlines(),
         "",
         "Implicit feedback: ratings as confidences, lambda 0.01, 15 iterations; the",
-        "same split; lists of ten items. The contender is the same model of the",
+        "same split; lists of ten items. `implicit` is the same model of the",
         "library `implicit` 0.7, by conjugate gradients from other random factors.",
         "",
         f"| ratings | K | by | {' | '.join(METRICS)} |",

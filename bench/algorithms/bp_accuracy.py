@@ -44,8 +44,8 @@ known exact marginals: `{command}` makes it, and this page.
   which have six digits.
 
 Errors are absolute differences of probabilities, over all states of all variables that
-were not observed. float64, epsilon {epsilon:g}, at most {limit} supersteps; where those
-did not do, damping {second:g}, then {third:g}. "K" is the number of features of a
+were not observed. float64, epsilon {epsilon:g}, at most {limit} supersteps; without
+convergence, damping {second:g}, then {third:g}. "K" is the number of features of a
 vertex: states in the pairwise form, entries of the largest table otherwise, where a
 superstep is half a round.
 
@@ -64,16 +64,16 @@ COLUMNS = (
 )
 
 TAIL = """
-How to read it:
+Interpretation:
 
 * Networks that are trees, or nearly, are exact to the epsilon of the run.
-* Where nothing converges, the last beliefs are listed all the same. They say little;
-  that `converged` is False is the answer.
-* Strong couplings in short cycles (the grids here) are what the method is bad at,
-  whatever the damping. And a fixpoint may be far from the truth: two of the
-  segmentations converge to one that says the opposite of it somewhere.
-* A table of more entries than a kernel takes features is refused. Evidence makes tables
-  smaller.
+* Where a run has not converged, the table has the errors of its last beliefs. These are
+  not an answer.
+* The method is inaccurate for strong couplings in short cycles (the grids here), with any
+  damping. A fixpoint may be far from the exact marginals: two of the segmentations
+  converge to a fixpoint that is opposite to them at some variable.
+* A table with more entries than the largest width of a kernel is refused. Evidence makes
+  tables smaller.
 """
 
 

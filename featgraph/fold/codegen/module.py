@@ -66,7 +66,7 @@ class Entry:
         Vertices that a group of lanes takes in turn, at least, so that what its block
         does first pays (CUDA).
     covers : bool
-        Whether its grid must have a place for each vertex, since nobody goes round;
+        Whether its grid must have a place for each vertex, since it has no loop;
         other grids may have any size (CUDA).
     """
 
@@ -129,7 +129,7 @@ class KernelSource:
         The loop over supersteps of few vertices.
     forwarded : tuple of str
         Edge properties of which a pulled phase writes the ``_next`` entries of all
-        in-edges of whom it sweeps, whether their sources are active or not.
+        in-edges of what it sweeps, whether their sources are active or not.
     waits : bool
         Whether the current buffers may stand for the next ones where no vertex reads
         from another that is swept: all there is to commit is what one vertex function

@@ -237,7 +237,7 @@ class _CpuPhase(CpuArrays):
         return [self._entry(self.name, "main", arguments)]
 
     def _spread(self) -> None:
-        """Have run who gathers from `v`: later words, and the rest of this one."""
+        """Make the vertices that gather from `v` due, in later words and this one."""
         writer = self.writer
         if not self.phase.spreads:
             return

@@ -190,7 +190,7 @@ class _QueueBody(_HeldRows):
         arguments = ["chunk", "d", *_LISTS, *rows.arguments, *self.memory]
         self._header(
             "superstep_0", arguments,
-            "Run a superstep from `sources`; `passed` gets who ends with True.",
+            "Run a superstep from `sources`; `passed` gets the committed vertices.",
         )  # fmt: skip
         self._name_features(self.gathers + self.behind)
         writer.line("due_count = 0")
@@ -250,7 +250,7 @@ class _QueueBody(_HeldRows):
         ]  # fmt: skip
         self._header(
             "supersteps_0", arguments,
-            "Run supersteps while few edges lead out of who is active.", "SWEEP",
+            "Run supersteps while few edges lead out of active vertices.", "SWEEP",
         )  # fmt: skip
         depth, line, block = writer.depth, writer.line, writer.block
         # It never holds. Behind it rows are as long as the compiler is told, and it

@@ -126,7 +126,7 @@ class Printed:
     arrays : dict
         Loops form: scratch rows it takes, by type.
     rows : tuple of Row
-        Values of rows it takes behind the temporaries, loaded by who calls it.
+        Values of rows it takes behind the temporaries, loaded by the caller.
     matrices : tuple of str
         Names of the matrices at hand that it takes last.
     vectors : bool

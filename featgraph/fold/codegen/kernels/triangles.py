@@ -62,7 +62,7 @@ class Sum:
 def find_sums(function: Analysed, signature: Signature) -> tuple[Sum, ...]:
     """Return the atomic additions that wait outside of memory.
 
-    They are statements, whose old value nobody asks for, and their index is one of the
+    They are statements, whose old value is not used, and their index is one of the
     triangle's vertices and edges alone.
     """
     found: dict[Sum, None] = {}
