@@ -106,11 +106,11 @@ library for recommender systems", JOSS 5(52), 2174, 2020):
 | ml-100k | 0.944 | 0.963 | 0.934 | 0.919 |
 | ml-1m | 0.909 | 0.916 | 0.873 | 0.862 |
 
-These are different models: "baseline" is a bias for each user and item; SVD and SVD++ add
-factors to it and are trained by gradient descent; NMF has no biases here. The figures are
-means over five folds with default parameters. Each fold trains on four fifths, as here.
-The figures of featgraph are from one split, and its best lambda is chosen by the held-out
-ratings themselves."""
+These are different models: "baseline" is a bias for each user and item; SVD and SVD++
+add factors to it and are trained by gradient descent; NMF has no biases here. The
+figures are means over five folds with default parameters. Each fold trains on four
+fifths, as here. The figures of featgraph are from one split, and its best lambda is
+chosen by the held-out ratings themselves."""
 
 
 def write_page(path: Path, recorder: Recorder) -> None:

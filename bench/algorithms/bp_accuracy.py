@@ -69,11 +69,11 @@ Interpretation:
 * Networks that are trees, or nearly, are exact to the epsilon of the run.
 * Where a run has not converged, the table has the errors of its last beliefs. These are
   not an answer.
-* The method is inaccurate for strong couplings in short cycles (the grids here), with any
-  damping. A fixpoint may be far from the exact marginals: two of the segmentations
+* The method is inaccurate for strong couplings in short cycles (the grids here), with
+  any damping. A fixpoint may be far from the exact marginals: two of the segmentations
   converge to a fixpoint that is opposite to them at some variable.
-* A table with more entries than the largest width of a kernel is refused. Evidence makes
-  tables smaller.
+* A table with more entries than the largest width of a kernel is refused. Evidence
+  makes tables smaller.
 """
 
 
