@@ -22,7 +22,7 @@ from bench.learning.cells import Cells
 from bench.learning.folding_gpu import trials_of
 from bench.learning.problems import NAMES, LearningProblem, make_problem
 from bench.record import Recorder
-from featgraph.runtime.devices.traits import graph_traits
+from featgraph.fold.plan.traits import graph_traits
 
 DEFAULTS = {
     "graph": ["delaunay20", "road770", "web-NotreDame", "kron-19"],

@@ -27,8 +27,8 @@ VERTICES, SUPERSTEPS = 65, 3
 
 def use_small_bounds() -> None:
     """Have small graphs treated as large ones are."""
-    from featgraph.fold.plan import schedules
-    from featgraph.runtime.devices import cuda_device, traits
+    from featgraph.fold.plan import schedules, traits
+    from featgraph.runtime.devices import cuda_device
     from featgraph.runtime.superstep import launcher, stale
 
     schedules.FEW_EDGES = 0

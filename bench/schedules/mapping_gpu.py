@@ -290,7 +290,7 @@ def _compile_ahead(
     named: NamedGraph, most: int | None, arguments: argparse.Namespace, begun: float
 ) -> None:
     """Fill the disk cache with all kernels for a graph; failures are left for later."""
-    from featgraph.runtime.devices.traits import graph_traits
+    from featgraph.fold.plan.traits import graph_traits
 
     if arguments.workers < 1:
         return

@@ -8,15 +8,16 @@ decides everything; `emit` prints; `Kernel` compiles when first launched.
 
 from __future__ import annotations
 
+from featgraph.fold.analysis.assumed_signature import assumed_signature
 from featgraph.fold.codegen.emit import emit
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
-from featgraph.fold.plan.schedules import GraphTraits
+from featgraph.fold.plan.traits import GraphTraits
 from featgraph.program.program import Program
 from featgraph.program.signature import Signature
 
-__all__ = ["fold"]
+__all__ = ["fold", "fold_assumed"]
 
 
 def fold(
@@ -45,3 +46,16 @@ def fold(
     plan = make_plan(program, signature, options, traits)
     source = emit(plan)
     return Kernel(source)
+
+
+def fold_assumed(program: Program, k: int, dtype: str, options: Options) -> Kernel:
+    """Fold a program for the types that its functions let one assume, to look at.
+
+    Parameters
+    ----------
+    k : int
+        Features of what is indexed with f.
+    dtype : str
+        Storage type of real numbers.
+    """
+    return fold(program, assumed_signature(program, k, dtype), options, GraphTraits())

@@ -21,7 +21,7 @@ from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.compiling.signatures import entry_signature
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
-from featgraph.fold.plan.schedules import GraphTraits
+from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph import Graph
 from tests.simt.case import Case
 from tests.simt.kept import KEPT_CASES

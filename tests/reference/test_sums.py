@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.fold.plan.schedules import SUM_BLOCK
+from featgraph.fold.plan.traits import SUM_BLOCK
 from featgraph.runtime.devices import host_arrays
 
 #: The leaves of a star, and its vertices: many more than a block has.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from featgraph.fold.codegen.cuda import lanes
-from featgraph.fold.plan import schedules
+from featgraph.fold.plan import planner
 from tests.simt.case import Case
 from tests.simt.kept import KEPT_BY_NAME, KeptRun
 from tests.simt.programs import BY_NAME
@@ -34,14 +34,14 @@ SLOW_IN_HUBS = {"filtered_notes", "semirings"}
 
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "SUM_BLOCK", 2)
+    monkeypatch.setattr(planner, "SUM_BLOCK", 2)
     # Of K = 12, eight edges at a time: 16 are a block.
     monkeypatch.setattr(lanes, "HUB_THREADS", 32)
 
 
 def run_of(case: Case, variant: str, k: int, monkeypatch: pytest.MonkeyPatch) -> Run:
     if variant == "hubs":
-        monkeypatch.setattr(schedules, "SUM_BLOCK", 1)
+        monkeypatch.setattr(planner, "SUM_BLOCK", 1)
     return Run(case, k, size=SMALL, long_rows=True, **VARIANTS[variant])
 
 
@@ -73,7 +73,7 @@ def test_widths_in_blocks(
 def test_kept_sums_in_blocks(
     name: str, variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedules, "SUM_BLOCK", 1 if variant == "hubs" else 2)
+    monkeypatch.setattr(planner, "SUM_BLOCK", 1 if variant == "hubs" else 2)
     case, k = KEPT_BY_NAME[name], 4
     graph = tiny_graph(case.undirected, *SMALL, np.random.default_rng(k))
     KeptRun(case, k, graph, long_rows=True, **VARIANTS[variant]).check()

@@ -25,7 +25,7 @@ from featgraph import reference
 from featgraph.fold.codegen.emit import emit
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
-from featgraph.fold.plan.schedules import GraphTraits
+from featgraph.fold.plan.traits import GraphTraits
 from tests.simt.superstep import Superstep
 from tests.strategies import seeds
 

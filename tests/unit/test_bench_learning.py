@@ -16,7 +16,7 @@ from bench.learning import atomics, bounds_gpu, session, variants_gpu
 from bench.learning.by_hand import Sweep
 from bench.learning.problems import LearningProblem, make_problem
 from bench.learning.tables import markdown
-from featgraph.fold.plan.schedules import GraphTraits
+from featgraph.fold.plan.traits import GraphTraits
 
 SMALL = ("--target", "cpu", "--repeat", "1")
 

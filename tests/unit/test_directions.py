@@ -9,8 +9,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.algorithms import bfs, sssp
-from featgraph.runtime.driver.step import is_announced
-from featgraph.runtime.superstep.directions import can_choose
+from featgraph.fold.analysis.announced_targets import is_announced
 from tests.programs.combines import nearest_active, note_news, tell, tell_all
 
 
@@ -123,7 +122,7 @@ def test_what_may_be_pushed(
 ) -> None:
     step = fg.foldmap(*functions)
     kernel = step.fold(_state(graph, dtype), target="cpu", **options)
-    assert can_choose(kernel.plan) == expected
+    assert kernel.plan.facts.may_push == expected
 
 
 def test_wide_keys_are_pulled(graph: fg.Graph) -> None:

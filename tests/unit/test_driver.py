@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from featgraph.fold.plan.traits import needs_wide_positions
 from featgraph.runtime.devices.cpu import CpuDevice
-from featgraph.runtime.devices.traits import needs_wide_positions
 
 # Shortest paths on a line: exactly one vertex changes in each superstep.
 

@@ -13,9 +13,9 @@ from featgraph.fold.codegen.emit import emit
 from featgraph.fold.plan import schedules
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
-from featgraph.fold.plan.schedules import GraphTraits, Mapping
+from featgraph.fold.plan.schedules import Mapping
+from featgraph.fold.plan.traits import GraphTraits, graph_traits
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
-from featgraph.runtime.devices.traits import graph_traits
 
 
 def signature(k: int, dtype: str = "float32") -> Signature:

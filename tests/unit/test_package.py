@@ -67,6 +67,17 @@ FLOORS = (
     "runtime",
 )
 
+# What the runtime may import of the folder: the table of contents, and data.
+ASKED_BY_RUNTIME = {
+    "folder",  # a foldmap folds
+    "plan.options",  # what was asked for
+    "plan.traits",  # what a plan depends on of a graph
+    "plan.layout",  # the names of a graph's arrays
+    "plan.plan",  # the phases, and the facts
+    "codegen.module",  # the entries of a kernel, and what they take
+    "compiling.kernel",  # what is launched
+}
+
 TOP_LEVEL = {
     ".ci",
     ".gitignore",
@@ -171,6 +182,18 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     graph = nx.DiGraph(import_graph())
     circles = [sorted(c) for c in nx.strongly_connected_components(graph) if len(c) > 1]
     assert not circles
+
+
+@pytest.mark.parametrize("path", sources("featgraph/runtime"), ids=identify)
+def test_the_runtime_asks_the_plan_and_never_the_analysis(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert ".analysis" not in text
+    asked = {
+        name.removeprefix("featgraph.fold.").rpartition(".")[0]
+        for name in imported_modules(ast.parse(text))
+        if name.startswith("featgraph.fold.")
+    }
+    assert asked <= ASKED_BY_RUNTIME
 
 
 @pytest.mark.parametrize("path", sources("algorithms"), ids=identify)

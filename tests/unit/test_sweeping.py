@@ -114,8 +114,7 @@ def test_not_where_a_change_may_be_silent(name: str, expected: bool) -> None:
         foldmaps = list(program.foldmaps)
     made = steps.make_steps(foldmaps, state, choose_device("cpu"), {}, None)
     assert not any(step.may_sweep_all for step in made)  # the CPU never does
-    functions = [f for step in made for f in step.plan.analysis.functions]
-    assert all(steps.is_announced(f) for f in functions) is expected
+    assert all(step.plan.facts.is_announced for step in made) is expected
 
 
 @fg.gather(into="low", combine="min")

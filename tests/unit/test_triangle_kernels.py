@@ -13,7 +13,7 @@ import featgraph as fg
 from featgraph.fold.codegen.kernels.triangles import find_sums
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
-from featgraph.fold.plan.schedules import GraphTraits
+from featgraph.fold.plan.traits import GraphTraits
 from featgraph.program.names import GENERATED, TRIANGLES
 from tests.programs.triangles import PROGRAMS, make_state
 

@@ -12,10 +12,18 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.analysis.gathers import takes_active
 from featgraph.fold.syntax.nodes import Access, Whole, is_reversed
 
-__all__ = ["Unannounced", "not_announced", "tells_targets"]
+__all__ = [
+    "Unannounced",
+    "check_dense",
+    "is_announced",
+    "not_announced",
+    "tells_targets",
+]
 
 Functions = Sequence[Analysed]
 
@@ -53,6 +61,57 @@ def not_announced(
         Of the other foldmaps of the run.
     """
     return next(_Reads(functions, others).find(), None)
+
+
+def is_announced(function: Analysed) -> bool:
+    """Whether all that a function changes is announced, and nothing else."""
+    kinds = {"vertex", "gather", "reduce"}
+    return function.kind in kinds and _untold(function) is None
+
+
+def _untold(function: Analysed) -> str | None:
+    """Return what a function does of which no active set tells."""
+    if any(a.mode == "atomic" for a in function.accesses):
+        return "uses fg.atomic, also where it is not due"
+    written = function.writes("now")
+    if written:
+        return f"writes {min(written)} in place, also where it is not due"
+    if takes_active(function):
+        return "gathers from active vertices only"
+    if "superstep" in function.scalars:
+        return "reads d.superstep, so a vertex that is not due may change"
+    return None
+
+
+def check_dense(functions: Functions, others: Sequence[Functions], where: str) -> None:
+    """See that running a foldmap on vertices that are not due changes no result.
+
+    Parameters
+    ----------
+    functions, others
+        As for `not_announced`.
+    where : str
+        The option that asks for it.
+
+    Raises
+    ------
+    PlanError
+        Names the function, and what it does or reads.
+    """
+    fix = "use change_driven='auto'"
+    for function in functions:
+        problem = _untold(function)
+        if problem is not None:
+            name = function.declared.name
+            raise PlanError(f"{name} {problem}", where=where, fix=fix)
+    found = not_announced(functions, others)
+    if found is not None:
+        declared = found.function.declared
+        raise PlanError(
+            f"{declared.name} {found.problem}",
+            where=f"{where}: {declared.source.where(found.node)}",
+            fix=fix,
+        )
 
 
 def _written(functions: Functions, kind: str = "edge") -> frozenset[str]:

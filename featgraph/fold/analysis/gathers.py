@@ -5,14 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.analyse import Analysed, Analysis, Temporary
 from featgraph.fold.analysis.gathered_values import INDEXED, base_name
 from featgraph.fold.syntax.nodes import Access, Operate, Whole
 
 __all__ = [
+    "has_wide_key",
     "in_blocks",
     "is_only_solved",
     "memory_dtype",
+    "partial_dtype",
+    "reduced_type",
     "rounds",
     "takes_active",
     "temporaries_of",
@@ -25,6 +28,24 @@ def memory_dtype(type_: str, real: str) -> str:
     Truth values are int32 there, for atomics.
     """
     return {"real": real, "bool": "int32"}.get(type_, type_)
+
+
+def reduced_type(function: Analysed) -> str:
+    """Return the type in which a reduce accumulates; of truth values, 0 and 1."""
+    votes = function.declared.combine.name == "any"  # type: ignore[attr-defined]
+    return "int32" if function.returns == "bool" and not votes else function.returns
+
+
+def partial_dtype(function: Analysed, real: str) -> str:
+    """Return the dtype of what the parts of a reduce leave."""
+    type_ = reduced_type(function)
+    return {"real": real}.get(type_, type_)
+
+
+def has_wide_key(temporary: Temporary, real: str) -> bool:
+    """Whether a key of 64 bits comes with a source: both do not fit one word."""
+    is_real = temporary.type == "real" and real == "float64"
+    return temporary.is_arg and (is_real or temporary.type == "int64")
 
 
 def rounds(function: Analysed) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import textwrap
 
+from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.change_driven import seen_name
-from featgraph.fold.analysis.gathers import memory_dtype
+from featgraph.fold.analysis.gathers import has_wide_key, memory_dtype
 from featgraph.fold.codegen.cpu import kernels as cpu_kernels
 from featgraph.fold.codegen.cuda import kernels as cuda_kernels
 from featgraph.fold.codegen.functions.featurewise import (
@@ -30,7 +31,6 @@ from featgraph.fold.codegen.functions.vectorized import (
 from featgraph.fold.codegen.kernels.accumulate import indexed_forms
 from featgraph.fold.codegen.kernels.accumulators import (
     accumulator_of,
-    check_pushable,
     is_packed,
 )
 from featgraph.fold.codegen.kernels.triangles import print_triangle
@@ -99,8 +99,7 @@ def emit(plan: FoldPlan) -> KernelSource:
             for f in [*plan.functions_of(phase), *plan.seen_of(phase)]
         }
         if phase.kind == "push":
-            function = plan.functions_of(phase)[0]
-            check_pushable(function, accumulator_of(function, plan.analysis), plan.real)
+            _check_pushed(plan, phase)
         entries += target.print_phase(context, plan, number, phase, printed)
     queue = None
     if is_queued(plan):
@@ -109,6 +108,21 @@ def emit(plan: FoldPlan) -> KernelSource:
         plan, writer.text, tuple(entries), fields, writer.origins, sites or [], queue,
         tuple(forwarded), plan.form == "plain" and _waits(plan, printed),
     )  # fmt: skip
+
+
+def _check_pushed(plan: FoldPlan, phase: Phase) -> None:
+    """Refuse what atomics cannot combine: a key and a source of over 64 bits."""
+    temporary = plan.analysis.temporaries[phase.into]
+    if has_wide_key(temporary, plan.real):
+        name = plan.functions_of(phase)[0].name
+        raise PlanError(
+            f"{name} cannot be pushed: its key has 64 bits and must share a word with "
+            "the source",
+            where="direction='push'",
+            got=f"a key of type {memory_dtype(temporary.type, plan.real)}",
+            expected="float32 or int32 keys",
+            fix="use direction='pull', or store the key as float32 or int32",
+        )
 
 
 def _waits(plan: FoldPlan, printed: dict[str, Printed]) -> bool:

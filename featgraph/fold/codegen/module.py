@@ -8,8 +8,12 @@ from featgraph.fold.codegen.kernels.accumulators import (
     accumulator_of,
 )
 from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.schedules import PIECE_BYTES
 
-__all__ = ["Entry", "Field", "KernelSource", "Queue"]
+__all__ = ["ALIGNMENT", "Entry", "Field", "KernelSource", "Queue"]
+
+#: Addresses of arrays are multiples of so many bytes: lanes load them at once (CUDA).
+ALIGNMENT = PIECE_BYTES
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numba import types
 from numba.np.numpy_support import from_dtype
 
-from featgraph.fold.codegen.kernels.accumulators import partial_dtype
+from featgraph.fold.analysis.gathers import partial_dtype
 from featgraph.fold.codegen.module import Entry, Field, KernelSource
 
 __all__ = ["entry_signature"]

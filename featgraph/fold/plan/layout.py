@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.plan.options import Options
-from featgraph.fold.plan.schedules import GraphTraits
+from featgraph.fold.plan.traits import GraphTraits
 from featgraph.program.signature import PropertyKind
 
 __all__ = [

@@ -6,9 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from featgraph.errors import PlanError
-from featgraph.fold.analysis.change_driven import Changes
+from featgraph.fold.analysis.change_driven import Changes, join_changes
 
-__all__ = ["INTERSECTIONS", "Options", "parse_change_driven", "parse_options"]
+__all__ = [
+    "INTERSECTIONS",
+    "IN_PLACE",
+    "Changes",
+    "Options",
+    "join_changes",
+    "parse_change_driven",
+    "parse_options",
+]
 
 TARGETS = ("auto", "cpu", "cuda")
 DIRECTIONS = ("auto", "push", "pull")
@@ -16,6 +24,8 @@ DIRECTIONS = ("auto", "push", "pull")
 INTERSECTIONS = ("mark", "merge", "search")
 SCHEDULES = ("auto", "thread", "virtual_warp", "block", *INTERSECTIONS)
 CHANGE_DRIVEN = (True, False, "auto")
+#: How the option to commit in the kernel is called in messages.
+IN_PLACE = "asynchronous=True"
 
 
 @dataclass(frozen=True)

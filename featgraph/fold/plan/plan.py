@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.change_driven import (
-    Keeping,
-)
-from featgraph.fold.analysis.gathers import (
-    takes_active,
-)
-from featgraph.fold.plan.layout import (
-    REVERSED,
-    SAID,
-    Rows,
-    rows_along,
-)
+from featgraph.fold.analysis.announced_targets import check_dense
+from featgraph.fold.analysis.any_order import check_any_order
+from featgraph.fold.analysis.change_driven import Changes, Keeping
+from featgraph.fold.analysis.gathers import takes_active
+from featgraph.fold.plan.layout import REVERSED, SAID, Rows, rows_along
 from featgraph.fold.plan.options import Options
-from featgraph.fold.plan.schedules import (
-    GraphTraits,
-)
 from featgraph.fold.plan.schedules import Mapping as ThreadMapping
+from featgraph.fold.plan.traits import GraphTraits
 
-__all__ = ["FoldPlan", "Phase"]
+__all__ = ["Facts", "FoldPlan", "GatherReads", "Phase", "Reduction"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +74,13 @@ class Phase:
         Which edges its gathers go along, as arrays of the graph list them.
     finds_edges : bool
         Whether a sweep that is not along in-edges looks up edge ids.
+    into : str
+        What a push or a reduce fills.
+    touches_next : tuple of (str, bool)
+        Iterated properties whose ``_next`` entries it reads, writes or puts back, and
+        whether it may read any that it does not write before.
+    is_behind_vertices : bool
+        Whether a vertex function runs in a phase before it.
     """
 
     kind: str
@@ -106,12 +105,117 @@ class Phase:
     stops: tuple[str, ...] = ()
     along: str = "in"
     finds_edges: bool = True
+    into: str = ""
+    touches_next: tuple[tuple[str, bool], ...] = ()
+    is_behind_vertices: bool = False
 
     @property
     def rows(self) -> Rows:
         """The rows of edges that its kernels go through."""
         along = self.along if self.kind == "vertex" else REVERSED[self.along]
         return rows_along(along, finds_edges=self.finds_edges)
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """What one reduce fills: ``d.name``.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Its shape.
+    dtype, partial_dtype : str
+        Of the result, and of what its parts leave.
+    is_read : bool
+        Whether a function of the foldmap reads it.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    partial_dtype: str
+    is_read: bool
+
+
+@dataclass(frozen=True)
+class GatherReads:
+    """What a gather reads, and how it combines what it makes of that.
+
+    Attributes
+    ----------
+    name : str
+        As the user has called it.
+    combine : str
+        Name of the operator.
+    of_neighbors : tuple of str
+        Properties that it reads at the other end of an edge.
+    anywhere : tuple of str
+        All that it reads.
+    """
+
+    name: str
+    combine: str
+    of_neighbors: tuple[str, ...]
+    anywhere: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a runtime asks of a plan, beside its phases.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The functions, as the user has called them.
+    direction : str
+        "pull" or "push", whichever its gathers are; "-" without any.
+    may_push : bool
+        Whether supersteps of this plan, which pulls, may as well be pushed: the result
+        is the same bit for bit.
+    is_announced : bool
+        Whether all that changes is announced to what reads it, and a vertex that is
+        evaluated without being due commits nothing.
+    reads_foreign : bool
+        Whether a function reads at vertices that are neither source nor target.
+    tells_targets : bool
+        Whether targets of edges that returned True are active behind a superstep.
+    from_active : tuple of str
+        The gathers that combine over edges from active vertices only.
+    gathers : tuple of GatherReads
+        All gathers.
+    changes : Changes
+        What the foldmap changes.
+    writes_next : tuple of str
+        Iterated properties that it writes.
+    seen_elsewhere : tuple of str
+        Properties that functions access at other vertices, or at edges.
+    scalars : tuple of str
+        Scalars and vectors that it reads, but for what its own reduces fill.
+    kept_scalars : tuple of str
+        Those that gathers read whose aggregates are kept.
+    reductions : dict of str to Reduction
+        What its reduces fill.
+    triangles_at : str
+        Where a triangle function stands, which needs rows by degree; "" without one.
+    twins_at : (str, str)
+        An operation that needs twins, and where it stands; "" twice without one.
+    """
+
+    names: tuple[str, ...]
+    direction: str
+    may_push: bool
+    is_announced: bool
+    reads_foreign: bool
+    tells_targets: bool
+    from_active: tuple[str, ...]
+    gathers: tuple[GatherReads, ...]
+    changes: Changes
+    writes_next: tuple[str, ...]
+    seen_elsewhere: tuple[str, ...]
+    scalars: tuple[str, ...]
+    kept_scalars: tuple[str, ...]
+    reductions: dict[str, Reduction]
+    triangles_at: str
+    twins_at: tuple[str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +235,8 @@ class FoldPlan:
         due; empty where edge functions decide which are.
     keeping : Keeping
         Which aggregates can be kept between supersteps; they are if `keeps`.
+    facts : Facts
+        What a runtime asks beside the phases.
     form : str
         How its kernels come to the vertices of a set (CUDA): "plain", a place of the
         grid for each vertex of the graph; "packed", for few, which a warp looks for in
@@ -143,7 +249,8 @@ class FoldPlan:
     traits: GraphTraits
     phases: tuple[Phase, ...]
     expands: tuple[str, ...]
-    keeping: Keeping = dataclasses.field(default_factory=Keeping)
+    keeping: Keeping
+    facts: Facts
     form: str = "plain"
 
     @property
@@ -185,6 +292,45 @@ class FoldPlan:
         """Whether a gather of a phase leaves out edges from vertices not active."""
         functions = self.functions_of(phase)
         return not self.options.asynchronous and any(map(takes_active, functions))
+
+    def item_shape(self, temporary: str) -> tuple[int, ...]:
+        """Return the shape of one entry of what a gather fills."""
+        return self.analysis.temporaries[temporary].item_shape
+
+    def check_any_order(self, changes: Changes, where: str) -> None:
+        """Refuse a foldmap whose result could depend on which vertices run when.
+
+        Parameters
+        ----------
+        changes : Changes
+            What all foldmaps of the run change.
+        where : str
+            The option that asks for it.
+
+        Raises
+        ------
+        PlanError
+            Names the function, what it does, and a fix.
+        """
+        check_any_order(self.analysis, [changes], where)
+
+    def check_dense(self, others: Sequence[FoldPlan], where: str) -> None:
+        """Refuse a foldmap where evaluating vertices that are not due shows.
+
+        Parameters
+        ----------
+        others : sequence of FoldPlan
+            The other foldmaps of the run.
+        where : str
+            The option that asks for it.
+
+        Raises
+        ------
+        PlanError
+            Names the function, and what it does or reads.
+        """
+        theirs = [other.analysis.functions for other in others]
+        check_dense(self.analysis.functions, theirs, where)
 
     def seen_of(self, phase: Phase) -> list[Analysed]:
         """Return the kept gathers of a phase as they were: their old contributions."""

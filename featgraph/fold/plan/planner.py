@@ -7,10 +7,11 @@ mapping of features and edges to threads.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis, analyse
+from featgraph.fold.analysis.any_order import check_any_order
 from featgraph.fold.analysis.change_driven import (
     changes_of,
     find_kept,
@@ -23,9 +24,9 @@ from featgraph.fold.analysis.gathers import (
     rounds,
     temporaries_of,
 )
-from featgraph.fold.plan import schedules
-from featgraph.fold.plan.asynchrony import IN_PLACE, check_in_place, check_unordered
+from featgraph.fold.plan.asynchrony import check_in_place
 from featgraph.fold.plan.early_exit import find_stops
+from featgraph.fold.plan.facts import find_facts
 from featgraph.fold.plan.fusion import Group, group_functions
 from featgraph.fold.plan.layout import (
     along_of,
@@ -33,16 +34,16 @@ from featgraph.fold.plan.layout import (
     phase_along,
     traits_along,
 )
-from featgraph.fold.plan.options import INTERSECTIONS, Options
+from featgraph.fold.plan.options import IN_PLACE, INTERSECTIONS, Options
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.pulled_edges import pull_edges
 from featgraph.fold.plan.schedules import (
     MOST_HELD,
-    GraphTraits,
     choose_mapping,
     intersect_at_edges,
 )
 from featgraph.fold.plan.schedules import Mapping as ThreadMapping
+from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
 from featgraph.program.program import Program
 from featgraph.program.signature import Signature
 
@@ -75,10 +76,11 @@ def make_plan(
     groups, pulled = pull_edges(groups, analysis, options, alongs)
     phases = _finish(analysis, groups, pulled, options, traits, kept, alongs)
     if options.asynchronous:
-        check_unordered(analysis, [], IN_PLACE)
+        check_any_order(analysis, [], IN_PLACE)
         check_in_place(analysis, phases, options)
     expands = expands_along(functions, alongs)
-    plan = FoldPlan(analysis, options, traits, tuple(phases), expands, keeping)
+    facts = find_facts(analysis, phases, options)
+    plan = FoldPlan(analysis, options, traits, tuple(phases), expands, keeping, facts)
     _check_deterministic(plan)
     return plan
 
@@ -149,6 +151,7 @@ def _finish(
         own = traits_along(along, traits)
         mapping = choose_mapping(kind, members, analysis, width, options, own)
         held = _held(kind, members, mapping, width, analysis)
+        ran = {functions[i].kind for p in phases for i in p.functions}
         phases.append(
             Phase(
                 kind=kind,
@@ -162,11 +165,7 @@ def _finish(
                 copies=copies,
                 restores=restores,
                 commits=restores if options.asynchronous else (),
-                spreads=options.asynchronous
-                and options.target == "cpu"
-                and any(
-                    getattr(f.declared, "along", "") in {"in", "both"} for f in members
-                ),
+                spreads=_spreads(members, options),
                 writes_next=tuple(sorted(writes)),
                 pulls_edges=number == pulled,
                 keeps=tuple(str(f.into) for f in members if f.into in kept),
@@ -180,9 +179,24 @@ def _finish(
                 solved=_solved(held, stores, members),
                 along=along,
                 finds_edges=finds,
+                into=str(members[0].into) if kind in {"push", "reduce"} else "",
+                touches_next=_touches_next(members, restores, writes),
+                is_behind_vertices="vertex" in ran,
             )
         )
     return _start_at_edges(phases, options)
+
+
+def _touches_next(
+    members: Sequence[Analysed], restores: Sequence[str], writes: Collection[str]
+) -> tuple[tuple[str, bool], ...]:
+    """Return whose ``_next`` entries a phase touches, and if it reads others' first."""
+    found = dict.fromkeys(restores, False)
+    for access in (a for f in members for a in f.accesses if a.version == "next"):
+        is_others = access.where != "own" or access.name not in writes
+        known = found.get(access.name, False)
+        found[access.name] = known or (access.mode == "read" and is_others)
+    return tuple(found.items())
 
 
 def _start_at_edges(phases: list[Phase], options: Options) -> list[Phase]:
@@ -196,6 +210,13 @@ def _start_at_edges(phases: list[Phase], options: Options) -> list[Phase]:
     return made
 
 
+def _spreads(members: Sequence[Analysed], options: Options) -> bool:
+    """Whether what commits has those run that gather from it, in the same sweep."""
+    alongs = {getattr(f.declared, "along", "") for f in members}
+    is_sweep = options.asynchronous and options.target == "cpu"
+    return is_sweep and not alongs.isdisjoint({"in", "both"})
+
+
 def _with_blocks(
     mapping: ThreadMapping, kind: str, members: list[Analysed], traits: GraphTraits
 ) -> ThreadMapping:
@@ -203,7 +224,7 @@ def _with_blocks(
     many = kind == "reduce" or (kind == "vertex" and traits.long_rows)
     if not many or not any(map(in_blocks, members)):
         return mapping
-    return dataclasses.replace(mapping, block=schedules.SUM_BLOCK)
+    return dataclasses.replace(mapping, block=SUM_BLOCK)
 
 
 def _solved(

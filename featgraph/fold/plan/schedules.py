@@ -9,8 +9,9 @@ from typing import Any
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.plan.options import INTERSECTIONS, Options
+from featgraph.fold.plan.traits import GraphTraits
 
-__all__ = ["GraphTraits", "Mapping", "choose_mapping"]
+__all__ = ["Mapping", "choose_mapping"]
 
 WARP = 32
 #: Up to here one thread keeps a named copy of every feature; above, features are loops
@@ -79,42 +80,9 @@ LEAST_SHARED = 16
 #: that share them: 54 against 277 us on a Delaunay graph, 42 against 85 us on a network
 #: of authors; with more it is the other way round, 692 against 303 us (K = 4, H200).
 FEW_EDGES = 16
-#: Contributions that are summed one after the other. A row with more is cut into blocks
-#: of so many, by place in the row, whose sums are added up pairwise.
-SUM_BLOCK = 512
 #: Up to so many features, a lane that multiplies a matrix by what it reads of an edge
 #: takes all of them: each feature needs all others, and shuffles bring one at a time.
 MOST_MULTIPLIED = 8
-
-
-@dataclass(frozen=True)
-class GraphTraits:
-    """What planning knows of a graph.
-
-    Attributes
-    ----------
-    typical_degree : int
-        The power of two below the in-degree that three quarters of the edges' targets
-        do not exceed, at most 64, so that similar graphs share kernels. A warp waits
-        for the vertex with most edges: a mean over vertices would tell too little.
-    has_hubs : bool
-        Whether some vertex has so many edges that one warp would hold up the others.
-    wide_offsets : bool
-        Whether edge offsets are int64.
-    undirected : bool
-        Whether edges have twins.
-    wide_both : bool
-        Whether int64 offsets are needed where in- and out-edges stand together.
-    long_rows : bool
-        Whether some row has more edges than are summed one after the other.
-    """
-
-    typical_degree: int = 32
-    has_hubs: bool = False
-    wide_offsets: bool = False
-    undirected: bool = False
-    wide_both: bool = False
-    long_rows: bool = False
 
 
 @dataclass(frozen=True)

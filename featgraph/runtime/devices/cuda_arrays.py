@@ -14,7 +14,7 @@ import numpy.typing as npt
 from featgraph._cuda import cuda
 from featgraph._cuda_driver import Driver, address_of
 from featgraph.errors import DeviceError, DeviceMemoryError
-from featgraph.fold.plan.schedules import PIECE_BYTES
+from featgraph.fold.codegen.module import ALIGNMENT
 from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.devices.cuda_launch import Launches
 from featgraph.runtime.devices.cuda_record import Recording, Repetition
@@ -44,10 +44,10 @@ def _aligned(array: Array) -> Array:
     The driver aligns what it allocates to 256 bytes; a memory manager that the user
     has put in its place might not.
     """
-    if array.size and address_of(array) % PIECE_BYTES:
+    if array.size and address_of(array) % ALIGNMENT:
         raise DeviceError(
             "memory of the device is not aligned",
-            expected=f"addresses that are multiples of {PIECE_BYTES}",
+            expected=f"addresses that are multiples of {ALIGNMENT}",
             fix="use the memory manager that numba-cuda comes with",
         )
     return array

@@ -14,13 +14,13 @@ from featgraph.fold.codegen.module import Entry
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.layout import REVERSED, rows_along, rows_with
 from featgraph.fold.plan.plan import FoldPlan, Phase
-from featgraph.fold.plan.schedules import HUB_THREADS
+from featgraph.fold.plan.traits import HUB_DEGREE
 from featgraph.graph import Graph
 from featgraph.program.active import word_count
 from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.host_arrays import host_graph_array
-from featgraph.runtime.devices.protocol import HUB_DEGREE, LONG_ROW, is_dense
+from featgraph.runtime.devices.protocol import LONG_ROW, is_dense
 
 __all__ = ["CudaDevice", "cuda_device"]
 
@@ -42,6 +42,8 @@ _PACKING_BLOCKS = 2112
 _PACKED_ALONE, _PACKED_SHARED = 16, 512
 #: Foldmaps restricted to at most such a share of the vertices go by a list of them.
 _LISTED = 3 / 4
+#: Threads of the block that goes through the row of a hub.
+_HUB_THREADS = 512
 #: Blocks that look at the words of a set. With more, most warps start for nothing; with
 #: fewer, each goes through the words that it has found one after the other.
 _SCAN_BLOCKS = 2112
@@ -87,7 +89,7 @@ class CudaDevice(CudaArrays):
         self._launch(kernels[0], blocks, BLOCK, (active, due, *edges, HUB_DEGREE))
         if hubs.size:
             self._launch(
-                kernels[1], hubs.size, HUB_THREADS, (active, due, hubs, *edges)
+                kernels[1], hubs.size, _HUB_THREADS, (active, due, hubs, *edges)
             )
         return due
 

@@ -1,4 +1,4 @@
-"""Where arrays live and kernels run: what a target must do, and the CPU's way."""
+"""Where arrays live and kernels run: what a target must do."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
 from featgraph.runtime.devices.cycles import KnownCycles
 
-__all__ = ["HUB_DEGREE", "LONG_ROW", "Device", "Recorder", "is_dense"]
+__all__ = ["LONG_ROW", "Device", "Recorder", "is_dense"]
 
 # Threads that wait by spinning hold up the ones that work wherever cores are shared.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 Array = Any
 Words = Any
-#: A vertex of at least this degree is left to a block of its own on the GPU.
-HUB_DEGREE = 2048
 #: A row of so many higher ranks is left to a block of its own: its bitmap then saves
 #: six steps of a search or more.
 LONG_ROW = 64

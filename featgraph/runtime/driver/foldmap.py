@@ -13,12 +13,14 @@ import numpy as np
 
 from featgraph.config import config
 from featgraph.errors import PlanError, StateError, UserFunctionError
-from featgraph.fold.analysis.assumed_signature import assumed_signature
-from featgraph.fold.analysis.change_driven import Changes
 from featgraph.fold.compiling.kernel import Kernel
-from featgraph.fold.folder import fold
-from featgraph.fold.plan.options import Options, parse_change_driven, parse_options
-from featgraph.fold.plan.schedules import GraphTraits
+from featgraph.fold.folder import fold, fold_assumed
+from featgraph.fold.plan.options import (
+    Changes,
+    parse_change_driven,
+    parse_options,
+)
+from featgraph.fold.plan.traits import GraphTraits, graph_traits
 from featgraph.graph import Graph
 from featgraph.program.active import ActiveSet
 from featgraph.program.by_name import name_in, named
@@ -27,7 +29,6 @@ from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.devices.traits import graph_traits
 from featgraph.runtime.superstep.superstep import Superstep
 
 __all__ = ["FoldMap", "edgemap", "foldmap", "trianglemap", "vertexmap"]
@@ -227,13 +228,10 @@ class FoldMap:
             for name, type_ in state.signature.items()
             if name not in filled or type_.kind is not PropertyKind.VECTOR
         }
-        parsed = parse_options(target, config.checked, options)
-        return self._folded(signature, replace(parsed, keep=keep), self._traits[graph])
-
-    def _folded(self, signature: Any, options: Options, traits: GraphTraits) -> Kernel:
-        key = (tuple(sorted(signature.items())), options, traits)
+        parsed = replace(parse_options(target, config.checked, options), keep=keep)
+        key = (tuple(sorted(signature.items())), parsed, self._traits[graph])
         if key not in self._kernels:
-            self._kernels[key] = fold(self.program, signature, options, traits)
+            self._kernels[key] = fold(self.program, signature, *key[1:])
         return self._kernels[key]
 
     def fold(
@@ -289,8 +287,10 @@ class FoldMap:
                 got=repr(dtype),
                 expected="'float32' or 'float64'",
             )
-        signature = assumed_signature(self.program, k, dtype)
-        return self._folded(signature, replace(parsed, keep=keep), GraphTraits())
+        key = (k, dtype), replace(parsed, keep=keep)
+        if key not in self._kernels:
+            self._kernels[key] = fold_assumed(self.program, k, dtype, key[1])
+        return self._kernels[key]
 
     def explain(self, state: State | None = None, **options: Any) -> str:
         """Return in words how the program is folded and why."""

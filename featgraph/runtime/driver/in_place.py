@@ -6,7 +6,6 @@ See docs/design/0022-in-place.md.
 from __future__ import annotations
 
 from featgraph.runtime.driver.step import Step
-from featgraph.runtime.superstep.directions import can_choose
 
 __all__ = ["commit_in_place"]
 
@@ -39,16 +38,15 @@ def _may_keep(step: Step) -> bool:
 
 
 def _written(step: Step) -> set[str]:
-    return {name for phase in step.plan.phases for name in phase.writes_next}
+    return set(step.plan.facts.writes_next)
 
 
 def _can_be(step: Step) -> bool:
     """Whether nothing that a superstep commits is read by others in it, or undone."""
     plan = step.plan
-    if not step.plain.kernel.kernel_source.waits or can_choose(plan):
+    if not step.plain.kernel.kernel_source.waits or plan.facts.may_push:
         return False
     if plan.options.asynchronous:
         return False
-    accesses = (a for f in plan.analysis.functions for a in f.accesses)
-    seen = {a.name for a in accesses if a.where not in {"own", "global"}}
-    return not _written(step) & seen or step.foldmap.is_independent(step.state)
+    is_own = _written(step).isdisjoint(plan.facts.seen_elsewhere)
+    return is_own or step.foldmap.is_independent(step.state)

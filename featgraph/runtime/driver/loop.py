@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from featgraph._interrupts import held_back
-from featgraph.fold.plan.asynchrony import IN_PLACE
+from featgraph.fold.plan.options import IN_PLACE
 from featgraph.program.active import ActiveSet
 from featgraph.program.snapshot import Left
 from featgraph.program.state import State
@@ -98,9 +98,7 @@ class Loop:
         #: Whether `traced` tells of the superstep that was run last.
         self.is_traced = False
         self.traced: Traced | None = None
-        self.scalars = [
-            ScalarsRead(state, step.plan.analysis.functions) for step in self.steps
-        ]
+        self.scalars = [ScalarsRead(state, s.plan.facts.scalars) for s in self.steps]
         self.pending = [
             recall_pending(f, state, device) if active is None
             else begin_pending(active, state, device)

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from featgraph.errors import PlanError
-from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.plan import FoldPlan, GatherReads
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
@@ -131,7 +130,7 @@ class Waiting:
         self.device = device
         _check_key(given.key, state)
         readers = [f for plan in plans for f in _readers(given.key, plan)]
-        first = {_FIRST[_combine(f)] for f in readers}
+        first = {_FIRST[gather.combine] for gather in readers}
         if len(first) > 1:
             raise PlanError(
                 f"some gathers take the smallest {given.key}, others the largest",
@@ -202,42 +201,33 @@ def _check_key(name: str, state: State) -> None:
         )
 
 
-def _readers(name: str, plan: FoldPlan) -> list[Analysed]:
+def _readers(name: str, plan: FoldPlan) -> list[GatherReads]:
     """Return the gathers that hand the key on; refuse a foldmap without."""
-    gathers = [
-        f
-        for f in plan.analysis.functions
-        if f.kind == "gather"
-        and any(a.name == name and a.where == "neighbor" for a in f.accesses)
-    ]
-    found = [f for f in gathers if _combine(f) in _FIRST]
+    gathers = [g for g in plan.facts.gathers if name in g.of_neighbors]
+    found = [g for g in gathers if g.combine in _FIRST]
     if not found:
-        names = " + ".join(f.declared.name for f in plan.analysis.functions)
+        names = " + ".join(plan.facts.names)
         raise PlanError(
             f"{names} has no gather that takes the smallest or the largest of what it "
             f"makes of {name}",
             where=NEAR_FAR,
-            got=", ".join(f"{f.declared.name} ({_combine(f)})" for f in gathers)
+            got=", ".join(f"{g.name} ({g.combine})" for g in gathers)
             or f"no gather that reads {name} at its sources",
             expected=f"a gather with {', '.join(_FIRST)}",
         )
     return found
 
 
-def _combine(function: Analysed) -> str:
-    return str(function.declared.combine.name)  # type: ignore[attr-defined]
-
-
-def _mean_step(readers: list[Analysed], state: State, in_a_loop: bool) -> float:
+def _mean_step(readers: list[GatherReads], state: State, in_a_loop: bool) -> float:
     """Return the default delta, from the weights that the gathers read."""
     types = state.signature
     names = {
-        a.name
-        for f in readers
-        for a in f.accesses
-        if a.name in types
-        and types[a.name].kind is PropertyKind.EDGE
-        and types[a.name].dtype != "bool"
+        name
+        for gather in readers
+        for name in gather.anywhere
+        if name in types
+        and types[name].kind is PropertyKind.EDGE
+        and types[name].dtype != "bool"
     }
     if len(names) > 1:
         raise PlanError(

@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from featgraph.errors import PlanError
-from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.analysis.announced_targets import not_announced
-from featgraph.fold.analysis.change_driven import Changes, changes_of, join_changes
-from featgraph.fold.analysis.gathers import rounds, takes_active
 from featgraph.fold.compiling.kernel import Kernel
-from featgraph.fold.plan.asynchrony import IN_PLACE, check_unordered
+from featgraph.fold.plan.options import IN_PLACE, Changes, join_changes
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph import Graph
 from featgraph.program.state import State
@@ -20,7 +16,6 @@ from featgraph.runtime.driver.near_far import Waiting
 from featgraph.runtime.driver.worklist import QueueRun, QueueRunner, has_queue
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.superstep.directions import (
-    can_choose,
     fixed_cost,
     is_push_shorter,
     most_reached,
@@ -87,13 +82,10 @@ class Step:
         self.options = options
         self.recompute_every = recompute_every
         self.plain = foldmap.prepare(state, device, options)
-        functions, phases = self.plain.plan.analysis.functions, self.plain.plan.phases
+        phases, facts = self.plain.plan.phases, self.plain.plan.facts
         #: Whether a gather is pulled or pushed; "-" without one.
-        self.direction = "-"
-        if any(f.kind == "gather" for f in functions):
-            pushes = any(p.kind == "push" for p in phases)
-            self.direction = "push" if pushes else "pull"
-        self._can_choose = can_choose(self.plain.plan)
+        self.direction = facts.direction
+        self._can_choose = facts.may_push
         self._pushing: Superstep | None = None
         #: Whether supersteps can run in a compiled loop.
         self._queue: QueueRunner | None = None
@@ -115,9 +107,7 @@ class Step:
         self.patched_supersteps = 0
         #: Whether a thread has a vertex for itself.
         self.is_alone = all(p.mapping.span == 1 for p in phases)
-        #: Whether all that changes is announced to its readers, and a vertex evaluated
-        #: without that commits nothing.
-        self.announces = all(map(is_announced, functions)) and is_repeatable(self.plan)
+        self.announces = facts.is_announced
         #: Whether a vertex that is not due may be evaluated all the same.
         self.may_sweep_all = False
         #: Whether every vertex has been evaluated in this run.
@@ -358,10 +348,10 @@ def patches_left(step: Step) -> int | None:
 def _check_restrictions(steps: list[Step]) -> None:
     """Refuse ``.on`` where due vertices that it leaves out would miss something."""
     for step in steps:
-        found = [f for f in step.plan.analysis.functions if takes_active(f)]
+        found = step.plan.facts.from_active
         if found and step.on is not None:
             raise PlanError(
-                f"{found[0].declared.name} gathers from active vertices only, and what "
+                f"{found[0]} gathers from active vertices only, and what "
                 ".on leaves out would miss them",
                 where=".on",
                 fix='drop sources="active", or .on',
@@ -378,7 +368,7 @@ def make_steps(
     """Return the steps of a run; each knows what all of them change."""
     steps = [Step(f, state, device, options, recompute_every) for f in foldmaps]
     _check_restrictions(steps)
-    changes = join_changes(changes_of(s.plan.analysis) for s in steps)
+    changes = join_changes(s.plan.facts.changes for s in steps)
     announces = (
         device.name in SWEEPING_TARGETS
         and options.get("change_driven", "auto") == "auto"
@@ -388,25 +378,6 @@ def make_steps(
         step.changes = changes
         step.may_sweep_all = announces
     return steps
-
-
-def is_announced(function: Analysed) -> bool:
-    """Whether all that a function changes is announced to its readers, and no more."""
-    return function.kind in {"vertex", "gather", "reduce"} and not (
-        "superstep" in function.scalars
-        or takes_active(function)
-        or function.writes("now")
-        or any(a.mode == "atomic" for a in function.accesses)
-    )
-
-
-def is_repeatable(plan: FoldPlan) -> bool:
-    """Whether a vertex that sees what it saw before gathers what it gathered before.
-
-    What is pushed comes in any order, and may round otherwise.
-    """
-    pushed = [f for p in plan.phases if p.kind == "push" for f in plan.functions_of(p)]
-    return not any(map(rounds, pushed))
 
 
 def check_any_order(steps: list[Step], where: str) -> None:
@@ -428,7 +399,7 @@ def check_any_order(steps: list[Step], where: str) -> None:
             fix="use change_driven='auto', which keeps nothing here",
         )
     for step in steps:
-        check_unordered(step.plan.analysis, [step.changes], where)
+        step.plan.check_any_order(step.changes, where)
 
 
 def check_dense(steps: list[Step], active: Any, goes_on: bool) -> None:
@@ -447,30 +418,6 @@ def check_dense(steps: list[Step], active: Any, goes_on: bool) -> None:
             got="active=" if active is not None else "then=",
             fix="drop one of the two",
         )
-    for function in (f for s in steps for f in s.plan.analysis.functions):
-        problem = None
-        if "superstep" in function.scalars:
-            problem = "reads d.superstep, so a vertex that is not due may change"
-        if takes_active(function):
-            problem = "gathers from active vertices only"
-        written = function.writes("now")
-        if written:
-            problem = f"writes {min(written)} in place, also where it is not due"
-        if any(a.mode == "atomic" for a in function.accesses):
-            problem = "uses fg.atomic, also where it is not due"
-        if problem is not None:
-            raise PlanError(
-                f"{function.declared.name} {problem}",
-                where=where,
-                fix="use change_driven='auto'",
-            )
-    programs = [s.plan.analysis.functions for s in steps]
-    for place, functions in enumerate(programs):
-        found = not_announced(functions, programs[:place] + programs[place + 1 :])
-        if found is not None:
-            source = found.function.declared.source
-            raise PlanError(
-                f"{found.function.declared.name} {found.problem}",
-                where=f"{where}: {source.where(found.node)}",
-                fix="use change_driven='auto'",
-            )
+    plans = [step.plan for step in steps]
+    for place, plan in enumerate(plans):
+        plan.check_dense(plans[:place] + plans[place + 1 :], where)

@@ -207,11 +207,8 @@ class Buffers:
         if field.source == "vector":
             return self.property(field.name)
         if field.source == "temporary":
-            temporary = source.plan.analysis.temporaries[field.of]
-            rows = self.state.graph.vertex_count
-            return self.temporary(
-                field.name, field.dtype, (rows, *temporary.item_shape)
-            )
+            shape = (self.state.graph.vertex_count, *source.plan.item_shape(field.of))
+            return self.temporary(field.name, field.dtype, shape)
         return (  # builtins, and what is kept
             builtins[field.name] if field.name in builtins else self.graph[field.name]
         )
@@ -227,8 +224,3 @@ def buffers_of(state: State, device: Device) -> Buffers:
     made = Buffers(state, device)
     state.residency = made
     return made
-
-
-def is_vertex_property(state: State, name: str) -> bool:
-    """Whether a property has an entry a vertex."""
-    return state.signature[name].kind is PropertyKind.VERTEX

@@ -7,33 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.fold.analysis.analyse import Analysed
 from featgraph.program.state import State
 
 __all__ = ["ScalarsRead"]
 
 
 class ScalarsRead:
-    """The values of scalars and vectors; ``d.superstep`` and own reduces apart.
+    """The values of scalars and vectors.
 
     Parameters
     ----------
     state : State
-    functions : sequence of Analysed
-        What reads them.
+    names : sequence of str
+        Those that a plan reads; what the State does not have counts for nothing.
     """
 
-    def __init__(self, state: State, functions: Sequence[Analysed]) -> None:
+    def __init__(self, state: State, names: Sequence[str]) -> None:
         self._state = state
-        reduced = {f.into for f in functions if f.kind == "reduce"}
-        names = {name for f in functions for name in f.scalars}
-        names |= {
-            a.name
-            for f in functions
-            for a in f.accesses
-            if a.where == "global" and a.name not in reduced
-        }
-        self._names = sorted(names)
+        self._names = names
         self._seen: tuple[Any, ...] = ()
         self._values: tuple[Any, ...] = ()
 

@@ -10,16 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from featgraph.errors import PlanError
-from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.codegen.kernels.accumulators import accumulator_of, check_pushable
 from featgraph.fold.plan.plan import FoldPlan
-from featgraph.fold.plan.worklist import is_free
 from featgraph.graph import Graph
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import Buffers
 
-__all__ = ["can_choose", "fixed_cost", "is_push_shorter", "most_reached"]
+__all__ = ["fixed_cost", "is_push_shorter", "most_reached"]
 
 Words = Any
 #: An edge that is pushed costs as many that are pulled: an atomic, instead of a read of
@@ -29,32 +25,6 @@ Words = Any
 _EDGES_A_PUSH = 8
 #: Values that are set to identities before a push cost as much as one edge.
 _VALUES_AN_EDGE = 4
-
-
-def can_choose(plan: FoldPlan) -> bool:
-    """Whether supersteps of a plan that pulls may as well be pushed."""
-    functions = plan.analysis.functions
-    gathers = [f for f in functions if f.kind == "gather"]
-    if plan.options.direction != "auto" or plan.options.asynchronous or plan.keeps:
-        return False
-    if not gathers or any(f.kind not in {"vertex", "gather"} for f in functions):
-        return False
-    if any(a.where == "foreign" for f in functions for a in f.accesses):
-        return False
-    return all(_may_be_pushed(f, plan) for f in gathers)
-
-
-def _may_be_pushed(function: Analysed, plan: FoldPlan) -> bool:
-    """Whether a gather can be pushed along out-edges, with the same result."""
-    declared: Any = function.declared
-    if not is_free(function) or declared.along != "in":
-        return False
-    try:
-        accumulator = accumulator_of(function, plan.analysis)
-        check_pushable(function, accumulator, plan.real)
-    except PlanError:  # a key and its source do not fit one word
-        return False
-    return True
 
 
 def is_push_shorter(

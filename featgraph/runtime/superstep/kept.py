@@ -55,8 +55,6 @@ class Kept:
         self.is_exact = all(k.is_exact for k in kept)
         #: Whether all that is kept stays as it is once it has been computed.
         self.is_constant = all(k.is_constant for k in kept)
-        intos = {k.into for k in kept}
-        self.gathers = [f for f in plan.analysis.functions if f.into in intos]
 
     def forget(self) -> None:
         """Take nothing for granted: what is kept is recomputed where it is due."""
@@ -95,7 +93,7 @@ class Kept:
         count = self.state.graph.vertex_count
         for field in self._fields("kept"):
             if field.name not in self.arrays:
-                shape = self.kernel.plan.analysis.temporaries[field.of].item_shape
+                shape = self.kernel.plan.item_shape(field.of)
                 memory = self.device.working_memory((count, *shape), field.dtype)
                 self.arrays[field.name] = memory
         for field in self._fields("seen"):
@@ -114,12 +112,8 @@ class Kept:
 
     def _scalars_read(self) -> tuple[Any, ...]:
         """Return the scalars and vectors that the kept gathers read, as bytes."""
-        names = {n for f in self.gathers for n in f.scalars}
-        names |= {
-            a.name for f in self.gathers for a in f.accesses if a.where == "global"
-        }
         return tuple(
             (n, np.asarray(self.state.stored(n)).tobytes())
-            for n in sorted(names)
+            for n in self.kernel.plan.facts.kept_scalars
             if n in self.state
         )

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from featgraph.errors import DeviceMemoryError, KernelFaultError
-from featgraph.fold.codegen.kernels.accumulators import partial_dtype
 from featgraph.fold.codegen.module import Entry, Field
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import Phase
+from featgraph.fold.plan.traits import HUB_DEGREE
 from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.state import State
-from featgraph.runtime.devices.protocol import HUB_DEGREE, LONG_ROW, Device
+from featgraph.runtime.devices.protocol import LONG_ROW, Device
 from featgraph.runtime.memory.buffers import Buffers, buffers_of
 
 __all__ = ["Launcher"]
@@ -70,8 +70,7 @@ class Launcher:
         """Set the temporaries that a phase pushes into to their identities."""
         for field in self.kernel.kernel_source.fields:
             text = self.kernel.kernel_source.fill_values.get(field.name)
-            function = self.plan.functions_of(phase)[0]
-            if text is not None and field.of == function.into:
+            if text is not None and field.of == phase.into:
                 array = self.buffers._field(field, self.kernel.kernel_source, {})
                 self.device.fill(array, _fill_value(text, field))
 
@@ -79,25 +78,22 @@ class Launcher:
         self, number: int, phase: Phase, sets: Any, arguments: dict[str, Any]
     ) -> None:
         """Run a reduce and keep its result in the State."""
-        function = self.plan.functions_of(phase)[0]
-        shape = self.plan.analysis.reductions[str(function.into)]
-        count = math.prod(shape)
-        partial = partial_dtype(function, self.plan.real)
-        dtype = "bool" if function.returns == "bool" else partial
+        name, reduction = phase.into, self.plan.facts.reductions[phase.into]
+        count = math.prod(reduction.shape)
         rows = self.device.reduce_rows(self.buffers.graph)
         arguments["due"] = self.reduced_over
         arguments["partials"] = self.buffers.temporary(
-            f"partials {number}", partial, (rows, count)
+            f"partials {number}", reduction.partial_dtype, (rows, count)
         )
         arguments["reduced"] = self.buffers.temporary(
-            f"reduced {function.into}", dtype, (count,)
+            f"reduced {name}", reduction.dtype, (count,)
         )
         self.launch(number, arguments)
-        result = np.array(self.device.download(arguments["reduced"])).reshape(shape)
-        name = str(function.into)
+        result = np.array(self.device.download(arguments["reduced"]))
+        result = result.reshape(reduction.shape)
         if sets.track and not self._same_reduction(name, result):
             sets.all_due, sets.base = True, None
-        self._store_reduction(name, result, dtype)
+        self._store_reduction(name, result)
         # The kernels behind it read the result where it is.
         reduced = arguments["reduced"]
         if reduced.shape != result.shape:
@@ -105,16 +101,14 @@ class Launcher:
         self.buffers.current[name] = reduced
 
     def _same_reduction(self, name: str, result: Any) -> bool:
-        read = any(
-            a.name == name for f in self.plan.analysis.functions for a in f.accesses
-        )
-        if not read:
+        if not self.plan.facts.reductions[name].is_read:
             return True
         if name not in self.state:
             return False
         return bool(np.array_equal(self.state.stored(name), result))
 
-    def _store_reduction(self, name: str, result: Any, dtype: str) -> None:
+    def _store_reduction(self, name: str, result: Any) -> None:
+        dtype = self.plan.facts.reductions[name].dtype
         type_ = PropertyType(PropertyKind.VECTOR, dtype, result.shape)
         self.state.put_result(name, type_, result)
 
@@ -122,19 +116,8 @@ class Launcher:
         """Make a place for vectors that a reduce fills after ``d`` is made."""
         for field in self._vectors:
             if field.name not in self.state:
-                shape = self.plan.analysis.reductions[field.name]
-                dtype = (
-                    "bool"
-                    if field.dtype == "int32" and self._is_bool(field.name)
-                    else field.dtype
-                )
-                type_ = PropertyType(PropertyKind.VECTOR, dtype, shape)
-                self.state.put_result(field.name, type_, np.zeros(shape, dtype))
-
-    def _is_bool(self, name: str) -> bool:
-        return any(
-            f.into == name and f.returns == "bool" for f in self.plan.analysis.functions
-        )
+                found = self.plan.facts.reductions[field.name]
+                self._store_reduction(field.name, np.zeros(found.shape, found.dtype))
 
     def launch(self, number: int, arguments: dict[str, Any]) -> None:
         """Launch the entries of a phase."""

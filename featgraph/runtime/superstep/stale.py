@@ -45,8 +45,7 @@ class StaleEntries(Launcher):
         self, kernel: Kernel, state: State, device: Device, reduced_over: Words
     ) -> None:
         super().__init__(kernel, state, device, reduced_over)
-        self._accessed: dict[int, dict[str, bool]] = {}
-        self.committed = sorted({n for p in self.plan.phases for n in p.writes_next})
+        self.committed = self.plan.facts.writes_next
 
     def forget_touched(self) -> None:
         """Begin a superstep: nothing has been refreshed or written yet."""
@@ -72,7 +71,7 @@ class StaleEntries(Launcher):
         if self.in_place:
             return
         vertices = swept
-        for name, reads in self._next_accessed(phase).items():
+        for name, reads in phase.touches_next:
             if name in self.touched:
                 continue
             of_vertices = sources is None or self._is_vertex_property(name)
@@ -117,25 +116,7 @@ class StaleEntries(Launcher):
         device.refresh_edges(words, next_, current, buffers.graph)
 
     def _is_vertex_property(self, name: str) -> bool:
-        return self.plan.analysis.signature[name].kind is PropertyKind.VERTEX
-
-    def _next_accessed(self, phase: Phase) -> dict[str, bool]:
-        """Return whose ``_next`` a phase touches, and if it reads others' entries."""
-        known = self._accessed.get(id(phase))
-        if known is None:  # the plan keeps its phases
-            self._accessed[id(phase)] = known = self._find_accessed(phase)
-        return known
-
-    def _find_accessed(self, phase: Phase) -> dict[str, bool]:
-        found: dict[str, bool] = dict.fromkeys(phase.restores, False)
-        for function in self.plan.functions_of(phase):
-            for a in function.accesses:
-                if a.version == "next":
-                    elsewhere = a.mode == "read" and (
-                        a.where != "own" or a.name not in phase.writes_next
-                    )
-                    found[a.name] = found.get(a.name, False) or elsewhere
-        return found
+        return self.state.signature[name].kind is PropertyKind.VERTEX
 
     def edge_state(self, number: int) -> Any:
         """Where several phases sweep edges: 0 not run, 1 stopped, 2 passed last."""

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from featgraph.errors import GraphInputError, StateError
-from featgraph.fold.analysis.announced_targets import tells_targets
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import Phase
 from featgraph.program.active import word_count
@@ -96,12 +95,7 @@ class Superstep(StaleEntries):
         self.left_out = None if on is None else LeftOut(device, on, full)
         #: Whether kernels that can may add to the due vertices.
         self.spreads = True
-        # An atomic there reads nothing that this superstep could still change (S6).
-        self.reads_foreign = any(
-            a.where == "foreign" and a.mode == "read"
-            for f in self.plan.analysis.functions
-            for a in f.accesses
-        )
+        self.reads_foreign = self.plan.facts.reads_foreign
         _check_state(kernel, state)
 
     def run(
@@ -280,10 +274,7 @@ class Superstep(StaleEntries):
 
     def _sources(self, number: int, sets: Any) -> Words:
         """Return whose out-edges the edge functions of a phase run on (S4)."""
-        earlier = [
-            f for p in self.plan.phases[:number] for f in self.plan.functions_of(p)
-        ]
-        if any(f.kind == "vertex" for f in earlier):
+        if self.plan.phases[number].is_behind_vertices:
             return sets.passed
         return self._active(sets)
 
@@ -332,7 +323,7 @@ class Superstep(StaleEntries):
 
 def _told(step: Superstep, committed: Words, sets: Any) -> Words:
     """Return the active set behind a superstep that has committed some vertices."""
-    if tells_targets(step.plan.analysis.functions):
+    if step.plan.facts.tells_targets:
         return step.device.words_or(committed, sets.targets)
     return committed
 
@@ -367,23 +358,23 @@ def _expand(
 
 def _check_state(kernel: Kernel, state: State) -> None:
     """Refuse what only the graph can tell."""
-    for function in kernel.plan.analysis.functions:
-        if function.kind == "triangle":
-            try:
-                _ = state.graph.oriented
-            except GraphInputError as error:
-                where = f"{function.declared.source.where()}: {error.where or 'graph'}"
-                raise StateError(
-                    error.what,
-                    where=where,
-                    got=error.got,
-                    expected=error.expected,
-                    fix=error.fix,
-                ) from error
-        if function.twin_operations and state.graph.directed:
+    facts = kernel.plan.facts
+    if facts.triangles_at:
+        try:
+            _ = state.graph.oriented
+        except GraphInputError as error:
             raise StateError(
-                f"fg.{function.twin_operations[0]} needs an undirected graph",
-                where=function.declared.source.where(),
-                got="a directed graph",
-                fix="build the graph with directed=False",
-            )
+                error.what,
+                where=f"{facts.triangles_at}: {error.where or 'graph'}",
+                got=error.got,
+                expected=error.expected,
+                fix=error.fix,
+            ) from error
+    operation, where = facts.twins_at
+    if operation and state.graph.directed:
+        raise StateError(
+            f"fg.{operation} needs an undirected graph",
+            where=where,
+            got="a directed graph",
+            fix="build the graph with directed=False",
+        )

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.gathers import reduced_type
 from featgraph.fold.codegen.functions.featurewise import gather_identity
 from featgraph.program.combine import NO_SOURCE
 
@@ -172,7 +172,7 @@ def accumulator_of(function: Analysed, analysis: Analysis) -> Accumulator:
     if temporary is not None:
         type_, shape = temporary.type, temporary.item_shape
     else:
-        type_ = _reduced_type(function)
+        type_ = reduced_type(function)
         shape = analysis.reductions[into]
         shape = () if function.is_scalar else shape
     helper = analysis.combines.get(into)
@@ -186,43 +186,9 @@ def accumulator_of(function: Analysed, analysis: Analysis) -> Accumulator:
     )
 
 
-def _reduced_type(function: Analysed) -> str:
-    """Return the type in which a reduce accumulates; of truth values, 0 and 1."""
-    votes = function.declared.combine.name == "any"  # type: ignore[attr-defined]
-    return "int32" if function.returns == "bool" and not votes else function.returns
-
-
-def partial_dtype(function: Analysed, real: str) -> str:
-    """Return the dtype of what the parts of a reduce leave."""
-    type_ = _reduced_type(function)
-    return {"real": real}.get(type_, type_)
-
-
 def is_packed(accumulator: Accumulator, kind: str) -> bool:
     """Whether key and source share one int64, as atomics need."""
     return accumulator.is_arg and kind == "push"
-
-
-def check_pushable(function: Analysed, accumulator: Accumulator, real: str) -> None:
-    """Refuse what atomics cannot combine.
-
-    Raises
-    ------
-    PlanError
-        For argmin and argmax over keys of 64 bits: key and source must fit one word.
-    """
-    wide = accumulator.type == "int64" or (
-        accumulator.type == "real" and real == "float64"
-    )
-    if accumulator.is_arg and wide:
-        raise PlanError(
-            f"{function.name} cannot be pushed: its key has 64 bits and must share a "
-            "word with the source",
-            where="direction='push'",
-            got=f"a key of type {real if accumulator.type == 'real' else 'int64'}",
-            expected="float32 or int32 keys",
-            fix="use direction='pull', or store the key as float32 or int32",
-        )
 
 
 def found(accumulator: Accumulator, name: str) -> str:

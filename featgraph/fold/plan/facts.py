@@ -1,0 +1,111 @@
+"""What a runtime asks of a plan beside its phases, found once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.announced_targets import is_announced, tells_targets
+from featgraph.fold.analysis.change_driven import changes_of
+from featgraph.fold.analysis.gathers import (
+    has_wide_key,
+    partial_dtype,
+    rounds,
+    takes_active,
+)
+from featgraph.fold.plan.options import Options
+from featgraph.fold.plan.plan import Facts, GatherReads, Phase, Reduction
+from featgraph.fold.plan.worklist import is_free
+
+__all__ = ["find_facts"]
+
+
+def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) -> Facts:
+    """Return the facts of a plan with these phases."""
+    functions = analysis.functions
+    gathers = [f for f in functions if f.kind == "gather"]
+    accesses = [a for f in functions for a in f.accesses]
+    pushed = [functions[i] for p in phases if p.kind == "push" for i in p.functions]
+    kept = {into for p in phases for into in p.keeps}
+    found = _scalars(functions) - set(analysis.reductions)
+    return Facts(
+        names=tuple(f.declared.name for f in functions),
+        direction="push" if pushed else "pull" if gathers else "-",
+        may_push=_may_push(analysis, options),
+        # What is pushed comes in any order, and may round otherwise.
+        is_announced=all(map(is_announced, functions)) and not any(map(rounds, pushed)),
+        # An atomic there reads nothing that a superstep could still change (S6).
+        reads_foreign=any(a.where == "foreign" and a.mode == "read" for a in accesses),
+        tells_targets=tells_targets(functions),
+        from_active=tuple(f.declared.name for f in gathers if takes_active(f)),
+        gathers=tuple(map(_reads, gathers)),
+        changes=changes_of(analysis),
+        writes_next=tuple(sorted({n for p in phases for n in p.writes_next})),
+        seen_elsewhere=tuple(
+            sorted({a.name for a in accesses if a.where not in {"own", "global"}})
+        ),
+        scalars=tuple(sorted(found)),
+        kept_scalars=tuple(sorted(_scalars([f for f in gathers if f.into in kept]))),
+        reductions=_reductions(analysis),
+        triangles_at=next(
+            (f.declared.source.where() for f in functions if f.kind == "triangle"), ""
+        ),
+        twins_at=next(
+            (
+                (f.twin_operations[0], f.declared.source.where())
+                for f in functions
+                if f.twin_operations
+            ),
+            ("", ""),
+        ),
+    )
+
+
+def _scalars(functions: Sequence[Analysed]) -> set[str]:
+    """Return the scalars, and what belongs to no vertex, that functions read."""
+    names = {name for f in functions for name in f.scalars}
+    return names | {
+        a.name for f in functions for a in f.accesses if a.where == "global"
+    }
+
+
+def _reads(gather: Analysed) -> GatherReads:
+    combine = gather.declared.combine.name  # type: ignore[attr-defined]
+    of_neighbors = {a.name for a in gather.accesses if a.where == "neighbor"}
+    anywhere = {a.name for a in gather.accesses}
+    return GatherReads(
+        gather.declared.name,
+        str(combine),
+        tuple(sorted(of_neighbors)),
+        tuple(sorted(anywhere)),
+    )
+
+
+def _reductions(analysis: Analysis) -> dict[str, Reduction]:
+    read = {a.name for f in analysis.functions for a in f.accesses}
+    found = {}
+    for function in analysis.functions:
+        if function.kind == "reduce":
+            into, partial = str(function.into), partial_dtype(function, analysis.real)
+            dtype = "bool" if function.returns == "bool" else partial
+            shape = analysis.reductions[into]
+            found[into] = Reduction(shape, dtype, partial, into in read)
+    return found
+
+
+def _may_push(analysis: Analysis, options: Options) -> bool:
+    """Whether supersteps that are pulled may as well be pushed."""
+    functions = analysis.functions
+    if options.direction != "auto" or options.asynchronous or options.keep is not None:
+        return False
+    if {f.kind for f in functions} not in ({"gather"}, {"gather", "vertex"}):
+        return False
+    if any(a.where == "foreign" for f in functions for a in f.accesses):
+        return False
+    return all(
+        is_free(f)
+        and f.declared.along == "in"  # type: ignore[attr-defined]
+        and not has_wide_key(analysis.temporaries[str(f.into)], analysis.real)
+        for f in functions
+        if f.kind == "gather"
+    )

@@ -1,0 +1,94 @@
+"""What a plan depends on of a graph."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+
+import numpy as np
+
+from featgraph.graph import Graph
+
+__all__ = [
+    "HUB_DEGREE",
+    "SUM_BLOCK",
+    "GraphTraits",
+    "graph_traits",
+    "needs_wide_positions",
+]
+
+#: A vertex of at least this degree is left to a block of its own on the GPU.
+HUB_DEGREE = 2048
+#: Contributions that are summed one after the other. A row with more is cut into blocks
+#: of so many, by place in the row, whose sums are added up pairwise.
+SUM_BLOCK = 512
+#: No block works on more edges at a time: it has at most that many threads.
+_MOST_SLOTS = 1024
+
+
+@dataclass(frozen=True)
+class GraphTraits:
+    """What planning knows of a graph.
+
+    Attributes
+    ----------
+    typical_degree : int
+        The power of two below the in-degree that three quarters of the edges' targets
+        do not exceed, at most 64, so that similar graphs share kernels. A warp waits
+        for the vertex with most edges: a mean over vertices would tell too little.
+    has_hubs : bool
+        Whether some vertex has so many edges that one warp would hold up the others.
+    wide_offsets : bool
+        Whether edge offsets are int64.
+    undirected : bool
+        Whether edges have twins.
+    wide_both : bool
+        Whether int64 offsets are needed where in- and out-edges stand together.
+    long_rows : bool
+        Whether some row has more edges than are summed one after the other.
+    """
+
+    typical_degree: int = 32
+    has_hubs: bool = False
+    wide_offsets: bool = False
+    undirected: bool = False
+    wide_both: bool = False
+    long_rows: bool = False
+
+
+def needs_wide_positions(edge_count: int) -> bool:
+    """Whether positions of edges need 64 bits in a kernel.
+
+    A position may step past the end of its row by the edges that a block works on at a
+    time, so 32 bits do not quite reach as far as they do for the offsets themselves.
+    """
+    return edge_count >= 2**31 - _MOST_SLOTS
+
+
+_traits: weakref.WeakKeyDictionary[Graph, GraphTraits] = weakref.WeakKeyDictionary()
+
+
+def graph_traits(graph: Graph) -> GraphTraits:
+    """Return the traits of a graph."""
+    known = _traits.get(graph)
+    if known is not None:
+        return known
+    top = max(int(graph.in_degree.max(initial=0)), int(graph.out_degree.max(initial=0)))
+    _traits[graph] = made = GraphTraits(
+        typical_degree=_typical_degree(graph),
+        has_hubs=top >= HUB_DEGREE,
+        wide_offsets=needs_wide_positions(graph.edge_count),
+        undirected=not graph.directed,
+        wide_both=graph.directed and needs_wide_positions(2 * graph.edge_count),
+        long_rows=top > SUM_BLOCK,
+    )
+    return made
+
+
+def _typical_degree(graph: Graph) -> int:
+    """Return the in-degree at three quarters of the edges, down to a power of two."""
+    ends = np.cumsum(
+        np.bincount(graph.in_degree) * np.arange(graph.in_degree.max() + 1)
+    )
+    quartile = int(np.searchsorted(ends, 0.75 * graph.edge_count))
+    return min(64, 1 << max(quartile.bit_length() - 1, 0))
