@@ -12,7 +12,6 @@ from featgraph.fold.analysis.checks import (
     check_features,
     check_groups,
     check_matrices,
-    check_semirings,
     matrix_names,
     width_of,
     with_filter,
@@ -26,10 +25,10 @@ from featgraph.fold.analysis.gathered_values import (
     separate_gathered,
 )
 from featgraph.fold.analysis.outer_products import RankOne, find_rank_one
+from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.syntax.arithmetic import contributed, uses_numbers
 from featgraph.fold.syntax.names import CANONICAL, EDGES, Names, is_plain
 from featgraph.fold.syntax.nodes import (
-    TWIN_OPERATIONS,
     Access,
     Atomic,
     Helper,
@@ -151,7 +150,7 @@ class Analysed:
     @property
     def twin_operations(self) -> tuple[str, ...]:
         """What it asks of edges that only an undirected graph can answer."""
-        return tuple(sorted(self.operations & set(TWIN_OPERATIONS)))
+        return tuple(n for n in sorted(self.operations) if OPERATIONS[n].edge_array)
 
     def updates(self, name: str) -> frozenset[str]:
         """Return the atomic operations that it does on a property."""
@@ -346,7 +345,6 @@ class _Analyser:
         shapes = {n: t.item_shape for n, t in self.result.temporaries.items()}
         entries, indexed = separate_gathered(function, body, shapes, self.stems)
         self.result.entries |= entries
-        check_semirings(source, body)
         accesses = with_filter(function, accesses, self.result.signature)
         scalars = {n.name for n in nodes if isinstance(n, Scalar)}
         scalars |= {

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
+from featgraph.fold.operations.table import OPERATIONS
 from featgraph.program.names import RESERVED
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
@@ -13,8 +14,10 @@ from featgraph.program.signature import PropertyKind, PropertyType, Signature
 __all__ = ["assumed_signature"]
 
 #: Operations whose first argument is a matrix; the second is a row.
-_TAKE_MATRICES = frozenset({"matvec", "solve", "inverse"})
-_TAKE_ROWS = frozenset({"dot", "log_normalize", "logsumexp", "norm", "outer"})
+_TAKE_MATRICES = {n for n, p in OPERATIONS.items() if p.takes_matrix}
+#: Others whose arguments are rows, those written in terms of operations included.
+_TAKE_ROWS = {n for n, p in OPERATIONS.items() if p.is_pattern}
+_TAKE_ROWS |= {"dot", "log_normalize", "logsumexp", "norm"}
 
 
 def assumed_signature(program: Program, k: int, dtype: str) -> Signature:

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Callable, Mapping
 
 from featgraph.fold.analysis.access import AccessRecord
+from featgraph.fold.operations.products import is_outer
+from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.syntax.names import BUILTIN_ARRAYS
 from featgraph.fold.syntax.nodes import (
     Access,
@@ -23,14 +25,11 @@ __all__ = [
     "check_features",
     "check_groups",
     "check_matrices",
-    "check_semirings",
     "feature_indices",
     "matrix_names",
     "width_of",
     "with_filter",
 ]
-
-_TAKE_MATRICES = frozenset({"matvec", "solve", "inverse"})
 
 
 def matrix_names(body: list[ast.stmt]) -> frozenset[str]:
@@ -42,7 +41,7 @@ def matrix_names(body: list[ast.stmt]) -> frozenset[str]:
         if isinstance(node, ast.Assign)
         and isinstance(node.targets[0], ast.Name)
         and isinstance(node.value, Operate)
-        and node.value.name == "inverse"
+        and primitive_of(node.value).is_matrix
     )
 
 
@@ -64,7 +63,7 @@ def check_matrices(
                     expected="d.name[...], or what fg.outer and fg.inverse return",
                 )
             good.add(id(owner))
-        elif isinstance(node, Operate) and node.name in _TAKE_MATRICES:
+        elif isinstance(node, Operate) and primitive_of(node).takes_matrix:
             good |= {id(argument) for argument in node.args}
             good |= {id(a) for a in node.args if isinstance(a, Operate)}
             if isinstance(node.args[0], Whole) or is_matrix_sum(node.args[0]):
@@ -75,30 +74,12 @@ def check_matrices(
             and isinstance(node.ctx, ast.Load)
             and node.id in matrices
         )
-        is_outer = isinstance(node, Operate) and node.name == "outer"
-        is_bad = (is_matrix or is_outer) and id(node) not in good
+        is_bad = (is_matrix or is_outer(node)) and id(node) not in good
         if is_bad or id(node) in whole:
             raise source.error(
                 "a matrix cannot be used as a value",
                 node,
                 expected="one of its elements, [i, f], or fg.matvec of it",
-            )
-
-
-def check_semirings(source: FunctionSource, body: list[ast.stmt]) -> None:
-    """See that an outer product is multiplied in the usual way."""
-    for node in (n for s in body for n in ast.walk(s)):
-        if not isinstance(node, Operate) or node.name != "matvec":
-            continue
-        matrix, semiring = node.args[0], node.constant("semiring")
-        is_outer = isinstance(matrix, Operate) and matrix.name == "outer"
-        if is_outer and semiring not in {None, "plus_times"}:
-            raise source.error(
-                "an outer product has no other semiring",
-                node,
-                got=f"semiring={semiring!r}",
-                expected="semiring='plus_times'",
-                fix="keep the matrix in a property",
             )
 
 

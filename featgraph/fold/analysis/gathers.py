@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis, Temporary
 from featgraph.fold.analysis.gathered_values import INDEXED, base_name
+from featgraph.fold.operations.systems import is_solution
 from featgraph.fold.syntax.nodes import Access, Operate, Whole
 
 __all__ = [
@@ -97,7 +98,7 @@ def is_only_solved(name: str, bodies: Iterable[ast.stmt], spd: bool = False) -> 
     solved = {
         id(inner)
         for n in nodes
-        if isinstance(n, Operate) and n.name == "solve"
+        if isinstance(n, Operate) and is_solution(n)
         if n.constant("spd") or not spd
         for inner in ast.walk(n.args[0])
     }

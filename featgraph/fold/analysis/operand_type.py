@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.operations.edges import OfEdge
+from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.syntax.arithmetic import join
 from featgraph.fold.syntax.nodes import (
     Access,
@@ -34,8 +36,8 @@ def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
         return _stored_type(node.name, analysis)
     if isinstance(node, ast.Compare | ast.BoolOp):
         return "bool"
-    if isinstance(node, Operate) and node.name == "is_twin":
-        return "bool"
+    if isinstance(node, Operate) and isinstance(known := primitive_of(node), OfEdge):
+        return known.gives
     if isinstance(node, Helper):
         return node.returns
     if isinstance(node, Numeric):

@@ -36,9 +36,9 @@ from featgraph.fold.codegen.kernels.accumulators import (
 from featgraph.fold.codegen.kernels.triangles import print_triangle
 from featgraph.fold.codegen.module import Entry, Field, KernelSource
 from featgraph.fold.codegen.text.writer import Writer
+from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.worklist import is_queued
-from featgraph.fold.syntax.nodes import TWIN_OPERATIONS
 
 __all__ = ["emit"]
 
@@ -200,7 +200,7 @@ def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
         for name in function.scalars:
             _add_scalar(found, analysis, name)
         for operation in function.twin_operations:
-            name = TWIN_OPERATIONS[operation]
+            name = OPERATIONS[operation].edge_array
             dtype = "offset" if operation == "reverse" else "bool"
             found[name] = Field(name, "builtin", dtype, 1, name)
     for name in sorted(both):

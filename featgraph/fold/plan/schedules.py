@@ -8,6 +8,7 @@ from typing import Any
 
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.plan.options import INTERSECTIONS, Options
 from featgraph.fold.plan.traits import GraphTraits
 
@@ -332,9 +333,8 @@ def _reads_matrices(members: Sequence[Analysed], analysis: Analysis) -> bool:
 
 def _multiplies(members: Sequence[Analysed]) -> bool:
     """Whether a matrix is multiplied by something along the edges."""
-    return any(
-        "matvec" in f.operations for f in members if f.kind in {"edge", "gather"}
-    )
+    along = [f for f in members if f.kind in {"edge", "gather"}]
+    return any(OPERATIONS[name].multiplies for f in along for name in f.operations)
 
 
 def _sweeps_edges(kind: str, members: Sequence[Analysed]) -> bool:
@@ -440,7 +440,7 @@ def _needs_matrices(members: Sequence[Analysed]) -> int:
     """Return how many k x k areas the functions of a phase need."""
     count = sum(_is_matrix(f) for f in members)
     for function in members:
-        count += len(function.operations & {"solve", "inverse"})
+        count += sum(OPERATIONS[name].takes_area for name in function.operations)
     return count
 
 

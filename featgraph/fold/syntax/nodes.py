@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from featgraph.program.operations import Collaborative, Operation
 
 __all__ = [
-    "TWIN_OPERATIONS",
     "Access",
     "Atomic",
     "Cast",
@@ -32,10 +31,6 @@ __all__ = [
     "narrowed",
     "symbol",
 ]
-
-
-#: Operations on an edge that need an undirected graph -> the array they read.
-TWIN_OPERATIONS = {"is_twin": "edge_is_twin", "reverse": "edge_twin"}
 
 
 class _Node(ast.expr):

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from featgraph.fold.operations.products import is_outer
+from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.syntax.nodes import (
     Access,
     Helper,
@@ -26,23 +28,6 @@ from featgraph.program.operations import Collaborative
 from featgraph.program.source import FunctionSource
 
 __all__ = ["has_collective", "is_collective", "normal_form"]
-
-#: Operations whose result is a k x k matrix; they are indexed, or given to matvec and
-#: solve.
-MATRIX_VALUED = frozenset({"outer", "inverse"})
-#: What the results of collectives are called.
-_STEMS = {
-    "feature_sum": "total",
-    "feature_max": "largest",
-    "feature_min": "smallest",
-    "any_feature": "vote",
-    "all_features": "vote",
-    "argmax": "best",
-    "broadcast": "shared",
-    "matvec": "product",
-    "solve": "solution",
-    "inverse": "inverted",
-}
 
 
 def is_collective(node: ast.AST) -> bool:
@@ -175,11 +160,8 @@ class _Expressions:
         node.extra = [self.value(option, out) for option in node.extra]
         if not node.is_collective:
             return node
-        if (
-            node.name == "outer"
-        ):  # a pattern, not a computation: its user takes the elements
-            return node
-        return self._bind(_STEMS[node.name], node, out)
+        primitive = primitive_of(node)
+        return node if primitive.is_pattern else self._bind(primitive.stem, node, out)
 
     def _bind(self, stem: str, value: ast.expr, out: list[ast.stmt]) -> ast.Name:
         name = self.fresh(stem)
@@ -229,9 +211,9 @@ class _Expressions:
         """
         elements = narrowed(node.slice, ast.Tuple).elts
         matrix = node.value
-        if isinstance(matrix, Operate) and matrix.name == "outer":
+        if is_outer(matrix):
             i, f = elements
-            x, y = matrix.args
+            x, y = narrowed(matrix, Operate).args
             left = self._element(x, i, out)
             right = self._element(y, f, out)
             return copy_location(ast.BinOp(left, ast.Mult(), right), node)

@@ -10,7 +10,10 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Callable, Mapping
+from typing import Any
 
+from featgraph.errors import UserFunctionError
+from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.syntax.arithmetic import (
     bare,
     choice,
@@ -25,7 +28,6 @@ from featgraph.fold.syntax.arithmetic import (
     widened,
 )
 from featgraph.fold.syntax.nodes import (
-    TWIN_OPERATIONS,
     Access,
     Atomic,
     Cast,
@@ -154,6 +156,23 @@ class _Expressions:
         if type_ == "bool":
             return converted(value, type_, "int64")
         return plain_index(bare(value))
+
+    def number(self, node: ast.expr) -> Typed:
+        """Type an expression of numbers; truth values become 0 and 1."""
+        value, type_ = self.value(node)
+        if type_ == "bool":
+            return converted(value, "bool", "int64"), "int64"
+        return value, type_
+
+    def matrix_or_row(self, node: ast.expr) -> ast.expr:
+        """Return an operand of real numbers; what is given as a whole stays so."""
+        if isinstance(node, Whole) or _is_collective(node):
+            return node
+        return self.real(node)
+
+    def error(self, what: str, node: ast.AST, **details: Any) -> UserFunctionError:
+        """Return an error at the line of `node`."""
+        return self.source.error(what, node, **details)
 
     def value(self, node: ast.expr) -> Typed:
         """Type an expression whose value is used; `e` has none."""
@@ -296,36 +315,10 @@ class _Expressions:
         return loaded(node, self.dtypes[node.name]), wanted
 
     def _operate(self, node: Operate) -> Typed:
-        name = node.name
-        if name in TWIN_OPERATIONS:
-            if self.typed(node.args[0])[1] != "edge":
-                raise self.source.error(
-                    f"fg.{name} takes an edge", node, expected=f"fg.{name}(e)"
-                )
-            return node, "edge" if name == "reverse" else "bool"
         node.extra = [
             self._option(option, node, place) for place, option in enumerate(node.extra)
         ]
-        if name in {"any_feature", "all_features"}:
-            node.args = [self.condition(node.args[0])]
-            return node, "bool"
-        if name in {"outer", "inverse", "matvec", "solve"}:
-            node.args = [
-                a if isinstance(a, Whole) or _is_collective(a) else self.real(a)
-                for a in node.args
-            ]
-            return node, "real"
-        if name == "broadcast":
-            x, type_ = self.value(node.args[0])
-            node.args = [x, self.integer(node.args[1], "the feature of broadcast")]
-            return node, type_
-        x, type_ = self.value(node.args[0])
-        if type_ == "bool":
-            x, type_ = converted(x, "bool", "int64"), "int64"
-        node.args = [x]
-        if name == "argmax":
-            return node, "int64"
-        return node, "int64" if name == "feature_sum" and type_ == "int32" else type_
+        return node, primitive_of(node).typed(node, self)
 
     def _option(self, option: ast.expr, node: Operate, place: int) -> ast.expr:
         name = next(n for n, p in node.options.items() if p == place)

@@ -9,22 +9,12 @@ from __future__ import annotations
 
 import ast
 
+from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.syntax.nodes import Atomic, Operate, assigned_names
 from featgraph.fold.syntax.normal_form import has_collective
 from featgraph.program.source import FunctionSource
 
 __all__ = ["find_varying", "loop_varies", "returns_apart", "returns_varying", "varies"]
-
-_UNIFORM_RESULTS = frozenset(
-    {
-        "any_feature",
-        "all_features",
-        "feature_sum",
-        "feature_max",
-        "feature_min",
-        "argmax",
-    }
-)
 
 
 def find_varying(source: FunctionSource, body: list[ast.stmt]) -> frozenset[str]:
@@ -53,11 +43,7 @@ def varies(node: ast.AST, names: set[str] | frozenset[str]) -> bool:
     if isinstance(node, Atomic):
         return True  # each feature gets its own old value
     if isinstance(node, Operate) and node.is_collective:
-        if node.name in _UNIFORM_RESULTS:
-            return node.constant("group") is not None
-        if node.name == "broadcast":
-            return varies(node.args[1], names)
-        return node.name != "inverse"
+        return primitive_of(node).varies(node, lambda operand: varies(operand, names))
     return any(varies(child, names) for child in ast.iter_child_nodes(node))
 
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.store_sinking import leaving_test
 from featgraph.fold.codegen.cuda.forwarded import ForwardedEntries
-from featgraph.fold.codegen.text.expressions import as_part, print_expression
+from featgraph.fold.codegen.text.expressions import print_expression
+from featgraph.fold.syntax.brackets import as_part
 from featgraph.fold.syntax.nodes import Access
 
 __all__ = ["EdgeSlots"]

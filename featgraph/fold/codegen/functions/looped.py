@@ -11,13 +11,14 @@ import ast
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.codegen.functions.featurewise import Context, Printed, print_rest
-from featgraph.fold.codegen.functions.looped_names import Origin
-from featgraph.fold.codegen.functions.looped_operations import UPDATES, LoopOperations
+from featgraph.fold.codegen.functions.looped_calls import print_call
+from featgraph.fold.codegen.functions.looped_names import LoopNames, Origin
 from featgraph.fold.codegen.text.expressions import (
     loop_header,
     print_returned,
     print_statements,
 )
+from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.syntax.nodes import (
     Atomic,
     Operate,
@@ -44,7 +45,7 @@ def print_loops(context: Context, function: Analysed) -> Printed:
     return _Loops(context, function).run()
 
 
-class _Loops(LoopOperations):
+class _Loops(LoopNames):
     """Prints one function: its header, its statements, what it returns."""
 
     def run(self) -> Printed:
@@ -115,14 +116,14 @@ class _Loops(LoopOperations):
                 continue
             joins = self._joins(node, run)
             if not joins:
-                self._run(run, None)
+                self.over_features(run, None)
                 run = []
             if isinstance(node, ast.Assign) and is_collective(node.value):
-                self._collective(node, run if joins else [])
+                print_call(self, node, run if joins else [])
                 run = []
             else:
                 self._structured(node)
-        self._run(run, None)
+        self.over_features(run, None)
 
     def _is_featurewise(self, node: ast.stmt) -> bool:
         """Whether a statement varies, holds no collective and does not return."""
@@ -141,19 +142,19 @@ class _Loops(LoopOperations):
         )
 
     def _joins(self, node: ast.stmt, run: list[ast.stmt]) -> bool:
-        """Whether a reduction can end the loop of the statements in front of it."""
+        """Whether an operation can end the loop of the statements in front of it."""
         return (
             bool(run)
             and isinstance(node, ast.Assign)
             and isinstance(node.value, Operate)
-            and node.value.name in UPDATES
-            and node.value.constant("group") is None
+            and node.value.is_collective
+            and primitive_of(node.value).ends_loop(node.value)
         )
 
     def _structured(self, node: ast.stmt) -> None:
         origin = (self.file, getattr(node, "lineno", 0))
         if isinstance(node, ast.If):
-            with self.writer.block(f"if {self._text(node.test)}:", origin):
+            with self.writer.block(f"if {self.text(node.test)}:", origin):
                 self._block(node.body)
             if node.orelse:
                 with self.writer.block("else:"):
@@ -162,7 +163,7 @@ class _Loops(LoopOperations):
             with self.writer.block(loop_header(node, self.style()), origin):
                 self._block(node.body)
         elif isinstance(node, ast.While):
-            with self.writer.block(f"while {self._text(node.test)}:", origin):
+            with self.writer.block(f"while {self.text(node.test)}:", origin):
                 self._block(node.body)
         elif isinstance(node, ast.Return):
             self._return(node, origin)
@@ -174,14 +175,14 @@ class _Loops(LoopOperations):
         text = print_returned(value, self.style())
         if self.is_gather:
             self._contribute(text, origin)
-            self._line("return")
+            self.line("return")
         elif varies(value, self.varying):
-            self._line("result = False")
+            self.line("result = False")
             with self.writer.block(f"for f in range({self.width}):"):
-                self._line(f"result |= {text}", origin)
-            self._line("return result")
+                self.line(f"result |= {text}", origin)
+            self.line("return result")
         else:
-            self._line(f"return {text}", origin)
+            self.line(f"return {text}", origin)
 
     def _call_rest(self, name: str, live: list[str]) -> None:
         args = [*self.function.declared.roles]
@@ -192,10 +193,10 @@ class _Loops(LoopOperations):
         if self.is_gather:
             self._contribute(call)
             return
-        self._line("result = False")
+        self.line("result = False")
         with self.writer.block(f"for f in range({self.width}):"):
-            self._line(f"result |= {call}")
-        self._line("return result")
+            self.line(f"result |= {call}")
+        self.line("return result")
 
 
 def _read(body: list[ast.stmt]) -> set[str]:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import temporaries_of
-from featgraph.fold.analysis.operand_type import operand_type
 from featgraph.fold.codegen.functions.featurewise import Context
 from featgraph.fold.codegen.text.expressions import (
     Style,
@@ -16,7 +15,6 @@ from featgraph.fold.codegen.text.expressions import (
     print_statements,
 )
 from featgraph.fold.syntax.names import letters
-from featgraph.fold.syntax.nodes import Operate
 
 __all__ = ["LoopNames", "Origin"]
 
@@ -68,12 +66,13 @@ class LoopNames:
     def _contribute(self, value: str, origin: Origin | None = None) -> None:
         targets = ", ".join(f"{name}[f]" for name in self._contributions())
         with self.writer.block(f"for f in range({self.width}):"):
-            self._line(f"{targets} = {value}", origin)
+            self.line(f"{targets} = {value}", origin)
 
-    def _line(self, text: str, origin: Origin | None = None) -> None:
+    def line(self, text: str, origin: Origin | None = None) -> None:
+        """Print a line."""
         self.writer.line(text, origin)
 
-    def _fresh(self, stem: str) -> str:
+    def fresh(self, stem: str) -> str:
         """Return a name that is no local of the user's."""
         while True:
             self.fresh_count += 1
@@ -81,25 +80,17 @@ class LoopNames:
             if name not in {*self.function.variables, *self.temporaries}:
                 return name
 
-    def _run(self, run: list[ast.stmt], last: Callable[[], None] | None) -> None:
-        if not run and last is None:
+    def over_features(
+        self, body: list[ast.stmt], last: Callable[[], None] | None
+    ) -> None:
+        """Print a loop over features with some statements, and `last` behind them."""
+        if not body and last is None:
             return
         with self.writer.block(f"for f in range({self.width}):"):
-            print_statements(run, self.writer, self.style(), self.file)
+            print_statements(body, self.writer, self.style(), self.file)
             if last is not None:
                 last()
 
-    def _text(self, node: ast.expr) -> str:
+    def text(self, node: ast.expr) -> str:
+        """Return the text of an expression for feature f."""
         return print_expression(node, self.style())
-
-    def _identity(self, call: Operate) -> str:
-        if call.name in {"any_feature", "all_features"}:
-            return str(call.name == "all_features")
-        real = (
-            operand_type(call.args[0], self.function, self.context.analysis) == "real"
-        )
-        kind = self.context.real if real else "int64"
-        if call.name == "feature_sum":
-            return f"{kind}(0)"
-        sign = "" if call.name == "feature_min" else "-"
-        return f"{kind}({sign}math.inf)" if real else f"int64({sign}{2**62})"

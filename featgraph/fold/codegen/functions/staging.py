@@ -17,6 +17,7 @@ import numpy as np
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.codegen.text.writer import Writer
+from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.plan.schedules import Mapping
 from featgraph.fold.syntax.nodes import Operate, Whole
 from featgraph.program.names import GENERATED
@@ -70,7 +71,7 @@ def shared_matrices_of(function: Analysed, analysis: Analysis) -> dict[str, set[
         return found
     for statement in function.body:
         for node in ast.walk(statement):
-            if not isinstance(node, Operate) or node.name != "matvec":
+            if not isinstance(node, Operate) or not primitive_of(node).multiplies:
                 continue
             matrix, transpose = node.args[0], node.option("transpose")
             if not isinstance(matrix, Whole) or matrix.indices:

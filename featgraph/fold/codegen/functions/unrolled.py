@@ -19,6 +19,7 @@ from featgraph.fold.analysis.store_sinking import (
     sink_stores,
 )
 from featgraph.fold.codegen.functions.featurewise import Context, Printed, print_rest
+from featgraph.fold.codegen.functions.unrolled_calls import print_call
 from featgraph.fold.codegen.functions.unrolled_names import CopyNames
 from featgraph.fold.codegen.functions.vector_access import can_store
 from featgraph.fold.codegen.text.expressions import (
@@ -148,7 +149,7 @@ class _Copies(CopyNames):
         origin = (self.file, getattr(node, "lineno", 0))
         if isinstance(node, ast.Assign) and is_collective(node.value):
             target, call = narrowed(node.targets[0], ast.Name), node.value
-            self.operations.emit(target.id, narrowed(call, Operate), predicate, origin)
+            print_call(self, target.id, narrowed(call, Operate), predicate, origin)
         elif isinstance(node, ast.Return):
             self._return(node, predicate, origin)
         elif isinstance(node, ast.If):

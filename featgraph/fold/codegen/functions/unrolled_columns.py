@@ -3,57 +3,67 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 
+from featgraph.fold.analysis.operand_type import operand_type
 from featgraph.fold.codegen.functions.staging import STAGED_REGISTERS, Staged
-from featgraph.fold.codegen.functions.unrolled_operands import CopiesOperands, Origin
+from featgraph.fold.codegen.functions.unrolled_names import CopyNames
 from featgraph.fold.codegen.text.expressions import (
-    Style,
     array_text,
     print_element,
     print_entity,
     print_expression,
 )
+from featgraph.fold.operations.contexts import Column
 from featgraph.fold.syntax.nodes import Operate, Whole, is_matrix_sum, narrowed, symbol
 
-__all__ = ["Column", "MatrixColumns"]
-
-#: Gives the texts of A[f, i], one for each copy, from the text of i.
-Column = Callable[[str], list[str]]
+__all__ = ["MatrixColumns"]
 
 
-class MatrixColumns(CopiesOperands):
-    """Entries of matrices: in memory, at hand in shared memory, or in registers."""
+class MatrixColumns:
+    """Entries of matrices: in memory, at hand in shared memory, or in registers.
 
-    def _element(self, matrix: ast.expr, row: str, column: str, style: Style) -> str:
-        """Return the text of ``matrix[row, column]``."""
-        real = self.owner.context.real
+    Parameters
+    ----------
+    owner : CopyNames
+        The function that reads them.
+    origin : tuple
+        File and line of the statement.
+    """
+
+    def __init__(self, owner: CopyNames, origin: tuple[str, int]) -> None:
+        self.owner = owner
+        self.origin = origin
+
+    def _line(self, text: str) -> None:
+        self.owner.writer.line(text, self.origin)
+
+    def element(self, matrix: ast.expr, row: str, column: str, j: int) -> str:
+        """Return the text of ``matrix[row, column]`` in copy `j`."""
+        function, analysis = self.owner.function, self.owner.context.analysis
+        real, style = self.owner.context.real, self.owner.styles[j]
         if is_matrix_sum(matrix):
             sum_ = narrowed(matrix, ast.BinOp)
-            sides = [
-                self._element(m, row, column, style) for m in (sum_.left, sum_.right)
-            ]
+            sides = [self.element(m, row, column, j) for m in (sum_.left, sum_.right)]
             return f"({f' {symbol(sum_)} '.join(sides)})"
         if isinstance(matrix, Whole):
             text = print_element(matrix, row, column, style)
-            if self._type(matrix) != "real":
+            if operand_type(matrix, function, analysis) != "real":
                 text = f"{real}({text})"
             guarded = self.owner.needs_guard(matrix)
             return (
                 f"({text} if {self.owner.live} else {real}(0.0))" if guarded else text
             )
         row_, column_ = style.index(row), style.index(column)
-        if isinstance(matrix, ast.Name) and matrix.id in self.owner.function.matrices:
-            return (
-                f"{style.matrices[matrix.id]}[{row_}, {self.owner.width} + {column_}]"
-            )
-        raise self.owner.function.declared.source.error(
+        if isinstance(matrix, ast.Name) and matrix.id in function.matrices:
+            area = style.matrices[matrix.id]
+            return f"{area}[{row_}, {self.owner.width} + {column_}]"
+        raise function.declared.source.error(
             "not a matrix",
             matrix,
             expected="d.name[v] or d.name, k x k, outer(x, y), inverse(A)",
         )
 
-    def _column(self, node: Operate, origin: Origin) -> Column:
+    def column(self, node: Operate) -> Column:
         """Return how the entries A[f, i] of column i are printed, one for each copy.
 
         Where the matrix is transposed, these are A[i, f]. What must be loaded before
@@ -70,17 +80,17 @@ class MatrixColumns(CopiesOperands):
             text = print_expression(transpose, owner.styles[0])
             if owner.needs_guard(transpose):
                 text = f"{owner.live} and ({text})"
-            self._line(f"{turned} = {text}", origin)
+            self._line(f"{turned} = {text}")
         if isinstance(matrix, Whole) and not matrix.indices:
             staged = owner.staged.get(matrix.name)
             if staged is not None and staged.in_registers:
                 return lambda i: self._held_column(staged.names, turned, int(i))
             if staged is not None:
-                first = self._first_row(staged, turned, origin)
-                return lambda i: self._staged_column(staged, first, i, origin)
+                first = self._first_row(staged, turned)
+                return lambda i: self._staged_column(staged, first, i)
 
         if self.takes_rows(matrix):
-            rows = self._load_rows(narrowed(matrix, Whole), origin)
+            rows = self._load_rows(narrowed(matrix, Whole))
             return lambda i: self._held_column(rows, turned, int(i))
 
         def element(j: int, i: str) -> str:
@@ -92,7 +102,7 @@ class MatrixColumns(CopiesOperands):
                     f"({i} if {turned} else {f})",
                     f"({f} if {turned} else {i})",
                 )
-            return self._element(matrix, row, column, owner.styles[j])
+            return self.element(matrix, row, column, j)
 
         return lambda i: [element(j, i) for j in range(owner.count)]
 
@@ -112,7 +122,7 @@ class MatrixColumns(CopiesOperands):
         is_real = type_ is not None and type_.dtype in {"real", owner.context.real}
         return is_stored and is_real and owner.width**2 <= STAGED_REGISTERS
 
-    def _load_rows(self, matrix: Whole, origin: Origin) -> tuple[str, ...]:
+    def _load_rows(self, matrix: Whole) -> tuple[str, ...]:
         """Print a load for each row of a matrix; return the names of the rows."""
         owner, style = self.owner, self.owner.styles[0]
         array, entity = array_text(matrix, style), print_entity(matrix, style)
@@ -120,7 +130,7 @@ class MatrixColumns(CopiesOperands):
         for i in range(k):
             names.append(owner.fresh("row"))
             place = f"{entity}, {i * k}, {k * k}, {k}"
-            self._line(f"{names[i]} = warp.load_row({array}, {place})", origin)
+            self._line(f"{names[i]} = warp.load_row({array}, {place})")
         return tuple(names)
 
     def _held_column(
@@ -136,7 +146,7 @@ class MatrixColumns(CopiesOperands):
                 texts.append(f"({other} if {turned} else {plain})")
         return texts
 
-    def _first_row(self, staged: Staged, turned: bool | str, origin: Origin) -> str:
+    def _first_row(self, staged: Staged, turned: bool | str) -> str:
         """Print where the area begins that is multiplied by; return its name.
 
         Loaded from places that the compiler knows, the whole matrix would be kept in
@@ -150,12 +160,10 @@ class MatrixColumns(CopiesOperands):
                 staged.turns.index(way) * staged.width for way in (False, True)
             )
             text = f"{other} if {turned} else {plain}"
-        self._line(f"{first} = warp.anew(uint32({text}))", origin)
+        self._line(f"{first} = warp.anew(uint32({text}))")
         return first
 
-    def _staged_column(
-        self, staged: Staged, first: str, i: str, origin: Origin
-    ) -> list[str]:
+    def _staged_column(self, staged: Staged, first: str, i: str) -> list[str]:
         """Return the entries of a matrix in shared memory: neighbors side by side."""
         owner, [name] = self.owner, staged.names
         style = owner.styles[0]
@@ -171,8 +179,7 @@ class MatrixColumns(CopiesOperands):
             f = style.index(owner.feature(j))
             self._line(
                 f"{piece} = warp.load_row({name}, {row}, {f}, {staged.width}, "
-                f"{staged.piece})",
-                origin,
+                f"{staged.piece})"
             )
             texts += [f"{piece}[{place}]" for place in range(staged.piece)]
         return texts

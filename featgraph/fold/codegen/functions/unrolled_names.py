@@ -12,7 +12,6 @@ from featgraph.fold.analysis.store_sinking import reads_what_it_changes
 from featgraph.fold.codegen.functions.featurewise import Context
 from featgraph.fold.codegen.functions.returned_entries import SentEntries
 from featgraph.fold.codegen.functions.staging import shared_matrices_of
-from featgraph.fold.codegen.functions.unrolled_operations import CopiesOperations
 from featgraph.fold.codegen.functions.vector_access import (
     Row,
     find_rows,
@@ -21,10 +20,10 @@ from featgraph.fold.codegen.functions.vector_access import (
 )
 from featgraph.fold.codegen.text.expressions import (
     Style,
-    as_part,
     print_expression,
     print_returned,
 )
+from featgraph.fold.syntax.brackets import as_part
 from featgraph.fold.syntax.names import letters
 from featgraph.fold.syntax.nodes import Access, Identity, narrowed
 from featgraph.fold.syntax.variance import varies
@@ -62,7 +61,6 @@ class CopyNames(SentEntries):
         #: Where the function runs, for predicates: lanes of other groups go along.
         self.live = "live" if self.has_left else "writer"
         self.styles = [self._style(j) for j in range(self.count)]
-        self.operations = CopiesOperations(self)
         self.helpers = {h.name: h for h in context.analysis.helpers}
         self.bound: set[str] = set()
         self.in_rounds = False

@@ -18,7 +18,6 @@ from featgraph.fold.syntax.nodes import (
     Access,
     Identity,
     MathCall,
-    Operate,
     Whole,
     names_read,
 )
@@ -106,17 +105,14 @@ class VectorTypes:
             and self.fits_real(node.args[0])
         )
 
-    def is_plain_product(self, call: Operate) -> bool:
-        """Return whether a matvec multiplies and adds up the rows of a real matrix."""
-        matrix = call.args[0]
-        if not isinstance(matrix, Whole) or call.option("transpose") is not None:
+    def is_real_matrix(self, node: ast.expr) -> bool:
+        """Return whether a matrix is given whole, and stored in the real type."""
+        if not isinstance(node, Whole):
             return False
-        if call.constant("semiring") not in {None, "plus_times"}:
-            return False
-        type_ = self.context.analysis.signature.get(matrix.name)
+        type_ = self.context.analysis.signature.get(node.name)
         if type_ is not None:
             return type_.dtype in {self.context.real, "real"}
-        return operand_type(matrix, self.function, self.context.analysis) == "real"
+        return operand_type(node, self.function, self.context.analysis) == "real"
 
     def matrix_text(self, matrix: ast.expr, style: Style) -> str:
         """Return the array of a matrix given as a whole."""

@@ -23,6 +23,7 @@ from featgraph.fold.codegen.text.expressions import (
     print_expression,
     print_statements,
 )
+from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.plan.plan import Phase
 from featgraph.fold.syntax.nodes import Access, Operate, narrowed
 from featgraph.fold.syntax.normal_form import is_collective
@@ -39,7 +40,6 @@ __all__ = [
 _VECTOR_BYTES = 64
 #: Up to so many vectors a row. More would not stay in registers, and compile slowly.
 MOST_VECTORS = 16
-_SUMS = {"feature_sum": "total", "any_feature": "any_of", "all_features": "all_of"}
 
 
 def pieces(width: int, real: str) -> list[tuple[int, int]]:
@@ -115,7 +115,8 @@ class _Fitting(VectorTypes):
             return False
         target = node.targets[0]
         if is_collective(node.value):
-            return self._fits_operation(narrowed(node.value, Operate))
+            call = narrowed(node.value, Operate)
+            return primitive_of(call).fits_vectors(call, self)
         if isinstance(target, Access):
             if self.is_row(target):
                 return self.fits_real(node.value)
@@ -130,14 +131,6 @@ class _Fitting(VectorTypes):
         return self.function.variables.get(name) == "real" and self.fits_real(
             node.value
         )
-
-    def _fits_operation(self, call: Operate) -> bool:
-        if call.name == "matvec":
-            return self.is_plain_product(call) and self.fits_real(call.args[1])
-        if call.name not in _SUMS or call.constant("group") is not None:
-            return False
-        is_sum = call.name == "feature_sum"
-        return (self.fits_real if is_sum else self.fits_mask)(call.args[0])
 
 
 def print_vectors(context: Context, function: Analysed) -> Printed:
@@ -232,8 +225,8 @@ class _Vectors(VectorTypes):
 
     # -- expressions
 
-    def _text(self, node: ast.expr, piece: tuple[int, int]) -> str:
-        """Return the vector of an expression."""
+    def vector(self, node: ast.expr, piece: tuple[int, int]) -> str:
+        """Return the text of one vector of an expression."""
         first, size = piece
         names = {x: f"{x}_{first}" for x in self.varying}
         style = replace(self.plain, names=names)
@@ -241,7 +234,7 @@ class _Vectors(VectorTypes):
         return printer.vector(node)
 
     def _tuple(self, node: ast.expr) -> str:
-        return "(" + "".join(f"{self._text(node, p)}, " for p in self.pieces) + ")"
+        return "(" + "".join(f"{self.vector(node, p)}, " for p in self.pieces) + ")"
 
     # -- statements
 
@@ -264,7 +257,8 @@ class _Vectors(VectorTypes):
         if self.function.kind != "vertex":
             self.writer.line(f"return {self._tuple(value)}", origin)
         elif varies(value, self.varying):
-            self.writer.line(f"return {self._votes(value, 'any_of')}", origin)
+            votes = [f"vectors.any_of({self.vector(value, p)})" for p in self.pieces]
+            self.writer.line(f"return {' or '.join(votes)}", origin)
         else:
             self.writer.line(f"return {print_expression(value, self.plain)}", origin)
 
@@ -273,18 +267,12 @@ class _Vectors(VectorTypes):
         if is_collective(node.value):
             call = narrowed(node.value, Operate)
             name = narrowed(target, ast.Name).id
-            if call.name == "matvec":
-                self._product(name, call, origin)
-            elif call.name == "feature_sum":
-                line(f"{name} = {self._total(call.args[0])}", origin)
-            else:
-                text = self._votes(call.args[0], _SUMS[call.name])
-                line(f"{name} = {text}", origin)
+            primitive_of(call).print_vectorized(call, name, _VectorCall(self, origin))
         elif isinstance(target, Access) and self.is_row(target):
             entity = print_expression(target.indices[0], self.plain)
             array = array_text(target, self.plain)
             for first, size in self.pieces:
-                value = self._text(node.value, (first, size))
+                value = self.vector(node.value, (first, size))
                 line(
                     f"vectors.store_{size}({array}, ({entity}, {first}), {value})",
                     origin,
@@ -292,39 +280,32 @@ class _Vectors(VectorTypes):
         elif isinstance(target, ast.Name) and target.id in self.varying:
             for piece in self.pieces:
                 line(
-                    f"{target.id}_{piece[0]} = {self._text(node.value, piece)}", origin
+                    f"{target.id}_{piece[0]} = {self.vector(node.value, piece)}", origin
                 )
         else:
             print_statements([node], self.writer, self.plain, self.source.file)
 
-    def _total(self, x: ast.expr) -> str:
-        """Return the sum over all features: first over vectors of one size."""
-        by_size: dict[int, list[str]] = {}
-        for piece in self.pieces:
-            by_size.setdefault(piece[1], []).append(f"({self._text(x, piece)})")
-        text = " + ".join(f"vectors.total({' + '.join(t)})" for t in by_size.values())
-        return print_expression(Plain(self.plain).parse(text), self.plain)
 
-    def _votes(self, x: ast.expr, vote: str) -> str:
-        word = " or " if vote == "any_of" else " and "
-        return word.join(f"vectors.{vote}({self._text(x, p)})" for p in self.pieces)
+class _VectorCall:
+    """What an operation asks of the function; see `operations.contexts.Vectorized`."""
 
-    def _product(self, name: str, call: Operate, origin: tuple[str, int]) -> None:
-        """Print the product of a matrix and a vector through two rows of memory."""
-        source, target = self.rows, self.rows + 1
-        self.rows += 2
-        for first, size in self.pieces:
-            text = self._text(call.args[1], (first, size))
-            self.writer.line(
-                f"vectors.store_{size}(rows, ({source}, {first}), {text})", origin
-            )
-        matrix = self.matrix_text(call.args[0], self.plain)
-        self.writer.line(
-            f"vectors.multiply({matrix}, rows, {source}, {target}, "
-            f"{self.context.width})",
-            origin,
-        )
-        for first, size in self.pieces:
-            self.writer.line(
-                f"{name}_{first} = vectors.load_{size}(rows, ({target}, {first}))"
-            )
+    def __init__(self, owner: _Vectors, origin: tuple[str, int]) -> None:
+        self.owner = owner
+        self.origin = origin
+        self.width = owner.context.width
+        self.pieces = owner.pieces
+        self.vector = owner.vector
+
+    def line(self, text: str) -> None:
+        self.owner.writer.line(text, self.origin)
+
+    def plain(self, text: str) -> str:
+        style = self.owner.plain
+        return print_expression(Plain(style).parse(text), style)
+
+    def new_row(self) -> int:
+        self.owner.rows += 1
+        return self.owner.rows - 1
+
+    def array_of(self, matrix: ast.expr) -> str:
+        return self.owner.matrix_text(matrix, self.owner.plain)

@@ -15,9 +15,10 @@ from typing import Any
 
 from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.codegen.text.writer import Writer
+from featgraph.fold.operations.table import primitive_of
+from featgraph.fold.syntax.brackets import as_part
 from featgraph.fold.syntax.names import EDGES
 from featgraph.fold.syntax.nodes import (
-    TWIN_OPERATIONS,
     Access,
     Atomic,
     Cast,
@@ -38,7 +39,6 @@ __all__ = [
     "Plain",
     "Style",
     "array_text",
-    "as_part",
     "identity_text",
     "print_element",
     "print_entity",
@@ -140,35 +140,6 @@ class Style:
 def print_expression(node: ast.expr, style: Style) -> str:
     """Return `node` as Python text."""
     return Plain(style).text(node)
-
-
-#: What holds together beside any operator, and beside plus.
-_ATOMS = (ast.Name, ast.Call, ast.Subscript, ast.Attribute, ast.Constant)
-_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
-
-
-def as_part(text: str, operator: str) -> str:
-    """Put an expression in parentheses if it would fall apart beside an operator.
-
-    Parameters
-    ----------
-    text : str
-        Printed, for one copy or feature.
-    operator : {"or", "and", "+", "*"}
-        What it is to stand beside. What holds beside "or" holds in a condition, too.
-    """
-    node = ast.parse(text, mode="eval").body
-    holds = isinstance(node, _ATOMS)
-    if operator == "or":
-        holds = not isinstance(node, ast.IfExp)
-    elif operator == "and":
-        is_either = isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or)
-        holds = not (isinstance(node, ast.IfExp) or is_either)
-    elif operator == "+" and isinstance(node, ast.BinOp):
-        holds = isinstance(node.op, _ARITHMETIC)
-    elif operator == "+" and isinstance(node, ast.UnaryOp):
-        holds = not isinstance(node.op, ast.Not)
-    return text if holds else f"({text})"
 
 
 def print_returned(node: ast.expr, style: Style) -> str:
@@ -394,7 +365,7 @@ class Plain(ast.NodeTransformer):
 
     def visit_Operate(self, node: Operate) -> ast.expr:
         """Read what is known of twins."""
-        text = f"d.{TWIN_OPERATIONS[node.name]}[{self.text(node.args[0])}]"
+        text = f"d.{primitive_of(node).edge_array}[{self.text(node.args[0])}]"
         is_id = self.style.cuda and is_reversed(node)
         return self.parse(f"uint64({text})" if is_id else text)
 

@@ -1,0 +1,204 @@
+"""What operations ask of the pass that types them, and of the form that prints them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from featgraph.errors import UserFunctionError
+from featgraph.fold.syntax.nodes import Operate
+
+__all__ = ["Column", "Looped", "Types", "Unrolled", "VectorFacts", "Vectorized"]
+
+#: Gives the texts of A[f, i], one for each copy, from the text of i.
+Column = Callable[[str], list[str]]
+
+
+class Types(Protocol):
+    """Types expressions; each method returns the expression as it is from then on."""
+
+    def typed(self, node: ast.expr) -> tuple[ast.expr, str]:
+        """Type any expression, an edge included."""
+
+    def value(self, node: ast.expr) -> tuple[ast.expr, str]:
+        """Type what has a value."""
+
+    def number(self, node: ast.expr) -> tuple[ast.expr, str]:
+        """Type a number; truth values become 0 and 1."""
+
+    def condition(self, node: ast.expr) -> ast.expr:
+        """Convert to a truth value."""
+
+    def real(self, node: ast.expr) -> ast.expr:
+        """Convert to a real number."""
+
+    def integer(self, node: ast.expr, what: str) -> ast.expr:
+        """Refuse a real number; `what` says of what, in the error."""
+
+    def matrix_or_row(self, node: ast.expr) -> ast.expr:
+        """Convert to real numbers what is not given as a whole."""
+
+    def error(self, what: str, node: ast.AST, **details: Any) -> UserFunctionError:
+        """Return an error at the line of `node`."""
+
+
+class _Form(Protocol):
+    """The form of one function, at one statement ``target = operation(...)``."""
+
+    #: Features in all, and the storage type of real numbers.
+    width: int
+    real: str
+
+    def line(self, text: str) -> None:
+        """Print a line."""
+
+    def block(self, header: str) -> AbstractContextManager[None]:
+        """Print `header` and indent what follows."""
+
+    def fresh(self, stem: str) -> str:
+        """Return a name that nothing else has."""
+
+    def type_of(self, node: ast.expr) -> str:
+        """Return the type of an operand."""
+
+    def varies(self, node: ast.AST) -> bool:
+        """Return whether an expression differs between features."""
+
+
+class _MatrixForm(_Form, Protocol):
+    """A form that can solve systems of K equations."""
+
+    def new_area(self, columns: int) -> str:
+        """Return the name of a further work area of K rows."""
+
+    def keep_inverse(self, target: str, area: str) -> None:
+        """Let elements of the matrix `target` be those right of column K of an area."""
+
+
+class Unrolled(_MatrixForm, Protocol):
+    """Named copies: ``p_0``, ``p_1``, .. for the features of a thread, or of a lane.
+
+    Attributes
+    ----------
+    count : int
+        Copies.
+    lanes : int
+        Lanes that share the features.
+    cuda : bool
+    predicated : bool
+        Whether lanes share the features, so that all of them go everywhere.
+    padded : bool
+        Whether lanes may have copies beyond the last feature.
+    in_registers : bool
+        Whether small matrices stand in registers, an element a name.
+    """
+
+    count: int
+    lanes: int
+    cuda: bool
+    predicated: bool
+    padded: bool
+    in_registers: bool
+
+    def names(self, target: str) -> list[str]:
+        """Return the names of all copies."""
+
+    def feature(self, j: int) -> str:
+        """Return the text of the feature of copy `j`."""
+
+    def inside(self, j: int) -> str:
+        """Return the name that tells whether copy `j` is a feature; only if padded."""
+
+    def index(self, text: str) -> str:
+        """Return the text of an index of an array."""
+
+    def text(self, node: ast.expr, j: int = 0) -> str:
+        """Return the text of an expression in copy `j`."""
+
+    def operands(self, node: ast.expr, identity: str, masked: bool = True) -> list[str]:
+        """Return an operand in all copies, `identity` where a lane has none.
+
+        Masked, lanes that do not make the call have the identity, too.
+        """
+
+    def element(self, matrix: ast.expr, row: str, column: str, j: int = 0) -> str:
+        """Return the text of ``matrix[row, column]`` in copy `j`."""
+
+    def column(self, call: Operate) -> Column:
+        """Return how entries of the matrix of a product are printed.
+
+        What must be loaded before is printed when they are asked for.
+        """
+
+    def is_at_hand(self, matrix: ast.expr) -> bool:
+        """Return whether columns of a matrix are taken by constant indices."""
+
+
+class Looped(_MatrixForm, Protocol):
+    """Loops over features ``f``; what varies has an array, one element a feature."""
+
+    #: Whether a thread of CUDA runs it.
+    cuda: bool
+
+    def each(self, line: str) -> None:
+        """Print a loop over the features, with the statements that wait for one."""
+
+    def all_features(self) -> AbstractContextManager[None]:
+        """Print the header of a loop over the features."""
+
+    def text(self, node: ast.expr) -> str:
+        """Return the text of an expression for feature f."""
+
+    def element_of(self, target: str) -> str:
+        """Return the element of a varying local for feature f."""
+
+    def new_row(self, type_: str) -> str:
+        """Return a further array with a form for its element: ``rows[2, {}]``."""
+
+    def element(self, matrix: ast.expr, row: str, column: str) -> str:
+        """Return the text of ``matrix[row, column]``."""
+
+
+class VectorFacts(Protocol):
+    """Which expressions of a function vectors can stand for."""
+
+    def fits_real(self, node: ast.expr) -> bool:
+        """Return whether vectors of real numbers can stand for an expression."""
+
+    def fits_mask(self, node: ast.expr) -> bool:
+        """Return whether masks can stand for a condition that varies."""
+
+    def is_real_matrix(self, node: ast.expr) -> bool:
+        """Return whether a matrix is given whole, and stored in the real type."""
+
+
+class Vectorized(Protocol):
+    """Vectors of neighboring features: ``p_16`` has features 16 to 31.
+
+    Attributes
+    ----------
+    width : int
+        K.
+    pieces : list of tuple
+        (first feature, features) of each vector.
+    """
+
+    width: int
+    pieces: list[tuple[int, int]]
+
+    def line(self, text: str) -> None:
+        """Print a line."""
+
+    def vector(self, node: ast.expr, piece: tuple[int, int]) -> str:
+        """Return the text of one vector of an expression."""
+
+    def plain(self, text: str) -> str:
+        """Return an expression with the brackets that it needs."""
+
+    def new_row(self) -> int:
+        """Return the number of a further row of the array ``rows``."""
+
+    def array_of(self, matrix: ast.expr) -> str:
+        """Return the array of a matrix given as a whole."""

@@ -1,0 +1,230 @@
+"""Products of a k x k matrix and a vector with one entry a feature; outer products."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from featgraph.fold.operations.contexts import (
+    Column,
+    Looped,
+    Types,
+    Unrolled,
+    VectorFacts,
+    Vectorized,
+)
+from featgraph.fold.operations.lanes import hold
+from featgraph.fold.operations.primitive import Primitive
+from featgraph.fold.operations.semirings import (
+    looped_entry,
+    print_each_term,
+    print_terms,
+)
+from featgraph.fold.syntax.brackets import as_part
+from featgraph.fold.syntax.nodes import Operate, narrowed
+from featgraph.program.operations import matvec, outer
+
+__all__ = ["PRIMITIVES", "is_outer"]
+
+#: Up to so many terms of one thread stand in names of their own, which are registers.
+#: Above, they are computed twice, for the largest and for the sum.
+MOST_TERMS = 16
+
+
+@dataclass(frozen=True)
+class Outer(Primitive):
+    """The matrix of all products of two entries: its elements are computed, not it."""
+
+    is_pattern = True
+
+
+def is_outer(node: ast.AST) -> bool:
+    """Return whether a matrix is an outer product."""
+    return isinstance(node, Operate) and node.operation is outer
+
+
+@dataclass(frozen=True)
+class MatrixVector(Primitive):
+    """``A @ x``, ``A.T @ x``, and the same in other semirings."""
+
+    takes_matrix = True
+    multiplies = True
+
+    def typed(self, call: Operate, types: Types) -> str:
+        """Refuse what an outer product cannot be multiplied in."""
+        if is_outer(call.args[0]):
+            _check_outer(call, types)
+        return super().typed(call, types)
+
+    # -- named copies
+
+    def print_unrolled(self, call: Operate, target: str, copies: Unrolled) -> None:
+        """Go over the entries of the vector, which lanes send each other."""
+        matrix, x = call.args
+        names, semiring = copies.names(target), _semiring(call)
+        if is_outer(matrix):
+            _print_outer_unrolled(call, names, copies)
+            return
+        column = copies.column(call)
+        texts = copies.operands(x, f"{copies.real}(0.0)")
+        if semiring != "plus_times" and copies.width * copies.count <= MOST_TERMS:
+            entries = _all_entries(hold(copies, texts), copies)
+            print_each_term(semiring, names, column, entries, copies)
+            return
+        if semiring == "plus_times":
+            for name in names:
+                copies.line(f"{name} = {copies.real}(0.0)")
+        is_indexed = copies.predicated or copies.is_at_hand(matrix)
+        held = hold(copies, texts if is_indexed else [f"({', '.join(texts)},)"])
+        print_terms(
+            semiring, names, lambda body: _for_each(held, column, body, copies), copies
+        )
+
+    # -- loops over features
+
+    def print_looped(self, call: Operate, target: str, loops: Looped) -> None:
+        """Store the vector, whose entries all features need."""
+        matrix, x = call.args
+        if is_outer(matrix):
+            _print_outer_looped(call, target, loops)
+            return
+        element = _turned_element(call, loops)
+        row = loops.new_row("real")
+        with loops.all_features():
+            loops.line(f"{row.format('f')} = {loops.text(x)}")
+        with loops.all_features():
+            text = looped_entry(_semiring(call), element, row.format("i"), loops)
+            loops.line(f"{loops.element_of(target)} = {text}")
+
+    # -- vectors
+
+    def fits_vectors(self, call: Operate, facts: VectorFacts) -> bool:
+        """Multiply by the rows of a matrix of real numbers, and add up."""
+        matrix, x = call.args
+        is_plain = call.option("transpose") is None and _semiring(call) == "plus_times"
+        return is_plain and facts.is_real_matrix(matrix) and facts.fits_real(x)
+
+    def print_vectorized(self, call: Operate, target: str, vectors: Vectorized) -> None:
+        """Store the vector in one row of memory, and load the product from another."""
+        matrix, x = call.args
+        source, product = vectors.new_row(), vectors.new_row()
+        for first, size in vectors.pieces:
+            place = f"({source}, {first})"
+            text = vectors.vector(x, (first, size))
+            vectors.line(f"vectors.store_{size}(rows, {place}, {text})")
+        array = vectors.array_of(matrix)
+        vectors.line(
+            f"vectors.multiply({array}, rows, {source}, {product}, {vectors.width})"
+        )
+        for first, size in vectors.pieces:
+            loaded = f"vectors.load_{size}(rows, ({product}, {first}))"
+            vectors.line(f"{target}_{first} = {loaded}")
+
+
+def _semiring(call: Operate) -> str:
+    return str(call.constant("semiring") or "plus_times")
+
+
+def _check_outer(call: Operate, types: Types) -> None:
+    """Refuse what cannot be computed from the rows of an outer product."""
+    if not isinstance(call.option("transpose"), ast.Constant | None):
+        raise types.error("transpose= of an outer product must be a constant", call)
+    if _semiring(call) != "plus_times":
+        raise types.error(
+            "an outer product has no other semiring",
+            call,
+            got=f"semiring={_semiring(call)!r}",
+            expected="semiring='plus_times'",
+            fix="keep the matrix in a property",
+        )
+
+
+def _factors(call: Operate) -> tuple[ast.expr, ast.expr]:
+    """Return a and b of ``outer(a, b) @ x``, which is ``a * dot(b, x)``."""
+    a, b = narrowed(call.args[0], Operate).args
+    return (b, a) if call.constant("transpose") else (a, b)
+
+
+def _print_outer_unrolled(call: Operate, names: list[str], copies: Unrolled) -> None:
+    a, b = _factors(call)
+    zero = f"{copies.real}(0.0)"
+    left, right = copies.operands(b, zero), copies.operands(call.args[1], zero)
+    dot = copies.fresh("dot")
+    pairs = zip(left, right, strict=True)
+    text = " + ".join(f"{as_part(p, '*')} * {as_part(q, '*')}" for p, q in pairs)
+    if copies.predicated:
+        text = f"warp.group_sum({text}, {copies.lanes})"
+    copies.line(f"{dot} = {text}")
+    for j, name in enumerate(names):
+        copies.line(f"{name} = {as_part(copies.text(a, j), '*')} * {dot}")
+
+
+def _print_outer_looped(call: Operate, target: str, loops: Looped) -> None:
+    a, b = _factors(call)
+    dot = loops.fresh("dot")
+    loops.line(f"{dot} = {loops.real}(0.0)")
+    with loops.all_features():
+        left, right = (as_part(loops.text(n), "*") for n in (b, call.args[1]))
+        loops.line(f"{dot} += {left} * {right}")
+    with loops.all_features():
+        text = as_part(loops.text(a), "*")
+        loops.line(f"{loops.element_of(target)} = {text} * {dot}")
+
+
+def _all_entries(held: list[str], copies: Unrolled) -> list[str]:
+    """Print all entries of a vector, of which other lanes may have some."""
+    if not copies.predicated:
+        return held
+    entries = []
+    for i in range(copies.width):
+        lane, j = divmod(i, copies.count)
+        entries.append(copies.fresh("x"))
+        text = f"warp.broadcast({held[j]}, int32({lane}), {copies.lanes})"
+        copies.line(f"{entries[i]} = {text}")
+    return entries
+
+
+def _for_each(
+    held: list[str],
+    column: Column,
+    body: Callable[[list[str], str], None],
+    copies: Unrolled,
+) -> None:
+    """Print a loop over the entries of a vector: ``body(column i, x[i])``."""
+    if not copies.predicated:
+        if len(held) > 1:
+            for i, name in enumerate(held):
+                body(column(str(i)), name)
+            return
+        with copies.block(f"for i in range({copies.width}):"):
+            body(column("i"), f"{held[0]}[i]")
+        return
+    x, count = copies.fresh("x"), copies.count
+    # Lanes whose copy j is a feature.
+    members = [-(-(copies.width - j) // count) for j in range(count)]
+    is_even = len(set(members)) == 1
+    for some in [range(count)] if is_even else [[j] for j in range(count)]:
+        with copies.block(f"for member in range({members[some[0]]}):"):
+            for j in some:
+                copies.line(f"i = member * {count} + {j}")
+                text = f"warp.broadcast({held[j]}, int32(member), {copies.lanes})"
+                copies.line(f"{x} = {text}")
+                body(column("i"), x)
+
+
+def _turned_element(call: Operate, loops: Looped) -> str:
+    """Return how A[f, i] is printed, or A[i, f] where it is transposed."""
+    matrix, transpose = call.args[0], call.option("transpose")
+    if transpose is None:
+        return loops.element(matrix, "f", "i")
+    if isinstance(transpose, ast.Constant):
+        f, i = ("i", "f") if transpose.value else ("f", "i")
+        return loops.element(matrix, f, i)
+    turned = loops.fresh("turned")
+    loops.line(f"{turned} = {loops.text(transpose)}")
+    row, column = f"(i if {turned} else f)", f"(f if {turned} else i)"
+    return loops.element(matrix, row, column)
+
+
+PRIMITIVES = (Outer(outer), MatrixVector(matvec, "product"))

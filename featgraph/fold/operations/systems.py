@@ -1,0 +1,170 @@
+"""Systems of K equations, and inverses.
+
+Each copies the matrix to a work area of memory, and calls `featgraph.device`; a thread
+solves a small system in registers.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from featgraph.fold.operations.contexts import Looped, Unrolled
+from featgraph.fold.operations.primitive import Primitive
+from featgraph.fold.operations.small_solve import solve_lines
+from featgraph.fold.syntax.nodes import Operate
+from featgraph.program.operations import inverse, solve
+
+__all__ = ["PRIMITIVES", "is_solution"]
+
+
+@dataclass(frozen=True)
+class Solve(Primitive):
+    """The x with ``(A + diagonal * I) @ x = b``."""
+
+    takes_matrix = True
+    takes_area = True
+
+    def print_unrolled(self, call: Operate, target: str, copies: Unrolled) -> None:
+        """Solve in registers where matrices stand there, else in memory."""
+        names, k = copies.names(target), copies.width
+        if copies.in_registers:
+            _print_in_registers(call, names, copies)
+            return
+        area = _fill_unrolled(call.args[0], k + 1, copies)
+        right = copies.operands(call.args[1], f"{copies.real}(0.0)", masked=False)
+        _print_rows(lambda j, f: f"{area}[{f}, {k}] = {right[j]}", copies)
+        _call_unrolled(f"solve_{_method(call)}", area, call, copies)
+        for j, name in enumerate(names):
+            copies.line(f"{name} = {area}[{copies.index(copies.feature(j))}, {k}]")
+
+    def print_looped(self, call: Operate, target: str, loops: Looped) -> None:
+        """Solve in memory; the CPU has a solver of its own for what is definite."""
+        matrix, right = call.args
+        k = loops.width
+        area = _fill_looped(matrix, k + 1, loops)
+        with loops.all_features():
+            loops.line(f"{area}[f, {k}] = {loops.text(right)}")
+        if call.constant("spd") and not loops.cuda:
+            diagonal = _diagonal(call, loops)
+            loops.line(f"cholesky.solve_spd({area}, {k}, {diagonal})")
+        else:
+            _call_looped(f"solve_{_method(call)}", area, call, loops)
+        with loops.all_features():
+            loops.line(f"{loops.element_of(target)} = {area}[f, {k}]")
+
+
+@dataclass(frozen=True)
+class Inverse(Primitive):
+    """The inverse of a matrix; it stands right of column K of its work area."""
+
+    is_matrix = True
+    takes_matrix = True
+    takes_area = True
+
+    def varies(self, call: Operate, varies: Callable[[ast.AST], bool]) -> bool:
+        """Be one matrix for all features."""
+        return False
+
+    def print_unrolled(self, call: Operate, target: str, copies: Unrolled) -> None:
+        """Invert in memory."""
+        area = _fill_unrolled(call.args[0], 2 * copies.width, copies)
+        _call_unrolled(f"inverse_{_method(call)}", area, call, copies)
+        copies.keep_inverse(target, area)
+
+    def print_looped(self, call: Operate, target: str, loops: Looped) -> None:
+        """Invert in memory."""
+        area = _fill_looped(call.args[0], 2 * loops.width, loops)
+        _call_looped(f"inverse_{_method(call)}", area, call, loops)
+        loops.keep_inverse(target, area)
+
+
+def is_solution(node: ast.AST) -> bool:
+    """Return whether an expression solves a system."""
+    return isinstance(node, Operate) and node.operation is solve
+
+
+def _method(call: Operate) -> str:
+    return "spd" if call.constant("spd") else "general"
+
+
+def _diagonal(call: Operate, form: Unrolled | Looped) -> str:
+    given = call.option("diagonal")
+    return f"{form.real}(0.0)" if given is None else form.text(given)
+
+
+# -- named copies
+
+
+def _print_in_registers(call: Operate, names: list[str], copies: Unrolled) -> None:
+    matrix, right = call.args
+    k, is_spd = copies.width, bool(call.constant("spd"))
+    work, diagonal = copies.fresh("work"), copies.fresh("diagonal")
+    copies.line(f"{diagonal} = {_diagonal(call, copies)}")
+    for i in range(k):
+        for f in range(i + 1 if is_spd else k):
+            shift = f" + {diagonal}" if i == f else ""
+            element = copies.element(matrix, str(i), str(f))
+            copies.line(f"{work}_{i}_{f} = {element}{shift}")
+    for i, text in enumerate(copies.operands(right, "")):
+        copies.line(f"{work}_{i}_{k} = {text}")
+    for line in solve_lines(work, copies.fresh("factor"), k, is_spd):
+        copies.line(line)
+    for i, name in enumerate(names):
+        copies.line(f"{name} = {work}_{i}_{k}")
+
+
+def _fill_unrolled(matrix: ast.expr, columns: int, copies: Unrolled) -> str:
+    """Copy a matrix into a new work area, each lane the rows of its features."""
+    area, column = copies.new_area(columns), copies.index("column")
+    if copies.predicated:
+        copies.line("warp.sync()")
+
+    def entry(j: int, f: str) -> str:
+        element = copies.element(matrix, copies.feature(j), "column", j)
+        return f"{area}[{f}, {column}] = {element}"
+
+    with copies.block(f"for column in range({copies.width}):"):
+        _print_rows(entry, copies)
+    return area
+
+
+def _print_rows(line: Callable[[int, str], str], copies: Unrolled) -> None:
+    """Print ``line(copy, index)`` for the rows of all copies that are features."""
+    for j in range(copies.count):
+        text = line(j, copies.index(copies.feature(j)))
+        if copies.padded:
+            with copies.block(f"if {copies.inside(j)}:"):
+                copies.line(text)
+        else:
+            copies.line(text)
+
+
+def _call_unrolled(function: str, area: str, call: Operate, copies: Unrolled) -> None:
+    """Call `featgraph.device.linalg`, all lanes together."""
+    is_thread = copies.cuda and not copies.predicated
+    library = "linalg_thread" if is_thread else "linalg"
+    lanes = f"lane, {copies.lanes}" if copies.predicated else "0, 1"
+    diagonal = _diagonal(call, copies)
+    copies.line(f"{library}.{function}({area}, {copies.width}, {diagonal}, {lanes})")
+
+
+# -- loops over features
+
+
+def _fill_looped(matrix: ast.expr, columns: int, loops: Looped) -> str:
+    """Copy a matrix into a new work area."""
+    area = loops.new_area(columns)
+    with loops.all_features(), loops.block(f"for i in range({loops.width}):"):
+        loops.line(f"{area}[f, i] = {loops.element(matrix, 'f', 'i')}")
+    return area
+
+
+def _call_looped(function: str, area: str, call: Operate, loops: Looped) -> None:
+    library = "linalg_thread" if loops.cuda else "linalg"
+    diagonal = _diagonal(call, loops)
+    loops.line(f"{library}.{function}({area}, {loops.width}, {diagonal}, 0, 1)")
+
+
+PRIMITIVES = (Solve(solve, "solution"), Inverse(inverse, "inverted"))
