@@ -27,7 +27,11 @@ import hypothesis
 import numpy as np
 import pytest
 
+from featgraph.fold.lowering import passes
+
 ROOT = Path(__file__).parent.parent
+# Trees between the passes of the folder are looked at wherever a test folds.
+passes.verifying = True
 EXTENT = pytest.StashKey[str]()
 
 # Both repeat from run to run: what fails here fails at the next one's desk, too.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from featgraph.fold.codegen.cpu.tiles import TiledBody, work_shape
+from featgraph.fold.codegen.cpu.tiles import TiledBody
 from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.codegen.kernels.accumulate import contribution_rows
 from featgraph.fold.codegen.kernels.accumulators import Accumulator
 from featgraph.fold.codegen.kernels.blocks import CPU_LEVELS
+from featgraph.fold.lowering.areas import work_shape
 from featgraph.fold.plan.plan import FoldPlan, Phase
 
 __all__ = ["CpuArrays"]

@@ -17,9 +17,13 @@ from featgraph.fold.codegen.cpu.triangles import print_triangles
 from featgraph.fold.codegen.cpu.vectors import VectorBody
 from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.codegen.kernels.blocks import print_pairwise
+from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.passes import lower
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.worklist import is_queued
+from featgraph.fold.printing.statements import print_body
+from featgraph.fold.schedules.cpu import CpuSchedule
 
 if TYPE_CHECKING:
     from featgraph.fold.codegen.module import Entry
@@ -154,8 +158,9 @@ class _CpuPhase(CpuArrays):
             f"def {sweep}({', '.join(['chunk', 'first_word', 'last_word', *inner])}):"
         ):
             writer.line(f'"""{doc}"""')
-            self.body.name_features()
-            self.arrays()
+            if self.phase.kind != "push":  # a nest has this in itself
+                self.body.name_features()
+                self.arrays()
             yield
         writer.line()
         writer.line()
@@ -251,33 +256,22 @@ class _CpuPhase(CpuArrays):
                 writer.line("cpu.set_bit(due, target)")
 
     def _push(self) -> list[Entry]:
-        rows, writer = self.phase.rows, self.writer
-        arguments = ["d", "due", "chunks", *rows.arguments]
-        every = (
-            f"for u in range(word * 32, min(word * 32 + 32, {rows.offsets}.size - 1)):"
+        arguments = ["d", "due", "chunks", *self.phase.rows.arguments]
+        arguments += ["active_sources"] * self.plan.takes_active(self.phase)
+        doc = (
+            "Push along the out-edges of a chunk of sources into the due targets."
+            if self.phase.along == "in"
+            else "Push from a chunk of neighbors into the due vertices."
         )
-        takes_active = self.plan.takes_active(self.phase)
-        arguments += ["active_sources"] if takes_active else []
-        with (
-            self._kernel(
-                arguments,
-                "Push along the out-edges of a chunk of sources into the due targets."
-                if self.phase.along == "in"
-                else "Push from a chunk of neighbors into the due vertices.",
-            ),
-            self._words(),
-            self._each_set_bit("active_sources", "u")
-            if takes_active
-            else writer.block(every),
-            writer.block(
-                f"for slot in range({rows.offsets}[u], {rows.offsets}[u + 1]):"
-            ),
-        ):
-            self.body.slot_end("v")
-            with writer.block("if cpu.test_bit(due, v):"):
-                self.body.slot_edge()
-                self.body.push()
+        with self._kernel(arguments, doc):
+            self._nest(arguments)
         return [self._entry(self.name, "main", arguments)]
+
+    def _nest(self, arguments: list[str]) -> None:
+        """Print the body of a sweep from its nest."""
+        facts = Facts(self.context, self.plan, self.phase, self.printed, CpuSchedule())
+        facts.arguments = ("chunk", "first_word", "last_word", *arguments)
+        print_body(self.writer, lower(facts))
 
     def _edge(self) -> list[Entry]:
         several = self.plan.keeps_edge_state

@@ -12,31 +12,12 @@ from featgraph.fold.analysis.outer_products import RankOne
 from featgraph.fold.codegen.functions.vectorized import pieces
 from featgraph.fold.codegen.kernels.accumulators import Accumulator
 from featgraph.fold.codegen.kernels.owner import OwnerBody
+from featgraph.fold.lowering.areas import padded
 
-__all__ = ["TiledBody", "padded", "work_shape"]
+__all__ = ["TiledBody"]
 
-#: Bytes of a vector, as in `featgraph.device.tiles_cpu`, which is not imported here:
-#: that takes Numba.
-_VECTOR_BYTES = 64
 #: Rows of a batch. Of 32 rows, 64 features are 8 KB: they stay in the first cache.
 _BATCH = 32
-
-
-def padded(k: int, real: str) -> int:
-    """Return `k`, rounded up to whole vectors."""
-    size = _VECTOR_BYTES // (4 if real == "float32" else 8)
-    return -(-k // size) * size
-
-
-def work_shape(k: int, columns: int, real: str) -> tuple[int, int]:
-    """Return the shape of the work area of solve or inverse.
-
-    That of solve has room for the rows that `featgraph.device.cholesky_cpu` works in.
-    """
-    if columns != k + 1:
-        return k, columns
-    size = _VECTOR_BYTES // (4 if real == "float32" else 8)
-    return padded(k, real) + 1 + size, padded(columns, real)
 
 
 class TiledBody(OwnerBody):

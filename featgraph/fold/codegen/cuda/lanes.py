@@ -13,9 +13,14 @@ from featgraph.fold.codegen.cuda.phase import CudaPhase
 from featgraph.fold.codegen.cuda.warp import WarpBody
 from featgraph.fold.codegen.cuda.words import each_listed, each_packed
 from featgraph.fold.codegen.functions.featurewise import Context, Printed
-from featgraph.fold.codegen.functions.staging import print_staged
+from featgraph.fold.codegen.functions.staging import at_hand
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS, SHARED_BYTES
+from featgraph.fold.printing.cuda import unsigned_indices
+from featgraph.fold.printing.statements import print_body
+from featgraph.fold.schedules.base import Schedule
+from featgraph.fold.schedules.block import BlockSchedule
+from featgraph.fold.schedules.lanes import LaneSchedule
 
 __all__ = ["HubPhase", "WarpPhase"]
 
@@ -23,6 +28,7 @@ __all__ = ["HubPhase", "WarpPhase"]
 class WarpPhase(CudaPhase):
     """A span of lanes shares a vertex: its features, and its edges by slots (FA)."""
 
+    schedule: Schedule = LaneSchedule()
     #: Threads that share a vertex if a whole block does.
     block_threads = 0
 
@@ -54,7 +60,8 @@ class WarpPhase(CudaPhase):
                 )
             line(f"slot = {place}")
         self._features(body)
-        print_staged(self.writer, self.context.staged, self.context.real, self.threads)
+        staged = at_hand(self.context.staged, self.context.real, self.threads)
+        print_body(self.writer, unsigned_indices(staged))
         if self._has_matrices():
             self._print_matrices()
         body.declare_waiting(self.functions)
@@ -176,31 +183,6 @@ class WarpPhase(CudaPhase):
         is_word = self.phase.mapping.span == 1 and self.form == "plain"
         return is_word and not self.block_threads
 
-    def push(self) -> None:
-        """Print the body of the kernel."""
-        writer = self.writer
-        self._prologue()
-        body = self._body()
-        printed = self.printed[self.functions[0].name]
-
-        def masked() -> None:
-            writer.line("inside_edge = inside_edge and warp.test_bit(due, v)")
-            body.load_temporaries()
-            body.call_contribution(printed, "inside_edge")
-            with writer.block("if inside_edge:"):
-                body.push()
-
-        words = "active_sources" if self.plan.takes_active(self.phase) else ""
-        with self._each("u", words, "is_source"):
-            self._row("u", "is_source")
-            if body.is_predicated(printed):
-                body.rounds(masked)
-                return
-            test = "if warp.test_bit(due, v):"
-            with self._free_edges(body), writer.block(test):
-                body.load_temporaries()
-                body.push()
-
     @contextmanager
     def _free_edges(self, body: WarpBody) -> Iterator[None]:
         """Print a loop over edges from `u` in which every lane goes its own way."""
@@ -273,6 +255,7 @@ class HubPhase(WarpPhase):
     """A block takes one vertex of high degree: all its slots take edges of it."""
 
     role = "hubs"
+    schedule = BlockSchedule()
 
     def __init__(
         self,

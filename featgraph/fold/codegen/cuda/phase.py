@@ -12,9 +12,15 @@ from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.codegen.functions.staging import STRIDES
 from featgraph.fold.codegen.kernels.accumulators import Accumulator
 from featgraph.fold.codegen.kernels.blocks import print_pairwise
+from featgraph.fold.lowering.areas import scratch_of
+from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.passes import lower
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS
+from featgraph.fold.printing.cuda import unsigned_indices
+from featgraph.fold.printing.statements import print_body
+from featgraph.fold.schedules.base import Schedule
 
 if TYPE_CHECKING:
     from featgraph.fold.codegen.module import Entry
@@ -50,6 +56,7 @@ class CudaPhase(KernelAreas):
 
     role = "main"
     threads = BLOCK_THREADS
+    schedule: Schedule
 
     def __init__(
         self,
@@ -92,7 +99,22 @@ class CudaPhase(KernelAreas):
 
     def push(self) -> None:
         """Print the body of the kernel."""
-        raise NotImplementedError
+        self._nest()
+
+    def _nest(self) -> None:
+        """Print the body of the kernel from its nest."""
+        facts = Facts(
+            self.context,
+            self.plan,
+            self.phase,
+            self.printed,
+            self.schedule,
+            self.threads,
+        )
+        self.scratch = scratch_of(facts)
+        facts.arguments = (*self._arguments(), *self.scratch)
+        facts.covers = self.covers
+        print_body(self.writer, unsigned_indices(lower(facts)))
 
     def edge(self) -> None:
         """Print the body of the kernel."""

@@ -10,15 +10,20 @@ from featgraph.fold.codegen.cuda.blocks import each_stride
 from featgraph.fold.codegen.cuda.held import HeldBody
 from featgraph.fold.codegen.cuda.phase import CudaPhase
 from featgraph.fold.codegen.cuda.words import each_listed, each_packed
-from featgraph.fold.codegen.functions.staging import print_staged
+from featgraph.fold.codegen.functions.staging import at_hand
 from featgraph.fold.codegen.kernels.accumulate import contribution_rows
 from featgraph.fold.codegen.kernels.accumulators import Accumulator
+from featgraph.fold.printing.cuda import unsigned_indices
+from featgraph.fold.printing.statements import print_body
+from featgraph.fold.schedules.thread import ThreadSchedule
 
 __all__ = ["ThreadPhase"]
 
 
 class ThreadPhase(CudaPhase):
     """One thread owns a vertex with all its features (NFA)."""
+
+    schedule = ThreadSchedule()
 
     def _body(self) -> HeldBody:
         return HeldBody(
@@ -113,15 +118,6 @@ class ThreadPhase(CudaPhase):
         body.vertex()
         body.copy_entries(self.phase.restores, "v", "if not alive:")
 
-    def push(self) -> None:
-        """Print the body of the kernel."""
-        self._arrays()
-        test = "if warp.test_bit(due, v):"
-        body = self._body()
-        words = "active_sources" if self.plan.takes_active(self.phase) else ""
-        with self._each("u", words), self._edges(body), self.writer.block(test):
-            body.push()
-
     def edge(self) -> None:
         """Print the body of the kernel."""
         writer, body = self.writer, self._body()
@@ -168,7 +164,8 @@ class ThreadPhase(CudaPhase):
     def _arrays(self) -> None:
         """Bring matrices to hand; declare the small arrays that a thread works in."""
         real, k, line = self.context.real, self.phase.width, self.writer.line
-        print_staged(self.writer, self.context.staged, real, self.threads)
+        staged = at_hand(self.context.staged, real, self.threads)
+        print_body(self.writer, unsigned_indices(staged))
         if self._has_matrices():
             self._matrices(0, "cuda.grid(1)")
         self._body().declare_waiting(self.functions)

@@ -200,47 +200,7 @@ class WarpBody(WarpForward):
         yield
         self.writer.depth = depth
 
-    # -- pushed gathers and edges
-
-    def push(self) -> None:
-        """Combine what edge `e` contributes into memory at its target `v`."""
-        function = self.functions[0]
-        accumulator, printed = (
-            self.accumulators[function.into],
-            self.printed[function.name],
-        )
-        array = f"d.{accumulator.name}{'_packed' if accumulator.is_arg else ''}"
-        if accumulator.is_matrix:
-            with self.writer.block(f"for i in range({self.phase.width}):"):
-                for j in range(self.copies):
-                    index = self.index("v", "i", self.feature(str(j)))
-                    call = self.call_copy(printed, j)
-                    self._under(
-                        [self.inside(j)],
-                        lambda i=index, c=call: self._atomic(accumulator, array, i, c),
-                    )
-            return
-        if self.owns_all(printed):
-            super().push()
-            return
-        for j in range(self._count(accumulator)):
-            predicated = self.is_predicated(printed)
-            value = (
-                self.contribution(function, j)
-                if predicated
-                else self.call_copy(printed, j)
-            )
-            index = self.index(
-                "v", *([self.feature(str(j))] if accumulator.is_wide else [])
-            )
-            test = (
-                self.inside(j)
-                if accumulator.is_wide
-                else ("lane == 0" if self.lanes > 1 else "")
-            )
-            self._under(
-                [test], lambda i=index, v=value: self._atomic(accumulator, array, i, v)
-            )
+    # -- edges
 
     def edge(self, mask: str = "inside_edge") -> None:
         """Print the edge functions for `e` where `mask`; the verdict is ``alive``."""

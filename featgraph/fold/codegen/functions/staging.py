@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.codegen.text.writer import Writer
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.plan.schedules import Mapping
 from featgraph.fold.syntax.nodes import Operate, Whole
+from featgraph.fold.tree.statements import Body, code
 from featgraph.program.names import GENERATED
 
-__all__ = ["STRIDES", "Staged", "find_staged", "print_staged", "shared_matrices_of"]
+__all__ = ["STRIDES", "Staged", "at_hand", "find_staged", "shared_matrices_of"]
 
 #: Shared memory that the matrices of one block may take: 12 blocks of 128 threads, all
 #: that registers leave room for, then fit a multiprocessor with 200 KiB.
@@ -130,33 +130,33 @@ def find_staged(
     return staged
 
 
-def print_staged(
-    writer: Writer, staged: dict[str, Staged], real: str, threads: int
-) -> None:
-    """Print what brings the matrices to hand, before a kernel sweeps vertices."""
+def at_hand(staged: dict[str, Staged], real: str, threads: int) -> Body:
+    """Return what brings the matrices to hand, before a kernel sweeps vertices."""
+    out: Body = []
     in_blocks = [s for s in staged.values() if not s.in_registers]
     for matrix in staged.values():
         k, source = matrix.width, f"d.{matrix.source}"
         if matrix.in_registers:
             for i, name in enumerate(matrix.names):
-                writer.line(
-                    f"{name} = warp.load_row({source}, {i}, 0, {k}, {matrix.piece})"
-                )
+                place = f"{source}, {i}, 0, {k}, {matrix.piece}"
+                out += code(f"{name} = warp.load_row({place})")
             continue
         [name] = matrix.names
         shape = f"({len(matrix.turns) * k}, {k})"
-        writer.line(f"{name} = cuda.shared.array({shape}, {real}, alignment=16)")
+        out += code(f"{name} = cuda.shared.array({shape}, {real}, alignment=16)")
     for matrix in in_blocks:
-        k, [name] = matrix.width, matrix.names
-        with writer.block(
-            f"for member in range(cuda.threadIdx.x, {k * k}, {threads}):"
-        ):
-            writer.line(f"row, column = uint32(member) // {k}, uint32(member) % {k}")
-            for area, turned in enumerate(matrix.turns):
-                entry = "row, column" if turned else "column, row"
-                own = f"uint32(row{f' + {area * k}' if area else ''})"
-                places = ", ".join(f"uint32({i})" for i in entry.split(", "))
-                writer.line(f"element = {real}(d.{matrix.source}[{places}])")
-                writer.line(f"{name}[{own}, uint32(column)] = element")
-    if in_blocks:
-        writer.line("cuda.syncthreads()")
+        out += _staged_in_block(matrix, real, threads)
+    return out + (code("cuda.syncthreads()") if in_blocks else [])
+
+
+def _staged_in_block(matrix: Staged, real: str, threads: int) -> Body:
+    """Return the loop in which a block copies a matrix to its shared memory."""
+    k, [name] = matrix.width, matrix.names
+    each = code(f"row, column = uint32(member) // {k}, uint32(member) % {k}")
+    for area, turned in enumerate(matrix.turns):
+        entry = "row, column" if turned else "column, row"
+        own = f"row + {area * k}" if area else "row"
+        each += code(f"element = {real}(d.{matrix.source}[{entry}])")
+        each += code(f"{name}[{own}, column] = element")
+    members = f"range(cuda.threadIdx.x, {k * k}, {threads})"
+    return code(f"for member in {members}:\n    BODY", BODY=each)

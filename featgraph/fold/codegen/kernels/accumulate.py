@@ -47,10 +47,6 @@ class AccumulatorBody(Temporaries):
         args += [row.copy(int(f), mapping) for row in printed.rows]
         return f"{printed.name}({', '.join(args)})"
 
-    def call_only(self, printed: Printed) -> str:
-        """Return the call of a feature-wise function that is called once."""
-        return self.call_featurewise(printed, "0")
-
     def left_in(self, accumulator: Accumulator, stem: str = "contribution") -> str:
         """Return the row in which loops leave contributions: one for each type."""
         several = len({a.type for a in self.rows_left()}) > 1

@@ -198,73 +198,7 @@ class OwnerBody(StoppingGathers):
             self.writer.line(f"{to}[{index}] = {from_}[{index}]")
             self.writer.depth = depth
 
-    # -- pushed gathers and edges
-
-    def push(self) -> None:
-        """Combine what edge `e` contributes into memory at its target `v`."""
-        function = self.functions[0]
-        accumulator, printed = (
-            self.accumulators[function.into],
-            self.printed[function.name],
-        )
-        writer, k = self.writer, self.phase.width
-        array = f"d.{accumulator.name}{'_packed' if accumulator.is_arg else ''}"
-        self.load_temporaries()
-        if accumulator.is_matrix:
-            with (
-                writer.block(f"for i in range({k}):"),
-                writer.block(f"for f in range({k}):"),
-            ):
-                self._atomic(
-                    accumulator,
-                    array,
-                    self.index("v", "i", "f"),
-                    self.call_featurewise(printed, "f"),
-                )
-        elif not accumulator.is_wide:
-            only = self.call_collective if printed.is_collective else self.call_only
-            self._atomic(accumulator, array, self.index("v"), only(printed))
-        elif printed.is_collective:
-            call = self.call_collective(printed)
-            if self.loops:
-                writer.line(call)
-                with writer.block(f"for f in range({k}):"):
-                    self._atomic(
-                        accumulator,
-                        array,
-                        self.index("v", "f"),
-                        self._contribution_row(accumulator),
-                    )
-            else:
-                names = [f"contribution_{j}" for j in range(self.copies)]
-                writer.line(f"{', '.join(names)} = {call}")
-                for j, name in enumerate(names):
-                    self._atomic(accumulator, array, self.index("v", str(j)), name)
-        elif self.loops:
-            with writer.block(f"for f in range({k}):"):
-                self._atomic(
-                    accumulator,
-                    array,
-                    self.index("v", "f"),
-                    self.call_featurewise(printed, "f"),
-                )
-        else:
-            for j in range(self.copies):
-                self._atomic(
-                    accumulator,
-                    array,
-                    self.index("v", str(j)),
-                    self.call_featurewise(printed, str(j)),
-                )
-
-    def _atomic(
-        self, accumulator: Accumulator, array: str, index: str, value: str
-    ) -> None:
-        index = f"({index})" if ", " in index else index
-        for line in accumulator.atomic(
-            array, index, value, self.library, self.context.real
-        ):
-            self.writer.line(line)
+    # -- edges
 
     def edge(self) -> None:
         """Print the edge functions for edge `e`; leaves their verdict in ``alive``."""

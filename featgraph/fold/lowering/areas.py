@@ -1,0 +1,143 @@
+"""The memory that lanes work in, and what they bring to hand before they sweep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from featgraph.fold.codegen.functions.staging import at_hand
+from featgraph.fold.codegen.kernels.accumulators import Accumulator
+from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.tree.nodes import Areas
+from featgraph.fold.tree.statements import Body, Rewriting, code
+
+__all__ = ["DeclareAreas", "group_areas", "padded", "scratch_of", "work_shape"]
+
+#: Bytes of a vector, as in `featgraph.device.tiles_cpu`, which is not imported here:
+#: that takes Numba.
+_VECTOR_BYTES = 64
+
+
+@dataclass(frozen=True)
+class Area:
+    """A small array: its name, its shape, and the dtype of an entry."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def group_areas(facts: Facts) -> list[Area]:
+    """Return the matrices that lanes that share an edge work in together."""
+    k, real = facts.phase.width, facts.context.real
+    return [
+        Area(f"{printed.name}_work_{n}", (k, columns), real)
+        for printed in facts.printed.values()
+        for n, columns in enumerate(printed.areas)
+    ]
+
+
+def scratch_of(facts: Facts) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the areas in global memory: argument -> dtype and shape of one of them."""
+    if facts.library == "cpu" or facts.phase.mapping.shared_matrices:
+        return {}
+    areas = group_areas(facts)
+    return {f"scratch_{n}": (a.dtype, a.shape) for n, a in enumerate(areas)}
+
+
+class DeclareAreas(Rewriting):
+    """Puts declarations in the place of `Areas`."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+
+    def visit_Areas(self, node: Areas) -> Body:
+        """Return the declarations; a kernel without areas has none."""
+        facts, out = self.facts, code("")
+        if facts.library == "warp":
+            out += at_hand(facts.context.staged, facts.context.real, facts.threads)
+        for n, area in enumerate(group_areas(facts)):
+            out += self._of_group(area, n)
+        for area in self._of_lane():
+            out += self._declared(area)
+        return out
+
+    def _of_group(self, area: Area, number: int) -> Body:
+        """Return where the area of a group is; on the CPU a thread is one."""
+        facts, mapping = self.facts, self.facts.phase.mapping
+        if facts.library == "cpu":
+            return self._work_area(area)
+        shift = mapping.lanes.bit_length() - 1
+        own = f" >> {shift}" if shift else ""
+        if not mapping.shared_matrices:
+            return code(f"{area.name} = scratch_{number}[cuda.grid(1){own}]")
+        shape = (facts.threads >> shift, *area.shape)
+        shared = f"cuda.shared.array({shape}, {self._type(area.dtype)})"
+        return code(f"{area.name} = {shared}[cuda.threadIdx.x{own}]")
+
+    def _work_area(self, area: Area) -> Body:
+        k, columns = area.shape
+        shape = work_shape(k, columns, area.dtype)
+        text = f"np.empty({shape}, np.{area.dtype})"
+        if columns == k + 1 and self.facts.phase.mapping.loops:
+            text = f"tiles.zeros(*{shape}, np.empty(0, np.{area.dtype}))"
+        return code(f"{area.name} = {text}")
+
+    def _of_lane(self) -> list[Area]:
+        """Return the arrays of a lane that loops over features."""
+        facts, found = self.facts, list[Area]()
+        if not facts.binding.features.is_looped:
+            return found
+        k, real = facts.phase.width, facts.context.real
+        for array, kind, dtype in (("rows", "real", real), ("flags", "int64", "int64")):
+            counts = [p.arrays.get(kind, 0) for p in facts.printed.values()]
+            if max(counts, default=0):
+                found.append(Area(array, (max(counts), k), dtype))
+        for accumulator in self._held():
+            if accumulator.is_wide:
+                found += self._row(accumulator.name, accumulator)
+        for name, accumulator in facts.rows_left.items():
+            found += self._row(facts.row_left(name), accumulator)
+        return list({a.name: a for a in found}.values())
+
+    def _row(self, name: str, accumulator: Accumulator) -> list[Area]:
+        """Return a row of values like those of an accumulator, and of their sources."""
+        k, real = (self.facts.phase.width,), self.facts.context.real
+        dtype = real if accumulator.type == "real" else accumulator.type
+        sources = [Area(f"{name}_source", k, "int32")] if accumulator.is_arg else []
+        return [Area(name, k, dtype), *sources]
+
+    def _held(self) -> list[Accumulator]:
+        """Return what lanes keep for a vertex: what they load, or fill."""
+        facts, names = self.facts, set(self.facts.phase.loads)
+        if facts.phase.kind != "push":
+            names |= {f.into for f in facts.functions.values() if f.into is not None}
+        return [facts.accumulators[n] for n in sorted(names)]
+
+    def _declared(self, area: Area) -> Body:
+        shape = area.shape[0] if len(area.shape) == 1 else area.shape
+        kind = self._type(area.dtype)
+        if self.facts.library == "warp":
+            return code(f"{area.name} = cuda.local.array({shape}, {kind})")
+        return code(f"{area.name} = np.empty({shape}, {kind})")
+
+    def _type(self, dtype: str) -> str:
+        if self.facts.library == "warp":
+            return "boolean" if dtype == "bool" else dtype
+        return "np.bool_" if dtype == "bool" else f"np.{dtype}"
+
+
+def padded(k: int, real: str) -> int:
+    """Return `k`, rounded up to whole vectors."""
+    size = _VECTOR_BYTES // (4 if real == "float32" else 8)
+    return -(-k // size) * size
+
+
+def work_shape(k: int, columns: int, real: str) -> tuple[int, int]:
+    """Return the shape of the work area of solve or inverse.
+
+    That of solve has room for the rows that `featgraph.device.cholesky_cpu` works in.
+    """
+    if columns != k + 1:
+        return k, columns
+    size = _VECTOR_BYTES // (4 if real == "float32" else 8)
+    return padded(k, real) + 1 + size, padded(columns, real)

@@ -1,0 +1,149 @@
+"""What passes ask about a phase: its functions, what they fill, and its schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.analysis.gathered_values import base_name
+from featgraph.fold.codegen.functions.featurewise import Context, Printed
+from featgraph.fold.codegen.kernels.accumulators import Accumulator, accumulator_of
+from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
+from featgraph.fold.tree.layout import AdjacencyLayout, Csr
+
+__all__ = ["Facts"]
+
+
+@dataclass(eq=False)
+class Facts:
+    """One kernel of a phase of a plan.
+
+    Attributes
+    ----------
+    context : Context
+        How its functions are printed.
+    plan, phase : FoldPlan, Phase
+        What has been decided.
+    printed : dict
+        Emitted name of a function -> how it is called.
+    schedule : Schedule
+        How vertices, edges and features go to threads.
+    threads : int
+        Of a block; 0 on the CPU.
+    arguments : tuple of str
+        What the kernel is given.
+    covers : bool
+        Whether the grid has a place for each vertex.
+    """
+
+    context: Context
+    plan: FoldPlan
+    phase: Phase
+    printed: dict[str, Printed]
+    schedule: Schedule
+    threads: int = 0
+    arguments: tuple[str, ...] = ()
+    covers: bool = False
+
+    @property
+    def library(self) -> str:
+        """Module that atomics, bits and shuffles come from."""
+        return "warp" if self.plan.target == "cuda" else "cpu"
+
+    @cached_property
+    def functions(self) -> dict[str, Analysed]:
+        """Functions of the phase by their emitted names, in order."""
+        return {f.name: f for f in self.plan.functions_of(self.phase)}
+
+    @cached_property
+    def accumulators(self) -> dict[str, Accumulator]:
+        """What gathers and reduces of the program fill, by name."""
+        analysis = self.plan.analysis
+        return {
+            str(f.into): accumulator_of(f, analysis)
+            for f in analysis.functions
+            if f.kind in {"gather", "reduce"}
+        }
+
+    @cached_property
+    def layout(self) -> AdjacencyLayout:
+        """How edges are found: the rows that the phase goes along."""
+        rows = self.phase.rows
+        if self.library == "cpu":
+            return Csr(rows.offsets, rows.ends, rows.edges)
+        wide = self.plan.traits.wide_offsets
+        types = ("", "uint64") if wide else ("int32", "uint32")
+        return Csr(rows.offsets, rows.ends, rows.edges, *types)
+
+    @cached_property
+    def shape(self) -> KernelShape:
+        """What the schedule is told."""
+        by_feature = not all(
+            p.is_collective or p.function.is_scalar for p in self.printed.values()
+        )
+        count = "vertex_count"
+        if self.library == "cpu":
+            count = self.layout.vertex_count
+        return KernelShape(
+            self.phase.kind, self.phase.width, self.plan.form, self.threads,
+            self.covers, by_feature, count,
+        )  # fmt: skip
+
+    @cached_property
+    def binding(self) -> Binding:
+        """What the schedule says of itself."""
+        return self.schedule.bind(self.phase.mapping, self.shape)
+
+    def filled(self, function: str) -> Accumulator:
+        """Return the accumulator that a gather or reduce fills."""
+        return self.accumulators[str(self.functions[function].into)]
+
+    def shuffles(self, function: str) -> bool:
+        """Whether all lanes that share an edge must call a function."""
+        return self.printed[function].is_collective and self.binding.features.lanes > 1
+
+    # -- gathered values that a function is given
+
+    def base(self, name: str) -> str | None:
+        """Return the accumulator that a temporary is, is the sources or an entry of."""
+        entry = self.plan.analysis.entries.get(name)
+        found = entry.of if entry is not None else name
+        return base_name(found, self.plan.analysis.temporaries)
+
+    def is_wide(self, name: str) -> bool:
+        """Whether a temporary has an entry for each feature."""
+        entries = self.plan.analysis.entries
+        return name not in entries and self.accumulators[str(self.base(name))].is_wide
+
+    def is_filled_here(self, name: str) -> bool:
+        """Whether what a temporary is, or is one of, is gathered by this phase."""
+        gathers = self.functions.values() if self.phase.kind == "vertex" else []
+        return any(f.into == self.base(name) for f in gathers)
+
+    @cached_property
+    def read_entries(self) -> tuple[str, ...]:
+        """Single gathered values that functions of the phase are given."""
+        taken = [t for f in self.functions for t in self.printed[f].temporaries]
+        return tuple(dict.fromkeys(t for t in taken if t in self.plan.analysis.entries))
+
+    # -- small arrays of kernels that loop over features
+
+    def row_left(self, function: str, stem: str = "contribution") -> str:
+        """Return the array in which a loop over features leaves what it contributes."""
+        several = len({a.type for a in self.rows_left.values()}) > 1
+        return f"{stem}_{self.filled(function).type}" if several else stem
+
+    @cached_property
+    def rows_left(self) -> dict[str, Accumulator]:
+        """Functions that leave what they contribute in an array, and what they fill."""
+        return {
+            name: self.filled(name)
+            for name, function in self.functions.items()
+            if function.kind in {"gather", "reduce"}
+            and self.binding.features.is_looped
+            and self.printed[name].is_collective
+            and not self.printed[name].vectors
+            and self.filled(name).is_wide
+        }

@@ -1,0 +1,145 @@
+"""Gives each lane its features: named copies of a statement, or loops over them."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from featgraph.fold.schedules.base import FeatureAxis
+from featgraph.fold.tree.nodes import Features, RowLoad
+from featgraph.fold.tree.statements import (
+    Body,
+    Rewriting,
+    code,
+    copied,
+    expression,
+    when,
+)
+
+__all__ = ["Unrolled"]
+
+
+class Unrolled(Rewriting):
+    """Writes out what stands for each feature, and all that a lane has of a value."""
+
+    def __init__(self, axis: FeatureAxis) -> None:
+        self.axis = axis
+
+    def visit_Features(self, node: Features) -> Body:
+        """Return the body for each feature that the lane has."""
+        axis = self.axis
+        if node.shape == "one":
+            lane = "lane == 0" if node.guarded and axis.lanes > 1 else ""
+            return self._loads(node, 0) + when([lane], self._copy(node, 0))
+        if node.shape == "matrix":
+            return self._matrix(node)
+        if axis.is_looped:
+            return _loop("f", axis.width, self.over(node.body))
+        out: Body = []
+        for j in range(axis.per_lane):
+            inside = axis.inside(j) if node.guarded else ""
+            out += self._loads(node, j) + when([inside], self._copy(node, j))
+        return out
+
+    def _matrix(self, node: Features) -> Body:
+        """Return the body for each element of a matrix that stands in memory."""
+        axis = self.axis
+        if axis.lanes == 1 and axis.per_lane == axis.width:
+            body = _loop("f", axis.width, self.over(node.body))
+        else:
+            body = []
+            for j in range(axis.per_lane):
+                body += when([axis.inside(j)], self._copy(node, j))
+        return _loop("i", axis.width, body)
+
+    def _copy(self, node: Features, j: int) -> Body:
+        """Return the body of `node` for feature j of the lane."""
+        feature = _Feature(self.axis, node.rows, j)
+        return self.over(feature.visit(copied(s)) for s in node.body)
+
+    def _loads(self, node: Features, j: int) -> Body:
+        """Return the loads of rows that features from j on need."""
+        axis, out = self.axis, code("")
+        if j % axis.vector_width:
+            return out
+        for row in (r for r in node.rows if r.array):
+            place = f"{row.index}, {axis.feature(j)}, {axis.width}, {axis.vector_width}"
+            name = _piece_name(axis, row, j)
+            out += code(f"{name} = warp.load_row({row.array}, {place})")
+        return out
+
+    # -- what stands for all features of a lane
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        """Hand over all features of an argument ``*x``."""
+        self.generic_visit(node)
+        node.args = self._spread(node.args)
+        return node
+
+    def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
+        """Name all features of ``*x``."""
+        self.generic_visit(node)
+        node.elts = self._spread(node.elts)
+        return node.elts[0] if len(node.elts) == 1 else node
+
+    def _spread(self, parts: list[ast.expr]) -> list[ast.expr]:
+        out: list[ast.expr] = []
+        for part in parts:
+            if isinstance(part, ast.Starred) and isinstance(part.value, ast.Name):
+                out += [ast.Name(n) for n in self.axis.names(part.value.id)]
+            else:
+                out.append(part)
+        return out
+
+
+class _Feature(ast.NodeTransformer):
+    """Puts feature j of a lane in the place of ``f``."""
+
+    def __init__(self, axis: FeatureAxis, rows: tuple[RowLoad, ...], j: int) -> None:
+        self.axis, self.rows, self.j = axis, {r.name: r for r in rows}, j
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """Name feature j of what a lane has, or say where it stands in memory."""
+        own = isinstance(node.value, ast.Name) and _is_feature(node.slice)
+        if own and isinstance(node.value, ast.Name):
+            name, axis = node.value.id, self.axis
+            row = self.rows.get(name)
+            if row is not None and row.array:
+                piece = ast.Name(_piece_name(axis, row, self.j))
+                return ast.Subscript(piece, ast.Constant(self.j % axis.vector_width))
+            return ast.Name(axis.name(name, self.j))
+        self.visit(node.value)
+        node.slice = self._index(node.slice)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        """Say which feature a function is called for."""
+        argument = expression(self.axis.argument(self.j))
+        node.args = [argument if _is_feature(a) else self._place(a) for a in node.args]
+        return node
+
+    def _place(self, node: ast.expr) -> Any:
+        """Return an argument; a tuple is a place in memory."""
+        return self._index(node) if isinstance(node, ast.Tuple) else self.visit(node)
+
+    def _index(self, node: ast.expr) -> ast.expr:
+        if isinstance(node, ast.Tuple):
+            node.elts = [self._index(part) for part in node.elts]
+            return node
+        feature = expression(self.axis.feature(self.j))
+        return feature if _is_feature(node) else self.visit(node)
+
+
+def _is_feature(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "f"
+
+
+def _piece_name(axis: FeatureAxis, row: RowLoad, j: int) -> str:
+    """Return the name of the piece of a row that has feature j of the lane."""
+    if axis.per_lane == axis.vector_width:
+        return row.name
+    return f"{row.name}_{j - j % axis.vector_width}"
+
+
+def _loop(name: str, size: int, body: Body) -> Body:
+    return code(f"for {name} in range({size}):\n    BODY", BODY=body)

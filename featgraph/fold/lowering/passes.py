@@ -1,0 +1,122 @@
+"""The passes from a phase of a plan to the statements of a kernel, in order.
+
+Each goes from tree to tree. What may stand in a tree behind each of them is verified in
+tests (`tree.verify`), where `verifying` is set.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from featgraph.fold.lowering.areas import DeclareAreas
+from featgraph.fold.lowering.converge import Converge
+from featgraph.fold.lowering.diverge import Diverge
+from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.features import Unrolled
+from featgraph.fold.lowering.leaves import Leaves
+from featgraph.fold.lowering.stages import nest_of
+from featgraph.fold.tree import nodes
+from featgraph.fold.tree.statements import Body, Node
+from featgraph.fold.tree.verify import Stage, verify
+
+__all__ = ["PASSES", "Pass", "lower"]
+
+#: Whether trees are verified behind each pass; tests set it.
+verifying = False
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass, and the nodes that none behind it will meet."""
+
+    run: Callable[[Facts, Body], Body]
+    rewrites: tuple[type[Node], ...] = ()
+
+
+def stages(facts: Facts, tree: Body) -> Body:
+    """Say what the phase does."""
+    return tree + nest_of(facts)
+
+
+def share(facts: Facts, tree: Body) -> Body:
+    """Make tests branches for a lane that is alone, masks for lanes that meet."""
+    one = Converge if facts.binding.meets else Diverge
+    return one(facts).over(tree)
+
+
+def sweep(facts: Facts, tree: Body) -> Body:
+    """Put the loop over vertices around what is done for one."""
+    sweeps = [node for node in tree if isinstance(node, nodes.Sweep)]
+    return facts.schedule.sweep(sweeps[0], facts.binding, facts.shape)
+
+
+def leaves(facts: Facts, tree: Body) -> Body:
+    """Say what is done with values, for one feature."""
+    return Leaves(facts).over(tree)
+
+
+def areas(facts: Facts, tree: Body) -> Body:
+    """Declare the memory that lanes work in."""
+    return DeclareAreas(facts).over(tree)
+
+
+def features(facts: Facts, tree: Body) -> Body:
+    """Give each lane its features."""
+    return Unrolled(facts.binding.features).over(tree)
+
+
+PASSES = (
+    Pass(stages),
+    Pass(share, (nodes.Only, nodes.ForEdges)),
+    Pass(sweep, (nodes.Sweep,)),
+    Pass(leaves, (nodes.FromMemory, nodes.Push, nodes.Called)),
+    Pass(areas, (nodes.Areas,)),
+    Pass(features, (nodes.Features,)),
+)
+
+
+def lower(facts: Facts) -> Body:
+    """Return the statements of a kernel."""
+    tree: Body = []
+    gone: tuple[type[Node], ...] = ()
+    for one in PASSES:
+        tree = one.run(facts, tree)
+        gone += one.rewrites
+        if verifying:
+            given = _given(facts) if one is PASSES[-1] else None
+            verify(tree, Stage(gone, _companies(facts), given))
+    return tree
+
+
+def _companies(facts: Facts) -> dict[str, str]:
+    """Return who has to come along where the lanes of a scope meet."""
+    scopes = facts.binding.scopes.items()
+    return {name: s.company if s.lanes > 1 else "" for name, s in scopes}
+
+
+def _given(facts: Facts) -> set[str]:
+    """Return the names that a kernel has from its arguments, and from its module."""
+    functions = {p.name for p in facts.printed.values()}
+    functions |= {helper.name for helper in facts.plan.analysis.helpers}
+    return {*facts.arguments, *functions, *_MODULE, *dir(builtins)}
+
+
+#: What modules import, for either target.
+_MODULE = frozenset(
+    {
+        "boolean",
+        "cpu",
+        "cuda",
+        "float32",
+        "float64",
+        "int32",
+        "int64",
+        "np",
+        "tiles",
+        "uint32",
+        "uint64",
+        "warp",
+    }
+)

@@ -1,0 +1,1 @@
+"""Trees of statements as text, a file for what only one target wants."""

@@ -1,0 +1,53 @@
+"""Statements of Python as lines; the only place where a nest becomes text."""
+
+from __future__ import annotations
+
+import ast
+
+from featgraph.fold.codegen.text.writer import Writer
+from featgraph.fold.tree.nodes import Comment
+from featgraph.fold.tree.statements import Body, note_of
+
+__all__ = ["print_body"]
+
+
+def print_body(writer: Writer, body: Body) -> None:
+    """Write the lines of statements."""
+    for node in body:
+        _print(writer, node)
+
+
+def _print(writer: Writer, node: ast.stmt) -> None:
+    note = f"  # {note_of(node)}" if note_of(node) else ""
+    if isinstance(node, Comment):
+        writer.line(f"# {node.text}")
+    elif isinstance(node, ast.If | ast.While | ast.For):
+        with writer.block(f"{_head(node)}:{note}"):
+            print_body(writer, node.body)
+        if node.orelse:
+            with writer.block("else:"):
+                print_body(writer, node.orelse)
+    else:
+        writer.line(_simple(node) + note)
+
+
+def _head(node: ast.If | ast.While | ast.For) -> str:
+    if isinstance(node, ast.For):
+        return f"for {_listed(node.target)} in {ast.unparse(node.iter)}"
+    word = "if" if isinstance(node, ast.If) else "while"
+    return f"{word} {ast.unparse(node.test)}"
+
+
+def _simple(node: ast.stmt) -> str:
+    """Return a statement of one line."""
+    if isinstance(node, ast.Assign):
+        targets = " = ".join(_listed(target) for target in node.targets)
+        return f"{targets} = {_listed(node.value)}"
+    return ast.unparse(ast.fix_missing_locations(node))
+
+
+def _listed(node: ast.expr) -> str:
+    """Return an expression; several values stand without brackets."""
+    if isinstance(node, ast.Tuple) and len(node.elts) > 1:
+        return ", ".join(ast.unparse(part) for part in node.elts)
+    return ast.unparse(node)

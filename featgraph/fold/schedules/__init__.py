@@ -1,0 +1,1 @@
+"""How vertices, edges and features go to threads: one file a schedule."""

@@ -1,0 +1,201 @@
+"""What a schedule is: data that passes ask for, and the loop over vertices.
+
+No pass knows a schedule's name. What lanes share, which features and edges a lane has,
+and how lanes meet, stands in the `Binding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as Dict
+from dataclasses import dataclass
+from typing import Protocol
+
+from featgraph.fold.plan.schedules import Mapping
+from featgraph.fold.tree.layout import Walk
+from featgraph.fold.tree.nodes import Sweep
+from featgraph.fold.tree.statements import Body, code
+
+__all__ = ["WARP", "Binding", "FeatureAxis", "KernelShape", "Schedule", "Scope"]
+
+WARP = 32
+
+
+@dataclass(frozen=True)
+class KernelShape:
+    """What a schedule is told of a kernel.
+
+    Attributes
+    ----------
+    kind : str
+        Of its phase: "vertex", "push".
+    width : int
+        K of its functions.
+    form : str
+        How few vertices are found: "plain", "packed" or "listed".
+    threads : int
+        Of a block.
+    covers : bool
+        Whether the grid has a place for each vertex, so that none goes round.
+    names_features : bool
+        Whether some function is called once for each feature.
+    vertex_count : str
+        Text of the number of vertices.
+    """
+
+    kind: str
+    width: int
+    form: str = "plain"
+    threads: int = 0
+    covers: bool = False
+    names_features: bool = True
+    vertex_count: str = "vertex_count"
+
+
+@dataclass(frozen=True)
+class FeatureAxis:
+    """Which features a lane has: some of K as named copies, or all in loops.
+
+    Attributes
+    ----------
+    width : int
+        K.
+    lanes : int
+        Lanes that share the features of an edge.
+    per_lane : int
+        Features that a lane has; lane l has ``l * per_lane`` and following.
+    vector_width : int
+        Features of a row that are loaded at once.
+    is_looped : bool
+        Whether features are loops over small arrays.
+    are_values : bool
+        Whether a feature is a value with a name of its own, not a number.
+    are_passed_as_values : bool
+        The same, but in calls alone.
+    """
+
+    width: int
+    lanes: int = 1
+    per_lane: int = 1
+    vector_width: int = 1
+    is_looped: bool = False
+    are_values: bool = False
+    are_passed_as_values: bool = False
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether some lanes have no feature of their own."""
+        return self.lanes > 1 and self.lanes * self.per_lane != self.width
+
+    def feature(self, j: int) -> str:
+        """Return what feature j of a lane is called in an index."""
+        if not self.are_values:
+            return str(j)
+        return "f" if self.per_lane == 1 else f"f_{j}"
+
+    def argument(self, j: int) -> str:
+        """Return what feature j of a lane is called in a call."""
+        return f"f_{j}" if self.are_passed_as_values else self.feature(j)
+
+    def inside(self, j: int) -> str:
+        """Return the test that a lane has a feature j; "" where all do."""
+        if not self.is_padded:
+            return ""
+        return "inside" if self.per_lane == 1 else f"inside_{j}"
+
+    def name(self, base: str, j: int) -> str:
+        """Return what feature j is called of what a lane has."""
+        return f"{base}_{j}" if self.per_lane > 1 else base
+
+    def names(self, base: str) -> list[str]:
+        """Return all names of what a lane has."""
+        count = 1 if self.is_looped else self.per_lane
+        return [self.name(base, j) for j in range(count)] if count > 1 else [base]
+
+    def front(self) -> Body:
+        """Return what names the features of a lane."""
+        out: Body = []
+        count, piece = self.per_lane, self.vector_width
+        for j in range(count if self.are_values else 0):
+            more = f" + {j}" if j else ""
+            own = "lane" if count == 1 else f"lane * {count}{more}"
+            if self.is_padded:
+                out += code(f"{self.inside(j)} = {own} < {self.width}")
+                # Whole pieces stay in the row.
+                own = f"min({own}, {self.width - piece + j % piece})"
+            out += code(f"{self.feature(j)} = {own}")
+        return out
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Lanes that share something, and how they meet; one lane is alone.
+
+    Attributes
+    ----------
+    lanes : int
+        How many they are.
+    company : str
+        Who has to come along where they meet, since shuffles take a whole warp.
+    """
+
+    lanes: int = 1
+    company: str = "warp"
+
+    def sync(self) -> Body:
+        """Let each lane see what the others have written."""
+        return code("warp.sync()") if self.lanes > 1 else []
+
+    def any(self, flag: str, into: str) -> Body:
+        """Set `into` to whether some lane has `flag`."""
+        shared = f"warp.group_any({flag}, {self.lanes})"
+        return code(f"{into} = {shared if self.lanes > 1 else flag}")
+
+
+@dataclass(frozen=True)
+class Binding:
+    """All that passes may ask of a schedule.
+
+    Attributes
+    ----------
+    meets : bool
+        Whether lanes share a vertex, so that none leaves early.
+    features : FeatureAxis
+        Which features a lane has.
+    walk : Walk
+        How it goes through edges, where its way is its own.
+    scopes : mapping
+        "edge" and "vertex" -> the lanes that share one.
+    own : str
+        Test that a vertex is not left to another kernel; "" where none is.
+    uninvited : bool
+        Whether lanes come along whose vertex is not of the set that is swept.
+    block : int
+        Terms of a sum that a lane adds up one after the other; 0 for all.
+    """
+
+    meets: bool
+    features: FeatureAxis
+    walk: Walk
+    scopes: Dict[str, Scope]
+    own: str = ""
+    uninvited: bool = False
+    block: int = 0
+
+    def one(self, *shared: str) -> list[str]:
+        """Return the tests that let one lane through, of those that share a thing."""
+        lanes, tests = self.features.lanes, []
+        if "vertex" in shared and self.walk.own:
+            tests.append(f"{self.walk.own} == 0")
+        if "edge" in shared and lanes > 1:
+            tests.append("lane == 0")
+        return tests
+
+
+class Schedule(Protocol):
+    """How vertices, edges and features go to threads."""
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over the vertices of `node`, its body in it."""

@@ -1,0 +1,50 @@
+"""A block takes one vertex of high degree: all its lanes take edges of it."""
+
+from __future__ import annotations
+
+import ast
+
+from featgraph.fold.plan.schedules import Mapping
+from featgraph.fold.schedules.base import Binding, KernelShape, Scope
+from featgraph.fold.schedules.lanes import lanes_of, shared
+from featgraph.fold.tree.nodes import Sweep
+from featgraph.fold.tree.statements import Body, agreed, code, noted, when
+
+__all__ = ["BlockSchedule"]
+
+
+class BlockScope(Scope):
+    """The threads of a block, which meet at its barrier."""
+
+    def sync(self) -> Body:
+        """Let each thread see what the others have written."""
+        return code("cuda.syncthreads()")
+
+    def any(self, flag: str, into: str) -> Body:
+        """Set `into` to whether some thread has `flag`."""
+        return code(f"{into} = cuda.syncthreads_or(int32({flag})) != 0")
+
+
+class BlockSchedule:
+    """The whole block leaves a vertex, or none of its threads does."""
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        return shared(mapping, shape, BlockScope(shape.threads, "block"), False)
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over the vertices of `node`, its body in it."""
+        vertex = node.vertex
+        each = code(f"{vertex} = hubs[index]")
+        if node.words:
+            leave = noted([ast.Continue()], "the whole block")
+            test = f"not warp.test_bit({node.words}, {vertex})"
+            each += agreed(when([test], leave), "block")
+        if shape.kind == "vertex":
+            each += code(f"{node.wanted} = True")
+        loop = code(
+            "for index in range(cuda.blockIdx.x, hubs.size, cuda.gridDim.x):\n    BODY",
+            BODY=each + node.body,
+        )
+        front = code("thread = uint32(cuda.threadIdx.x)")
+        return front + lanes_of(binding, "cuda.threadIdx.x") + agreed(loop, "block")

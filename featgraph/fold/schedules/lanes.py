@@ -1,0 +1,121 @@
+"""Lanes of a warp share a vertex: its features, and edges side by side (FA)."""
+
+from __future__ import annotations
+
+import ast
+
+from featgraph.fold.plan.schedules import Mapping
+from featgraph.fold.schedules.base import (
+    WARP,
+    Binding,
+    FeatureAxis,
+    KernelShape,
+    Scope,
+)
+from featgraph.fold.schedules.frontier import each_listed, each_packed
+from featgraph.fold.tree.layout import Walk
+from featgraph.fold.tree.nodes import Areas, Sweep
+from featgraph.fold.tree.statements import Body, agreed, code, noted, when
+
+__all__ = ["LaneSchedule", "lanes_of", "shared"]
+
+
+class LaneSchedule:
+    """Shuffles and votes take the whole warp, so no lane leaves early.
+
+    Lanes without work go along on a valid vertex and edge.
+    """
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        return shared(mapping, shape, Scope(mapping.span), mapping.hubs)
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over the vertices of `node`, its body in it."""
+        lanes = binding.scopes["vertex"].lanes
+        place = "cuda.laneid" if lanes == WARP else f"(cuda.laneid & {lanes - 1})"
+        return lanes_of(binding, place) + self._each(node, lanes, shape)
+
+    def _each(self, node: Sweep, lanes: int, shape: KernelShape) -> Body:
+        """Return the loop over the vertices of a warp; all its lanes stay in it."""
+        body, vertex = node.body, node.vertex
+        if node.words and shape.form == "packed":
+            return each_packed(node, lanes, body)
+        if node.words and shape.form == "listed":
+            return each_listed(node, lanes, _leave(node, "return") + body)
+        shift = lanes.bit_length() - 1
+        if shape.covers:
+            # Also where there is no set to test: warps at the grid's end have no row.
+            own = f" >> {shift}" if shift else ""
+            name = vertex if lanes == WARP else "index"
+            out = code(f"{name} = int32(cuda.grid(1){own})")
+            out += _want(node, name) + _leave(node, "return")
+            if name == "index":
+                out += code(f"{vertex} = min(index, int32(vertex_count - 1))")
+            return out + body
+        count = WARP // lanes
+        times = f" * {count}" if count > 1 else ""
+        # In 32 bits: in 64, the loop alone takes eight registers more.
+        out = code(
+            f"first_vertex = int32((cuda.grid(1) >> 5){times})\n"
+            f"stride = int32((cuda.gridsize(1) >> 5){times})"
+        )
+        # Without a set each turn has a vertex, that of the first lanes.
+        leave = _leave(node, "continue") if node.words else []
+        if count > 1:
+            own = f"(cuda.laneid >> {shift})" if shift else "cuda.laneid"
+            each = code(f"index = base + {own}") + _want(node, "index") + leave
+            each += code(f"{vertex} = int32(min(index, vertex_count - 1))")
+        else:
+            each = _want(node, vertex) + leave
+        loop = code(
+            f"for {'base' if count > 1 else vertex} in "
+            "range(first_vertex, int32(vertex_count), stride):\n    BODY",
+            BODY=each + body,
+        )
+        return out + agreed(loop, "warp")
+
+
+def shared(
+    mapping: Mapping, shape: KernelShape, vertex: Scope, has_hubs: bool
+) -> Binding:
+    """Return what passes have to know where lanes of a scope share a vertex."""
+    axis = FeatureAxis(
+        shape.width,
+        lanes=mapping.lanes,
+        per_lane=mapping.copies,
+        vector_width=mapping.piece,
+        are_values=mapping.lanes > 1,
+    )
+    edges = vertex.lanes // mapping.lanes
+    # A weighted sum over K = 8 took 48 registers with ``range``, 36 with a while loop
+    # whose counter is as narrow as the offsets (sm_90).
+    walk = Walk("while", edges, "slot" if edges > 1 else "", vertex.company)
+    own = "{} < hub_degree" if has_hubs else ""
+    scopes = {"edge": Scope(mapping.lanes), "vertex": vertex}
+    return Binding(True, axis, walk, scopes, own, vertex.company == "warp")
+
+
+def lanes_of(binding: Binding, place: str) -> Body:
+    """Return which features and which edges are this lane's, of one at a place."""
+    lanes, out = binding.features.lanes, code("")
+    if lanes > 1:
+        out += code(f"lane = cuda.laneid & {lanes - 1}")
+    if binding.walk.own:
+        shift = lanes.bit_length() - 1
+        out += code(f"slot = {place}{f' >> {shift}' if shift else ''}")
+    return [*out, *binding.features.front(), Areas()]
+
+
+def _want(node: Sweep, name: str) -> Body:
+    """Return whether a lane's vertex is of the set."""
+    test = f"warp.test_bit({node.words}, {name})" if node.words else None
+    return code(f"{node.wanted} = {test or f'{name} < vertex_count'}")
+
+
+def _leave(node: Sweep, end: str) -> Body:
+    """Return what a warp does none of whose lanes has a vertex of its own."""
+    out: Body = [ast.Return()] if end == "return" else [ast.Continue()]
+    noted(out, "the whole warp")
+    test = f"not warp.group_any({node.wanted}, {WARP})"
+    return agreed(when([test], out), "warp")

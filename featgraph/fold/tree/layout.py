@@ -1,0 +1,210 @@
+"""How the edges of a vertex are found, and walked: nothing else indexes an adjacency.
+
+A lane that walks a row takes every n-th *place* of it, from 0 to its degree. Where a
+place stands in memory is the layout's affair.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Protocol
+
+from featgraph.fold.tree.statements import Body, agreed, code, copied
+
+__all__ = ["AdjacencyLayout", "Csr", "Walk"]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How one lane goes through the edges of a vertex.
+
+    Attributes
+    ----------
+    form : str
+        "range"; "while", with a counter as narrow as the places are; "rounds", where
+        lanes that have no edge go along on a valid one, ``inside_edge`` being False.
+    lanes : int
+        Edges that are walked beside each other: a lane takes every `lanes`-th place.
+    own : str
+        Which of them is this lane's, "" where it is the only one.
+    company : str
+        Of rounds, all lanes that go round equally often: "warp" or "block".
+    at_a_time : int
+        Edges whose loads a lane has on the way together; of "while".
+    is_looped : bool
+        Whether they are a loop that the compiler unrolls, not written out.
+    numbers_late : bool
+        Whether an edge gets its number behind the test that a body is, which few pass.
+    """
+
+    form: str
+    lanes: int = 1
+    own: str = ""
+    company: str = "warp"
+    at_a_time: int = 1
+    is_looped: bool = False
+    numbers_late: bool = False
+
+
+class AdjacencyLayout(Protocol):
+    """Rows of edges, by vertex; a body knows of an edge ``u``, ``v`` and ``e``.
+
+    A part of a row is named: "" is all of it, "part" what `narrowed` left of it, and
+    "block" what a loop over blocks has come to.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the layout."""
+
+    @property
+    def vertex_count(self) -> str:
+        """Text of the number of rows."""
+
+    @property
+    def degree(self) -> str:
+        """Text of the number of edges of the row that was bound last."""
+
+    def row(self, vertex: str) -> Body:
+        """Bind the row of a vertex."""
+
+    def narrowed(self, test: str, part: str = "") -> Body:
+        """Leave no edges to a lane for which `test` is False; all else in `part`."""
+
+    def edges(self, vertex: str, walk: Walk, part: str, body: Body) -> Body:
+        """Return a walk over a part of the row of `vertex`, ``u`` or ``v``."""
+
+    def bind(self, vertex: str, walk: Walk, place: str, body: Body) -> Body:
+        """Return `body` where the edge at a place, and its other end, have names."""
+
+
+@dataclass(frozen=True)
+class Csr:
+    """Rows one behind the other, in order of vertices.
+
+    Attributes
+    ----------
+    offsets : str
+        Where the row of each vertex begins.
+    ends : str
+        The vertex at the other end of each edge.
+    numbers : str
+        The number of each edge; "" where it is the place in memory.
+    place_type, number_type : str
+        Types of places in memory, and of numbers of edges; "" where Python's will do.
+        Left alone, Numba computes places in int64.
+    """
+
+    offsets: str
+    ends: str
+    numbers: str
+    place_type: str = ""
+    number_type: str = ""
+    name: str = "csr"
+
+    @property
+    def vertex_count(self) -> str:
+        """Text of the number of rows."""
+        return f"{self.offsets}.size - 1"
+
+    @property
+    def degree(self) -> str:
+        """Text of the number of edges of the row that was bound last."""
+        return "stop - start"
+
+    def row(self, vertex: str) -> Body:
+        """Bind the row of a vertex, as places in memory."""
+        offsets = self.offsets
+        return code(f"start, stop = {offsets}[{vertex}], {offsets}[{vertex} + 1]")
+
+    def narrowed(self, test: str, part: str = "") -> Body:
+        """Leave no edges to a lane for which `test` is False."""
+        end = _BOUNDS[part][1]
+        if test.startswith("not "):
+            return code(f"{end} = start if {test.removeprefix('not ')} else stop")
+        return code(f"{end} = stop if {test} else start")
+
+    def edges(self, vertex: str, walk: Walk, part: str, body: Body) -> Body:
+        """Return a walk over a part of the row of `vertex`."""
+        start, stop = _BOUNDS[part]
+        if walk.form == "rounds":
+            return self._rounds(vertex, walk, part, body)
+        each = self.bind(vertex, walk, "position", body)
+        if walk.form == "range":
+            return code(f"for position in range({start}, {stop}):\n    BODY", BODY=each)
+        first = self._place(f"{start} + {walk.own}") if walk.own else start
+        out = code(f"position = {first}")
+        each += self._step(walk.lanes)
+        if walk.at_a_time > 1:
+            out += self._several(vertex, walk, stop, body, each)
+        return out + code(f"while position < {stop}:\n    BODY", BODY=each)
+
+    def bind(self, vertex: str, walk: Walk, place: str, body: Body) -> Body:
+        """Return `body` where the edge at a place in memory has names."""
+        at = self._number(place)
+        own = self._number(f"{self.numbers}[{at}]") if self.numbers else at
+        end, number = code(
+            f"{'u' if vertex == 'v' else 'v'} = {self.ends}[{at}]\ne = {own}"
+        )
+        if not walk.numbers_late:
+            return [end, number, *body]
+        for test in body:
+            if isinstance(test, ast.If):
+                test.body.insert(0, number)
+        return [end, *body]
+
+    def _several(
+        self, vertex: str, walk: Walk, stop: str, body: Body, once: Body
+    ) -> Body:
+        """Return a walk over several edges at a time; the rest goes one by one."""
+        times = walk.at_a_time
+        whole = self._place(f"{stop} - {(times - 1) * walk.lanes}")
+        if walk.is_looped:
+            each = self.bind(vertex, walk, "position + step", _copies(body, 1))
+            steps = code(f"for step in range({times}):\n    BODY", BODY=each)
+            steps += self._step(times * walk.lanes)
+        else:
+            steps = _copies(once, times)
+        loop = code("while position < whole:\n    BODY", BODY=steps)
+        return code(f"whole = {whole}") + loop
+
+    def _step(self, places: int) -> Body:
+        return code(f"position = {self._place(f'position + {places}')}")
+
+    def _rounds(self, vertex: str, walk: Walk, part: str, body: Body) -> Body:
+        """Return a walk in rounds: all lanes of its company go round equally often."""
+        start, stop = _BOUNDS[part]
+        edges, own = f"{stop} - {start}", "step"
+        if walk.lanes > 1:
+            shift = walk.lanes.bit_length() - 1
+            edges = f"({stop} - {start} + {walk.lanes - 1}) >> {shift}"
+            own = f"step * {walk.lanes} + {walk.own}"
+        if walk.company == "warp":
+            edges = f"warp.group_max(int32({edges}), 32)"
+        each = code(
+            f"position = {self._place(f'{start} + {own}')}\n"
+            f"inside_edge = position < {stop}\n"
+            f"position = max(min(position, {stop} - 1), 0)"
+        )
+        each += self.bind(vertex, walk, "position", body)
+        loop = code("for step in range(rounds):\n    BODY", BODY=each)
+        return code(f"rounds = {edges}") + agreed(loop, walk.company)
+
+    def _place(self, text: str) -> str:
+        return f"{self.place_type}({text})" if self.place_type else text
+
+    def _number(self, text: str) -> str:
+        return f"{self.number_type}({text})" if self.number_type else text
+
+
+#: Part of a row -> the names of where it begins and ends.
+_BOUNDS = {
+    "": ("start", "stop"),
+    "part": ("start", "part_stop"),
+    "block": ("block_start", "block_end"),
+}
+
+
+def _copies(body: Body, times: int) -> Body:
+    return [copied(node) for _ in range(times) for node in body]  # type: ignore[misc]

@@ -1,0 +1,135 @@
+"""Statements that passes build: Python's own, from templates, and what marks them.
+
+A nest mixes Python's statements with nodes of its own (`nodes.py`), so that
+`ast.NodeTransformer` walks both. Parts of a node that are neither statements nor
+expressions are names and numbers: a tree can be copied and compared without what they
+stand for.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
+
+__all__ = [
+    "Body",
+    "Node",
+    "Rewriting",
+    "agreed",
+    "agrees",
+    "code",
+    "copied",
+    "every",
+    "expression",
+    "note_of",
+    "noted",
+    "when",
+]
+
+Body = list[ast.stmt]
+
+
+class Node(ast.stmt):
+    """A statement of the nest that is not Python's; subclasses are dataclasses."""
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        """Have the syntax tree know all parts, or visitors would pass them by."""
+        cls._fields = tuple(cls.__annotations__)
+
+
+class Rewriting(ast.NodeTransformer):
+    """A pass, or a part of one: methods ``visit_X`` say what becomes of a node X."""
+
+    def over(self, body: Iterable[ast.AST]) -> Body:
+        """Return statements as they are behind this pass."""
+        out: Body = []
+        for node in body:
+            new = self.visit(node)
+            out += new if isinstance(new, list) else [new]
+        return out
+
+
+class _Filled(Rewriting):
+    """Puts bodies where a template names them."""
+
+    def __init__(self, bodies: dict[str, Body]) -> None:
+        self.bodies = bodies
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | Body:
+        if isinstance(node.value, ast.Name) and node.value.id in self.bodies:
+            return self.bodies[node.value.id]
+        return node
+
+
+def code(text: str, **bodies: Body) -> Body:
+    """Return the statements of a template; a name in capitals stands for a body."""
+    statements = ast.parse(text).body
+    return _Filled(bodies).over(statements) if bodies else statements
+
+
+def expression(text: str) -> ast.expr:
+    """Return the expression of a template."""
+    return ast.parse(text, mode="eval").body
+
+
+def when(
+    tests: Sequence[str | ast.expr], body: Body, orelse: Sequence[ast.stmt] = ()
+) -> Body:
+    """Return `body` under the conjunction of those of `tests` that are not empty."""
+    values = [expression(t) if isinstance(t, str) else t for t in tests if t != ""]
+    if not body and not orelse:
+        return []
+    if not values:
+        return body
+    flat: list[ast.expr] = []
+    for value in values:
+        joined = isinstance(value, ast.BoolOp) and isinstance(value.op, ast.And)
+        flat += value.values if joined else [value]  # type: ignore[attr-defined]
+    test = flat[0] if len(flat) == 1 else ast.BoolOp(ast.And(), flat)
+    return [ast.If(test, body, list(orelse))]
+
+
+def noted(body: Body, note: str) -> Body:
+    """Return `body` with a remark behind its first line."""
+    body[0].note = note  # type: ignore[attr-defined]
+    return body
+
+
+def note_of(node: ast.AST) -> str:
+    """Return the remark behind the first line of a statement; "" without one."""
+    return str(getattr(node, "note", ""))
+
+
+def agreed(body: Body, company: str) -> Body:
+    """Return `body`, whose first statement all lanes of `company` enter, or none.
+
+    `company` is "warp" or "block". Lanes may meet in no other branch or loop.
+    """
+    body[0].company = company  # type: ignore[attr-defined]
+    return body
+
+
+def agrees(node: ast.AST) -> str:
+    """Return who enters a branch or loop together; "" where each lane decides."""
+    return str(getattr(node, "company", ""))
+
+
+def copied(node: ast.AST) -> ast.AST:
+    """Return a tree of its own; what is no part of the syntax is shared."""
+    new = type(node).__new__(type(node))
+    for name, value in vars(node).items():
+        if isinstance(value, ast.AST):
+            value = copied(value)
+        elif isinstance(value, list):
+            value = [copied(v) if isinstance(v, ast.AST) else v for v in value]
+        setattr(new, name, value)
+    return new
+
+
+def every(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield all nodes of a body, at any depth."""
+    for statement in body:
+        yield from ast.walk(statement)

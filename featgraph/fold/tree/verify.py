@@ -1,0 +1,154 @@
+"""What may stand in a tree between two passes; tests ask behind each of them.
+
+A pass relies on what the one before it has left. Where that does not hold, text would
+come out that is wrong in some kernel only: a branch in which some lanes wait for
+others, or a statement that two places share and one of them changes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from featgraph.fold.tree import nodes
+from featgraph.fold.tree.statements import Body, Node, agrees, every
+
+__all__ = ["Stage", "TreeError", "verify"]
+
+#: What of syntax trees Python itself shares among all of them.
+_SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
+
+
+class TreeError(AssertionError):
+    """A tree that no later pass can be given."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What holds behind a pass.
+
+    Attributes
+    ----------
+    gone : tuple of classes
+        Nodes that it and those before it rewrite, and that no later one brings back.
+    companies : mapping or None
+        Scope of a `Meet` -> all lanes that have to come along, "warp" or "block"; ""
+        where a lane is alone. None as long as none meets.
+    given : collection of str or None
+        Names that a kernel has without binding them. None as long as some have yet to
+        be bound.
+    """
+
+    gone: tuple[type[Node], ...] = ()
+    companies: Mapping[str, str] | None = None
+    given: Collection[str] | None = None
+
+
+def verify(tree: Body, stage: Stage) -> None:
+    """Refuse a tree that later passes cannot be given.
+
+    Raises
+    ------
+    TreeError
+        For a node that stands twice, one that should be gone, a `Meet` in a branch or
+        loop that its lanes do not enter together, and a name that nothing binds.
+    """
+    _once(tree)
+    for node in every(tree):
+        if isinstance(node, stage.gone):
+            raise TreeError(f"{type(node).__name__} is rewritten by an earlier pass")
+    if stage.companies is not None:
+        _meets(tree, stage.companies, [])
+    if stage.given is not None:
+        _Bound(stage.given).body(tree)
+
+
+def _once(tree: Body) -> None:
+    """Refuse a node that stands in two places: a pass would change both."""
+    seen: set[int] = set()
+    for node in every(tree):
+        if isinstance(node, _SHARED):
+            continue
+        if id(node) in seen:
+            raise TreeError(f"this stands twice in the tree: {_shown(node)}")
+        seen.add(id(node))
+
+
+def _meets(body: Body, companies: Mapping[str, str], apart: list[ast.stmt]) -> None:
+    """Refuse a meeting of lanes of which some may be elsewhere."""
+    for node in body:
+        if isinstance(node, nodes.Meet):
+            _meets_here(node, companies[node.scope], apart)
+        inner = (
+            [*apart, node] if isinstance(node, ast.If | ast.For | ast.While) else apart
+        )
+        for name in ("body", "orelse"):
+            _meets(getattr(node, name, []), companies, inner)
+
+
+def _meets_here(node: nodes.Meet, company: str, around: list[ast.stmt]) -> None:
+    if not company:
+        return
+    for outer in around:
+        if isinstance(outer, Node):
+            continue
+        # What a whole block enters, all warps of it do.
+        if agrees(outer) not in {company, "block"}:
+            raise TreeError(
+                f"lanes meet to {node.what} the {node.scope}, but some may not enter "
+                f"{_shown(outer)}"
+            )
+
+
+class _Bound:
+    """Names that are bound on the way to a statement."""
+
+    def __init__(self, given: Collection[str]) -> None:
+        self.names = set(given)
+
+    def body(self, body: Body) -> None:
+        for node in body:
+            self._statement(node)
+
+    def _statement(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.For):
+            self._reads(node.iter)
+            self._binds(node.target)
+        elif isinstance(node, ast.If | ast.While):
+            self._reads(node.test)
+        elif isinstance(node, ast.Assign):
+            self._reads(node.value)
+            for target in node.targets:
+                self._binds(target)
+        elif isinstance(node, ast.AugAssign):
+            self._reads(node.target)
+            self._reads(node.value)
+        elif isinstance(node, ast.Expr):
+            self._reads(node.value)
+        for name in ("body", "orelse"):
+            self.body(getattr(node, name, []))
+
+    def _binds(self, target: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            self.names.add(target.id)
+        elif isinstance(target, ast.Tuple):
+            for part in target.elts:
+                self._binds(part)
+        else:
+            self._reads(target)
+
+    def _reads(self, value: ast.expr) -> None:
+        for node in ast.walk(value):
+            if isinstance(node, ast.Name) and node.id not in self.names:
+                raise TreeError(f"nothing binds {node.id} in {_shown(value)}")
+
+
+def _shown(node: ast.AST) -> str:
+    """Return the first line of a node."""
+    if isinstance(node, Node):
+        return type(node).__name__
+    try:
+        return ast.unparse(ast.fix_missing_locations(node)).partition("\n")[0]
+    except (AttributeError, RecursionError, TypeError):  # a node of the nest
+        return type(node).__name__

@@ -1,0 +1,205 @@
+"""Loop nests: what verification refuses, how rows are walked, what passes make."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+import pytest
+
+from featgraph.fold.lowering.features import Unrolled
+from featgraph.fold.printing.cuda import unsigned_indices
+from featgraph.fold.schedules.base import FeatureAxis, Scope
+from featgraph.fold.tree.layout import Csr, Walk
+from featgraph.fold.tree.nodes import Features, Meet, Only, RowLoad
+from featgraph.fold.tree.statements import (
+    Body,
+    agreed,
+    code,
+    copied,
+    expression,
+    when,
+)
+from featgraph.fold.tree.verify import Stage, TreeError, verify
+
+COMPANIES = {"edge": "", "vertex": "warp"}
+CSR = Csr("offsets", "ends", "", "int32", "uint32")
+
+
+def text_of(body: Body) -> list[str]:
+    module = ast.fix_missing_locations(ast.Module(body, []))
+    return ast.unparse(module).splitlines()
+
+
+# -- verification
+
+
+def test_a_name_that_nothing_binds_is_refused() -> None:
+    body = code("if test:\n    x = 1\ny = x + start")
+    verify(body, Stage(given={"test", "start"}))
+    with pytest.raises(TreeError, match="nothing binds start"):
+        verify(body, Stage(given={"test"}))
+
+
+def test_a_name_is_bound_on_the_way_to_it() -> None:
+    with pytest.raises(TreeError, match="nothing binds later"):
+        verify(code("x = later\nlater = 1"), Stage(given=()))
+    verify(code("for f in range(3):\n    a, b[f] = f, f"), Stage(given={"range", "b"}))
+
+
+def test_a_node_that_stands_twice_is_refused() -> None:
+    [shared] = code("x = 1")
+    verify([shared, *code("x = 1")], Stage())
+    with pytest.raises(TreeError, match="stands twice in the tree: x = 1"):
+        verify([shared, *when(["test"], [shared])], Stage())
+
+
+def test_a_node_of_an_earlier_pass_is_refused() -> None:
+    only = Only(expression("test"), code("x = 1"))
+    verify([only], Stage())
+    with pytest.raises(TreeError, match="Only is rewritten"):
+        verify(when(["other"], [only]), Stage(gone=(Only,)))
+
+
+def test_lanes_meet_only_where_all_of_them_come() -> None:
+    meet = Meet("sync", "vertex")
+    verify(agreed(when(["due"], [meet]), "warp"), Stage(companies=COMPANIES))
+    with pytest.raises(TreeError, match="some may not enter if due:"):
+        verify(when(["due"], [meet]), Stage(companies=COMPANIES))
+    loop = code("while position < stop:\n    BODY", BODY=[copied(meet)])
+    with pytest.raises(TreeError, match="sync the vertex"):
+        verify(agreed(when(["due"], loop), "warp"), Stage(companies=COMPANIES))
+
+
+def test_a_lane_that_is_alone_meets_anywhere() -> None:
+    verify(when(["due"], [Meet("sync", "edge")]), Stage(companies=COMPANIES))
+
+
+def test_a_warp_need_not_come_where_a_block_must() -> None:
+    meet = Meet("sync", "vertex")
+    block = Stage(companies={"vertex": "block"})
+    verify(agreed(when(["due"], [meet]), "block"), block)
+    with pytest.raises(TreeError):
+        verify(agreed(when(["due"], [meet]), "warp"), block)
+
+
+# -- the layout
+
+
+def test_a_row_is_walked_by_every_nth_place() -> None:
+    walk = Walk("while", lanes=4, own="slot")
+    assert text_of(CSR.edges("v", walk, "", code("take(u, e)"))) == [
+        "position = int32(start + slot)",
+        "while position < stop:",
+        "    u = ends[uint32(position)]",
+        "    e = uint32(position)",
+        "    take(u, e)",
+        "    position = int32(position + 4)",
+    ]
+
+
+def test_edges_on_the_way_together_leave_the_rest_to_a_second_loop() -> None:
+    walk = Walk("while", at_a_time=2)
+    written = text_of(CSR.edges("v", walk, "", code("take(u)")))
+    assert written[:3] == [
+        "position = start",
+        "whole = int32(stop - 1)",
+        "while position < whole:",
+    ]
+    assert written.count("    take(u)") == 3
+    looped = text_of(CSR.edges("v", replace(walk, is_looped=True), "", code("take(u)")))
+    assert "        u = ends[uint32(position + step)]" in looped
+    assert "    position = int32(position + 2)" in looped
+
+
+def test_walks_share_no_node() -> None:
+    body = CSR.edges("v", Walk("while", at_a_time=4), "", code("take(u)"))
+    verify(body, Stage())
+
+
+def test_a_seldom_test_stands_in_front_of_the_number_of_an_edge() -> None:
+    layout = Csr("offsets", "ends", "numbers")
+    walk = Walk("range", numbers_late=True)
+    body = when(["changed(u)"], code("take(e)"))
+    assert text_of(layout.edges("v", walk, "part", body)) == [
+        "for position in range(start, part_stop):",
+        "    u = ends[position]",
+        "    if changed(u):",
+        "        e = numbers[position]",
+        "        take(e)",
+    ]
+
+
+@pytest.mark.parametrize("company", ["warp", "block"])
+def test_rounds_keep_their_company_together(company: str) -> None:
+    walk = Walk("rounds", 8, "slot", company)
+    body = CSR.edges("u", walk, "", [Meet("any", "edge", ("moved", "alive"))])
+    verify(body, Stage(companies={"edge": company}))
+
+
+# -- features
+
+
+def unrolled(axis: FeatureAxis, *nodes: ast.stmt) -> list[str]:
+    return text_of(Unrolled(axis).over(nodes))
+
+
+def test_features_are_copies_or_a_loop() -> None:
+    leaf = Features("wide", code("x[f] = take(f, d.y[v, f])"))
+    copies = FeatureAxis(2, per_lane=2)
+    assert unrolled(copies, copied(leaf)) == [
+        "x_0 = take(0, d.y[v, 0])",
+        "x_1 = take(1, d.y[v, 1])",
+    ]
+    looped = FeatureAxis(2, per_lane=2, is_looped=True)
+    assert unrolled(looped, leaf) == [
+        "for f in range(2):",
+        "    x[f] = take(f, d.y[v, f])",
+    ]
+
+
+def test_lanes_without_a_feature_are_kept_out() -> None:
+    leaf = Features("wide", code("d.y[v, f] = x[f]"), guarded=True)
+    axis = FeatureAxis(3, lanes=4, are_values=True)
+    assert unrolled(axis, leaf) == ["if inside:", "    d.y[v, f] = x"]
+
+
+def test_rows_are_loaded_in_front_of_the_features_that_take_them() -> None:
+    row = RowLoad("y_u", "d.y", "u")
+    leaf = Features("wide", code("x[f] += y_u[f]"), (row,))
+    axis = FeatureAxis(4, per_lane=4, vector_width=2)
+    written = unrolled(axis, leaf)
+    assert written[0] == "y_u_0 = warp.load_row(d.y, u, 0, 4, 2)"
+    assert written[1:4] == [
+        "x_0 += y_u_0[0]",
+        "x_1 += y_u_0[1]",
+        "y_u_2 = warp.load_row(d.y, u, 2, 4, 2)",
+    ]
+
+
+def test_all_features_are_handed_over() -> None:
+    body = code("*new, = weigh(u, *x)")
+    assert unrolled(FeatureAxis(2, per_lane=2), *body) == [
+        "new_0, new_1 = weigh(u, x_0, x_1)"
+    ]
+    assert unrolled(FeatureAxis(1), *code("*new, = weigh(u, *x)")) == [
+        "new = weigh(u, x)"
+    ]
+
+
+# -- text
+
+
+def test_indices_are_unsigned_once() -> None:
+    body = code("d.x[v, 0] = y[e] + ends[uint64(p)]\nwarp.atomic_add(d.x, (v, f), 1)")
+    assert text_of(unsigned_indices(body)) == [
+        "d.x[uint32(v), 0] = y[e] + ends[uint64(p)]",
+        "warp.atomic_add(d.x, (uint32(v), uint32(f)), 1)",
+    ]
+
+
+def test_one_lane_meets_without_a_word() -> None:
+    assert Scope(1).sync() == []
+    assert text_of(Scope(8).any("moved", "alive")) == [
+        "alive = warp.group_any(moved, 8)"
+    ]
