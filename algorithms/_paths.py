@@ -11,7 +11,7 @@ import featgraph as fg
 from featgraph.algorithms._verify import Edges, require
 
 __all__ = [
-    "NOBODY",
+    "NO_VERTEX",
     "Sources",
     "checked_lengths",
     "checked_reals",
@@ -23,7 +23,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 #: The predecessor of a vertex that was not reached.
-NOBODY = -1
+NO_VERTEX = -1
 
 
 class Sources:
@@ -184,7 +184,7 @@ def require_tree(
     begins = np.zeros(parents.size, np.bool_)
     begins[sources] = True
     require(~begins | (parents == vertices), "a source is not its own predecessor")
-    require(reached | (parents == NOBODY), "has a predecessor, but was not reached")
+    require(reached | (parents == NO_VERTEX), "has a predecessor, but was not reached")
     led = begins | ~reached
     led[edges.targets[fits & (parents[edges.targets] == edges.sources)]] = True
     require(led, "no edge leads here from its predecessor")

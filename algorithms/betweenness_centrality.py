@@ -54,7 +54,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 #: Stands for no vertex, where fewer sources are left than a run takes.
-NOBODY = -1
+NO_VERTEX = -1
 
 #: Sources of a run, where there are as many. Edges are read once for all of them, in
 #: as many supersteps as for one: from 8 to 32 the time of a source halved on R-MAT and
@@ -233,7 +233,7 @@ def betweenness_centrality(
     runs, at_sources = [], np.zeros(graph.vertex_count)
     for first in range(0, len(chosen), width):
         some = chosen[first : first + width]
-        state["source"] = np.append(some, np.full(width - len(some), NOBODY))
+        state["source"] = np.append(some, np.full(width - len(some), NO_VERTEX))
         runs += turn(state, some, options)
         if endpoints:
             counted(state, **options)
@@ -279,7 +279,7 @@ def _state(graph: fg.Graph, width: int, at_ends: float) -> fg.State:
         sigma=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
         share=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
         dependency=fg.vertex_property(np.float64(0)),
-        source=np.full(width, NOBODY),
+        source=np.full(width, NO_VERTEX),
         begun=0,
         turn=0,
         at_ends=at_ends,

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._paths import NOBODY, Sources, require_tree
+from featgraph.algorithms._paths import NO_VERTEX, Sources, require_tree
 from featgraph.algorithms._result import Result, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
 
@@ -138,7 +138,7 @@ def bfs(
         graph,
         level=fg.vertex_property(begin.start(0, UNREACHED, np.int32), iterated=True),
         parent=fg.vertex_property(
-            begin.start(begin.vertices, NOBODY, np.int32), iterated=True
+            begin.start(begin.vertices, NO_VERTEX, np.int32), iterated=True
         ),
     )
     options.setdefault("max_supersteps", graph.vertex_count + 1)

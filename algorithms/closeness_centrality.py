@@ -39,7 +39,7 @@ __all__ = ["ClosenessResult", "closeness_centrality", "verify_closeness_centrali
 Array = npt.NDArray[Any]
 
 #: Stands for no vertex, where fewer are left than a run takes.
-NOBODY = -1
+NO_VERTEX = -1
 #: Vertices of a run. Edges are read once for all of them.
 BATCH = 32
 #: Bytes that the columns of a run take at most; the batch is halved down to 8 for it.
@@ -223,7 +223,7 @@ def closeness_centrality(
     counts, totals = [], []
     for first in range(0, len(chosen), width):
         some = chosen[first : first + width]
-        state["target"] = np.append(some, np.full(width - len(some), NOBODY))
+        state["target"] = np.append(some, np.full(width - len(some), NO_VERTEX))
         steps[0](state, **options)
         if weights is None:
             state["begun"] = state.superstep
@@ -286,7 +286,7 @@ def _width(graph: fg.Graph) -> int:
 
 
 def _state(graph: fg.Graph, width: int, weights: npt.ArrayLike | None) -> fg.State:
-    target = np.full(width, NOBODY)
+    target = np.full(width, NO_VERTEX)
     if weights is None:
         level = fg.vertex_property(np.int32(-1), shape=(width,), iterated=True)
         return fg.State(graph, level=level, target=target, begun=0)

@@ -38,7 +38,7 @@ __all__ = ["KCoreResult", "k_core", "verify_k_core"]
 Array = npt.NDArray[Any]
 
 #: More than any degree is above k.
-NOBODY_LEFT = np.uint32(2**31)
+NO_VERTEX_LEFT = np.uint32(2**31)
 
 
 @fg.vertex
@@ -166,9 +166,9 @@ def k_core(
     def raise_k(run: fg.Run | None, state: fg.State) -> Array:
         # What has fallen is at k or below: as an unsigned number, above all others.
         above = (state["degree"] - (state["k"] + 1)).view(np.uint32)
-        least = above.min(initial=NOBODY_LEFT)
+        least = above.min(initial=NO_VERTEX_LEFT)
         first: Array = above == least
-        if least >= NOBODY_LEFT:
+        if least >= NO_VERTEX_LEFT:
             return np.zeros_like(first)
         state["k"] += int(least) + 1
         np.logical_or(begun, first, out=begun)

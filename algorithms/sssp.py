@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._paths import (
-    NOBODY,
+    NO_VERTEX,
     Sources,
     checked_lengths,
     checked_reals,
@@ -157,7 +157,7 @@ def sssp(
         graph,
         distance=fg.vertex_property(begin.start(0, np.inf, real), iterated=True),
         predecessor=fg.vertex_property(
-            begin.start(begin.vertices, NOBODY, np.int32), iterated=True
+            begin.start(begin.vertices, NO_VERTEX, np.int32), iterated=True
         ),
         weight=fg.edge_property(lengths),
     )

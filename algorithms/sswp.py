@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._paths import (
-    NOBODY,
+    NO_VERTEX,
     Sources,
     checked_lengths,
     checked_reals,
@@ -134,7 +134,7 @@ def sswp(
         graph,
         width=fg.vertex_property(begin.start(np.inf, -np.inf, dtype), iterated=True),
         predecessor=fg.vertex_property(
-            begin.start(begin.vertices, NOBODY, np.int32), iterated=True
+            begin.start(begin.vertices, NO_VERTEX, np.int32), iterated=True
         ),
         weight=fg.edge_property(checked_lengths(graph, weights, dtype)),
     )

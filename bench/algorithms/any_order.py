@@ -1,4 +1,4 @@
-"""Supersteps, edges and time of monotone programs, by who sees whom when.
+"""Supersteps, edges and time of monotone programs, by which values a vertex sees.
 
 Shortest paths from one vertex, with lengths of 1 to 255, to their ends: synchronous,
 asynchronous, with far vertices waiting, and both. Components by smallest labels, which
@@ -126,7 +126,7 @@ class _Problem:
 
 @contextmanager
 def _counting() -> Iterator[list[int]]:
-    """Count the edges that gathers are launched on: into who is due, or pushed."""
+    """Count the edges that gathers are launched on: into due vertices, or pushed."""
     launch, edges = Superstep.launch, [0]
     run_queue = QueueRunner.run
 

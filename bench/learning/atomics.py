@@ -21,7 +21,7 @@ __all__ = ["METRICS", "command", "count", "parse"]
 
 MARKER = "atomics_marker"
 #: Warp instructions; requests of the first-level cache; sectors of the second level.
-#: "red" is an atomic whose old value nobody reads, "atom" the other kind.
+#: "red" is an atomic whose old value is not read, "atom" the other kind.
 METRICS = (
     "smsp__inst_executed_op_global_red.sum",
     "smsp__inst_executed_op_global_atom.sum",

@@ -149,7 +149,7 @@ def timed_runs(
 
     Two runs warm up: the second may find what the first has kept, and take a kernel
     that the first had no use for. `run` is given what cuts it after `limit` s. Where
-    nothing had to be cut, nobody watches a third one and those that count.
+    nothing had to be cut, a third one and those that count are not watched.
 
     No further run begins where they have taken over `limit` s together.
     """

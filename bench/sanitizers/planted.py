@@ -28,7 +28,7 @@ FAULTS: dict[str, dict[str, dict[str, Any] | None]] = {
         "drops the barriers of hubs": {"program": "weighted_sum", "variant": "hubs"},
     },
     "initcheck": {
-        "reads what nobody wrote": None,
+        "reads what was not written": None,
         "leaves new buffers as they are": {
             "program": "pagerank",
             "variant": "unfolded",
@@ -139,7 +139,7 @@ def _launches() -> dict[str, Any]:
             past_the_end, lambda device: device.upload(np.zeros(63, np.int32))
         ),
         "has no barrier": of(no_barrier, full),
-        "reads what nobody wrote": of(
+        "reads what was not written": of(
             unwritten, lambda device: device.empty((64,), "int32"), full
         ),
         "names others than itself": of(

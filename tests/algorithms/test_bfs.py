@@ -131,7 +131,7 @@ FAULTS = {
     "strange level": (_plant({4: -7}, {}), "vertex 4: no level"),
     "no edge": (_plant({}, {2: 0}), "vertex 2: no edge leads here from its"),
     "orphan": (_plant({}, {2: -1}), "vertex 2: no edge leads here from its"),
-    "parent of nobody": (_plant({}, {4: 0}), "vertex 4: has a predecessor"),
+    "parent of no vertex": (_plant({}, {4: 0}), "vertex 4: has a predecessor"),
     "own": (_plant({}, {0: -1}), "vertex 0: a source"),
 }
 

@@ -65,7 +65,7 @@ def test_a_path_falls_from_its_ends(target: str) -> None:
     result = k_core(path, target=target)
     assert result.core_numbers.tolist() == [1] * 101
     assert 51 <= result.supersteps <= 54
-    # Who loses a neighbor is due at once, and nobody else: two ends in each round.
+    # A vertex that loses a neighbor is due at once, and no other: two each round.
     assert result.run.active_counts == [2] * 49 + [1, 0]
 
 

@@ -131,7 +131,7 @@ def test_networkx_gives_the_same(
 
 @pytest.mark.parametrize("name", BOTH)
 def test_circles_of_ties_have_no_circle_of_predecessors(name: str, target: str) -> None:
-    # All on the circle are as near: who came first leads the others.
+    # All on the circle are as near: the first one leads the others.
     ring = np.arange(40)
     graph = fg.Graph.from_edges(
         [*ring, *((ring + 1) % 40), 40], [*((ring + 1) % 40), *ring, 20]
@@ -181,7 +181,7 @@ FAULTS: dict[str, tuple[str, dict[int, float], dict[int, int], str]] = {
     "source": ("sssp", {0: 1}, {}, "vertex 0: a source"),
     "circle": ("sssp", {}, {2: 3, 3: 2}, "vertex 2: its predecessors go round"),
     "far circle": ("sssp", {2: 0.5, 3: 0.5}, {2: 3, 3: 2}, "vertex 2: its predecess"),
-    "of nobody": ("sssp", {}, {4: 0}, "vertex 4: has a predecessor"),
+    "of no vertex": ("sssp", {}, {4: 0}, "vertex 4: has a predecessor"),
     "narrower": ("sswp", {2: 1}, {2: 0}, "vertex 2: an edge makes the path wider"),
     "wider": ("sswp", {1: 3}, {}, "vertex 1: no edge leads here"),
     "not infinite": ("sswp", {0: 9}, {}, "vertex 0: a source"),

@@ -205,7 +205,7 @@ class Reads(Expressions):
         if self.kind == "gather" and (self.sources_only or p.name not in self.hot):
             return False
         if p.wide and not self.wide:
-            return False  # of feature g: only who writes no feature may
+            return False  # of feature g: only a function that writes no feature may
         if not p.wide and self.wide and p.name in self.writes_next:
             return False
         self.draw.use("read next")

@@ -23,7 +23,7 @@ def networkx_settings() -> Iterator[None]:
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """Take what NetworkX's dispatching says, who ran what and why not."""
+    """Take what NetworkX's dispatching says, which backend ran what and why not."""
     caplog.set_level(logging.DEBUG, logger="networkx.utils.backends")
     return caplog
 

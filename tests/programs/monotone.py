@@ -88,7 +88,7 @@ def labels_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     }
 
 
-# Who is reached, and components with a foreign read: a list of foldmaps
+# Which vertices are reached, and components with a foreign read: a list of foldmaps
 
 
 @fg.gather(into="touched", combine="any")

@@ -70,7 +70,7 @@ def test_the_interpreter_equals_numpy(along: str, graph: fg.Graph, seed: int) ->
 
 @given(graphs(max_edges=60), seeds)
 def test_who_is_due(graph: fg.Graph, seed: int) -> None:
-    """A, and who gathers from it: the vertices for which a gather filled something."""
+    """A, and the vertices for which a gather from it filled something."""
     rng = np.random.default_rng(seed)
     active = rng.random(graph.vertex_count) < 0.2
     x = np.zeros(graph.vertex_count, np.int64)
@@ -97,7 +97,7 @@ def test_who_is_due(graph: fg.Graph, seed: int) -> None:
 
 
 def test_two_ways_make_due(target: str) -> None:
-    """Along in-edges and along out-edges, in two kernels that must agree who is due."""
+    """Along in-edges and out-edges, in two kernels that must agree on what is due."""
     step = fg.foldmap(GATHERS["in"][1], GATHERS["out"][1], note_both)
 
     @settings(max_examples=40)

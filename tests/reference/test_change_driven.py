@@ -166,7 +166,8 @@ def test_run_to_the_end(
     agrees()
 
 
-# Contributions of every kind, changing at will: a script says what x is and who moves
+# Contributions of every kind, changing at will: a script says what x is
+# and which vertices move
 
 
 @fg.gather(into="total", combine="sum")

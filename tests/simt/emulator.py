@@ -8,7 +8,7 @@ executed from their real sources, so they are tested as well.
 Every lane is a greenlet that runs until it meets others: at a shuffle, a vote or a
 barrier. All lanes that the operation's mask names must arrive at the same call path, in
 the same iteration of the loops around it, and none may have left the kernel; otherwise
-`DivergenceError` lists who waits where. Beyond that
+`DivergenceError` lists which lanes wait where. Beyond that
 
 - an index that is negative or out of range is a `MemoryFault`;
 - shared and local memory starts as NaN or a huge integer;

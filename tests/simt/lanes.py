@@ -1,4 +1,4 @@
-"""Lanes, warps and blocks of the emulator: who runs, who waits for whom."""
+"""Lanes, warps and blocks of the emulator: which lane runs, which waits for which."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ class Block:
                 lane.number
             )
         lines = [f"block {self.index}: lanes that must meet wait apart"]
-        lines += [f"  {_ranges(who)}: {where}" for where, who in groups.items()]
+        lines += [f"  {_ranges(waiting)}: {where}" for where, waiting in groups.items()]
         return "\n".join(lines)
 
 

@@ -51,7 +51,7 @@ def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def poisoned(shape: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Make an array of memory that nobody has written."""
+    """Make an array of memory that has not been written."""
     if dtype.kind == "f":
         return np.full(shape, np.nan, dtype)
     if dtype.kind == "b":
@@ -60,7 +60,7 @@ def poisoned(shape: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 
 
 class SharedRecord:
-    """Who touched which entry of a block's shared memory, and when."""
+    """Which lanes touched which entry of a block's shared memory, and when."""
 
     def __init__(self, block: Block) -> None:
         self._block = block

@@ -196,7 +196,7 @@ MODES: dict[str, dict[str, Any]] = {
     ("name", "mode"), [*(("paths", mode) for mode in MODES), ("widths", "near_far")]
 )
 def test_runs_of_the_runtime(name: str, mode: str) -> None:
-    """Who is near, what stays due, and both buffers, on an emulated GPU."""
+    """Which vertices are near, what stays due, and both buffers, on an emulated GPU."""
     if not _cuda.is_installed():
         pytest.skip("needs numba-cuda, the dialect")
     from tests.simt.gpu import emulated_gpu

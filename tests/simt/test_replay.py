@@ -157,7 +157,7 @@ def busy_state(busy: int) -> fg.State:
 
 
 def hub_state(busy: int) -> fg.State:
-    """Return a hub that tells all others, who commit all at once one time."""
+    """Return a hub that tells all others, which commit all at once one time."""
     ends = np.zeros(VERTICES, int), np.arange(VERTICES)
     graph = fg.Graph.from_edges(*ends, vertex_count=VERTICES)
     return _counted(graph, np.arange(VERTICES), busy)
@@ -355,11 +355,11 @@ def test_an_interrupt_waits_for_the_end_of_a_cycle(at: int, gpu: Gpu) -> None:
         np.testing.assert_array_equal(state[name], meant[name])
     run = fg.iterate(step, state, target="cuda")
     assert (state["label"] == 0).all()
-    assert max(run.active_counts) == 1  # nobody else was made due
+    assert max(run.active_counts) == 1  # no other vertex was made due
 
 
 def test_threads_do_not_write_to_each_other_s_sets(gpu: Gpu) -> None:
-    """Sets of one thread's replay are in nobody's hands while it is on its way."""
+    """Sets of one thread's replay are not lent while it is on its way."""
     from featgraph.runtime.devices.cuda_device import cuda_device
 
     device = cuda_device()
@@ -368,7 +368,7 @@ def test_threads_do_not_write_to_each_other_s_sets(gpu: Gpu) -> None:
     thread = threading.Thread(target=lambda: theirs.append(id(device.empty_words(2))))
     thread.start()
     thread.join()
-    assert id(device.empty_words(2)) in mine  # nobody holds it, so it is used again
+    assert id(device.empty_words(2)) in mine  # nothing holds it, so it is used again
     assert theirs[0] not in mine
 
 
@@ -377,7 +377,7 @@ def refuse(driver: Any, operations: Any, beside: bool) -> Any:
 
 
 def test_sets_of_a_state_that_is_gone_go_to_the_next(gpu: Gpu) -> None:
-    """And what somebody still holds of them stays as it is."""
+    """And what is still held of them stays as it is."""
     from featgraph.runtime.devices.cuda_device import cuda_device
 
     recorder: Any = cuda_device().recorder
@@ -476,7 +476,7 @@ def test_where_all_are_due_the_number_of_active_ones_ends_no_replay(
     done = fg.iterate(shares, shares_state(), target="cuda", change_driven=False)
     assert done.active_counts[3] > VERTICES / 2 > 4 > done.active_counts[-3]
     assert done.supersteps > 20
-    assert by_host == [6]  # until a cycle has come round, and one that finds nobody due
+    assert by_host == [6]  # until a cycle has come round, and one without due vertices
 
 
 def test_an_interrupt_leaves_everything_due(gpu: Gpu) -> None:

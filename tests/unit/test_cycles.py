@@ -109,7 +109,7 @@ def test_a_first_superstep_may_be_decided_otherwise(decided: Any) -> None:
 
 
 def test_a_run_s_own_cycle_is_given_beside_the_known_one() -> None:
-    """Those who decide otherwise may ask for the same."""
+    """Supersteps that are decided otherwise may ask for the same."""
     cycles = Cycles(1, knowing(0, 1))
     for number in (1, 0, 1):
         cycles.add(made(number, decided=ALL_DUE))

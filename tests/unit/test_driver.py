@@ -162,7 +162,7 @@ def follow(f, v, d):
 
 
 def test_a_changed_reduction_makes_all_due() -> None:
-    """Only vertex 0 commits; who reads the largest value is due everywhere."""
+    """Only vertex 0 commits; what reads the largest value is due everywhere."""
     zeros = np.zeros((6, 2), np.float32)
     state = fg.State(
         line(),
@@ -252,12 +252,12 @@ def test_starting_sets() -> None:
 
 
 def test_an_empty_active_set() -> None:
-    for nobody in ([], np.zeros(6, np.bool_), fg.ActiveSet(6)):
+    for none in ([], np.zeros(6, np.bool_), fg.ActiveSet(6)):
         state = path_state()
-        run = fg.iterate(paths, state, active=nobody, target="cpu")
+        run = fg.iterate(paths, state, active=none, target="cpu")
         assert (run.supersteps, run.converged) == (0, True)
         assert state.superstep == 0
-        out = paths(state, active_in=nobody, target="cpu")
+        out = paths(state, active_in=none, target="cpu")
         assert len(out) == 0
         assert (state["dist"][1:] == FAR).all()
         assert state.superstep == 1

@@ -1,4 +1,4 @@
-"""Active vertices and who gathers from them, found from either end."""
+"""Active vertices and those that gather from them, found from either end."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def make():
 def work(number):
     state = make()
     fg.iterate(step, state, max_supersteps=3, target="cpu", until=lambda s: False)
-    # Half of the vertices are active, then few: each way to find out who is due.
+    # Half of the vertices are active, then few: each way to find the due vertices.
     for active in (np.arange(0, V, 2), np.arange(0, V, 50), [7]):
         fg.iterate(components, state, active=active, max_supersteps=2, target="cpu")
     return state["x"].tobytes(), state["label"].tobytes(), state["sum"].tobytes()

@@ -1,4 +1,4 @@
-"""What ``.on`` leaves out: it stays due, and makes nobody else due."""
+"""What ``.on`` leaves out: it stays due, and makes no other vertex due."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def line_state() -> fg.State:
 
 
 def test_what_is_left_out_makes_nobody_due() -> None:
-    """Due vertices are not active ones: who gathers from them is not due for that."""
+    """Due vertices are not active: vertices that gather from them stay as they are."""
     state = line_state()
     steps = [counted.on(even), counted.on(~even)]
     run = fg.iterate(steps, state, active=[0], target="cpu")

@@ -85,7 +85,7 @@ def test_small_matrices_of_few_edges_are_one_threads(
         ("LP", 4, {"degree": 4}, 8),  # a lane that has the vertex to itself
         ("LP", 4, {"degree": 32}, 0),  # lanes that share it
         ("LP", 32, {"degree": 32, "hubs": True}, 8),
-        ("LP", 8, {"degree": 16}, 8),  # who share features, too
+        ("LP", 8, {"degree": 16}, 8),  # lanes share features, too
         ("LP", 8, {"degree": 8}, 0),
         ("ALS", 4, {"degree": 4, "feature_parallel": False}, 0),
         ("ALS", 4, {"degree": 32, "hubs": True}, 4),

@@ -1,4 +1,4 @@
-"""Stores that wait for a verdict, and gathers that nobody needs (CUDA, one thread)."""
+"""Stores that wait for a verdict, and gathers not needed (CUDA, one thread)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class RaisingArray:
 
 
 class DeviceArray:
-    """Claims device memory that nobody can copy: there is none."""
+    """Claims device memory that cannot be copied: there is none."""
 
     __cuda_array_interface__ = {  # noqa: RUF012
         "shape": (2,),
