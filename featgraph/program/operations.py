@@ -1,26 +1,25 @@
-"""Operations that user functions call.
+"""Operations that user functions call: names, docstrings, and what they mean.
 
-They are markers that the folder recognises by identity. Called outside a folded
-function they ask the interpreter that is running (`reference/`), and are an error where
-none is.
+The body of an operation is its meaning: it computes the answers of all features of a
+vertex or edge, from their operands. The folder prints kernels that do the same
+(`fold/operations`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from featgraph.errors import UserFunctionError
-from featgraph.program.source import FunctionSource, parse_function
+from featgraph.program.operation import Operation, collaborative, operation
 
 __all__ = [
     "SEMIRINGS",
-    "Collaborative",
     "Nothing",
-    "Operation",
     "all_features",
     "any_feature",
     "argmax",
@@ -31,7 +30,6 @@ __all__ = [
     "feature_max",
     "feature_min",
     "feature_sum",
-    "interpreting",
     "inverse",
     "is_twin",
     "log_normalize",
@@ -46,125 +44,9 @@ __all__ = [
     "solve",
 ]
 
-Handler = Callable[["Operation", tuple[Any, ...], dict[str, Any]], Any]
-_handler: ContextVar[Handler | None] = ContextVar("featgraph_handler", default=None)
-
-
-@contextmanager
-def interpreting(handler: Handler) -> Iterator[None]:
-    """Answer each call of an `Operation` with ``handler(operation, args, kwargs)``."""
-    token = _handler.set(handler)
-    try:
-        yield
-    finally:
-        _handler.reset(token)
-
-
-class Operation:
-    """A primitive operation of the programming model.
-
-    Parameters
-    ----------
-    name : str
-        Its name in `featgraph`.
-    parameters : tuple of str
-        Positional parameters.
-    options : tuple of str
-        Keyword parameters whose values are constants.
-    collaborative : bool
-        Whether all lanes of a vertex or edge take part.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        parameters: tuple[str, ...],
-        options: tuple[str, ...] = (),
-        *,
-        collaborative: bool = True,
-        doc: str = "",
-    ) -> None:
-        self.name = name
-        self.parameters = parameters
-        self.options = options
-        self.collaborative = collaborative
-        self.__name__ = name
-        self.__doc__ = doc
-
-    def __repr__(self) -> str:
-        return f"<featgraph.{self.name}>"
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self  # syntax trees that hold it are copied; it is known by identity
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
-        handler = _handler.get()
-        if handler is None:
-            raise UserFunctionError(
-                f"{self.name} was called outside a running superstep",
-                where=f"featgraph.{self.name}",
-                fix="call it inside a function given to fg.foldmap",
-            )
-        return handler(self, args, kwargs)
-
-
-class Collaborative:
-    """A collaborative operation written in terms of the primitive ones.
-
-    See `collaborative`.
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-        self.source: FunctionSource = parse_function(function, defaults=True)
-        self.name: str = self.source.name
-        self.__name__ = self.name
-        self.__doc__ = function.__doc__
-        self.defaults: tuple[Any, ...] = function.__defaults__ or ()
-
-    def __repr__(self) -> str:
-        return f"<featgraph collaborative operation {self.name}>"
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self  # syntax trees that hold it are copied; it is known by identity
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
-        return self.function(*args, **kwargs)
-
-
-def collaborative(function: Callable[..., Any]) -> Collaborative:
-    """Declare a collaborative operation.
-
-    The function takes values of the lane's feature and may call every collaborative
-    operation. Its body is assignments and one final ``return``; parameters with a
-    default take constants only. It is inlined wherever it is called.
-
-    Parameters
-    ----------
-    function : callable
-        For example ``def standardize(x): return x - fg.feature_sum(x) / ...``.
-
-    Returns
-    -------
-    Collaborative
-        Callable inside folded functions and other collaborative operations.
-
-    Raises
-    ------
-    UserFunctionError
-        If the source cannot be read or the signature is not plain.
-
-    Examples
-    --------
-    >>> import featgraph as fg
-    >>> @fg.collaborative
-    ... def standardize(x):
-    ...     deviation = x - fg.feature_sum(x) / fg.feature_sum(1.0)
-    ...     return deviation / fg.norm(deviation)
-    """
-    return Collaborative(function)
+#: Values of an operand, one for each feature; and a k x k matrix.
+Values = list[Any]
+Matrix = npt.NDArray[np.float64]
 
 
 class Nothing:
@@ -176,89 +58,166 @@ class Nothing:
 
 nothing = Nothing()
 
-any_feature = Operation(
-    "any_feature",
-    ("condition",),
-    ("group",),
-    doc="Whether `condition` holds for any feature (of the group).",
-)
-all_features = Operation(
-    "all_features",
-    ("condition",),
-    ("group",),
-    doc="Whether `condition` holds for all features (of the group).",
-)
-feature_sum = Operation(
-    "feature_sum", ("x",), ("group",), doc="Sum of `x` over the features."
-)
-feature_max = Operation(
-    "feature_max", ("x",), ("group",), doc="Largest `x` over the features."
-)
-feature_min = Operation(
-    "feature_min", ("x",), ("group",), doc="Smallest `x` over the features."
-)
-argmax = Operation(
-    "argmax",
-    ("x",),
-    ("group",),
-    doc=(
-        "Feature of the largest `x`; the smallest feature on ties. Counted from the "
-        "start of the vertex's row, also with `group`."
-    ),
-)
-broadcast = Operation(
-    "broadcast", ("x", "i"), doc="`x` of feature `i`, for every feature."
-)
+
+# Reductions over features
+
+
+def _in_groups(
+    combine: Callable[[Values], Any], values: Values, group: int | None
+) -> Values:
+    """Give each feature what the values of its group combine to."""
+    size = group or len(values)
+    if len(values) % size:
+        raise UserFunctionError(
+            "the groups do not divide the features",
+            got=f"group={group}",
+            expected=f"a divisor of K = {len(values)}",
+        )
+    answers: Values = []
+    for start in range(0, len(values), size):
+        answers += [combine(values[start : start + size])] * size
+    return answers
+
+
+def _numbers(values: Values) -> Values:
+    """Truth values count as 0 and 1."""
+    return [int(value) if isinstance(value, bool) else value for value in values]
+
+
+@operation(gives="bool")
+def any_feature(condition: Values, group: int | None = None) -> Values:
+    """Whether `condition` holds for any feature (of the group)."""
+    return _in_groups(any, condition, group)
+
+
+@operation(gives="bool")
+def all_features(condition: Values, group: int | None = None) -> Values:
+    """Whether `condition` holds for all features (of the group)."""
+    return _in_groups(all, condition, group)
+
+
+@operation(gives="number")
+def feature_sum(x: Values, group: int | None = None) -> Values:
+    """Sum of `x` over the features."""
+    return _in_groups(np.sum, _numbers(x), group)
+
+
+@operation(gives="operand")
+def feature_max(x: Values, group: int | None = None) -> Values:
+    """Largest `x` over the features."""
+    return _in_groups(np.max, _numbers(x), group)
+
+
+@operation(gives="operand")
+def feature_min(x: Values, group: int | None = None) -> Values:
+    """Smallest `x` over the features."""
+    return _in_groups(np.min, _numbers(x), group)
+
+
+# Selection
+
+
+@operation(gives="int64")
+def argmax(x: Values, group: int | None = None) -> Values:
+    """Feature of the largest `x`; the smallest feature on ties.
+
+    Counted from the start of the vertex's row, also with `group`.
+    """
+    within = _in_groups(np.argmax, _numbers(x), group)
+    size = group or len(x)
+    return [f // size * size + int(place) for f, place in enumerate(within)]
+
+
+@operation(gives="operand")
+def broadcast(x: Values, i: Values) -> Values:
+    """`x` of feature `i`, for every feature."""
+    for feature in i:
+        if not 0 <= int(feature) < len(x):
+            raise UserFunctionError(
+                "broadcast of a feature that does not exist",
+                got=int(feature),
+                expected=f"0 <= i < K = {len(x)}",
+            )
+    return [x[int(feature)] for feature in i]
+
+
+# Products of matrices
+
 #: What ``matvec(..., semiring=)`` may be: how terms are combined, and what they are.
 SEMIRINGS = ("plus_times", "log_plus", "max_plus")
-outer = Operation(
-    "outer",
-    ("x", "y"),
-    doc=(
-        "The k x k matrix with entry [i, f] = x[i] * y[f]; index it, or give it to "
-        "`matvec`."
-    ),
-)
-matvec = Operation(
-    "matvec",
-    ("A", "x"),
-    ("transpose", "semiring"),
-    doc=(
-        "Feature f of ``A @ x`` (of ``A.T @ x`` with ``transpose=True``; the "
-        "condition may depend on the vertex or edge). "
-        "``semiring='log_plus'``: the logarithm of the sum of ``exp(A[f, i] + x[i])``, "
-        "without overflow, -inf where all terms are; ``'max_plus'``: the largest "
-        "``A[f, i] + x[i]``; default ``'plus_times'``."
-    ),
-)
-solve = Operation(
-    "solve",
-    ("A", "b"),
-    ("diagonal", "spd"),
-    doc=(
-        "Feature f of the x with ``(A + diagonal * I) @ x = b``. Partial pivoting; "
-        "``spd=True`` says that A is symmetric positive "
-        "definite (Cholesky). A singular system gives inf or nan."
-    ),
-)
-inverse = Operation(
-    "inverse",
-    ("A",),
-    ("spd",),
-    doc="The inverse of a k x k matrix; index it with [i, f], or give it to `matvec`.",
-)
+
+
+@operation(gives="real")
+def outer(x: Values, y: Values) -> Values:
+    """Matrix with entry [i, f] = x[i] * y[f]; index it, or give it to `matvec`."""
+    return [np.outer(x, y).astype(np.float64)] * len(x)
+
+
+@operation(gives="real", matrix="A")
+def matvec(
+    A: Matrix, x: Values, transpose: Any = False, semiring: str = "plus_times"
+) -> Values:
+    """Feature f of ``A @ x`` (of ``A.T @ x`` with ``transpose=True``).
+
+    The condition may depend on the vertex or edge. ``semiring='log_plus'``: the
+    logarithm of the sum of ``exp(A[f, i] + x[i])``, without overflow, -inf where all
+    terms are; ``'max_plus'``: the largest ``A[f, i] + x[i]``; default
+    ``'plus_times'``.
+    """
+    vector = np.array(x, np.float64)
+    matrix = A.T if transpose else A
+    if semiring == "plus_times":
+        return list(matrix @ vector)
+    if semiring == "max_plus":
+        return list((matrix + vector).max(axis=1))
+    if semiring == "log_plus":
+        return list(np.logaddexp.reduce(matrix + vector, axis=1))
+    raise UserFunctionError(
+        "semiring= must be the name of a semiring",
+        got=repr(semiring),
+        expected=", ".join(map(repr, SEMIRINGS)),
+    )
+
+
+# Systems
+
+
+@operation(gives="real", matrix="A")
+def solve(A: Matrix, b: Values, diagonal: Any = 0.0, spd: bool = False) -> Values:
+    """Feature f of the x with ``(A + diagonal * I) @ x = b``.
+
+    Partial pivoting; ``spd=True`` says that A is symmetric positive definite
+    (Cholesky). A singular system gives inf or nan.
+    """
+    shifted = A + float(diagonal) * np.eye(len(b))
+    try:
+        return list(np.linalg.solve(shifted, np.array(b, np.float64)))
+    except np.linalg.LinAlgError:
+        return [math.nan] * len(b)
+
+
+@operation(gives="real", matrix="A")
+def inverse(A: Matrix, spd: bool = False) -> Values:
+    """Inverse of a k x k matrix; index it with [i, f], or give it to `matvec`."""
+    try:
+        inverted = np.linalg.inv(A)
+    except np.linalg.LinAlgError:
+        inverted = np.full(A.shape, np.nan)
+    return [inverted] * len(A)
+
+
+# Edges
+
 reverse = Operation(
     "reverse",
     ("e",),
-    collaborative=False,
+    gives="edge",
     doc="The twin of edge `e` of an undirected graph; a self-loop is its own twin.",
 )
-
-
 is_twin = Operation(
     "is_twin",
     ("e",),
-    collaborative=False,
+    gives="bool",
     doc=(
         "Whether edge `e` of an undirected graph is the twin: False for the edge as "
         "given, also where it is a self-loop."
@@ -275,12 +234,15 @@ class _Atomic:
     and returns the old value.
     """
 
-    add = Operation("atomic.add", ("property", "index", "value"), collaborative=False)
-    min = Operation("atomic.min", ("property", "index", "value"), collaborative=False)
-    max = Operation("atomic.max", ("property", "index", "value"), collaborative=False)
+    add = Operation("atomic.add", ("property", "index", "value"))
+    min = Operation("atomic.min", ("property", "index", "value"))
+    max = Operation("atomic.max", ("property", "index", "value"))
 
 
 atomic = _Atomic()
+
+
+# Written in terms of those
 
 
 @collaborative

@@ -14,7 +14,7 @@ import numpy as np
 
 from featgraph.errors import UserFunctionError
 from featgraph.program.functions import GatherFunction, ReduceFunction, UserFunction
-from featgraph.program.operations import Collaborative
+from featgraph.program.operation import Collaborative
 from featgraph.program.source import (
     FunctionSource,
     captured_value,

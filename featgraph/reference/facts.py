@@ -14,7 +14,7 @@ from featgraph.program.functions import (
     ReduceFunction,
     UserFunction,
 )
-from featgraph.program.operations import Collaborative, Operation
+from featgraph.program.operation import Collaborative, Operation
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
 from featgraph.program.source import plain_function

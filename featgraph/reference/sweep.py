@@ -10,7 +10,7 @@ import numpy as np
 
 from featgraph.errors import UserFunctionError
 from featgraph.program.functions import UserFunction
-from featgraph.program.operations import Operation
+from featgraph.program.operation import Operation
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import unknown_name
 from featgraph.reference.memory import DEGREE, Memory

@@ -18,7 +18,7 @@ from typing import Any
 
 from featgraph.errors import UserFunctionError
 from featgraph.program.functions import UserFunction
-from featgraph.program.operations import Operation, interpreting
+from featgraph.program.operation import Operation, interpreting
 from featgraph.reference.collective import compute
 from featgraph.reference.numbers import Integer
 

@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any
 
 from featgraph.program.functions import GatherFunction, ReduceFunction
-from featgraph.program.operations import Collaborative, Operation
+from featgraph.program.operation import Collaborative, Operation
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyType
 from featgraph.program.source import FunctionSource, plain_function
@@ -20,9 +20,7 @@ from featgraph.program.source import FunctionSource, plain_function
 __all__ = ["storage_dtype", "value_type"]
 
 _ORDER = ("bool", "int32", "int64", "real")
-_TRUTHS = {"any_feature", "all_features", "is_twin", "isnan", "isinf", "isfinite"}
-_TRUTHS |= {"bool"}
-_SAME = {"min", "max", "feature_max", "feature_min", "broadcast"}
+_TRUTHS = {"bool", "isnan", "isinf", "isfinite"}
 
 
 def value_type(
@@ -160,19 +158,25 @@ class _Typing:
             return self._of_helper(called.function, called.source, node)
         if isinstance(plain, FunctionType) and plain in self.program.helpers:
             return self._of_helper(plain, self.program.helpers[plain], node)
-        name = getattr(called, "name", getattr(called, "__name__", ""))
+        if isinstance(called, Operation):
+            return self._of_operation(called, node)
+        name = getattr(called, "__name__", "")
         if name in _TRUTHS:
             return "bool"
-        if name in {"int", "argmax"}:
+        if name == "int":
             return "int64"
         if name == "abs":
             return self._number(node.args[0])
-        if name == "feature_sum":
-            return self._number(node.args[0])
-        if name in _SAME and (isinstance(called, Operation) or called in (min, max)):
-            args = node.args[:1] if isinstance(called, Operation) else node.args
-            return _join([self.of(argument) for argument in args])
+        if called in (min, max):
+            return _join([self.of(argument) for argument in node.args])
         return "real"
+
+    def _of_operation(self, called: Operation, node: ast.Call) -> str:
+        if called.gives == "operand":
+            return self.of(node.args[0])
+        if called.gives == "number":
+            return self._number(node.args[0])
+        return "int64" if called.gives == "edge" else called.gives
 
     def _of_helper(
         self, function: Callable[..., Any], source: FunctionSource, node: ast.Call

@@ -41,7 +41,7 @@ from featgraph.fold.syntax.types import assign_types
 from featgraph.fold.syntax.variance import find_varying, returns_varying
 from featgraph.program.functions import UserFunction
 from featgraph.program.names import GENERATED, TRIANGLES
-from featgraph.program.operations import Collaborative
+from featgraph.program.operation import Collaborative
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Signature
 from featgraph.program.source import FunctionSource

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.operations.edges import OfEdge
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.syntax.arithmetic import join
 from featgraph.fold.syntax.nodes import (
@@ -36,8 +35,8 @@ def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
         return _stored_type(node.name, analysis)
     if isinstance(node, ast.Compare | ast.BoolOp):
         return "bool"
-    if isinstance(node, Operate) and isinstance(known := primitive_of(node), OfEdge):
-        return known.gives
+    if isinstance(node, Operate):
+        return primitive_of(node).operation.gives
     if isinstance(node, Helper):
         return node.returns
     if isinstance(node, Numeric):
@@ -46,7 +45,7 @@ def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
         return "real"
     if isinstance(node, ast.Constant):
         return "bool" if isinstance(node.value, bool) else "int64"
-    if isinstance(node, ast.Subscript | Operate):
+    if isinstance(node, ast.Subscript):
         return "real"
     if isinstance(node, ast.IfExp):
         children: list[ast.expr] = [node.body, node.orelse]

@@ -11,20 +11,12 @@ from featgraph.fold.operations.primitive import Primitive
 from featgraph.fold.syntax.nodes import Operate
 from featgraph.program.operations import is_twin, reverse
 
-__all__ = ["PRIMITIVES", "OfEdge"]
+__all__ = ["PRIMITIVES"]
 
 
 @dataclass(frozen=True)
 class OfEdge(Primitive):
-    """What an array of the graph says of an edge.
-
-    Attributes
-    ----------
-    gives : str
-        Type of the array's elements.
-    """
-
-    gives: str = ""
+    """What an array of the graph says of an edge."""
 
     def typed(self, call: Operate, types: Types) -> str:
         """Take an edge, and nothing else."""
@@ -32,7 +24,7 @@ class OfEdge(Primitive):
             raise types.error(
                 f"fg.{self.name} takes an edge", call, expected=f"fg.{self.name}(e)"
             )
-        return self.gives
+        return self.operation.gives
 
     def varies(self, call: Operate, varies: Callable[[ast.AST], bool]) -> bool:
         """Vary as the edge does."""
@@ -40,6 +32,6 @@ class OfEdge(Primitive):
 
 
 PRIMITIVES = (
-    OfEdge(reverse, edge_array="edge_twin", gives="edge"),
-    OfEdge(is_twin, edge_array="edge_is_twin", gives="bool"),
+    OfEdge(reverse, edge_array="edge_twin"),
+    OfEdge(is_twin, edge_array="edge_is_twin"),
 )

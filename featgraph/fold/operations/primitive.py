@@ -15,7 +15,7 @@ from featgraph.fold.operations.contexts import (
     Vectorized,
 )
 from featgraph.fold.syntax.nodes import Operate
-from featgraph.program.operations import Operation
+from featgraph.program.operation import Operation
 
 __all__ = ["Primitive"]
 
@@ -40,9 +40,8 @@ class Primitive:
     operation: Operation
     stem: str = ""
     edge_array: str = ""
-    #: Whether it gives a k x k matrix, and whether its first operand is one.
+    #: Whether it gives a k x k matrix.
     is_matrix: ClassVar[bool] = False
-    takes_matrix: ClassVar[bool] = False
     #: Whether it stands for its operands only: what takes it reads them.
     is_pattern: ClassVar[bool] = False
     #: Whether it works in a k x k area of memory where registers do not suffice.
@@ -54,6 +53,11 @@ class Primitive:
     def name(self) -> str:
         """Name of the operation."""
         return self.operation.name
+
+    @property
+    def takes_matrix(self) -> bool:
+        """Whether its first operand is a k x k matrix."""
+        return bool(self.operation.matrix)
 
     def typed(self, call: Operate, types: Types) -> str:
         """Type the operands of a call, which it changes; return the type it gives.

@@ -48,7 +48,6 @@ def is_outer(node: ast.AST) -> bool:
 class MatrixVector(Primitive):
     """``A @ x``, ``A.T @ x``, and the same in other semirings."""
 
-    takes_matrix = True
     multiplies = True
 
     def typed(self, call: Operate, types: Types) -> str:

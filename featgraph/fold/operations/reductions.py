@@ -93,7 +93,7 @@ class Reduction(Primitive):
             call.args[0] = types.condition(call.args[0])
             return "bool"
         call.args[0], type_ = types.number(call.args[0])
-        is_wider = self.identity is ZERO and type_ == "int32"
+        is_wider = self.operation.gives == "number" and type_ == "int32"
         return "int64" if is_wider else type_
 
     def varies(self, call: Operate, varies: Callable[[ast.AST], bool]) -> bool:

@@ -23,7 +23,6 @@ __all__ = ["PRIMITIVES", "is_solution"]
 class Solve(Primitive):
     """The x with ``(A + diagonal * I) @ x = b``."""
 
-    takes_matrix = True
     takes_area = True
 
     def print_unrolled(self, call: Operate, target: str, copies: Unrolled) -> None:
@@ -60,7 +59,6 @@ class Inverse(Primitive):
     """The inverse of a matrix; it stands right of column K of its work area."""
 
     is_matrix = True
-    takes_matrix = True
     takes_area = True
 
     def varies(self, call: Operate, varies: Callable[[ast.AST], bool]) -> bool:

@@ -24,7 +24,8 @@ from featgraph.fold.syntax.nodes import (
     narrowed,
 )
 from featgraph.fold.syntax.resolve import Resolved
-from featgraph.program.operations import Collaborative
+from featgraph.program.operation import Collaborative
+from featgraph.program.operations import broadcast
 from featgraph.program.source import FunctionSource
 
 __all__ = ["has_collective", "is_collective", "normal_form"]
@@ -230,8 +231,6 @@ class _Expressions:
         vector = self.value(copy.deepcopy(vector), out)
         if _is_feature(index):
             return vector
-        from featgraph.program.operations import broadcast
-
         call = copy_location(Operate(broadcast, [vector, copy.deepcopy(index)]), vector)
         return self._bind("shared", call, out)
 

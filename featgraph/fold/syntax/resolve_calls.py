@@ -8,7 +8,8 @@ from types import FunctionType
 from featgraph.fold.syntax.names import argument_counts, math_name
 from featgraph.fold.syntax.nodes import Atomic, Helper, MathCall, Operate, copy_location
 from featgraph.fold.syntax.resolve_expressions import Expressions
-from featgraph.program.operations import SEMIRINGS, Collaborative, Operation, matvec
+from featgraph.program.operation import Collaborative, Operation
+from featgraph.program.operations import SEMIRINGS
 from featgraph.program.source import plain_function
 
 __all__ = ["Calls"]
@@ -88,7 +89,7 @@ class Calls(Expressions):
                 isinstance(value, ast.Constant) and value.value is None
             ):
                 continue
-            if name == "semiring" and called is matvec:
+            if name == "semiring" and isinstance(called, Operation):
                 options[name] = len(extra)
                 extra.append(self._semiring(value))
                 continue
