@@ -50,7 +50,7 @@ FAULTS = [
         "stale",
         "label_propagation",
         {},
-        "is_due and not warp.test_bit(stale, v)",
+        "is_due and (not warp.test_bit(stale, v))",
         "is_due",
     ),
     ("old", "label_propagation", {}, "d.label_seen[", "d.label["),
