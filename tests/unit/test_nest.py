@@ -11,7 +11,14 @@ from featgraph.fold.lowering.features import Unrolled
 from featgraph.fold.printing.cuda import unsigned_indices
 from featgraph.fold.schedules.base import FeatureAxis, Scope
 from featgraph.fold.tree.layout import Csr, Walk
-from featgraph.fold.tree.nodes import Features, Meet, Only, RowLoad
+from featgraph.fold.tree.nodes import (
+    AllFound,
+    AnyFeature,
+    Features,
+    Meet,
+    Only,
+    RowLoad,
+)
 from featgraph.fold.tree.statements import (
     Body,
     agreed,
@@ -185,6 +192,41 @@ def test_all_features_are_handed_over() -> None:
     assert unrolled(FeatureAxis(1), *code("*new, = weigh(u, *x)")) == [
         "new = weigh(u, x)"
     ]
+
+
+def test_a_verdict_is_that_of_any_feature() -> None:
+    node = AnyFeature("moved", expression("relax(f, v, x[f])"), "writer")
+    assert unrolled(FeatureAxis(2, per_lane=2), copied(node)) == [
+        "moved = False",
+        "if writer:",
+        "    moved = relax(0, v, x_0)",
+        "    moved |= relax(1, v, x_1)",
+    ]
+    padded = FeatureAxis(3, lanes=4, are_values=True)
+    assert unrolled(padded, node) == [
+        "moved = False",
+        "if writer and inside:",
+        "    moved = relax(f, v, x)",
+    ]
+
+
+def test_all_features_are_found_before_a_lane_stops() -> None:
+    node = AllFound([expression("x[f]"), expression("y != 0")])
+    assert unrolled(FeatureAxis(2, per_lane=2), node) == [
+        "all_found = x_0 and x_1 and (y != 0)"
+    ]
+
+
+def test_blocks_walk_a_part_of_the_row_each() -> None:
+    each = CSR.edges("v", Walk("while"), "block", code("take(u)"))
+    body = CSR.blocks("", 64, each, code("put_by()"))
+    verify(body, Stage())
+    written = text_of(body)
+    assert written[0] == "block_start, block_last, block_count = (start, stop, 0)"
+    assert "    block_end = int32(block_start + min(block_last - block_start, 64))" in (
+        written
+    )
+    assert written[-1] == "    put_by()"
 
 
 # -- text

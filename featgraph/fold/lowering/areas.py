@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from featgraph.fold.codegen.functions.staging import at_hand
 from featgraph.fold.codegen.kernels.accumulators import Accumulator
+from featgraph.fold.lowering.blocks import levels, waiting
 from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.meets import box_dtypes
 from featgraph.fold.tree.nodes import Areas
 from featgraph.fold.tree.statements import Body, Rewriting, code
 
@@ -57,9 +59,33 @@ class DeclareAreas(Rewriting):
             out += at_hand(facts.context.staged, facts.context.real, facts.threads)
         for n, area in enumerate(group_areas(facts)):
             out += self._of_group(area, n)
-        for area in self._of_lane():
+        for area in (*self._waiting(), *self._of_lane()):
             out += self._declared(area)
+        boxes = [n for a in self._held() for n in box_dtypes(a, facts.context.real)]
+        for name in dict.fromkeys(boxes) if self._has_boxes() else ():
+            dtype = "int32" if name == "source" else name
+            box = f"cuda.shared.array({facts.threads}, {dtype})"
+            out += code(f"box_{name} = {box}")
         return out
+
+    def _has_boxes(self) -> bool:
+        """Whether the warps of a block combine what they have, in shared arrays."""
+        company = self.facts.binding.scopes["vertex"].company
+        return company == "block" and self.facts.phase.kind == "vertex"
+
+    def _waiting(self) -> list[Area]:
+        """Return the arrays in which sums of blocks wait."""
+        facts, found = self.facts, list[Area]()
+        if not facts.binding.block or facts.phase.kind == "push":
+            return found
+        axis = facts.binding.features
+        for name in facts.summed:
+            wide = facts.accumulators[name].is_wide
+            count = (axis.width if axis.is_looped else axis.per_lane) if wide else 1
+            several = levels(facts)
+            shape = (count,) if several == 1 else (several, count)
+            found.append(Area(waiting(facts, name), shape, facts.context.real))
+        return found
 
     def _of_group(self, area: Area, number: int) -> Body:
         """Return where the area of a group is; on the CPU a thread is one."""
@@ -95,15 +121,21 @@ class DeclareAreas(Rewriting):
         for accumulator in self._held():
             if accumulator.is_wide:
                 found += self._row(accumulator.name, accumulator)
+                if accumulator.name in facts.phase.keeps:
+                    found += self._row(f"change_{accumulator.name}", accumulator)[:1]
         for name, accumulator in facts.rows_left.items():
             found += self._row(facts.row_left(name), accumulator)
+            if accumulator.name in facts.phase.keeps:
+                seen = facts.row_left(name, "contribution_seen")
+                found += self._row(seen, accumulator)[:1]
         return list({a.name: a for a in found}.values())
 
     def _row(self, name: str, accumulator: Accumulator) -> list[Area]:
         """Return a row of values like those of an accumulator, and of their sources."""
         k, real = (self.facts.phase.width,), self.facts.context.real
         dtype = real if accumulator.type == "real" else accumulator.type
-        sources = [Area(f"{name}_source", k, "int32")] if accumulator.is_arg else []
+        stem = "contribution" if name.startswith("contribution") else name
+        sources = [Area(f"{stem}_source", k, "int32")] if accumulator.is_arg else []
         return [Area(name, k, dtype), *sources]
 
     def _held(self) -> list[Accumulator]:

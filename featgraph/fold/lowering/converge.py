@@ -9,14 +9,49 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+from featgraph.fold.codegen.kernels.patches import Patch as PatchText
+from featgraph.fold.lowering.blocks import in_blocks_of
 from featgraph.fold.lowering.facts import Facts
-from featgraph.fold.tree.nodes import Called, ForEdges, Only, Push, Sweep
-from featgraph.fold.tree.statements import Body, Rewriting, code, every, when
+from featgraph.fold.lowering.gathers import announced
+from featgraph.fold.schedules.base import WARP
+from featgraph.fold.tree.layout import Walk
+from featgraph.fold.tree.nodes import (
+    Begin,
+    BeginPatch,
+    Called,
+    Contribute,
+    Copy,
+    FinishPatch,
+    ForEdges,
+    Kept,
+    Meet,
+    Only,
+    Ordered,
+    Patch,
+    Push,
+    Restore,
+    Run,
+    Select,
+    Stop,
+    Sweep,
+    Then,
+    ToMemory,
+    Verdict,
+)
+from featgraph.fold.tree.statements import (
+    Body,
+    Rewriting,
+    agreed,
+    code,
+    every,
+    noted,
+    when,
+)
 
 __all__ = ["Converge"]
 
 #: Nodes that take what a function contributes.
-TAKES = (Push,)
+TAKES = (Contribute, Patch, Push)
 
 
 class Converge(Rewriting):
@@ -25,28 +60,84 @@ class Converge(Rewriting):
     def __init__(self, facts: Facts) -> None:
         self.facts, self.layout = facts, facts.layout
         self.binding = facts.binding
+        self.wanted = ""
 
     def visit_Sweep(self, node: Sweep) -> Sweep:
         """Find the row of each lane's vertex; lanes without one have no edges."""
-        out = self.layout.row(node.vertex)
-        if self.binding.own:
-            own = self.binding.own.format(self.layout.degree)
-            out += code(f"{node.wanted} = {node.wanted} and {own}")
-        if self.binding.uninvited:
-            out += self.layout.narrowed(node.wanted)
+        self.wanted, out = node.wanted, code("")
+        if any(isinstance(n, ForEdges) for n in every(node.body)):
+            out += self.layout.row(node.vertex)
+            if self.binding.own:
+                own = self.binding.own.format(self.layout.degree)
+                out += code(f"{node.wanted} = {node.wanted} and {own}")
+            if self.binding.uninvited:
+                out += self.layout.narrowed(node.wanted)
         node.body = out + self.over(node.body)
         return node
 
+    # -- vertices
+
+    def visit_Begin(self, node: Begin) -> Body:
+        """Copy entries by one group of lanes; a vertex is alive if it is wanted."""
+        out = code(f"alive = {self.wanted}")
+        if node.names:
+            out += self._one(["alive"], [Copy(node.names, "v")])
+            out.append(Meet("sync", "vertex"))
+        return out
+
+    def visit_Then(self, node: Then) -> Body:
+        """Go on; lanes whose vertex is not alive have no edges, and store nothing."""
+        out: Body = []
+        if any(isinstance(n, ForEdges | Kept) for n in node.body):
+            out += self.layout.narrowed("alive")
+        return out + self.over(node.body)
+
+    def visit_Run(self, node: Run) -> Body:
+        """Take the verdict of a function from one group of lanes to all."""
+        writer = " and ".join(["alive", *self.binding.one("vertex")])
+        vote = Meet("any", "vertex", ("moved", "alive"))
+        return [
+            *code(f"writer = {writer}"),
+            Verdict("moved", node.function, "writer"),
+            vote,
+        ]
+
+    def visit_Ordered(self, node: Ordered) -> Meet:
+        """Let lanes see what others of the vertex wrote."""
+        return Meet("sync", "vertex")
+
+    def visit_Copy(self, node: Copy) -> Body:
+        """Commit the vertex; the lanes have met behind its verdict."""
+        return [Meet("sync", "vertex"), *self._one(["alive"], [node])]
+
+    def visit_Restore(self, node: Restore) -> Body:
+        """Put entries back where the verdict is False."""
+        tests = [self.wanted, "not alive"]
+        return [Meet("sync", "vertex"), *self._one(tests, [Copy(node.names, "v")])]
+
+    def visit_ToMemory(self, node: ToMemory) -> Body:
+        """Store what has been gathered, by one group of lanes."""
+        return self._one(["alive"], [node])
+
+    def _one(self, tests: list[str], body: Body) -> Body:
+        return when([*tests, *self.binding.one("vertex")], body)
+
+    # -- edges
+
     def visit_ForEdges(self, node: ForEdges) -> Body:
         """Let each lane go its own way, or in rounds where functions make shuffles."""
-        walk = self.binding.walk
+        return self._edges(node, self.binding.walk)
+
+    def _edges(self, node: ForEdges, walk: Walk) -> Body:
         takes = [n for n in every(node.body) if isinstance(n, TAKES)]
         if any(self.facts.shuffles(n.function) for n in takes):
             body = self._masked(node.body)
-            walk = replace(walk, form="rounds")
+            walk = replace(walk, form="rounds", at_a_time=1, numbers_late=False)
         else:
             body = self.over(node.body)
-        return self.layout.edges(node.vertex, walk, node.part, body)
+            if any(isinstance(n, Stop) for n in every(body)):
+                walk = replace(walk, at_a_time=1)  # out of one loop, not into the next
+        return in_blocks_of(self.facts, node, walk, body)
 
     def visit_Only(self, node: Only) -> Body:
         """Go through the body where the test holds: nothing in it meets."""
@@ -62,10 +153,68 @@ class Converge(Rewriting):
                 out += code(f"inside_edge = inside_edge and {test}")
                 out += self._masked(node.body)
             elif isinstance(node, TAKES):
-                if self.facts.shuffles(node.function):
-                    into = f"new_{self.facts.filled(node.function).name}"
-                    out.append(Called(node.function, "inside_edge", into))
+                out += self._called(node)
                 takes.append(node)
             else:
                 out.append(node)
         return out + when(["inside_edge"], takes)
+
+    def _called(self, node: Contribute | Patch | Push) -> Body:
+        """Return the calls that all lanes make, of a function with shuffles."""
+        if not self.facts.shuffles(node.function):
+            return []
+        name = self.facts.filled(node.function).name
+        prefix = node.prefix if isinstance(node, Contribute) else ""
+        out: Body = [Called(node.function, "inside_edge", f"new_{prefix}{name}")]
+        if isinstance(node, Patch):
+            out.append(Called(node.function, "inside_edge", f"old_{name}", True))
+        return out
+
+    # -- aggregates that stay in memory
+
+    def visit_Kept(self, node: Kept) -> Body:
+        """Patch aggregates; where that does not do, all lanes take them anew."""
+        facts, out = self.facts, list[ast.stmt]()
+        out += [announced(facts, f) for f in node.functions]
+        out += code("is_patched = is_due and not warp.test_bit(stale, v)")
+        out += [BeginPatch(f) for f in node.functions]
+        if node.patched:
+            out += self._patches(node)
+        out += self._renewed(node)
+        for function in node.functions:
+            held = "" if function in node.patched else "not is_patched"
+            store = ToMemory(facts.filled(function).name)
+            out += self._one([self.wanted, held], [store])
+        return out
+
+    def _patches(self, node: Kept) -> Body:
+        """Patch with the edges from changed sources; lanes agree if it holds."""
+        facts = self.facts
+        node.patch.part = "part"
+        out = self.layout.narrowed("is_patched", "part")
+        out += self._edges(node.patch, replace(self.binding.walk, numbers_late=True))
+        for function in node.patched:
+            accumulator = facts.filled(function)
+            measures = PatchText(accumulator, "warp", facts.context.real).measures
+            for prefix in ["", *["change_"] * measures]:
+                if self.binding.walk.lanes > 1:
+                    names = (accumulator.name, prefix)
+                    out.append(Meet("combine", "vertex", names))
+            out.append(FinishPatch(function))
+        out.append(Meet("all", "vertex", ("is_patched",)))
+        return out
+
+    def _renewed(self, node: Kept) -> Body:
+        """Take aggregates anew: in a branch, or the whole warp if lanes disagree."""
+        facts = self.facts
+        if not facts.renews_aside(node.functions):
+            alone = self.binding.scopes["vertex"].company == "warp"
+            tests = [self.wanted, "not is_patched"] if alone else ["not is_patched"]
+            anew = when(tests, self.over(node.anew))
+            return anew if alone else agreed(anew, "block")
+        for edges in (n for n in node.anew if isinstance(n, ForEdges)):
+            edges.part = "part"
+        body = self.layout.narrowed("not is_patched", "part") + self.over(node.anew)
+        body += [Select(facts.filled(f).name, "all_") for f in node.functions]
+        test = f"warp.group_any({self.wanted} and not is_patched, {WARP})"
+        return agreed(noted(when([test], body), "the whole warp"), "warp")

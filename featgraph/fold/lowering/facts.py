@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.analysis.change_driven import KeptGather
 from featgraph.fold.analysis.gathered_values import base_name
+from featgraph.fold.analysis.gathers import in_blocks
 from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.codegen.kernels.accumulators import Accumulator, accumulator_of
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
 from featgraph.fold.tree.layout import AdjacencyLayout, Csr
+from featgraph.program.signature import PropertyKind
 
 __all__ = ["Facts"]
 
@@ -87,8 +90,8 @@ class Facts:
         if self.library == "cpu":
             count = self.layout.vertex_count
         return KernelShape(
-            self.phase.kind, self.phase.width, self.plan.form, self.threads,
-            self.covers, by_feature, count,
+            self.phase.kind, self.phase.width, self.phase.spreads, self.plan.form,
+            self.threads, self.covers, by_feature, count,
         )  # fmt: skip
 
     @cached_property
@@ -99,6 +102,46 @@ class Facts:
     def filled(self, function: str) -> Accumulator:
         """Return the accumulator that a gather or reduce fills."""
         return self.accumulators[str(self.functions[function].into)]
+
+    def of_vertices(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those of some properties that vertices have."""
+        signature = self.plan.analysis.signature
+        return tuple(n for n in names if signature[n].kind is PropertyKind.VERTEX)
+
+    @cached_property
+    def summed(self) -> list[str]:
+        """What gathers of the phase sum in blocks, if any does."""
+        return [str(f.into) for f in self.functions.values() if in_blocks(f)]
+
+    # -- kept aggregates
+
+    def kept(self, function: str) -> KeptGather | None:
+        """Return how the aggregates of a gather are kept; None if they are not."""
+        into = self.functions[function].into
+        return (
+            self.plan.keeping.gathers[str(into)] if into in self.phase.keeps else None
+        )
+
+    def is_constant(self, function: str) -> bool:
+        """Whether a kept gather reads nothing that changes."""
+        how = self.kept(function)
+        return how is not None and how.is_constant
+
+    def seen(self, function: str) -> Printed:
+        """Return a kept gather as it was when its aggregates took it in."""
+        how = self.kept(function)
+        if how is None or how.seen is None:
+            raise KeyError(f"{function} is not patched")
+        return self.printed[how.seen.name]
+
+    def renews_aside(self, functions: tuple[str, ...]) -> bool:
+        """Whether aggregates are taken anew beside those of other lanes of a warp."""
+        binding = self.binding
+        alone = not binding.walk.own and not any(map(self.shuffles, functions))
+        company = binding.scopes["vertex"].company
+        return binding.meets and company == "warp" and not alone
+
+    # -- calls
 
     def shuffles(self, function: str) -> bool:
         """Whether all lanes that share an edge must call a function."""

@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from featgraph.fold.schedules.base import FeatureAxis
-from featgraph.fold.tree.nodes import Features, RowLoad
+from featgraph.fold.tree.nodes import AllFound, AnyFeature, Features, RowLoad
 from featgraph.fold.tree.statements import (
     Body,
     Rewriting,
@@ -34,7 +34,8 @@ class Unrolled(Rewriting):
         if node.shape == "matrix":
             return self._matrix(node)
         if axis.is_looped:
-            return _loop("f", axis.width, self.over(node.body))
+            named = _Renamed()
+            return _loop("f", axis.width, self.over(map(named.visit, node.body)))
         out: Body = []
         for j in range(axis.per_lane):
             inside = axis.inside(j) if node.guarded else ""
@@ -67,6 +68,44 @@ class Unrolled(Rewriting):
             name = _piece_name(axis, row, j)
             out += code(f"{name} = warp.load_row({row.array}, {place})")
         return out
+
+    def visit_AnyFeature(self, node: AnyFeature) -> Body:
+        """Return what asks for one feature after the other."""
+        axis, target = self.axis, node.target
+        if axis.is_looped:
+            line = ast.AugAssign(ast.Name(target), ast.BitOr(), node.value)
+            return code(f"{target} = False") + _loop("f", axis.width, [line])
+        apart = bool(axis.inside(0)) and axis.per_lane > 1
+        out: Body = []
+        for j in range(axis.per_lane):
+            one = Features("wide", [ast.Expr(node.value)], node.rows)
+            loads = self._loads(one, j)
+            value = _Feature(axis, node.rows, j).visit(copied(node.value))
+            if j or apart:
+                line = ast.AugAssign(ast.Name(target), ast.BitOr(), value)
+                out += when([node.mask, axis.inside(j)] * apart, [*loads, line])
+            else:
+                out += [*loads, ast.Assign([ast.Name(target)], value)]
+        if not (node.mask or apart):
+            return out
+        tests = [] if apart else [node.mask, axis.inside(0)]
+        return code(f"{target} = False") + when(tests, out)
+
+    def visit_AllFound(self, node: AllFound) -> Body:
+        """Return what asks for all features of what is gathered."""
+        axis = self.axis
+        wide = [t for t in node.tests if _is_wide(t)]
+        if axis.is_looped and wide:
+            lines = [
+                ast.AugAssign(ast.Name("all_found"), ast.BitAnd(), t) for t in wide
+            ]
+            return code("all_found = True") + _loop("f", axis.width, list(lines))
+        values: list[ast.expr] = []
+        for test in node.tests:
+            for j in range(axis.per_lane if _is_wide(test) else 1):
+                values.append(_Feature(axis, (), j).visit(copied(test)))
+        test = values[0] if len(values) == 1 else ast.BoolOp(ast.And(), values)
+        return [ast.Assign([ast.Name("all_found")], test)]
 
     # -- what stands for all features of a lane
 
@@ -126,11 +165,26 @@ class _Feature(ast.NodeTransformer):
         if isinstance(node, ast.Tuple):
             node.elts = [self._index(part) for part in node.elts]
             return node
+        if isinstance(node, ast.Name) and node.id == "j":
+            return ast.Constant(self.j)
         feature = expression(self.axis.feature(self.j))
         return feature if _is_feature(node) else self.visit(node)
 
 
-def _is_feature(node: ast.expr) -> bool:
+class _Renamed(ast.NodeTransformer):
+    """Has a lane that loops over all features number them as they are."""
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        """Call ``j`` ``f``."""
+        return ast.Name("f") if node.id == "j" else node
+
+
+def _is_wide(test: ast.expr) -> bool:
+    """Whether a test is about one feature."""
+    return any(_is_feature(n) for n in ast.walk(test))
+
+
+def _is_feature(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "f"
 
 

@@ -5,12 +5,35 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
+from featgraph.fold.codegen.functions.featurewise import Printed
 from featgraph.fold.codegen.kernels.accumulate import was_packed
-from featgraph.fold.codegen.kernels.accumulators import Accumulator
+from featgraph.fold.codegen.kernels.accumulators import Accumulator, found
+from featgraph.fold.codegen.kernels.patches import Patch as PatchText
+from featgraph.fold.codegen.kernels.patches import change_name
 from featgraph.fold.lowering.calls import call_for_all, call_for_one, rows_of
+from featgraph.fold.lowering.copies import copied_entry
 from featgraph.fold.lowering.facts import Facts
-from featgraph.fold.tree.nodes import Called, Features, FromMemory, Push, RowLoad
-from featgraph.fold.tree.statements import Body, Rewriting, code
+from featgraph.fold.tree.nodes import (
+    AllFound,
+    AnyFeature,
+    BeginPatch,
+    Called,
+    Contribute,
+    Copy,
+    Features,
+    FinishPatch,
+    FromMemory,
+    Patch,
+    Push,
+    RowLoad,
+    Select,
+    Share,
+    Start,
+    Stop,
+    ToMemory,
+    Verdict,
+)
+from featgraph.fold.tree.statements import Body, Rewriting, code, expression, when
 
 __all__ = ["Leaves", "element", "place_of", "shape_of"]
 
@@ -29,6 +52,10 @@ def element(accumulator: Accumulator, name: str = "") -> str:
 def place_of(accumulator: Accumulator) -> str:
     """Return the index of an element in memory, at vertex v."""
     return {"one": "v", "wide": "v, f", "matrix": "v, i, f"}[shape_of(accumulator)]
+
+
+#: Stems of what a gather contributes, as it is and as it was.
+_BOTH = ("contribution", "contribution_seen")
 
 
 class Leaves(Rewriting):
@@ -51,12 +78,97 @@ class Leaves(Rewriting):
         lines = accumulator.load(element(accumulator), index, packed, library)
         return self._each(accumulator, lines)
 
+    def visit_ToMemory(self, node: ToMemory) -> Body:
+        """Store what has been gathered; lanes without a feature must not."""
+        accumulator = self.facts.accumulators[node.of]
+        lines = accumulator.store(element(accumulator), place_of(accumulator))
+        return self._each(accumulator, lines, guarded=True)
+
+    def visit_Start(self, node: Start) -> Body:
+        """Set an accumulator to its identity."""
+        accumulator = self.facts.accumulators[node.of]
+        name = element(accumulator, f"{node.prefix}{node.of}")
+        return self._each(accumulator, accumulator.start(name))
+
+    def visit_Select(self, node: Select) -> Body:
+        """Keep what could be patched, or take what is new."""
+        accumulator = self.facts.accumulators[node.of]
+        own, other = element(accumulator), element(accumulator, node.prefix + node.of)
+        line = f"{own} = {own} if is_patched else {other}"
+        return self._each(accumulator, [line])
+
+    def visit_Share(self, node: Share) -> Body:
+        """Hand single entries from the lane that has gathered them to all others."""
+        facts, axis, out = self.facts, self.axis, code("")
+        filled = {facts.filled(f).name for f in node.functions}
+        for name in facts.read_entries:
+            base, entry = str(facts.base(name)), facts.plan.analysis.entries[name]
+            if axis.lanes == 1 or base not in filled:
+                continue
+            lane, copy = divmod(entry.feature, axis.per_lane)
+            held = axis.name(entry.of, copy)
+            if facts.accumulators[base].type == "bool":
+                text = f"warp.broadcast(int32({held}), {lane}, {axis.lanes}) != 0"
+            else:
+                text = f"warp.broadcast({held}, {lane}, {axis.lanes})"
+            out += code(f"{name} = {text}")
+        return out
+
+    # -- verdicts
+
+    def visit_Verdict(self, node: Verdict) -> Body:
+        """Call a vertex function: for each feature, or for all of them."""
+        facts, printed = self.facts, self.facts.printed[node.function]
+        if facts.shuffles(node.function):
+            out: Body = [
+                _assigned(node.target, call_for_all(facts, printed, node.mask))
+            ]
+            return out + code(f"{node.target} = {node.target} and {node.mask}")
+        if not (printed.is_collective or printed.function.is_scalar):
+            value = call_for_one(facts, printed)
+            return [AnyFeature(node.target, value, node.mask, rows_of(printed))]
+        one = call_for_all if printed.is_collective else call_for_one
+        called: Body = [_assigned(node.target, one(facts, printed))]
+        if not node.mask:
+            return called
+        tests = [node.mask, *facts.binding.one("edge")]
+        return code(f"{node.target} = False") + when(tests, called)
+
+    def visit_Stop(self, node: Stop) -> Body:
+        """Leave the loop over edges where all that is gathered is found."""
+        filled = [self.facts.filled(f) for f in node.functions]
+        tests = [expression(found(a, element(a))) for a in filled]
+        return [AllFound(tests), *code("if all_found:\n    break")]
+
+    def visit_Copy(self, node: Copy) -> Body:
+        """Copy entries from one buffer to the other, by the lanes that share them."""
+        out: Body = []
+        for name in node.names:
+            out += copied_entry(self.facts, name, node.entity, node.commits)
+        return out
+
+    # -- contributions
+
     def visit_Called(self, node: Called) -> Body:
         """Have all lanes call a function, and keep what it contributes."""
-        printed = self.facts.printed[node.function]
-        wide = self.facts.filled(node.function).is_wide
-        call = call_for_all(self.facts, printed, node.mask)
+        facts, wide = self.facts, self.facts.filled(node.function).is_wide
+        printed = facts.printed[node.function]
+        if node.was_seen:
+            printed = facts.seen(node.function)
+        call = call_for_all(facts, printed, node.mask)
         return [_assigned(f"*{node.into}," if wide else node.into, call)]
+
+    def visit_Contribute(self, node: Contribute) -> Body:
+        """Combine a contribution into what a lane has."""
+        accumulator = self.facts.filled(node.function)
+        own = f"{node.prefix}{accumulator.name}"
+
+        def combine(value: str) -> list[str]:
+            return accumulator.take(
+                element(accumulator, own), value, self.facts.library
+            )
+
+        return self._taken(node.function, accumulator, combine, f"new_{own}")
 
     def visit_Push(self, node: Push) -> Body:
         """Combine a contribution into memory; lanes without a feature must not."""
@@ -69,35 +181,87 @@ class Leaves(Rewriting):
         def combine(value: str) -> list[str]:
             return accumulator.atomic(array, place, value, self.facts.library, real)
 
-        return self._taken(node.function, accumulator, combine, guarded=True)
+        new = f"new_{accumulator.name}"
+        return self._taken(node.function, accumulator, combine, new, guarded=True)
 
     def _taken(
         self,
         function: str,
         accumulator: Accumulator,
         combine: Callable[[str], list[str]],
+        new: str,
         guarded: bool = False,
     ) -> Body:
         """Return what takes a contribution, wherever it goes."""
         facts, printed = self.facts, self.facts.printed[function]
         if facts.shuffles(function):
-            value = element(accumulator, f"new_{accumulator.name}")
+            value = element(accumulator, new)
             return self._each(accumulator, combine(value), guarded=guarded)
         if not printed.is_collective or accumulator.is_matrix:
             value = ast.unparse(call_for_one(facts, printed))
             rows = rows_of(printed)
             return self._each(accumulator, combine(value), rows, guarded)
-        call = call_for_all(facts, printed)
+        call, value = self._left(function, printed, _BOTH[0])
+        if function in facts.rows_left and accumulator.is_arg:
+            value += ", contribution_source[f]"
+        return call + self._each(accumulator, combine(value), guarded=guarded)
+
+    # -- kept aggregates
+
+    def visit_BeginPatch(self, node: BeginPatch) -> Body:
+        """Load the aggregate, or start with what will be added to it."""
+        facts, accumulator = self.facts, self.facts.filled(node.function)
+        if facts.is_constant(node.function):
+            return self.visit_FromMemory(FromMemory(accumulator.name))
+        return self._patched(node.function, "start")
+
+    def visit_FinishPatch(self, node: FinishPatch) -> Body:
+        """Put what patches came to into the aggregate."""
+        return self._patched(node.function, "finish")
+
+    def _patched(self, function: str, what: str) -> Body:
+        accumulator = self.facts.filled(function)
+        patch, name = self._patch_of(accumulator), element(accumulator)
+        place = f"d.{accumulator.name}[{place_of(accumulator)}]"
+        kept = f"{place} != 0" if accumulator.type == "bool" else place
+        lines = patch.start if what == "start" else patch.finish
+        return self._each(accumulator, lines(name, change_name(name), kept))
+
+    def _patch_of(self, accumulator: Accumulator) -> PatchText:
+        return PatchText(accumulator, self.facts.library, self.facts.context.real)
+
+    def visit_Patch(self, node: Patch) -> Body:
+        """Put in what an edge contributes, take out what it contributed."""
+        facts, accumulator = self.facts, self.facts.filled(node.function)
+        both = facts.printed[node.function], facts.seen(node.function)
+        name, out = element(accumulator), code("")
+        rows: tuple[RowLoad, ...] = ()
+        if facts.shuffles(node.function):
+            stems = (f"new_{accumulator.name}", f"old_{accumulator.name}")
+            values = [element(accumulator, stem) for stem in stems]
+        elif not both[0].is_collective:
+            values = [ast.unparse(call_for_one(facts, p)) for p in both]
+            rows = (*rows_of(both[0]), *rows_of(both[1]))
+        else:
+            values = []
+            for printed, stem in zip(both, _BOTH, strict=True):
+                call, value = self._left(node.function, printed, stem)
+                out += call
+                values.append(value)
+        take = self._patch_of(accumulator).take
+        lines = take(name, change_name(name), *values)
+        return out + self._each(accumulator, lines, rows)
+
+    def _left(self, function: str, printed: Printed, stem: str) -> tuple[Body, str]:
+        """Return the call of a function for all features, and what it contributes."""
+        facts, accumulator = self.facts, self.facts.filled(function)
+        call = call_for_all(facts, printed, stem=stem)
         if function in facts.rows_left:
-            row = element(accumulator, facts.row_left(function))
-            if accumulator.is_arg:
-                row += ", contribution_source[f]"
-            left: Body = [ast.Expr(call)]
-            return left + self._each(accumulator, combine(row))
+            row = element(accumulator, facts.row_left(function, stem))
+            return [ast.Expr(call)], row
         wide = accumulator.is_wide
-        left = [_assigned("*contribution," if wide else "contribution_0", call)]
-        value = "contribution[f]" if wide else "contribution_0"
-        return left + self._each(accumulator, combine(value), guarded=guarded)
+        left = f"*{stem}," if wide else f"{stem}_0"
+        return [_assigned(left, call)], f"{stem}[f]" if wide else f"{stem}_0"
 
     def _each(
         self,
@@ -108,6 +272,8 @@ class Leaves(Rewriting):
     ) -> Body:
         """Return statements for each feature of an accumulator."""
         body = code("\n".join(lines))
+        if not body:
+            return []
         return [Features(shape_of(accumulator), body, rows, guarded)]
 
 

@@ -11,11 +11,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from featgraph.fold.lowering.areas import DeclareAreas
+from featgraph.fold.lowering.blocks import Blocks
 from featgraph.fold.lowering.converge import Converge
 from featgraph.fold.lowering.diverge import Diverge
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.features import Unrolled
+from featgraph.fold.lowering.gathers import (
+    Accumulators,
+    ActiveSources,
+    ChangeDriven,
+    EarlyExit,
+    LeaveEarly,
+)
 from featgraph.fold.lowering.leaves import Leaves
+from featgraph.fold.lowering.meets import Meets
 from featgraph.fold.lowering.stages import nest_of
 from featgraph.fold.tree import nodes
 from featgraph.fold.tree.statements import Body, Node
@@ -40,6 +49,31 @@ def stages(facts: Facts, tree: Body) -> Body:
     return tree + nest_of(facts)
 
 
+def change_driven(facts: Facts, tree: Body) -> Body:
+    """Have aggregates stay in memory, and take the change of changed sources."""
+    return ChangeDriven(facts).over(tree)
+
+
+def active_sources(facts: Facts, tree: Body) -> Body:
+    """Have gathers that say so leave out edges from vertices that are not active."""
+    return ActiveSources(facts).over(tree)
+
+
+def early_exit(facts: Facts, tree: Body) -> Body:
+    """Have gathers leave their edges when nothing that follows can change them."""
+    return EarlyExit(facts).over(tree)
+
+
+def leave_early(facts: Facts, tree: Body) -> Body:
+    """Have a lane that is alone leave vertices for which nothing need be gathered."""
+    return LeaveEarly(facts).over(tree) if facts.binding.leaves_early else tree
+
+
+def accumulators(facts: Facts, tree: Body) -> Body:
+    """Start what gathers fill, and have lanes combine what each of them has."""
+    return Accumulators(facts).over(tree)
+
+
 def share(facts: Facts, tree: Body) -> Body:
     """Make tests branches for a lane that is alone, masks for lanes that meet."""
     one = Converge if facts.binding.meets else Diverge
@@ -50,6 +84,16 @@ def sweep(facts: Facts, tree: Body) -> Body:
     """Put the loop over vertices around what is done for one."""
     sweeps = [node for node in tree if isinstance(node, nodes.Sweep)]
     return facts.schedule.sweep(sweeps[0], facts.binding, facts.shape)
+
+
+def meets(facts: Facts, tree: Body) -> Body:
+    """Say how lanes meet."""
+    return Meets(facts).over(tree)
+
+
+def blocks(facts: Facts, tree: Body) -> Body:
+    """Say where the sums of blocks of a row wait, and how they are added up."""
+    return Blocks(facts).over(tree)
 
 
 def leaves(facts: Facts, tree: Body) -> Body:
@@ -69,11 +113,48 @@ def features(facts: Facts, tree: Body) -> Body:
 
 PASSES = (
     Pass(stages),
-    Pass(share, (nodes.Only, nodes.ForEdges)),
+    Pass(change_driven),
+    Pass(active_sources),
+    Pass(early_exit),
+    Pass(leave_early),
+    Pass(accumulators, (nodes.Gathers,)),
+    Pass(
+        share,
+        (
+            nodes.Begin,
+            nodes.ForEdges,
+            nodes.Kept,
+            nodes.Only,
+            nodes.Ordered,
+            nodes.Restore,
+            nodes.Run,
+            nodes.Then,
+        ),
+    ),
     Pass(sweep, (nodes.Sweep,)),
-    Pass(leaves, (nodes.FromMemory, nodes.Push, nodes.Called)),
+    Pass(meets, (nodes.Meet,)),
+    Pass(blocks, (nodes.PutBy, nodes.AddUp)),
+    Pass(
+        leaves,
+        (
+            nodes.BeginPatch,
+            nodes.Called,
+            nodes.Contribute,
+            nodes.Copy,
+            nodes.FinishPatch,
+            nodes.FromMemory,
+            nodes.Patch,
+            nodes.Push,
+            nodes.Select,
+            nodes.Share,
+            nodes.Start,
+            nodes.Stop,
+            nodes.ToMemory,
+            nodes.Verdict,
+        ),
+    ),
     Pass(areas, (nodes.Areas,)),
-    Pass(features, (nodes.Features,)),
+    Pass(features, (nodes.AllFound, nodes.AnyFeature, nodes.Features)),
 )
 
 
@@ -113,6 +194,7 @@ _MODULE = frozenset(
         "float64",
         "int32",
         "int64",
+        "math",
         "np",
         "tiles",
         "uint32",

@@ -2,23 +2,111 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.analysis.gathers import takes_active
+from featgraph.fold.codegen.functions.featurewise import Printed
 from featgraph.fold.lowering.facts import Facts
-from featgraph.fold.tree.nodes import ForEdges, FromMemory, Only, Push, Sweep
+from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.tree.nodes import (
+    Begin,
+    Comment,
+    Contribute,
+    Copy,
+    ForEdges,
+    FromMemory,
+    Gathers,
+    Only,
+    Ordered,
+    Push,
+    Restore,
+    Run,
+    Sweep,
+    Then,
+    ToMemory,
+)
 from featgraph.fold.tree.statements import Body, expression
 
-__all__ = ["nest_of"]
+__all__ = ["has_nest", "nest_of"]
+
+
+def has_nest(plan: FoldPlan, phase: Phase, printed: dict[str, Printed]) -> bool:
+    """Whether a phase is one whose nest is known.
+
+    Edge functions that are pulled, matrices, and sums in vectors are printed without.
+    """
+    functions = plan.functions_of(phase)
+    matrices = any(getattr(f.declared, "matrix", False) for f in functions)
+    apart = phase.pulls_edges or matrices or any(p.vectors for p in printed.values())
+    return phase.kind == "push" or (phase.kind == "vertex" and not apart)
 
 
 def nest_of(facts: Facts) -> Body:
     """Return the nest of the phase."""
-    return [_pushed(facts)]
+    return [_pushed(facts) if facts.phase.kind == "push" else _vertices(facts)]
 
 
 def _pushed(facts: Facts) -> Sweep:
     """Return a push: one gather into memory, along the edges from each source."""
     [function] = facts.functions
-    loads = [FromMemory(name) for name in (*facts.phase.loads, *facts.read_entries)]
     due = expression(f"{facts.library}.test_bit(due, v)")
-    edges = ForEdges("u", [Only(due, [*loads, Push(function)])])
+    edges = ForEdges("u", [Only(due, [*_loads(facts), Push(function)])])
     words = "active_sources" if facts.plan.takes_active(facts.phase) else ""
     return Sweep("u", words, "is_source", [edges])
+
+
+def _loads(facts: Facts) -> Body:
+    """Return what the phase reads of earlier ones, single entries last."""
+    entries = [n for n in facts.read_entries if not facts.is_filled_here(n)]
+    return [FromMemory(name) for name in (*facts.phase.loads, *entries)]
+
+
+def _vertices(facts: Facts) -> Sweep:
+    """Return a sweep of vertices: gathers and vertex functions, in order."""
+    phase = facts.phase
+    body = [*_loads(facts), Begin(facts.of_vertices(phase.copies))]
+    body += _nested(facts, _grouped(facts), [])
+    if phase.commits:
+        body.append(Then([Copy(phase.commits, "v", commits=True)]))
+    if phase.restores:
+        body.append(Restore(facts.of_vertices(phase.restores)))
+    return Sweep("v", "due", "is_due", body)
+
+
+def _grouped(facts: Facts) -> list[list[Analysed]]:
+    """Group gathers that share a pass over the edges; other functions are alone."""
+    groups: list[list[Analysed]] = []
+    for function in facts.functions.values():
+        share = bool(groups) and function.kind == groups[-1][0].kind == "gather"
+        share = share and takes_active(function) == takes_active(groups[-1][0])
+        reads = {facts.base(t) for t in facts.printed[function.name].temporaries}
+        if share and not reads & {f.into for f in groups[-1]}:
+            groups[-1].append(function)
+        else:
+            groups.append([function])
+    return groups
+
+
+def _nested(
+    facts: Facts, groups: Sequence[list[Analysed]], ran: list[Analysed]
+) -> Body:
+    """Return functions in order: what stands behind a verdict runs if that is True."""
+    if not groups:
+        return [ToMemory(name) for name in facts.phase.stores]
+    group, *rest = groups
+    behind = _nested(facts, rest, [*ran, *group])
+    out: Body = [Ordered()] if _reads_what(facts, ran, group) else []
+    if group[0].kind == "gather":
+        names = tuple(f.name for f in group)
+        edges = ForEdges("v", [Contribute(name) for name in names])
+        return [*out, Gathers(names, edges), *behind]
+    [function] = group
+    out.append(Comment(f"{function.kind} function {function.declared.name}"))
+    return [*out, Run(function.name), *([Then(behind)] if rest else behind)]
+
+
+def _reads_what(facts: Facts, ran: list[Analysed], group: list[Analysed]) -> bool:
+    """Whether functions read what earlier ones wrote, in other lanes as well."""
+    wrote = {(a.name, a.version) for f in ran for a in f.accesses if a.mode != "read"}
+    return bool(wrote & {(a.name, a.version) for f in group for a in f.accesses})

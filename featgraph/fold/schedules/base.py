@@ -28,6 +28,8 @@ class KernelShape:
     ----------
     kind : str
         Of its phase: "vertex", "push".
+    spreads : bool
+        Whether vertices that pass have their neighbors run in the same superstep.
     width : int
         K of its functions.
     form : str
@@ -44,6 +46,7 @@ class KernelShape:
 
     kind: str
     width: int
+    spreads: bool = False
     form: str = "plain"
     threads: int = 0
     covers: bool = False
@@ -150,6 +153,11 @@ class Scope:
         shared = f"warp.group_any({flag}, {self.lanes})"
         return code(f"{into} = {shared if self.lanes > 1 else flag}")
 
+    def all(self, flag: str) -> Body:
+        """Set `flag` to whether all lanes have it."""
+        shared = f"{flag} = warp.group_all({flag}, {self.lanes})"
+        return code(shared) if self.lanes > 1 else []
+
 
 @dataclass(frozen=True)
 class Binding:
@@ -171,6 +179,8 @@ class Binding:
         Whether lanes come along whose vertex is not of the set that is swept.
     block : int
         Terms of a sum that a lane adds up one after the other; 0 for all.
+    leaves_early : bool
+        Whether a lane may end a vertex before it gathers anything.
     """
 
     meets: bool
@@ -180,6 +190,7 @@ class Binding:
     own: str = ""
     uninvited: bool = False
     block: int = 0
+    leaves_early: bool = False
 
     def one(self, *shared: str) -> list[str]:
         """Return the tests that let one lane through, of those that share a thing."""

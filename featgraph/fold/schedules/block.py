@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from featgraph.fold.plan.schedules import Mapping
 from featgraph.fold.schedules.base import Binding, KernelShape, Scope
-from featgraph.fold.schedules.lanes import lanes_of, shared
+from featgraph.fold.schedules.lanes import lanes_of, marked, shared
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
@@ -24,13 +25,18 @@ class BlockScope(Scope):
         """Set `into` to whether some thread has `flag`."""
         return code(f"{into} = cuda.syncthreads_or(int32({flag})) != 0")
 
+    def all(self, flag: str) -> Body:
+        """Set `flag` to whether all threads have it."""
+        return code(f"{flag} = cuda.syncthreads_or(int32(not {flag})) == 0")
+
 
 class BlockSchedule:
     """The whole block leaves a vertex, or none of its threads does."""
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
-        return shared(mapping, shape, BlockScope(shape.threads, "block"), False)
+        scope = BlockScope(shape.threads, "block")
+        return replace(shared(mapping, shape, scope), block=mapping.block)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
@@ -44,7 +50,7 @@ class BlockSchedule:
             each += code(f"{node.wanted} = True")
         loop = code(
             "for index in range(cuda.blockIdx.x, hubs.size, cuda.gridDim.x):\n    BODY",
-            BODY=each + node.body,
+            BODY=each + node.body + marked(node, binding, shape),
         )
         front = code("thread = uint32(cuda.threadIdx.x)")
         return front + lanes_of(binding, "cuda.threadIdx.x") + agreed(loop, "block")

@@ -6,9 +6,18 @@ from featgraph.fold.plan.schedules import Mapping
 from featgraph.fold.schedules.base import Binding, FeatureAxis, KernelShape, Scope
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Areas, Sweep
-from featgraph.fold.tree.statements import Body, code, noted
+from featgraph.fold.tree.statements import Body, code, noted, when
 
 __all__ = ["CpuSchedule"]
+
+#: Has those run that gather from `v`: later words, and the rest of this one.
+_SPREAD = """
+if spreads:
+    for slot in range(out_offsets[v], out_offsets[v + 1]):
+        target = out_targets[slot]
+        if cpu.test_bit(allowed, target) and not cpu.test_bit(due, target):
+            cpu.set_bit(due, target)
+"""
 
 
 class CpuSchedule:
@@ -22,20 +31,35 @@ class CpuSchedule:
             is_looped=mapping.loops,
             are_passed_as_values=shape.names_features and not mapping.loops,
         )
-        walk = Walk("range")
-        return Binding(False, axis, walk, {"edge": Scope(), "vertex": Scope()})
+        scopes = {"edge": Scope(), "vertex": Scope()}
+        return Binding(False, axis, Walk("range"), scopes, block=mapping.block)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
+        front = [*self._features(binding.features), Areas()]
+        if shape.kind == "vertex":
+            return front + self._swept(node, shape)
         every = f"range(word * 32, min(word * 32 + 32, {shape.vertex_count}))"
         each = (
-            self._set_bits(node, node.body)
+            self._set_bits(node, shape, node.body)
             if node.words
             else code(f"for {node.vertex} in {every}:\n    BODY", BODY=node.body)
         )
-        front = self._features(binding.features)
         loop = code("for word in range(first_word, last_word):\n    BODY", BODY=each)
-        return [*front, Areas(), *loop]
+        return front + loop
+
+    def _swept(self, node: Sweep, shape: KernelShape) -> Body:
+        """Return the loop over the words of a chunk; a word of the result each."""
+        mark = code("done |= uint32(1) << uint32(bit)")
+        again: Body = []
+        if shape.spreads:
+            mark += code(_SPREAD)
+            again = code("pending = uint32(due[word] & ~done_bits)")
+        body = node.body + when(["alive"], mark) + again
+        word = code("word = swept_words[place]\ndone = uint32(0)")
+        word += code("done_bits = uint32(0)") if shape.spreads else []
+        word += self._set_bits(node, shape, body) + code("passed[word] = done")
+        return code("for place in range(first_word, last_word):\n    BODY", BODY=word)
 
     def _features(self, axis: FeatureAxis) -> Body:
         """Return the names of the features; LLVM folds them into constants."""
@@ -47,12 +71,14 @@ class CpuSchedule:
             out += code(f"f_{j} = f_0 + {j}")
         return out
 
-    def _set_bits(self, node: Sweep, body: Body) -> Body:
+    def _set_bits(self, node: Sweep, shape: KernelShape, body: Body) -> Body:
         """Return a loop over the vertices of a word of a set."""
+        taken = "pending = uint32(pending & (pending - uint32(1)))"
+        if shape.spreads:
+            taken = "done_bits |= uint32(1) << uint32(bit)"
         next_ = code(
             "bit = cpu.trailing_zeros(pending)\n"
-            "pending = uint32(pending & (pending - uint32(1)))\n"
-            f"{node.vertex} = word * 32 + bit"
+            f"{taken}\n{node.vertex} = word * 32 + bit"
         )
         loop = code("while pending != 0:\n    BODY", BODY=next_ + body)
         return code(f"pending = {node.words}[word]") + loop

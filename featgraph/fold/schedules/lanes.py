@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from featgraph.fold.plan.schedules import Mapping
 from featgraph.fold.schedules.base import (
@@ -17,7 +18,7 @@ from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
-__all__ = ["LaneSchedule", "lanes_of", "shared"]
+__all__ = ["LaneSchedule", "lanes_of", "marked", "shared"]
 
 
 class LaneSchedule:
@@ -28,17 +29,22 @@ class LaneSchedule:
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
-        return shared(mapping, shape, Scope(mapping.span), mapping.hubs)
+        binding = shared(mapping, shape, Scope(mapping.span))
+        if mapping.hubs:  # what is left has rows no longer than a few blocks
+            return replace(binding, own="{} < hub_degree")
+        return replace(binding, block=mapping.block)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
         lanes = binding.scopes["vertex"].lanes
         place = "cuda.laneid" if lanes == WARP else f"(cuda.laneid & {lanes - 1})"
-        return lanes_of(binding, place) + self._each(node, lanes, shape)
+        return lanes_of(binding, place) + self._each(node, binding, shape)
 
-    def _each(self, node: Sweep, lanes: int, shape: KernelShape) -> Body:
+    def _each(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of a warp; all its lanes stay in it."""
+        lanes = binding.scopes["vertex"].lanes
         body, vertex = node.body, node.vertex
+        body = body + marked(node, binding, shape)
         if node.words and shape.form == "packed":
             return each_packed(node, lanes, body)
         if node.words and shape.form == "listed":
@@ -76,9 +82,7 @@ class LaneSchedule:
         return out + agreed(loop, "warp")
 
 
-def shared(
-    mapping: Mapping, shape: KernelShape, vertex: Scope, has_hubs: bool
-) -> Binding:
+def shared(mapping: Mapping, shape: KernelShape, vertex: Scope) -> Binding:
     """Return what passes have to know where lanes of a scope share a vertex."""
     axis = FeatureAxis(
         shape.width,
@@ -90,10 +94,22 @@ def shared(
     edges = vertex.lanes // mapping.lanes
     # A weighted sum over K = 8 took 48 registers with ``range``, 36 with a while loop
     # whose counter is as narrow as the offsets (sm_90).
-    walk = Walk("while", edges, "slot" if edges > 1 else "", vertex.company)
-    own = "{} < hub_degree" if has_hubs else ""
+    own = "slot" if edges > 1 else ""
+    at_a_time = mapping.unroll if shape.kind == "vertex" else 1
+    walk = Walk("while", edges, own, vertex.company, at_a_time)
     scopes = {"edge": Scope(mapping.lanes), "vertex": vertex}
-    return Binding(True, axis, walk, scopes, own, vertex.company == "warp")
+    return Binding(True, axis, walk, scopes, uninvited=vertex.company == "warp")
+
+
+def marked(node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+    """Return what marks a vertex whose last verdict is True."""
+    if shape.kind != "vertex":
+        return []
+    if binding.scopes["vertex"].lanes == 1 and shape.form == "plain":
+        # A warp has the 32 vertices of a word of a set, a lane each.
+        return code("warp.set_bits(passed, v, alive)")
+    tests = ["alive", *binding.one("vertex", "edge")]
+    return when(tests, code("warp.set_bit(passed, v)"))
 
 
 def lanes_of(binding: Binding, place: str) -> Body:

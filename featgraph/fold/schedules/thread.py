@@ -25,12 +25,37 @@ class ThreadSchedule:
         )
         # With ``range`` every step would ask again whether there is a next one, in
         # front of the loads of that.
-        walk = Walk("while")
-        return Binding(False, axis, walk, {"edge": Scope(), "vertex": Scope()})
+        at_a_time = mapping.unroll if shape.kind == "vertex" else 1
+        walk = Walk("while", at_a_time=at_a_time, is_looped=True)
+        scopes = {"edge": Scope(), "vertex": Scope()}
+        return Binding(
+            False, axis, walk, scopes, block=mapping.block, leaves_early=True
+        )
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
-        return [Areas(), *self._each(node, shape, node.body)]
+        if shape.kind != "vertex":
+            return [Areas(), *self._each(node, shape, node.body)]
+        if shape.form != "plain":
+            mark = when(["alive"], code("warp.set_bit(passed, v)"))
+            return [Areas(), *self._each(node, shape, node.body + mark)]
+        body = code("alive = False")
+        body += when([f"warp.test_bit({node.words}, v)"], node.body)
+        body += code("warp.set_bits(passed, v, alive)")
+        return [Areas(), *self._each_of_all(shape, body)]
+
+    def _each_of_all(self, shape: KernelShape, body: Body) -> Body:
+        """Return a warp's loop over all vertices; its lanes stay together."""
+        if shape.covers:
+            return code("v = int32(cuda.grid(1))") + body
+        out = code(
+            "first_vertex = int32((cuda.grid(1) >> 5) << 5)\n"
+            "stride = int32(cuda.gridsize(1))"
+        )
+        return out + code(
+            "for base in range(first_vertex, int32(vertex_count), stride):\n    BODY",
+            BODY=code("v = int32(base + cuda.laneid)") + body,
+        )
 
     def _each(self, node: Sweep, shape: KernelShape, body: Body) -> Body:
         if node.words and shape.form != "plain":

@@ -75,6 +75,12 @@ class AdjacencyLayout(Protocol):
     def edges(self, vertex: str, walk: Walk, part: str, body: Body) -> Body:
         """Return a walk over a part of the row of `vertex`, ``u`` or ``v``."""
 
+    def blocks(self, part: str, places: int, each: Body, behind: Body) -> Body:
+        """Return a loop over blocks of `places` of a part of a row.
+
+        `each` walks one, "block"; `behind` follows on all but the last.
+        """
+
     def bind(self, vertex: str, walk: Walk, place: str, body: Body) -> Body:
         """Return `body` where the edge at a place, and its other end, have names."""
 
@@ -139,6 +145,17 @@ class Csr:
         if walk.at_a_time > 1:
             out += self._several(vertex, walk, stop, body, each)
         return out + code(f"while position < {stop}:\n    BODY", BODY=each)
+
+    def blocks(self, part: str, places: int, each: Body, behind: Body) -> Body:
+        """Return a loop over blocks of `places` of a part of a row."""
+        start, stop = _BOUNDS[part]
+        end = self._place(f"block_start + min(block_last - block_start, {places})")
+        body = code(f"block_end = {end}") + each
+        body += code(
+            "block_start = block_end\nif block_start == block_last:\n    break"
+        )
+        out = code(f"block_start, block_last, block_count = {start}, {stop}, 0")
+        return out + code("while True:\n    BODY", BODY=body + behind)
 
     def bind(self, vertex: str, walk: Walk, place: str, body: Body) -> Body:
         """Return `body` where the edge at a place in memory has names."""

@@ -2,7 +2,8 @@
 
 Functions and what they fill are named, not held. A leaf is a Python statement for one
 feature, ``aggr[f] += weigh(f, u, v, e, d)``: there ``x[f]`` is feature f of what a lane
-has, and ``*x`` all that it has. `Features` says for which features it runs.
+has, and ``*x`` all that it has; j is the number of f among these. `Features` says for
+which features it runs.
 """
 
 from __future__ import annotations
@@ -13,17 +14,39 @@ from dataclasses import dataclass
 from featgraph.fold.tree.statements import Body, Node
 
 __all__ = [
+    "AddUp",
+    "AllFound",
+    "AnyFeature",
     "Areas",
+    "Begin",
+    "BeginPatch",
     "Called",
     "Comment",
+    "Contribute",
+    "Copy",
     "Features",
+    "FinishPatch",
     "ForEdges",
     "FromMemory",
+    "Gathers",
+    "Kept",
     "Meet",
     "Only",
+    "Ordered",
+    "Patch",
     "Push",
+    "PutBy",
+    "Restore",
     "RowLoad",
+    "Run",
+    "Select",
+    "Share",
+    "Start",
+    "Stop",
     "Sweep",
+    "Then",
+    "ToMemory",
+    "Verdict",
 ]
 
 
@@ -44,27 +67,124 @@ class Sweep(Node):
 
 
 @dataclass(eq=False)
+class Begin(Node):
+    """The vertex is swept: next entries of `names` are copied before any is written.
+
+    Where `leaves` holds, it ends before anything is gathered.
+    """
+
+    names: tuple[str, ...]
+    leaves: ast.expr | None = None
+
+
+@dataclass(eq=False)
+class Run(Node):
+    """A vertex function runs; ``alive`` is its verdict."""
+
+    function: str
+
+
+@dataclass(eq=False)
+class Then(Node):
+    """`body` for vertices that are ``alive``."""
+
+    body: Body
+
+
+@dataclass(eq=False)
+class Ordered(Node):
+    """What functions wrote is seen by all lanes that share the vertex."""
+
+
+@dataclass(eq=False)
+class Restore(Node):
+    """Next entries of `names` are put back where the last verdict is False."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(eq=False)
 class ForEdges(Node):
-    """`body` for each edge of a vertex, or of the part of its row that `part` names."""
+    """`body` for each edge of a vertex, or of the part of its row that `part` names.
+
+    Sums of real numbers, `summed`, may be taken in blocks; `prefix` is that of their
+    accumulators.
+    """
 
     vertex: str
     body: Body
     part: str = ""
+    summed: tuple[str, ...] = ()
+    prefix: str = ""
+
+
+@dataclass(eq=False)
+class Gathers(Node):
+    """Gathers that share a pass over edges; `prefix` is that of what they fill."""
+
+    functions: tuple[str, ...]
+    edges: ForEdges
+    prefix: str = ""
+
+
+@dataclass(eq=False)
+class Kept(Node):
+    """Aggregates stay in memory: `patch` goes over edges whose sources changed.
+
+    Where that does not do, `anew` goes over all. Functions that `patched` leaves out
+    read nothing that changes.
+    """
+
+    functions: tuple[str, ...]
+    patched: tuple[str, ...]
+    patch: ForEdges
+    anew: Body
 
 
 @dataclass(eq=False)
 class Only(Node):
-    """`body` for edges for which `test` holds."""
+    """`body` for edges for which `test` holds; `seldom` says that these are few."""
 
     test: ast.expr
     body: Body
+    seldom: bool = False
+
+
+@dataclass(eq=False)
+class Stop(Node):
+    """No edge that follows changes what `functions` fill."""
+
+    functions: tuple[str, ...]
 
 
 @dataclass(eq=False)
 class FromMemory(Node):
-    """What earlier phases have gathered for a vertex comes from memory."""
+    """What earlier phases have gathered for a vertex is loaded."""
 
     of: str
+
+
+@dataclass(eq=False)
+class ToMemory(Node):
+    """What has been gathered is stored, for all lanes that share the vertex."""
+
+    of: str
+
+
+@dataclass(eq=False)
+class Start(Node):
+    """An accumulator is its identity; it may have a `prefix`."""
+
+    of: str
+    prefix: str = ""
+
+
+@dataclass(eq=False)
+class Contribute(Node):
+    """A gather combines what an edge contributes into what a lane has."""
+
+    function: str
+    prefix: str = ""
 
 
 @dataclass(eq=False)
@@ -74,7 +194,14 @@ class Push(Node):
     function: str
 
 
-# What a schedule leaves: no `Only`, `ForEdges` or `Sweep` any more.
+@dataclass(eq=False)
+class Patch(Node):
+    """A kept gather takes what an edge contributes, and takes out what it did."""
+
+    function: str
+
+
+# What a schedule leaves behind: no test on a vertex or an edge but those of Python.
 
 
 @dataclass(eq=False)
@@ -92,7 +219,7 @@ class Meet(Node):
         "sync", so that each sees what others have written; "any" or "all" of a flag;
         "combine" of what each has accumulated.
     names : tuple of str
-        The flag and the name of the result, or what is combined.
+        The flag and the name of the result, or what is combined and its prefix.
     """
 
     what: str
@@ -102,11 +229,78 @@ class Meet(Node):
 
 @dataclass(eq=False)
 class Called(Node):
-    """All lanes call a function that makes shuffles; `mask` says whose call counts."""
+    """All lanes call a function that makes shuffles; `mask` says whose call counts.
+
+    `was_seen` says that a kept gather is called as it was.
+    """
 
     function: str
     mask: str
     into: str
+    was_seen: bool = False
+
+
+@dataclass(eq=False)
+class Verdict(Node):
+    """`target` is the verdict of a function, by a lane for which `mask` holds."""
+
+    target: str
+    function: str
+    mask: str = ""
+
+
+@dataclass(eq=False)
+class Copy(Node):
+    """Entries of `entity` go from one buffer to the other; a commit goes back."""
+
+    names: tuple[str, ...]
+    entity: str
+    commits: bool = False
+
+
+@dataclass(eq=False)
+class Share(Node):
+    """All lanes get the single entries of what `functions` have filled."""
+
+    functions: tuple[str, ...]
+
+
+@dataclass(eq=False)
+class BeginPatch(Node):
+    """A kept aggregate is at hand, or what will be added to it."""
+
+    function: str
+
+
+@dataclass(eq=False)
+class FinishPatch(Node):
+    """What patches came to goes into the aggregate, if that is as good as anew."""
+
+    function: str
+
+
+@dataclass(eq=False)
+class Select(Node):
+    """An accumulator is the one with `prefix` where it could not be patched."""
+
+    of: str
+    prefix: str
+
+
+@dataclass(eq=False)
+class PutBy(Node):
+    """The sums of a block join those of the blocks before it."""
+
+    names: tuple[str, ...]
+    prefix: str = ""
+
+
+@dataclass(eq=False)
+class AddUp(Node):
+    """The sums of all earlier blocks are added to those of the last."""
+
+    names: tuple[str, ...]
+    prefix: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,6 +338,26 @@ class Features(Node):
     body: Body
     rows: tuple[RowLoad, ...] = ()
     guarded: bool = False
+
+
+@dataclass(eq=False)
+class AnyFeature(Node):
+    """`target` is whether `value` holds for a feature, of lanes for which `mask` does.
+
+    `rows` are loaded as for `Features`.
+    """
+
+    target: str
+    value: ast.expr
+    mask: str = ""
+    rows: tuple[RowLoad, ...] = ()
+
+
+@dataclass(eq=False)
+class AllFound(Node):
+    """``all_found`` is whether all `tests` hold, for all features."""
+
+    tests: list[ast.expr]
 
 
 @dataclass(eq=False)

@@ -24,6 +24,7 @@ __all__ = [
     "expression",
     "note_of",
     "noted",
+    "verbatim",
     "when",
 ]
 
@@ -73,6 +74,11 @@ def code(text: str, **bodies: Body) -> Body:
 def expression(text: str) -> ast.expr:
     """Return the expression of a template."""
     return ast.parse(text, mode="eval").body
+
+
+def verbatim(text: str) -> ast.expr:
+    """Return an expression that has been printed already; it stands as it is."""
+    return ast.Name(text)
 
 
 def when(

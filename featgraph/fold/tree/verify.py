@@ -140,7 +140,9 @@ class _Bound:
 
     def _reads(self, value: ast.expr) -> None:
         for node in ast.walk(value):
-            if isinstance(node, ast.Name) and node.id not in self.names:
+            if not isinstance(node, ast.Name) or not node.id.isidentifier():
+                continue  # what has been printed already is no name
+            if node.id not in self.names:
                 raise TreeError(f"nothing binds {node.id} in {_shown(value)}")
 
 

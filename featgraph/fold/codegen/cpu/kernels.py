@@ -19,6 +19,7 @@ from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.codegen.kernels.blocks import print_pairwise
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.passes import lower
+from featgraph.fold.lowering.stages import has_nest
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.worklist import is_queued
@@ -158,7 +159,8 @@ class _CpuPhase(CpuArrays):
             f"def {sweep}({', '.join(['chunk', 'first_word', 'last_word', *inner])}):"
         ):
             writer.line(f'"""{doc}"""')
-            if self.phase.kind != "push":  # a nest has this in itself
+            # A nest declares what it works in.
+            if not has_nest(self.plan, self.phase, self.printed):
                 self.body.name_features()
                 self.arrays()
             yield
@@ -219,6 +221,10 @@ class _CpuPhase(CpuArrays):
             else "Sweep the due vertices of a chunk; `passed` gets those that end with "
             "True."
         )
+        if has_nest(self.plan, self.phase, self.printed):
+            with self._kernel(arguments, doc):
+                self._nest(arguments)
+            return [self._entry(self.name, "main", arguments)]
         with self._kernel(arguments, doc), self._swept_words():
             writer.line("done = uint32(0)")
             if self.phase.spreads:

@@ -15,6 +15,7 @@ from featgraph.fold.codegen.kernels.blocks import print_pairwise
 from featgraph.fold.lowering.areas import scratch_of
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.passes import lower
+from featgraph.fold.lowering.stages import has_nest
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS
@@ -85,21 +86,19 @@ class CudaPhase(KernelAreas):
         """Print the phase's kernels of this mapping."""
         kinds = {
             "vertex": self.vertex,
-            "push": self.push,
             "edge": self.edge,
             "reduce": self.reduce,
         }
         with self._kernel():
-            kinds[self.phase.kind]()
+            if has_nest(self.plan, self.phase, self.printed):
+                self._nest()
+            else:
+                kinds[self.phase.kind]()
         return self._entries()
 
     def vertex(self) -> None:
         """Print the body of the kernel."""
         raise NotImplementedError
-
-    def push(self) -> None:
-        """Print the body of the kernel."""
-        self._nest()
 
     def _nest(self) -> None:
         """Print the body of the kernel from its nest."""

@@ -1,0 +1,102 @@
+"""Sums of many terms: in blocks of a row, whose sums are added up pairwise.
+
+One after the other, n terms lose up to n roundings of the whole sum. In blocks, by
+place in the row, they lose as many as a block has terms, and one more each time that
+the number of blocks doubles.
+"""
+
+from __future__ import annotations
+
+from featgraph.fold.codegen.kernels.accumulators import Accumulator
+from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.tree.layout import Walk
+from featgraph.fold.tree.nodes import AddUp, Features, ForEdges, PutBy, Start
+from featgraph.fold.tree.statements import Body, Rewriting, agreed, code, when
+
+__all__ = ["CPU_LEVELS", "Blocks", "in_blocks_of", "levels", "waiting"]
+
+#: Sums of blocks that wait on the CPU: entry i has 2**i blocks, as in a binary counter.
+#: Enough for rows of 2**40 edges.
+CPU_LEVELS = 32
+
+
+def levels(facts: Facts) -> int:
+    """Return how many sums of blocks wait; 1: all earlier blocks as one sum.
+
+    A lane takes a share of a row only, so it has few blocks. An array for a binary
+    counter would be local memory, which Numba zeros in each thread: a quarter of a
+    superstep's time where there are many hubs (H200, 2026-11-22).
+    """
+    return CPU_LEVELS if facts.library == "cpu" else 1
+
+
+def waiting(facts: Facts, name: str) -> str:
+    """Return the array in which sums of blocks wait; no user can have named it."""
+    return f"block_sums_{facts.summed.index(name)}"
+
+
+def in_blocks_of(facts: Facts, node: ForEdges, walk: Walk, body: Body) -> Body:
+    """Return the walk over edges, cut into blocks where some rows are long."""
+    layout, block = facts.layout, facts.binding.block
+    if not node.summed:
+        return layout.edges(node.vertex, walk, node.part, body)
+    put_by: Body = [PutBy(node.summed, node.prefix)]
+    put_by += [Start(name, node.prefix) for name in node.summed]
+    behind: Body = [AddUp(node.summed, node.prefix)]
+    if walk.form == "rounds":
+        each = agreed(when([f"step > 0 and step % {block} == 0"], put_by), walk.company)
+        rounds = layout.edges(node.vertex, walk, node.part, each + body)
+        return code("block_count = 0") + rounds + behind
+    each = layout.edges(node.vertex, walk, "block", body)
+    return layout.blocks(node.part, block * walk.lanes, each, put_by) + behind
+
+
+class Blocks(Rewriting):
+    """Says where sums of blocks wait, and how they are added up."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts, self.levels = facts, levels(facts)
+
+    def visit_PutBy(self, node: PutBy) -> Body:
+        """Add the sums of a block to those that are full."""
+        taken, left = self._taken(node), self._each(node, "{place} = {name}")
+        if self.levels == 1:
+            out = when(["block_count > 0"], taken)
+        else:
+            level = taken + code("block_level += 1")
+            test = "block_count >> block_level & 1"
+            out = code("block_level = 0")
+            out += code(f"while {test}:\n    BODY", BODY=level)
+        return out + left + code("block_count += 1")
+
+    def visit_AddUp(self, node: AddUp) -> Body:
+        """Add all that waits to the sums of the last block."""
+        taken = self._taken(node)
+        if self.levels == 1:
+            return when(["block_count > 0"], taken)
+        level = when(["block_count & 1"], taken)
+        level += code("block_count >>= 1\nblock_level += 1")
+        loop = code("while block_count > 0:\n    BODY", BODY=level)
+        return code("block_level = 0") + loop
+
+    def _taken(self, node: PutBy | AddUp) -> Body:
+        return self._each(node, "")
+
+    def _each(self, node: PutBy | AddUp, text: str) -> Body:
+        """Return a statement for each element; "" takes in what waits for it."""
+        out: Body = []
+        for base in node.names:
+            accumulator = self.facts.accumulators[base]
+            shape = "wide" if accumulator.is_wide else "one"
+            name = f"{node.prefix}{base}{'[f]' if accumulator.is_wide else ''}"
+            place = self._place(accumulator)
+            line = text.format(place=place, name=name)
+            line = line or accumulator.update(name, place)
+            out.append(Features(shape, code(line)))
+        return out
+
+    def _place(self, accumulator: Accumulator) -> str:
+        """Return the element that waits: ``j`` is the number of a lane's feature."""
+        level = "block_level, " if self.levels > 1 else ""
+        own = "j" if accumulator.is_wide else "0"
+        return f"{waiting(self.facts, accumulator.name)}[{level}{own}]"

@@ -1,0 +1,171 @@
+"""Passes over gathers: which edges they go over, how far, and what they fill."""
+
+from __future__ import annotations
+
+import ast
+
+from featgraph.fold.analysis.gathers import in_blocks, takes_active
+from featgraph.fold.analysis.store_sinking import leaving_test
+from featgraph.fold.codegen.text.expressions import print_expression
+from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.syntax.brackets import as_part
+from featgraph.fold.syntax.nodes import Access
+from featgraph.fold.tree.nodes import (
+    Begin,
+    Comment,
+    Contribute,
+    ForEdges,
+    Gathers,
+    Kept,
+    Meet,
+    Only,
+    Patch,
+    Restore,
+    Share,
+    Start,
+    Stop,
+    Sweep,
+    Then,
+)
+from featgraph.fold.tree.statements import Body, Rewriting, expression, verbatim
+
+__all__ = ["Accumulators", "ActiveSources", "ChangeDriven", "EarlyExit", "LeaveEarly"]
+
+
+class _OfGathers(Rewriting):
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+
+
+class ChangeDriven(_OfGathers):
+    """Has aggregates stay in memory, and take the change of changed sources (0003)."""
+
+    def visit_Gathers(self, node: Gathers) -> Body:
+        """Take gathers whose aggregates are kept apart from the others."""
+        facts = self.facts
+        kept = tuple(f for f in node.functions if facts.kept(f) is not None)
+        others = tuple(f for f in node.functions if f not in kept)
+        if not kept:
+            return [node]
+        patched = tuple(f for f in kept if not facts.is_constant(f))
+        changed = expression(f"{facts.library}.test_bit(changed_sources, u)")
+        only = Only(changed, [Patch(f) for f in patched], seldom=True)
+        prefix = "all_" if facts.renews_aside(kept) else ""
+        out: Body = [
+            Kept(kept, patched, ForEdges("v", [only]), [_gathered(kept, prefix)])
+        ]
+        return [*out, *([_gathered(others)] if others else [])]
+
+
+class ActiveSources(_OfGathers):
+    """Has gathers that say so combine over the edges from active vertices alone."""
+
+    def visit_Gathers(self, node: Gathers) -> Gathers:
+        """Test the source of an edge."""
+        function, facts = self.facts.functions[node.functions[0]], self.facts
+        if takes_active(function) and facts.plan.takes_active(facts.phase):
+            test = expression(f"{facts.library}.test_bit(active_sources, u)")
+            node.edges.body = [Only(test, node.edges.body)]
+        return node
+
+
+class EarlyExit(_OfGathers):
+    """Has gathers leave their edges where those that follow change nothing."""
+
+    def visit_Gathers(self, node: Gathers) -> Gathers:
+        """Leave the loop behind the contributions to all of them."""
+        filled = [self.facts.filled(f).name for f in node.functions]
+        if all(name in self.facts.phase.stops for name in filled):
+            body = node.edges.body
+            for inner in body:
+                body = inner.body if isinstance(inner, Only) else body
+            body.append(Stop(node.functions))
+        return node
+
+
+class LeaveEarly(_OfGathers):
+    """Gathers nothing for a vertex whose function would leave at once."""
+
+    def visit_Sweep(self, node: Sweep) -> Sweep:
+        """Ask the function's own test first, where that reads nothing gathered."""
+        test = self._test()
+        if test is not None:
+            begins = [s for s in node.body if isinstance(s, Begin)]
+            begins[0].leaves = test
+            behind = node.body.index(begins[0]) + 1
+            last = [s for s in node.body[behind:] if isinstance(s, Restore)]
+            rest = [s for s in node.body[behind:] if s not in last]
+            node.body[behind:] = [Then(rest), *last]
+        return node
+
+    def _test(self) -> ast.expr | None:
+        """Return the test with which the function behind the gathers leaves.
+
+        Kept aggregates, and those that later phases read, are for others, too.
+        """
+        facts, phase = self.facts, self.facts.phase
+        if phase.keeps or phase.stores or phase.commits or facts.context.checked:
+            return None
+        functions = list(facts.functions.values())
+        rest = [f for f in functions if f.kind != "gather"]
+        if functions[0].kind != "gather" or not rest:
+            return None
+        test = leaving_test(rest[0])
+        own = set(facts.plan.analysis.signature)
+        if test is None or not all(
+            n.name in own for n in ast.walk(test) if isinstance(n, Access)
+        ):
+            return None
+        text = print_expression(test, facts.context.style(rest[0]))
+        return verbatim(as_part(text, "+"))
+
+
+class Accumulators(_OfGathers):
+    """Puts what gathers fill in front of their pass over edges, and behind it."""
+
+    def visit_Gathers(self, node: Gathers) -> Body:
+        """Start accumulators; lanes of a vertex combine what each of them has."""
+        facts, prefix = self.facts, node.prefix
+        filled = [facts.filled(f).name for f in node.functions]
+        out: Body = []
+        for function, name in zip(node.functions, filled, strict=True):
+            if not prefix and not facts.kept(function):
+                out.append(announced(facts, function))
+            out.append(Start(name, prefix))
+        node.edges.summed, node.edges.prefix = summed(facts, node.functions), prefix
+        out.append(node.edges)
+        if facts.binding.walk.lanes > 1:
+            out += [Meet("combine", "vertex", (name, prefix)) for name in filled]
+        return [*out, Share(node.functions)]
+
+    def visit_Kept(self, node: Kept) -> Kept:
+        """Sum patches in blocks, as what they change is."""
+        node.patch.summed = summed(self.facts, node.patched)
+        node.anew = self.over(node.anew)
+        return node
+
+
+def announced(facts: Facts, function: str) -> Comment:
+    """Return a remark on what a gather does."""
+    accumulator, how = facts.filled(function), facts.kept(function)
+    kept = "" if how is None else ", kept"
+    if how is not None and how.is_constant:
+        kept = ", kept: nothing that it reads changes"
+    name = facts.functions[function].declared.name
+    return Comment(
+        f"gather {name}: {accumulator.combine} into {accumulator.name}{kept}"
+    )
+
+
+def summed(facts: Facts, functions: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what of functions is summed in blocks, since rows may be long."""
+    if not facts.binding.block:
+        return ()
+    return tuple(
+        facts.filled(f).name for f in functions if in_blocks(facts.functions[f])
+    )
+
+
+def _gathered(functions: tuple[str, ...], prefix: str = "") -> Gathers:
+    edges = ForEdges("v", [Contribute(name, prefix) for name in functions])
+    return Gathers(functions, edges, prefix)

@@ -1,0 +1,94 @@
+"""How lanes meet: what a `Meet` is for lanes of a warp, and for warps of a block."""
+
+from __future__ import annotations
+
+from featgraph.fold.codegen.kernels.accumulators import Accumulator, source_name
+from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.schedules.base import WARP, Scope
+from featgraph.fold.tree.nodes import Meet
+from featgraph.fold.tree.statements import Body, Rewriting, code
+
+__all__ = ["Meets", "box_dtypes"]
+
+
+class Meets(Rewriting):
+    """Shuffles and votes of a span of lanes; barriers and boxes of a block."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts, self.axis = facts, facts.binding.features
+
+    def visit_Meet(self, node: Meet) -> Body:
+        """Return the statements by which the lanes of a scope meet."""
+        scope = self.facts.binding.scopes[node.scope]
+        if node.what == "sync":
+            return scope.sync()
+        if node.what == "any":
+            return scope.any(*node.names)
+        if node.what == "all":
+            return scope.all(*node.names)
+        return self._combined(scope, *node.names)
+
+    def _combined(self, scope: Scope, name: str, prefix: str) -> Body:
+        """Combine what lanes have that have the same features."""
+        accumulator = self.facts.accumulators[name]
+        lanes, edges = self.axis.lanes, scope.lanes // self.axis.lanes
+        if edges == 1:
+            return []
+        own = f"{prefix}{name}"
+        names = self.axis.names(own) if accumulator.is_wide else [own]
+        if scope.company == "block":
+            return [s for n in names for s in self._in_block(scope, accumulator, n)]
+        fours = accumulator.combine in {"sum", "product", "min", "max"}
+        # Four take as many shuffles as two where a span goes over eight edges.
+        step = 4 if fours and len(names) % 4 == 0 and edges >= 8 else 1
+        out: Body = []
+        for first in range(0, len(names), step):
+            some = names[first : first + step]
+            out += _shuffled(accumulator, some, lanes, scope.lanes)
+        return out
+
+    def _in_block(self, scope: Scope, accumulator: Accumulator, name: str) -> Body:
+        """Combine over a block: by shuffles, then through shared memory, in order.
+
+        So the result is repeatable. A combine of the user's has no shuffles.
+        """
+        lanes, out = self.axis.lanes, code("")
+        shuffled = accumulator.combine != "custom"
+        if shuffled and lanes < WARP:
+            out += _shuffled(accumulator, [name], lanes, WARP)
+        row = WARP if shuffled else lanes
+        box = f"box_{box_dtypes(accumulator, self.facts.context.real)[0]}"
+        is_bool = accumulator.type == "bool"
+        out += code(f"{box}[thread] = {f'int32({name})' if is_bool else name}")
+        if accumulator.is_arg:
+            out += code(f"box_source[thread] = {source_name(name)}")
+        out += code("cuda.syncthreads()")
+        out += code("\n".join(accumulator.start(name)))
+        value = f"{box}[member]{' != 0' if is_bool else ''}"
+        if accumulator.is_arg:
+            value += ", box_source[member]"
+        each = code(f"member = uint32(row * {row}{' + lane' if lanes > 1 else ''})")
+        each += code("\n".join(accumulator.take(name, value, "warp")))
+        out += code(f"for row in range({scope.lanes // row}):\n    BODY", BODY=each)
+        return out + code("cuda.syncthreads()")
+
+
+def _shuffled(
+    accumulator: Accumulator, names: list[str], lanes: int, span: int
+) -> Body:
+    """Combine the same lane of all groups of a span by shuffles."""
+    four = "_4" if len(names) == 4 else ""
+    if accumulator.is_arg:
+        names = [*names, *map(source_name, names)]
+    left = ", ".join(names)
+    function = f"warp.slot_{accumulator.combine}{four}"
+    return code(f"{left} = {function}({left}, {lanes}, {span})")
+
+
+def box_dtypes(accumulator: Accumulator, real: str) -> list[str]:
+    """Return the types of the shared arrays that a combine over a block takes.
+
+    A second one, "source", is that of the sources of argmin and argmax.
+    """
+    first = {"real": real, "bool": "int32"}.get(accumulator.type, accumulator.type)
+    return [first, "source"] if accumulator.is_arg else [first]
