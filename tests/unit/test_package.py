@@ -49,7 +49,6 @@ FLOORS = (
     "graph",
     "graph.formats",
     "fold.tree",
-    "fold.syntax.brackets",
     "fold.syntax.nodes",
     "fold.operations",
     "fold.syntax",

@@ -8,7 +8,6 @@ from featgraph.fold.analysis.gathers import in_blocks, takes_active
 from featgraph.fold.analysis.store_sinking import leaving_test
 from featgraph.fold.codegen.text.expressions import print_expression
 from featgraph.fold.lowering.facts import Facts
-from featgraph.fold.syntax.brackets import as_part
 from featgraph.fold.syntax.nodes import Access
 from featgraph.fold.tree.nodes import (
     Begin,
@@ -117,7 +116,7 @@ class LeaveEarly(_OfGathers):
         ):
             return None
         text = print_expression(test, facts.context.style(rest[0]))
-        return verbatim(as_part(text, "+"))
+        return verbatim(f"({text})")
 
 
 class Accumulators(_OfGathers):

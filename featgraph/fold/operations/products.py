@@ -21,7 +21,6 @@ from featgraph.fold.operations.semirings import (
     print_each_term,
     print_terms,
 )
-from featgraph.fold.syntax.brackets import as_part
 from featgraph.fold.syntax.nodes import Operate, narrowed
 from featgraph.program.operations import matvec, outer
 
@@ -151,12 +150,12 @@ def _print_outer_unrolled(call: Operate, names: list[str], copies: Unrolled) -> 
     left, right = copies.operands(b, zero), copies.operands(call.args[1], zero)
     dot = copies.fresh("dot")
     pairs = zip(left, right, strict=True)
-    text = " + ".join(f"{as_part(p, '*')} * {as_part(q, '*')}" for p, q in pairs)
+    text = " + ".join(f"{p} * {q}" for p, q in pairs)
     if copies.predicated:
         text = f"warp.group_sum({text}, {copies.lanes})"
     copies.line(f"{dot} = {text}")
     for j, name in enumerate(names):
-        copies.line(f"{name} = {as_part(copies.text(a, j), '*')} * {dot}")
+        copies.line(f"{name} = ({copies.text(a, j)}) * {dot}")
 
 
 def _print_outer_looped(call: Operate, target: str, loops: Looped) -> None:
@@ -164,11 +163,10 @@ def _print_outer_looped(call: Operate, target: str, loops: Looped) -> None:
     dot = loops.fresh("dot")
     loops.line(f"{dot} = {loops.real}(0.0)")
     with loops.all_features():
-        left, right = (as_part(loops.text(n), "*") for n in (b, call.args[1]))
-        loops.line(f"{dot} += {left} * {right}")
+        left, right = loops.text(b), loops.text(call.args[1])
+        loops.line(f"{dot} += ({left}) * ({right})")
     with loops.all_features():
-        text = as_part(loops.text(a), "*")
-        loops.line(f"{loops.element_of(target)} = {text} * {dot}")
+        loops.line(f"{loops.element_of(target)} = ({loops.text(a)}) * {dot}")
 
 
 def _all_entries(held: list[str], copies: Unrolled) -> list[str]:

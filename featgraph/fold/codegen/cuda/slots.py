@@ -10,7 +10,6 @@ from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.store_sinking import leaving_test
 from featgraph.fold.codegen.cuda.forwarded import ForwardedEntries
 from featgraph.fold.codegen.text.expressions import print_expression
-from featgraph.fold.syntax.brackets import as_part
 from featgraph.fold.syntax.nodes import Access
 
 __all__ = ["EdgeSlots"]
@@ -56,7 +55,7 @@ class EdgeSlots(ForwardedEntries):
         own = set(self.plan.analysis.signature)
         stored = all(n.name in own for n in ast.walk(test) if isinstance(n, Access))
         text = print_expression(test, self.context.style(rest[0]))
-        return as_part(text, "+") if stored else ""
+        return f"({text})" if stored else ""
 
     def _narrow(self, text: str) -> str:
         """Return a place among the edges in the type of the offsets."""

@@ -13,7 +13,6 @@ from featgraph.fold.codegen.text.expressions import print_expression
 from featgraph.fold.operations.contexts import Column
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.plan.schedules import MOST_HELD
-from featgraph.fold.syntax.brackets import as_part
 from featgraph.fold.syntax.nodes import Operate
 from featgraph.fold.syntax.variance import varies
 
@@ -103,11 +102,8 @@ class _UnrolledCall:
             tests += [owner.live] if owner.needs_guard(node) else []
             tests += [self.inside(j)] if self.padded else []
             if tests:
-                text = as_part(text, "or")
-                text = f"({text} if {' and '.join(tests)} else {identity})"
-            elif self.count > 1:
-                text = as_part(text, "+")
-            texts.append(text)
+                text = f"({text}) if {' and '.join(tests)} else {identity}"
+            texts.append(f"({text})")
         return texts
 
     def type_of(self, node: ast.expr) -> str:

@@ -23,7 +23,6 @@ from featgraph.fold.codegen.text.expressions import (
     print_expression,
     print_returned,
 )
-from featgraph.fold.syntax.brackets import as_part
 from featgraph.fold.syntax.names import letters
 from featgraph.fold.syntax.nodes import Access, Identity, narrowed
 from featgraph.fold.syntax.variance import varies
@@ -161,7 +160,8 @@ class CopyNames(SentEntries):
             if self.returns_value:
                 self.writer.line(f"return {', '.join(values)}", origin)
             else:
-                terms = [as_part(v, "or") for v in dict.fromkeys(values)]
+                form = "({})" if isinstance(value, ast.IfExp) else "{}"
+                terms = [form.format(v) for v in dict.fromkeys(values)]
                 joined = " or ".join(terms) if varying else values[0]
                 self.writer.line(f"return {self._with_sent(joined)}", origin)
             return
@@ -173,7 +173,7 @@ class CopyNames(SentEntries):
             masked = varying or reads_what_it_changes(self.function)
             if self.padded and masked:
                 values = [
-                    f"{self.copy_name('inside', j)} and {as_part(v, 'and')}"
+                    f"{self.copy_name('inside', j)} and ({v})"
                     for j, v in enumerate(values)
                 ]
             parts = [f"({v})" for v in values] if varying else values[:1]

@@ -16,7 +16,6 @@ from typing import Any
 from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.codegen.text.writer import Writer
 from featgraph.fold.operations.table import primitive_of
-from featgraph.fold.syntax.brackets import as_part
 from featgraph.fold.syntax.names import EDGES
 from featgraph.fold.syntax.nodes import (
     Access,
@@ -154,8 +153,8 @@ def print_returned(node: ast.expr, style: Style) -> str:
         return f"({style.identity}, int32({NO_SOURCE}))"
     if isinstance(inner, ast.IfExp):
         texts = [print_returned(side, style) for side in (inner.body, inner.orelse)]
-        test = as_part(print_expression(inner.test, style), "or")
-        return f"({texts[0]} if {test} else {texts[1]})"
+        test = print_expression(inner.test, style)
+        return f"({texts[0]} if ({test}) else {texts[1]})"
     return f"({style.key}({print_expression(node, style)}), u)"
 
 
