@@ -105,11 +105,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def small_graphs_as_large() -> Iterator[None]:
     """Have lanes share matrices, and only due vertices evaluated, on small graphs."""
     from featgraph.fold.plan import schedules
-    from featgraph.runtime.superstep import stale
+    from featgraph.runtime.superstep import directions
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schedules, "FEW_EDGES", 0)
-        patch.setattr(stale, "FEWEST_TO_SKIP", 0)
+        patch.setattr(directions, "FEWEST_TO_SKIP", 0)
         yield
 
 

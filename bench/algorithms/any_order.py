@@ -21,8 +21,11 @@ from bench.graphs import SEED, make_graph
 from bench.record import Recorder
 from bench.timing import Contender, interleave
 from featgraph.algorithms.sssp import step as paths
+from featgraph.runtime.devices.bound import BoundEntry
+from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.driver.worklist import QueueRunner
-from featgraph.runtime.superstep.superstep import Superstep
+from featgraph.runtime.memory.buffers import graph_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,9 +128,10 @@ class _Problem:
 
 
 @contextmanager
-def _counting() -> Iterator[list[int]]:
+def _counting(graph: fg.Graph, target: str) -> Iterator[list[int]]:
     """Count the edges that gathers are launched on: into due vertices, or pushed."""
-    launch, edges = Superstep.launch, [0]
+    device = type(choose_device(target))
+    launch, edges = device.launch, [0]
     run_queue = QueueRunner.run
 
     def counted_run(self: QueueRunner, *arguments: Any) -> Any:
@@ -135,22 +139,23 @@ def _counting() -> Iterator[list[int]]:
         edges[0] += 0 if ran is None else ran.edges
         return ran
 
-    def counted(self: Superstep, number: int, arguments: dict[str, Any]) -> None:
-        launch(self, number, arguments)
-        phase = self.plan.phases[number]
-        if not any(f.kind == "gather" for f in self.plan.functions_of(phase)):
+    def counted(self: Device, bound: BoundEntry, given: dict[str, Any]) -> None:
+        launch(self, bound, given)
+        phase = bound.phase
+        functions = bound.kernel.plan.functions_of(phase)
+        if bound.entry.role != "main" or all(f.kind != "gather" for f in functions):
             return
         pushes = phase.kind == "push"
-        chosen = arguments["active_sources" if pushes else "due"]
-        offsets = self.buffers.graph["out_offsets" if pushes else "in_offsets"]
-        edges[0] += self.device.edges_of(chosen, offsets)
+        chosen = given["active_sources" if pushes else "due"]
+        offsets = graph_arrays(graph, self)["out_offsets" if pushes else "in_offsets"]
+        edges[0] += self.edges_of(chosen, offsets)
 
-    Superstep.launch = counted  # type: ignore[method-assign]
+    device.launch = counted  # type: ignore[method-assign]
     QueueRunner.run = counted_run  # type: ignore[method-assign]
     try:
         yield edges
     finally:
-        Superstep.launch = launch  # type: ignore[method-assign]
+        device.launch = launch  # type: ignore[method-assign]
         QueueRunner.run = run_queue  # type: ignore[method-assign]
 
 
@@ -164,7 +169,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             ends, counts, edges = {}, {}, {}
             for way, options in ways.items():
                 problem.reset()
-                with _counting() as counted:
+                with _counting(problem.state.graph, problem.target) as counted:
                     counts[way] = problem.iterate(**options).supersteps
                 edges[way] = counted[0] / named.graph.edge_count
                 ends[way] = problem.state[problem.key].copy()

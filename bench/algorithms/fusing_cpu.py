@@ -86,7 +86,7 @@ class Superstep:
 
     def __call__(self) -> None:
         """Run it."""
-        self.superstep.run(None)
+        self.superstep.run()
 
     def reset(self) -> None:
         """Go back to what was given."""

@@ -38,12 +38,12 @@ class Featgraph:
 
     def __call__(self) -> None:
         """Run a superstep."""
-        self.outcome = self.superstep.run(None)
+        self.outcome = self.superstep.run()
 
     def check(self) -> dict[str, Any]:
         """Compare what the first call left with the float64 answer."""
         count = self.problem.graph.vertex_count
-        committed = fg.ActiveSet.from_words(count, self.outcome.active_out).mask
+        committed = fg.ActiveSet.from_words(count, self.outcome).mask
         return self.problem.check(self.problem.state["label"], committed)
 
 

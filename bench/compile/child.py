@@ -45,7 +45,7 @@ def main() -> None:
         superstep = step.prepare(problem.state, device, {})
 
         def once() -> None:
-            superstep.run(None)
+            superstep.run()
             device.synchronize()
     else:
 

@@ -136,7 +136,7 @@ def main() -> None:
             }  # fmt: skip
             superstep = problem.steps[0].prepare(problem.state, device, options)
             marker(array)
-            superstep.run(None)
+            superstep.run()
             device.synchronize()
 
 

@@ -107,7 +107,7 @@ def _measure(
         "resident": [p.mapping.resident for p in superstep.plan.phases],
         "mappings": [p.mapping.describe(p.width) for p in superstep.plan.phases],
     }
-    once, fields = lambda: superstep.run(None), {**fields, **known}
+    once, fields = lambda: superstep.run(), {**fields, **known}
     _record(cells, key, once, problem.answer, first, fields)
 
 

@@ -133,7 +133,7 @@ def _prepare(
         "phases": len(superstep.plan.phases),
         "mappings": [p.mapping.describe(p.width) for p in superstep.plan.phases],
     }
-    return lambda: superstep.run(None), problem.answer, known
+    return lambda: superstep.run(), problem.answer, known
 
 
 def _prepare_by_hand(

@@ -28,14 +28,14 @@ VERTICES, SUPERSTEPS = 65, 3
 def use_small_bounds() -> None:
     """Have small graphs treated as large ones are."""
     from featgraph.fold.plan import schedules, traits
-    from featgraph.runtime.devices import cuda_device
-    from featgraph.runtime.superstep import launcher, stale
+    from featgraph.runtime.devices import bound, cuda_device
+    from featgraph.runtime.superstep import directions
 
     schedules.FEW_EDGES = 0
-    stale.FEWEST_TO_SKIP = 0
-    for module in (cuda_device, launcher, traits):
+    directions.FEWEST_TO_SKIP = 0
+    for module in (cuda_device, bound, traits):
         module.HUB_DEGREE = HUB_DEGREE  # type: ignore[attr-defined]
-    for module in (cuda_device, launcher):
+    for module in (cuda_device, bound):
         module.LONG_ROW = LONG_ROW
 
 

@@ -192,17 +192,17 @@ def _time_one(
         problem.reset()
         superstep = step.prepare(problem.state, device, options)
         started = time.perf_counter()
-        superstep.run(None)
+        superstep.run()
         device.synchronize()
         more["first_s"] = round(time.perf_counter() - started, 3)
         checks = sample.check(problem.state["label"])
         phase = superstep.plan.phases[0]
         more["mapping"] = phase.mapping.describe(phase.width)
         problem.state["epsilon"] = -1.0  # all commit, however little they move
-        superstep.run(None)
+        superstep.run()
 
         def call() -> None:
-            superstep.run(None)
+            superstep.run()
 
     once = max(time_events(call, 2)[0], 1e-3)
     launches = int(max(3, min(20, BATCH_MS / once)))

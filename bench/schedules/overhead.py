@@ -23,6 +23,7 @@ from bench.record import Recorder, gpu_name
 from bench.timing import time_call, time_events
 from featgraph.program.active import word_count
 from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.superstep.frontier import Frontier
 
 DEFAULTS = {"graph": ["grid8"], "k": [4], "repeat": 51, "target": "auto"}
 #: Supersteps of a short run and of a long one: their difference is free of what a call
@@ -61,7 +62,7 @@ def _measure(
     superstep = step.prepare(problem.state, device, {})
 
     def one() -> None:
-        superstep.run(None)
+        superstep.run()
         device.synchronize()
 
     def call() -> None:
@@ -80,7 +81,7 @@ def _measure(
         taken = _iterate(problem, target, share, repeat)
         results.append((f"fg.iterate, each superstep, {share} active", taken))
     if target == "cuda":
-        both = [time_events(lambda: superstep.run(None), 20) for _ in range(repeat)]
+        both = [time_events(lambda: superstep.run(), 20) for _ in range(repeat)]
         results.append(("superstep by events, 20 back to back", [b[0] for b in both]))
         results.append(("superstep submitted, 20 back to back", [b[1] for b in both]))
     return results
@@ -125,22 +126,25 @@ def _iterate(problem: Problem, target: str, share: str, repeat: int) -> list[flo
 
 def _parts(problem: Problem, superstep: Any, target: str) -> dict[str, Call]:
     """Return what supersteps are made of, on sets of half of the vertices."""
-    device, buffers = superstep.device, superstep.buffers
-    superstep.run(None)
+    device, bound = superstep.device, superstep.bound
+    superstep.run()
     count = problem.graph.vertex_count
     half = np.full(word_count(count), 0x55555555, np.uint32)
-    some, full = device.upload(half), superstep.full
+    some, full = device.upload(half), bound.full
     passed = device.empty_words(word_count(count))
 
+    given = {"due": full, "passed": passed}
+    [entry] = superstep.phases[0].entries("plain")
+
     def launch() -> None:
-        arguments = {"vertex_count": count, "due": full, "passed": passed}
-        superstep.launch(0, arguments)
+        given["d"] = bound.data(Frontier(), None)
+        device.launch(entry, given)
 
     parts: dict[str, Call] = {
         "launch of the superstep's kernel": launch,
         "clear a set": lambda: device.empty_words(word_count(count)),
         "combine two sets": lambda: device.words_without(full, some),
-        "expand a set": lambda: device.expand(some, buffers.graph),
+        "expand a set": lambda: device.expand(some, bound.buffers.graph),
         "count a set": lambda: device.count(some),
     }
     if target == "cpu":

@@ -98,15 +98,15 @@ def _time_featgraph(
     superstep = step.prepare(problem.state, device, options)
     problem.reset()
     started = time.perf_counter()
-    outcome = superstep.run(None)
+    outcome = superstep.run()
     device.synchronize()
     first_s = time.perf_counter() - started
-    words = np.array(device.download(outcome.active_out))
+    words = np.array(device.download(outcome))
     committed = fg.ActiveSet.from_words(problem.graph.vertex_count, words).mask
     checks = problem.check(problem.state["label"], committed)
 
     def once() -> None:
-        superstep.run(None)
+        superstep.run()
 
     device_ms, host_ms, launches = _trials(once, repeat, problem.reset_dense)
     recorder.add(

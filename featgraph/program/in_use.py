@@ -30,17 +30,31 @@ class InUse:
         StateError
             If another thread is there.
         """
-        me = threading.get_ident()
-        # One step for the interpreter, so that two threads cannot both find it free.
-        if self._owner.setdefault("thread", me) != me:
-            raise _taken(doing)
-        self._depth += 1
+        self.take(doing)
         try:
             yield
         finally:
-            self._depth -= 1
-            if self._depth == 0:
-                self._owner.clear()
+            self.leave()
+
+    def take(self, doing: str) -> None:
+        """Keep other threads away until `leave` is called as often.
+
+        Raises
+        ------
+        StateError
+            If another thread is there.
+        """
+        me = threading.get_ident()
+        # One step for the interpreter, so that two threads cannot both find nobody.
+        if self._owner.setdefault("thread", me) != me:
+            raise _taken(doing)
+        self._depth += 1
+
+    def leave(self) -> None:
+        """End what `take` has begun."""
+        self._depth -= 1
+        if self._depth == 0:
+            self._owner.clear()
 
     def check(self, doing: str) -> None:
         """Refuse what another thread's supersteps would mix up.

@@ -170,6 +170,8 @@ class State:
             self._add(name, given)
 
     def _begin(self) -> None:
+        #: Rises when a property is new, or has another type; a runtime compares it.
+        self.types_version = 0
         #: Set by the runtime that holds the current values.
         self.residency: Residency | None = None
         #: The thread that runs supersteps on it.
@@ -256,6 +258,9 @@ class State:
 
     def put_result(self, name: str, type_: PropertyType, values: Any) -> None:
         """Store what a reduce computed; the runtime calls it."""
+        known = self._entries.get(name)
+        if known is None or known.type != type_:
+            self.types_version += 1
         self._entries[name] = Entry(type_, values, False)
 
     # -- copies, of values and of what is due

@@ -87,11 +87,11 @@ def small_is_large(chunk: int = 20_000) -> Iterator[None]:
     """Have small graphs run as large ones do, in chunks of so many edges."""
     from featgraph.fold.plan import schedules
     from featgraph.runtime.devices import cpu_sweeps, host_arrays
-    from featgraph.runtime.superstep import stale
+    from featgraph.runtime.superstep import directions
 
     places = [
         (schedules, "FEW_EDGES", 0),
-        (stale, "FEWEST_TO_SKIP", 0),
+        (directions, "FEWEST_TO_SKIP", 0),
         (host_arrays, "SMALLEST_CHUNK", chunk),
         (cpu_sweeps, "SMALLEST_CHUNK", chunk),
     ]

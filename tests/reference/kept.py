@@ -108,7 +108,8 @@ def check_invariant(step: Step, state: fg.State) -> None:
     for field in fields:
         if field.source != "kept":
             continue
-        gather = next(f for f in kept.gathers if f.into == field.of)
+        functions = kept.kernel.plan.analysis.functions
+        gather = next(f for f in functions if f.into == field.of)
         program = Program.declare([gather.declared])
         outcome = reference.superstep(program, graph, values, signature)
         expected = outcome.temporaries[field.of]

@@ -22,9 +22,10 @@ from featgraph.algorithms.connected_components import (
 from featgraph.algorithms.sssp import sssp, verify_sssp
 from featgraph.algorithms.sswp import sswp, verify_sswp
 from featgraph.graph import generators
+from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import buffers_of
-from featgraph.runtime.superstep.superstep import Superstep
 from tests.programs.monotone import BY_NAME, MONOTONE, Monotone, check_parents
 from tests.reference.test_agreement import PHASES
 from tests.simt.superstep import mask_of
@@ -174,15 +175,16 @@ def test_far_vertices_wait(target: str, monkeypatch: pytest.MonkeyPatch) -> None
     """Fewer in-edges are read, in more supersteps; the threshold only rises."""
     graph = generators.grid(30, 30)
     edges = [0]
-    launch = Superstep.launch
+    device = type(choose_device(target))
+    launch = device.launch
 
-    def count(self: Superstep, number: int, arguments: dict[str, Any]) -> None:
-        words = np.asarray(self.device.download(arguments["due"]))
+    def count(self: Device, bound: BoundEntry, given: dict[str, Any]) -> None:
+        words = np.asarray(self.download(given["due"]))
         due = mask_of(words, graph.vertex_count)
         edges[-1] += int(graph.in_degree[due].sum())
-        launch(self, number, arguments)
+        launch(self, bound, given)
 
-    monkeypatch.setattr(Superstep, "launch", count)
+    monkeypatch.setattr(device, "launch", count)
     program = BY_NAME["paths"]
     runs = []
     for options in ({}, {"near_far": fg.NearFar("distance", 0.5)}):
@@ -316,18 +318,18 @@ def test_an_interrupted_superstep_leaves_everything_due(
     graph = fg.Graph.from_edges(backward[1:], backward[:-1])
     state = program.state(graph, 6)
     state["comp"] = backward[::-1].astype(np.int32)
-    launch = Superstep.launch
-    calls = [0]
+    device = type(choose_device(target))
+    launch, calls = device.launch, [0]
 
-    def fail(self: Superstep, number: int, arguments: dict[str, Any]) -> None:
-        launch(self, number, arguments)
+    def fail(self: Device, bound: BoundEntry, given: dict[str, Any]) -> None:
+        launch(self, bound, given)
         calls[0] += 1
         if calls[0] == 2:
             raise KeyboardInterrupt
 
     options = {"asynchronous": asynchronous, "target": target}
     with monkeypatch.context() as patch:
-        patch.setattr(Superstep, "launch", fail)
+        patch.setattr(device, "launch", fail)
         with pytest.raises(KeyboardInterrupt):
             fg.iterate(program.foldmaps[0], state, active=[99], **options)
     fg.iterate(program.foldmaps[0], state, **options)

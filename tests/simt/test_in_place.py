@@ -17,9 +17,10 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.algorithms.als import cholesky_half
+from featgraph.runtime.devices.bound import BoundEntry
+from featgraph.runtime.devices.cuda_device import CudaDevice
 from featgraph.runtime.driver import in_place, replay
 from featgraph.runtime.driver.step import Step
-from featgraph.runtime.superstep.superstep import Superstep
 from tests.simt.gpu import Gpu, emulated_gpu
 
 USERS, ITEMS, K = 23, 14, 4
@@ -259,16 +260,16 @@ def test_a_launch_that_fails_leaves_no_buffer_fresh(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two buffers, one, a failure, and two again: nothing old comes back."""
-    state, launch = make_state(), Superstep.launch
+    state, launch = make_state(), CudaDevice.launch
     with pytest.warns(fg.ConvergenceWarning):
         run(both, state, max_supersteps=2)
 
-    def failing(self: Superstep, number: int, arguments: dict[str, Any]) -> None:
-        launch(self, number, arguments)
+    def failing(self: CudaDevice, bound: BoundEntry, given: dict[str, Any]) -> None:
+        launch(self, bound, given)
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Superstep, "launch", failing)
+        patch.setattr(CudaDevice, "launch", failing)
         with pytest.raises(MemoryError):
             run(sides(both), state)
     before = state["share"]
@@ -325,7 +326,7 @@ def test_one_side_alone_may_be_independent(
     monkeypatch.setattr(in_place, "_can_be", noted)
     run(sides(both), make_state(joined=True))
     assert [found for _, found in asked] == [False, True]
-    assert not any(step.plain.in_place for step, _ in asked)
+    assert not any(step.in_place for step, _ in asked)
 
 
 @pytest.mark.usefixtures("interruptible")

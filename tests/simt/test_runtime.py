@@ -18,8 +18,10 @@ if not _cuda.is_installed():
 
 from featgraph.program.active import ActiveSet
 from featgraph.runtime.devices import cuda_device, cuda_loops
+from featgraph.runtime.driver import step as steps
 from featgraph.runtime.memory.buffers import graph_arrays
-from featgraph.runtime.superstep.superstep import Superstep
+from featgraph.runtime.superstep import phases
+from featgraph.runtime.superstep.bound import BoundState
 from tests.bank import BY_NAME
 from tests.simt.gpu import Gpu, emulated_gpu
 
@@ -198,13 +200,14 @@ def test_pulled_edges_sweep_all_or_some(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Entries of edges from others than the active ones are right either way."""
-    made: list[Superstep] = []
+    made: list[BoundState] = []
 
-    def pulls_all(step: Superstep, active_count: int | None) -> bool:
-        made.append(step)
-        return turns[step.state.superstep % len(turns)]
+    def pulls_all(bound: BoundState, active_count: int | None) -> bool:
+        made.append(bound)
+        return turns[bound.state.superstep % len(turns)]
 
-    monkeypatch.setattr(Superstep, "pulls_all", pulls_all)
+    for module in (phases, steps):
+        monkeypatch.setattr(module, "pulls_all", pulls_all)
     rng = np.random.default_rng(4)
     graph = fg.Graph.from_edges(
         *rng.integers(0, 40, (2, 60)), vertex_count=40, directed=False

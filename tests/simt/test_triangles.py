@@ -16,8 +16,7 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.fold.codegen.cuda import long_rows
-from featgraph.runtime.devices import cuda_device
-from featgraph.runtime.superstep import launcher
+from featgraph.runtime.devices import bound, cuda_device
 from tests.programs.triangles import PROGRAMS, make_state
 from tests.simt.gpu import Gpu, emulated_gpu
 
@@ -31,7 +30,7 @@ LONG_ROW = 8
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     for name, value in SMALL.items():
         monkeypatch.setattr(long_rows, name, value)
-    for module in (cuda_device, launcher):
+    for module in (cuda_device, bound):
         monkeypatch.setattr(module, "LONG_ROW", LONG_ROW)
     with emulated_gpu() as made:
         yield made

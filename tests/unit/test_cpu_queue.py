@@ -26,8 +26,8 @@ from featgraph.algorithms.strong_components import (
 from featgraph.device import queue_cpu
 from featgraph.fold.plan.worklist import is_queued
 from featgraph.program.names import GENERATED, LOOPS
+from featgraph.runtime.devices.cpu import CpuDevice
 from featgraph.runtime.driver import worklist
-from featgraph.runtime.superstep.superstep import Superstep
 from tests.programs.queued import QUEUED, settle, unseen
 from tests.strategies import graphs, seeds
 
@@ -118,13 +118,14 @@ def test_the_loop_leaves_what_supersteps_leave(name: str, data: st.DataObject) -
 
 def test_most_of_a_search_runs_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    call = Superstep.call
+    call = worklist.QueueRunner._call
 
-    def counting(self: Any, kernel: Any, name: str, *arguments: Any) -> Any:
-        calls.append(name)
-        return call(self, kernel, name, *arguments)
+    def counting(self: worklist.QueueRunner, values: list[Any]) -> Any:
+        calls.append(self.queue.name)
+        return call(self, values)
 
-    monkeypatch.setattr(Superstep, "call", counting)
+    monkeypatch.setattr(worklist.QueueRunner, "_call", counting)
+    monkeypatch.setattr(CpuDevice, "launch", None)  # not to be called
     ends = np.arange(4000)
     graph = fg.Graph.from_edges(ends, ends + 1, directed=False)
     step, state, _ = make("search", graph, 3)

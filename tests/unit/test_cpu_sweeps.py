@@ -46,15 +46,14 @@ def run(graph: fg.Graph, active: Any, **options: Any) -> tuple[Any, Any]:
 def words_swept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that gets the number of words of each sweep."""
     sizes: list[int] = []
-    launch = CpuDevice.launch
+    find = CpuDevice._find_swept
 
-    def counting(
-        self: Any, kernel: Any, entry: Any, graph: Any, arguments: Any
-    ) -> None:
-        launch(self, kernel, entry, graph, arguments)
-        sizes.append(arguments["swept_words"].size)
+    def noting(self: CpuDevice, place: Any, values: Any, spreads: bool) -> Any:
+        found = find(self, place, values, spreads)
+        sizes.append(values[place["swept_words"]].size)
+        return found
 
-    monkeypatch.setattr(CpuDevice, "launch", counting)
+    monkeypatch.setattr(CpuDevice, "_find_swept", noting)
     return sizes
 
 

@@ -12,7 +12,7 @@ from featgraph.algorithms.label_propagation import step as label_propagation
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.driver import step as steps
 from featgraph.runtime.driver.step import Step
-from featgraph.runtime.superstep import stale
+from featgraph.runtime.superstep import directions
 from tests.bank import BY_NAME
 
 
@@ -68,7 +68,7 @@ def test_a_small_graph_is_swept_to_the_end(
     swept: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = run(labels(500, 1500))
-    monkeypatch.setattr(stale, "FEWEST_TO_SKIP", (500 + 2 * 1500) * 3 + 1)
+    monkeypatch.setattr(directions, "FEWEST_TO_SKIP", (500 + 2 * 1500) * 3 + 1)
     swept.clear()
     small = run(labels(500, 1500))
     assert swept[-1]

@@ -7,13 +7,36 @@ from dataclasses import dataclass, field
 from featgraph.fold.codegen.kernels.accumulators import (
     accumulator_of,
 )
+from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.schedules import PIECE_BYTES
 
-__all__ = ["ALIGNMENT", "Entry", "Field", "KernelSource", "Queue"]
+__all__ = ["ALIGNMENT", "Argument", "Entry", "Field", "KernelSource", "Queue"]
 
 #: Addresses of arrays are multiples of so many bytes: lanes load them at once (CUDA).
 ALIGNMENT = PIECE_BYTES
+
+#: Arrays of the graph that entries take: name in a module -> how the graph calls it.
+_ARRAYS = {
+    name: name
+    for name in (
+        *(name for along in REVERSED for name in rows_along(along).arguments),
+        *(
+            f"{rows}_{part}"
+            for rows in ("upper", "lower", "both")
+            for part in ("offsets", "ranks", "edges", "slots")
+        ),
+        "rank_vertex",
+        "vertex_rank",
+        "edge_twin",
+    )
+}
+#: Phase kind -> the cut of what it sweeps into chunks of equal work, and what a block
+#: takes each (CUDA). Others go through rows of edges, which name their own.
+_CHUNKS = {"reduce": "vertex_chunks", "triangle": "triangle_chunks"}
+_HUBS = {"triangle": "upper_hubs"}
+#: What a device decides when it launches an entry, beside its scratch areas.
+_LAUNCHED = frozenset({"swept_words"})
 
 
 @dataclass(frozen=True)
@@ -41,6 +64,27 @@ class Field:
     dtype: str
     rank: int
     of: str
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of an entry: where the runtime finds it.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the module.
+    kind : str
+        "graph": an array of the graph, the same at each launch; "superstep": the data,
+        a set, a count, or memory, which a superstep has; "launch": what follows from
+        the others when the entry is launched.
+    array : str
+        Of kind "graph", how the graph calls it.
+    """
+
+    name: str
+    kind: str
+    array: str = ""
 
 
 @dataclass(frozen=True)
@@ -149,6 +193,29 @@ class KernelSource:
     queue: Queue | None = None
     forwarded: tuple[str, ...] = ()
     waits: bool = False
+
+    def arguments_of(self, entry: Entry) -> tuple[Argument, ...]:
+        """Return what the runtime must pass to an entry."""
+        phase = self.plan.phases[entry.phase]
+        chunks = "edge_chunks" if phase.from_edges else _CHUNKS.get(phase.kind)
+        arrays = {
+            **_ARRAYS,
+            "hubs": _HUBS.get(phase.kind, phase.rows.hubs),
+            "chunks": chunks or phase.rows.chunks,
+        }
+        launched = _LAUNCHED.union(entry.scratch)
+        return tuple(
+            Argument(name, "graph", arrays[name])
+            if name in arrays
+            else Argument(name, "launch" if name in launched else "superstep")
+            for name in entry.arguments
+        )
+
+    @property
+    def queue_arrays(self) -> tuple[Argument, ...]:
+        """Arrays of the graph that the loop over supersteps takes."""
+        names = self.queue.arguments if self.queue is not None else ()
+        return tuple(Argument(n, "graph", _ARRAYS[n]) for n in names if n in _ARRAYS)
 
     @property
     def fill_values(self) -> dict[str, str]:

@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 
 from featgraph._interrupts import import_whole
-from featgraph.fold.codegen.module import Entry
-from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.layout import REVERSED, rows_along
-from featgraph.graph import Graph
+from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cpu_sets import KnownSets, SparseSet
 from featgraph.runtime.devices.forks import is_single_threaded
 
@@ -170,51 +168,52 @@ class CpuSweeps:
             words = words & ~without
         self._loops.refresh_vertices(words, next_, current)
 
-    def launch(
-        self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]
-    ) -> None:
+    def launch(self, bound: BoundEntry, given: Mapping[str, Any]) -> None:
         """Run one entry of a kernel; a single chunk on this thread.
 
         So run all chunks in a process that can start no threads.
         """
-        few = None
-        if arguments.get("spreads", False):  # the kernel adds to it, at any word
-            arguments["due"] = arguments["due"].copy()
-        if "swept_words" in entry.arguments:
-            # What spreads in a sweep makes vertices due at any of the words.
-            spreads = arguments.get("spreads", False)
-            swept = arguments["swept" if "swept" in entry.arguments else "due"]
-            few = self._find_swept(swept, arguments, bool(spreads))
-        chunks = arguments.get("chunks")
-        alone = chunks is not None and (chunks.size == 2 or is_single_threaded())
-        if chunks is not None and alone and entry.role == "main":
-            values = [arguments[n] for n in entry.arguments if n != "chunks"]
-            is_numbered = kernel.plan.phases[entry.phase].kind != "triangle"
-            sweep = kernel.sweep(entry)
-            for number, bounds in enumerate(pairwise(chunks.tolist())):
-                sweep(*([number] if is_numbered else []), *bounds, *values)
+        values, place, few = bound.fill(given), bound.place, None
+        if "swept_words" in place:
+            few = self._find_swept(place, values, given.get("spreads", False))
+        chunks = values[place["chunks"]] if bound.is_swept else None
+        if chunks is not None and (chunks.size == 2 or is_single_threaded()):
+            del values[place["chunks"]]
+            numbered = bound.phase.kind != "triangle"
+            for number, (start, stop) in enumerate(pairwise(chunks.tolist())):
+                if numbered:
+                    bound.sweep(number, start, stop, *values)
+                else:
+                    bound.sweep(start, stop, *values)
         else:
-            kernel.function(entry)(*[arguments[name] for name in entry.arguments])
+            bound.function(*values)
         if few is not None:
-            passed = arguments["passed"]
+            passed = given["passed"]
             found = np.empty(few.at.size, np.int64)
             size, count = self._loops.find_set(passed, few.at, found)
             self.known.note(passed, SparseSet(found[:size], few.work, count))
 
     def _find_swept(
-        self, swept: Words, arguments: dict[str, Any], every_word: bool
+        self, place: Mapping[str, int], values: list[Any], spreads: bool
     ) -> SparseSet | None:
         """Say which words a kernel sweeps, and cut them into chunks if they are few."""
-        few = None if every_word else self.known.find(swept)
+        swept = values[place["swept" if "swept" in place else "due"]]
+        if spreads:  # the kernel makes vertices due, at any of the words
+            values[place["due"]] = values[place["due"]].copy()
+        few = None if spreads else self.known.find(swept)
         if few is None:
-            arguments["swept_words"] = self._every_word(swept.size)
+            values[place["swept_words"]] = self._every_word(swept.size)
             return None
-        arguments["swept_words"] = few.at
-        # Vertices have about as many edges into them as lead there from active ones.
-        work = few.work + 32 * few.at.size
-        arguments["chunks"] = np.array([0, few.at.size])
-        if work >= 2 * SMALLEST_CHUNK:
-            count = min(few.at.size, work // SMALLEST_CHUNK)
-            cuts = np.linspace(0, few.at.size, count + 1)
-            arguments["chunks"] = cuts.astype(np.int64)
+        values[place["swept_words"]] = few.at
+        values[place["chunks"]] = _cut(few)
         return few
+
+
+def _cut(few: SparseSet) -> Array:
+    """Return where the words of a set are cut into chunks of about equal work."""
+    # Vertices have about as many edges into them as lead there from active ones.
+    work = few.work + 32 * few.at.size
+    if work < 2 * SMALLEST_CHUNK:
+        return np.array([0, few.at.size])
+    count = min(few.at.size, work // SMALLEST_CHUNK)
+    return np.linspace(0, few.at.size, count + 1).astype(np.int64)

@@ -10,17 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cuda import cuda
-from featgraph.fold.codegen.module import Entry
-from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.layout import REVERSED, rows_along, rows_with
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import HUB_DEGREE
 from featgraph.graph import Graph
 from featgraph.program.active import word_count
 from featgraph.runtime.devices import cuda_loops
+from featgraph.runtime.devices.bound import LONG_ROW, BoundEntry
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.host_arrays import host_graph_array
-from featgraph.runtime.devices.protocol import LONG_ROW, is_dense
+from featgraph.runtime.devices.protocol import is_dense
 
 __all__ = ["CudaDevice", "cuda_device"]
 
@@ -52,6 +51,10 @@ _SCAN_BLOCKS = 2112
 def scanning(words: Words) -> int:
     """Return how many blocks look at the words of a set."""
     return min(block_count(int(words.size) * 32), _SCAN_BLOCKS)
+
+
+def _lanes_a_vertex(phase: Phase) -> int:
+    return 1 if phase.mapping.schedule == "thread" else phase.mapping.span
 
 
 class CudaDevice(CudaArrays):
@@ -185,56 +188,49 @@ class CudaDevice(CudaArrays):
         is_short = 0 < vertices.size <= _LISTED * mask.size
         return self.upload(vertices) if is_short else None
 
-    def launch(
-        self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]
-    ) -> None:
+    def launch(self, bound: BoundEntry, given: Mapping[str, Any]) -> None:
         """Launch one entry of a kernel; does not wait for it."""
-        phase = kernel.plan.phases[entry.phase]
-        block = entry.block or BLOCK
-        stream = self._streams[entry.role] if phase.mapping.hubs else 0
-        blocks = self._grid(kernel.plan, entry, graph, arguments, block)
+        entry, mapping = bound.entry, bound.phase.mapping
+        block, values = entry.block or BLOCK, bound.fill(given)
+        blocks = bound.blocks
+        if blocks is None:
+            blocks = self._grid(bound, values, block)
+            if "listed" not in bound.place:
+                bound.blocks = blocks
         if blocks == 0:
             return
-        groups = (
-            blocks
-            * block
-            // (phase.mapping.span if phase.mapping.schedule != "thread" else 1)
-        )
         for name, (dtype, shape) in entry.scratch.items():
-            arguments[name] = self._scratch_area(name, (groups, *shape), dtype)
-        values = [arguments[name] for name in entry.arguments]
-        self._launch(kernel.function(entry), blocks, block, values, stream)
+            groups = blocks * block // _lanes_a_vertex(bound.phase)
+            memory = self._scratch_area(name, (groups, *shape), dtype)
+            values[bound.place[name]] = memory
+        stream = self._streams[entry.role] if mapping.hubs else 0
+        self._launch(bound.function, blocks, block, values, stream)
 
-    def _grid(
-        self,
-        plan: FoldPlan,
-        entry: Entry,
-        graph: Graph,
-        arguments: dict[str, Any],
-        block: int,
-    ) -> int:
-        phase = plan.phases[entry.phase]
+    def _grid(self, bound: BoundEntry, values: list[Any], block: int) -> int:
+        """Return how many blocks an entry takes."""
+        entry, phase, form = bound.entry, bound.phase, bound.kernel.plan.form
         if entry.role == "hubs":
-            return int(arguments["hubs"].size)
+            return int(values[bound.place["hubs"]].size)
         if entry.role == "finish":
-            return block_count(arguments["reduced"].size, block)
+            return block_count(values[bound.place["reduced"]].size, block)
         if phase.kind == "reduce":
             return _REDUCE_BLOCKS
-        span = 1 if phase.mapping.schedule == "thread" else phase.mapping.span
-        if plan.form == "listed":
-            return block_count(int(arguments["listed"].size) * span, block)
-        threads = graph.edge_count if phase.from_edges else graph.vertex_count * span
-        blocks = block_count(threads, block)
-        if plan.form == "packed":
-            blocks = min(block_count(graph.vertex_count, block), _PACKING_BLOCKS * span)
+        lanes = _lanes_a_vertex(phase)
+        if form == "listed":
+            listed = int(values[bound.place["listed"]].size)
+            return block_count(listed * lanes, block)
+        threads = bound.vertex_count * lanes
+        blocks = block_count(bound.edge_count if phase.from_edges else threads, block)
+        if form == "packed":
+            most = _PACKING_BLOCKS * lanes
+            blocks = min(block_count(bound.vertex_count, block), most)
         if entry.strides > 1:
             blocks = min(blocks, max(-(-blocks // entry.strides), _LEAST_BLOCKS))
         if entry.scratch:
             item = 8
             each = sum(int(np.prod(s)) for _, s in entry.scratch.values()) * item
-            blocks = max(
-                1, min(blocks, _SCRATCH_BYTES // max(each * (block // span), 1))
-            )
+            most = _SCRATCH_BYTES // max(each * (block // lanes), 1)
+            blocks = max(1, min(blocks, most))
         return min(blocks, (1 << 31) - 1)
 
     def _scratch_area(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:

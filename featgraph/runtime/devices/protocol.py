@@ -9,22 +9,18 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.fold.codegen.module import Entry
-from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
+from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cycles import KnownCycles
 
-__all__ = ["LONG_ROW", "Device", "Recorder", "is_dense"]
+__all__ = ["Device", "Recorder", "is_dense"]
 
 # Threads that wait by spinning hold up the ones that work wherever cores are shared.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 Array = Any
 Words = Any
-#: A row of so many higher ranks is left to a block of its own: its bitmap then saves
-#: six steps of a search or more.
-LONG_ROW = 64
 
 
 def is_dense(count: int | None, vertex_count: int, edge_count: int) -> bool:
@@ -181,10 +177,8 @@ class Device(Protocol):
     def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:
         """Return the vertices where `mask` holds, if kernels better go by a list."""
 
-    def launch(
-        self, kernel: Kernel, entry: Entry, graph: Graph, arguments: dict[str, Any]
-    ) -> None:
-        """Launch one entry of a kernel."""
+    def launch(self, bound: BoundEntry, given: Mapping[str, Any]) -> None:
+        """Launch one entry of a kernel with what a superstep gives, by name."""
 
     def synchronize(self) -> None:
         """Wait for what was launched."""

@@ -13,7 +13,7 @@ from featgraph.errors import ArgumentError, ConvergenceWarning, StateError
 from featgraph.graph.building.arguments import require_flag, shown
 from featgraph.program.state import State
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.driver.foldmap import FoldMap, using
+from featgraph.runtime.driver.foldmap import FoldMap, require_state
 from featgraph.runtime.driver.in_place import commit_in_place
 from featgraph.runtime.driver.loop import Loop, left_over
 from featgraph.runtime.driver.near_far import NearFar
@@ -126,7 +126,7 @@ def iterate(
                 got=shown(call),
                 expected="a function that is called after each superstep",
             )
-    with using(state, "fg.iterate"):
+    with require_state(state).in_use.hold("fg.iterate"):
         device = choose_device(target)
         options |= {"asynchronous": asynchronous}
         alone = until is None and callback is None and not record_active

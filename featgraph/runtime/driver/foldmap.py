@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import weakref
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -29,6 +28,7 @@ from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.superstep.frontier import Frontier, Restriction
 from featgraph.runtime.superstep.superstep import Superstep
 
 __all__ = ["FoldMap", "edgemap", "foldmap", "trianglemap", "vertexmap"]
@@ -55,15 +55,15 @@ class FoldMap:
         self.program = program
         self.vertices = vertices
         self.base = base or self
-        self._on: dict[tuple[Device, int], tuple[Any, Any]] = {}
+        self._on: dict[tuple[Device, int], Restriction] = {}
         self._independent: weakref.WeakKeyDictionary[Graph, bool] = (
             weakref.WeakKeyDictionary()
         )
         self._kernels: dict[Any, Kernel] = base._kernels if base is not None else {}
-        #: State -> what was asked for -> its signature then, and the kernel.
-        self._of_states: weakref.WeakKeyDictionary[
-            State, dict[Any, tuple[Any, Kernel]]
-        ] = base._of_states if base is not None else weakref.WeakKeyDictionary()
+        #: State -> what was asked for -> what runs it.
+        self._supersteps: weakref.WeakKeyDictionary[State, dict[Any, Superstep]] = (
+            base._supersteps if base is not None else weakref.WeakKeyDictionary()
+        )
         # Shared, as `on` may be called for every superstep, with other vertices.
         self._traits: weakref.WeakKeyDictionary[Any, GraphTraits] = (
             base._traits if base is not None else weakref.WeakKeyDictionary()
@@ -133,52 +133,58 @@ class FoldMap:
         KernelFaultError
             In checked mode, if an index is out of range.
         """
-        with using(state, "calling a foldmap"):
-            return self._call(state, active_in, active_out, target, options)
-
-    def _call(
-        self,
-        state: State,
-        active_in: Any,
-        active_out: ActiveSet | None,
-        target: str,
-        options: dict[str, Any],
-    ) -> ActiveSet:
-        device = choose_device(target)
-        step = self.prepare(state, device, options)
-        if active_out is not None:
-            as_active(active_out, state, "active_out is")
-        active = None
-        if active_in is not None:
-            active = device.upload_words(as_active(active_in, state).words.copy())
-        outcome = step.run(active)
-        made = ActiveSet.from_words(
-            state.graph.vertex_count, device.download(outcome.active_out)
-        )
+        require_state(state).in_use.take("calling a foldmap")
+        try:
+            device = choose_device(target)
+            step = self.prepare(state, device, options)
+            if active_out is not None:
+                as_active(active_out, state, "active_out is")
+            active = None
+            if active_in is not None:
+                active = device.upload_words(as_active(active_in, state).words.copy())
+            only = None if self.vertices is None else self.restriction(state, device)
+            words = step.run(Frontier(active, only=only))
+            count = state.graph.vertex_count
+            made = ActiveSet.from_words(count, device.download(words))
+        finally:
+            state.in_use.leave()
         if active_out is None:
             return made
         active_out.words = made.words
         return active_out
 
     def prepare(
-        self, state: State, device: Device, options: dict[str, Any]
+        self,
+        state: State,
+        device: Device,
+        options: dict[str, Any],
+        keep: Changes | None = None,
     ) -> Superstep:
-        """Fold for a state on a device, without running."""
-        kernel = self.kernel(state, device.name, options)
-        return Superstep(kernel, state, device, *self._restriction(state, device))
+        """Return what runs supersteps on a State, without running one.
 
-    def _restriction(self, state: State, device: Device) -> tuple[Any, Any]:
-        """Return the set that `on` has restricted this to, and what lists it.
-
-        Both stay on the device; the list is made when it is first asked for.
+        It is kept as long as this foldmap and the State live. With `keep`, it keeps
+        aggregates in a run that changes that.
         """
+        known = self._supersteps.get(state)
+        if known is None:
+            known = self._supersteps[state] = {}
+        asked = device, config.checked, repr(options), keep
+        found = known.get(asked)
+        if found is None or found.types_version != state.types_version:
+            kernel = self.kernel(state, device.name, options, keep=keep)
+            found = known[asked] = Superstep(kernel, state, device)
+        return found
+
+    def restriction(self, state: State, device: Device) -> Restriction | None:
+        """Return what `on` has restricted this to; it stays on the device."""
         if self.vertices is None:
-            return None, None
+            return None
         key = device, state.graph.vertex_count
         if key not in self._on:
             given = as_active(self.vertices, state)
             words = device.upload_words(given.words.copy())
-            self._on[key] = words, cache(lambda: device.list_vertices(given.mask))
+            listed = cache(lambda: device.list_vertices(given.mask))
+            self._on[key] = Restriction(words, listed)
         return self._on[key]
 
     def is_independent(self, state: State) -> bool:
@@ -208,17 +214,6 @@ class FoldMap:
 
         With `keep`, it keeps aggregates in a run that changes that.
         """
-        known = self._of_states.setdefault(state, {})
-        asked = target, config.checked, repr(options), keep
-        signature, kernel = known.get(asked, (None, None))
-        if kernel is None or signature != state.signature:
-            kernel = self._kernel(state, target, options, keep)
-            known[asked] = state.signature, kernel
-        return kernel
-
-    def _kernel(
-        self, state: State, target: str, options: dict[str, Any], keep: Changes | None
-    ) -> Kernel:
         graph = state.graph
         if graph not in self._traits:
             self._traits[graph] = graph_traits(graph)
@@ -309,13 +304,13 @@ def _reduced(step: FoldMap) -> tuple[Any, ...]:
     return foldmap, step.program.functions
 
 
-def using(state: State, doing: str) -> AbstractContextManager[None]:
-    """Keep other threads away from a State.
+def require_state(state: Any) -> State:
+    """Return what a foldmap is run on.
 
     Raises
     ------
     StateError
-        If another thread uses it, or it is no State.
+        If it is no State.
     """
     if not isinstance(state, State):
         raise StateError(
@@ -323,7 +318,7 @@ def using(state: State, doing: str) -> AbstractContextManager[None]:
             got=type(state).__name__,
             expected="fg.State(graph, ...)",
         )
-    return state.in_use.hold(doing)
+    return state
 
 
 def _reductions(program: Program) -> set[str]:

@@ -26,7 +26,7 @@ def commit_in_place(steps: list[Step]) -> None:
             break
         found = kept
     for step in found:
-        step.plain.in_place = True
+        step.in_place = True
 
 
 def _may_keep(step: Step) -> bool:

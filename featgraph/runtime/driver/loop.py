@@ -43,7 +43,8 @@ from featgraph.runtime.driver.step import (
 )
 from featgraph.runtime.driver.worklist import knows_key
 from featgraph.runtime.memory.scalars import ScalarsRead
-from featgraph.runtime.superstep.superstep import Outcome, full_words
+from featgraph.runtime.superstep.bound import full_words
+from featgraph.runtime.superstep.frontier import Frontier
 
 __all__ = ["Loop", "decisions_of", "left_over"]
 
@@ -88,7 +89,7 @@ class Loop:
             self.waiting = Waiting(near_far, plans, state, device, waits_in_a_loop)
         for step in self.steps:
             step.may_keep = self.waiting is None and not self.is_asynchronous
-            step.plain.spreads = self.waiting is None
+            step.spreads = self.waiting is None
             step.may_sweep_all &= self.waiting is None  # far vertices wait
         self.version = state.version
         self.superstep = state.superstep
@@ -110,7 +111,7 @@ class Loop:
         begun = self.pending  # nothing is due, but for what .on leaves out
         if active is not None:
             begun = [begin_pending(active, self.state, self.device) for _ in begun]
-            for left_out in filter(None, (s.plain.left_out for s in self.steps)):
+            for left_out in filter(None, (s.left_out for s in self.steps)):
                 left_out.forget()
         for pending, step, scalars in zip(begun, self.steps, self.scalars, strict=True):
             pending.scalars = scalars.read()
@@ -150,14 +151,10 @@ class Loop:
             count = self.device.count(pending.words)
         if count > 0:
             return True
-        if pending.left is None:
-            return False
-        left = (
-            pending.left
-            if step.on is None
-            else self.device.words_and(pending.left, step.on)
-        )
-        return self.device.count(left) > 0
+        left, on = pending.left, step.on
+        if left is not None and on is not None:
+            left = self.device.words_and(left, on)
+        return left is not None and self.device.count(left) > 0
 
     def has_work(self) -> bool:
         """Whether any foldmap has something due, or rounded aggregates."""
@@ -173,37 +170,72 @@ class Loop:
                 return place, words
         return None
 
+    def _find_due(self) -> int | None:
+        """Return the next foldmap that has something due; its turn is over then."""
+        count = len(self.steps)
+        for _ in range(count):
+            place, self.turn = self.turn, (self.turn + 1) % count
+            if self._is_due(place):
+                return place
+        return None
+
     def advance(self, run: Run, most: int) -> bool:
         """Run the next foldmap that has something due; False if none has.
 
         Up to `most` supersteps may run in one go.
         """
         self.refresh_version()
-        count = len(self.steps)
-        for _ in range(count):
-            place, self.turn = self.turn, (self.turn + 1) % count
-            if self._is_due(place):
-                if not (self.in_a_loop and self._run_several(run, most)):
-                    self._run(place, run)
-                return True
-        unproven = self._unproven()
-        if unproven is None:
-            return False
-        self._prove(*unproven, run)
+        place = self._find_due()
+        if place is None:
+            unproven = self._unproven()
+            if unproven is not None:
+                self._prove(*unproven, run)
+            return unproven is not None
+        if self.in_a_loop and self._run_several(run, most):
+            return True
+        step, pending = self.steps[place], self.pending[place]
+        scalars = self.scalars[place].read()
+        changed = pending.words is not None and _differ(pending.scalars, scalars)
+        begun = time.perf_counter()
+        due = None if self.is_dense else pending.words
+        count = pending.active_count
+        decisions = decisions_of(self, place) if self.is_traced else ()
+        far = None
+        if self.waiting is not None and not changed:
+            due, far, count = self._nearest(due, self.waiting)
+        if self.waiting is not None:
+            run.thresholds.append(self.waiting.threshold)
+        announced = due if far is not None else pending.words
+        frontier = Frontier(
+            due, changed, also_due=pending.left, active_count=count,
+            tracks=pending.scalars is not None,
+        )  # fmt: skip
+        # No interrupt between a kernel and what tells of it.
+        with held_back(step.in_place):
+            with self.announcing():
+                committed = step.choose(frontier, announced).run(frontier)
+                del frontier  # memory of its sets is used again
+                step.end()
+                self._note(place, run, committed, begun, decisions)
+            if far is not None and pending.words is not None:
+                pending.words = self.device.words_or(pending.words, far)
+                pending.count = None
+            pending.scalars = scalars
+            pending.left = None  # the step knows
         return True
 
     def _prove(self, place: int, words: Any, run: Run) -> None:
         """Recompute what patches have rounded: convergence must be exact."""
         begun = time.perf_counter()
         with self.announcing():
-            outcome = self.steps[place].prove(words)
-            self._note(place, run, outcome, begun, ())
+            committed = self.steps[place].prove(words)
+            self._note(place, run, committed, begun, ())
 
     @contextmanager
     def announcing(self) -> Iterator[None]:
         """Have everything due if what is committed here cannot be announced."""
         number = self.state.superstep
-        in_place = self.is_asynchronous or any(s.plain.in_place for s in self.steps)
+        in_place = self.is_asynchronous or any(s.in_place for s in self.steps)
         try:
             yield
         except BaseException:
@@ -233,34 +265,6 @@ class Loop:
         self.superstep = self.state.superstep
         return True
 
-    def _run(self, place: int, run: Run) -> None:
-        step, pending = self.steps[place], self.pending[place]
-        scalars = self.scalars[place].read()
-        changed = pending.words is not None and _differ(pending.scalars, scalars)
-        begun = time.perf_counter()
-        due = None if self.is_dense else pending.words
-        count = pending.active_count
-        decisions = decisions_of(self, place) if self.is_traced else ()
-        far = None
-        if self.waiting is not None and not changed:
-            due, far, count = self._nearest(due, self.waiting)
-        if self.waiting is not None:
-            run.thresholds.append(self.waiting.threshold)
-        announced = due if far is not None else pending.words
-        # No interrupt between a kernel and what tells of it.
-        with held_back(step.plain.in_place):
-            with self.announcing():
-                outcome = step.run(
-                    due, announced, also_due=pending.left, all_due=changed,
-                    active_count=count, ran_before=pending.scalars is not None,
-                )  # fmt: skip
-                self._note(place, run, outcome, begun, decisions)
-            if far is not None and pending.words is not None:
-                pending.words = self.device.words_or(pending.words, far)
-                pending.count = None
-            pending.scalars = scalars
-            pending.left = None  # the step knows
-
     def _nearest(self, words: Any, waiting: Waiting) -> tuple[Any, Any, int]:
         """Return the near ones of what is announced, the others, how many are near."""
         full = full_words(self.device, self.state.graph.vertex_count)
@@ -271,10 +275,9 @@ class Loop:
         return (None if everything else near), far, count
 
     def _note(
-        self, place: int, run: Run, outcome: Outcome, begun: float, decisions: Any
+        self, place: int, run: Run, committed: Any, begun: float, decisions: Any
     ) -> None:
         """Announce what was committed, and record the superstep."""
-        committed = outcome.active_out
         number = self.device.count(committed)
         step, seconds = self.steps[place], time.perf_counter() - begun
         run.add(number, seconds, step.direction, step.work)
@@ -311,8 +314,8 @@ def _all_pending(loop: Loop) -> list[Pending]:
     """Return what is pending, with what ``.on`` has left out."""
     return [
         pending
-        if pending.left is not None or step.plain.left_out is None
-        else replace(pending, left=step.plain.left_out.words)
+        if pending.left is not None or step.left_out is None
+        else replace(pending, left=step.left_out.words)
         for pending, step in zip(loop.pending, loop.steps, strict=True)
     ]
 

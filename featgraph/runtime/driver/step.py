@@ -18,11 +18,13 @@ from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.superstep.directions import (
     fixed_cost,
     is_push_shorter,
+    is_soon_swept,
     most_reached,
+    pulls_all,
 )
+from featgraph.runtime.superstep.frontier import Frontier, LeftOut
 from featgraph.runtime.superstep.kept import Kept
-from featgraph.runtime.superstep.stale import is_soon_swept
-from featgraph.runtime.superstep.superstep import Outcome, Superstep
+from featgraph.runtime.superstep.superstep import Superstep
 
 __all__ = [
     "Step",
@@ -82,14 +84,24 @@ class Step:
         self.options = options
         self.recompute_every = recompute_every
         self.plain = foldmap.prepare(state, device, options)
+        self.only = foldmap.restriction(state, device)
+        #: What `only` has left out.
+        self.left_out: LeftOut | None = None
+        if self.only is not None:
+            self.left_out = LeftOut(device, self.only.words, self.plain.bound.full)
+        #: Whether kernels that can may add to the due vertices.
+        self.spreads = True
+        #: Whether supersteps that recompute write to the current buffers.
+        self.in_place = False
         phases, facts = self.plain.plan.phases, self.plain.plan.facts
         #: Whether a gather is pulled or pushed; "-" without one.
         self.direction = facts.direction
         self._can_choose = facts.may_push
-        self._pushing: Superstep | None = None
         #: Whether supersteps can run in a compiled loop.
         self._queue: QueueRunner | None = None
-        self.may_queue = device.name == "cpu" and has_queue(self.plain)
+        self.may_queue = (
+            device.name == "cpu" and self.only is None and has_queue(self.plain)
+        )
         #: In-edges of a vertex and its targets, at most.
         self._most_reached = most_reached(state.graph) if self._can_choose else 0
         self.change_driven = options.get("change_driven", "auto")
@@ -100,7 +112,6 @@ class Step:
         self._width = max(p.width for p in phases)
         #: Whether "auto" may keep aggregates.
         self.may_pay = _may_pay(state.graph, self._width)
-        self._folded: tuple[Changes, Kernel | None] = (self.changes, None)
         self._keeping: Superstep | None = None
         self._kept: Kept | None = None
         #: In which sums or products of reals were patched since they were recomputed.
@@ -121,60 +132,47 @@ class Step:
     @property
     def on(self) -> Words | None:
         """The vertices that the foldmap is restricted to."""
-        return self.plain.on
+        return None if self.only is None else self.only.words
 
     @property
     def kernel(self) -> Kernel:
         """The kernel of the run: the one that keeps aggregates if it was chosen."""
         return self.plain.kernel if self._keeping is None else self._keeping.kernel
 
-    def run(
-        self,
-        active: Words | None,
-        changed: Words | None,
-        *,
-        also_due: Words | None,
-        all_due: bool,
-        active_count: int | None,
-        ran_before: bool,
-    ) -> Outcome:
-        """Run one superstep.
+    def choose(self, frontier: Frontier, changed: Words | None) -> Superstep:
+        """Decide how the next superstep is run; return what runs it from `frontier`.
 
         Parameters
         ----------
-        active : words or None
-            What makes vertices due; None where all are.
+        frontier : Frontier
+            Where it starts; it is told how the superstep is run.
         changed : words or None
             The vertices that were committed since this foldmap last ran, which is less
             where ``.on`` left out due ones; None if they are not known.
-        also_due : words or None
-            What is due besides.
-        all_due : bool
-        active_count : int or None
-            How many vertices `changed` has at most; None if that is not known.
-        ran_before : bool
-            Whether what a reduce gives may have changed since this foldmap last ran.
         """
-        asked: dict[str, Any] = {
-            "also_due": also_due, "track": ran_before, "active_count": active_count,
-        }  # fmt: skip
-        if not self._keeps(active_count):
+        frontier.only, frontier.left_out = self.only, self.left_out
+        frontier.spreads = self.spreads
+        everything = frontier.all_due or frontier.active is None
+        if not self._keeps(frontier.active_count):
             if self._kept is not None:
                 self._kept.forget()
             self.work = "-" if self.direction == "-" else "recomputed"
-            all_due = all_due or active is None or self._sweeps_all(active_count)
-            self._knows_all = self._knows_all or all_due
-            if self._can_choose and active is not None and not all_due:
-                return self._run_shorter(active, active_count, asked)
-            return self.plain.run(active, all_due=all_due, **asked)
-        self._knows_all = self._knows_all or all_due or active is None
-        keeping, kept = self._prepare()
-        is_patched = kept.begin(buffers_of(self.state, self.device), changed)
-        outcome = keeping.run(active, all_due=all_due, kept=kept, **asked)
+            everything = everything or self._sweeps_all(frontier.active_count)
+            frontier.all_due, frontier.in_place = everything, self.in_place
+            self._knows_all = self._knows_all or everything
+            is_free = self._can_choose and not everything
+            return self._shorter(frontier) if is_free else self.plain
+        self._knows_all = self._knows_all or everything
+        keeping, frontier.kept = self._prepare()
+        buffers = buffers_of(self.state, self.device)
+        is_patched = frontier.kept.begin(buffers, changed)
         self.work = "patched" if is_patched else "kept"
-        if is_patched:
-            self._count_patches(kept)
-        return outcome
+        return keeping
+
+    def end(self) -> None:
+        """Note that the superstep has run."""
+        if self.work == "patched" and self._kept is not None:
+            self._count_patches(self._kept)
 
     def run_several(
         self, active: Words | None, waiting: Waiting | None, most: int
@@ -205,25 +203,20 @@ class Step:
         self.work = "recomputed"
         return ran
 
-    def _run_shorter(
-        self, active: Words, active_count: int | None, asked: dict[str, Any]
-    ) -> Outcome:
-        """Run a superstep in the direction that has less edges to go along."""
-        buffers, graph = buffers_of(self.state, self.device), self.state.graph
-        due = self.device.expand(active, buffers.graph, active_count)
-        runs, self.direction = self.plain, "pull"
-        if self._may_push(active_count) and is_push_shorter(
-            self.plan, graph, self.device, buffers, active, due
+    def _shorter(self, frontier: Frontier) -> Superstep:
+        """Return what runs a superstep along fewer edges: pulled or pushed."""
+        active, count = frontier.active, frontier.active_count
+        arrays = buffers_of(self.state, self.device).graph
+        frontier.base = self.device.expand(active, arrays, count)
+        self.direction = "pull"
+        if not (
+            self._may_push(count)
+            and is_push_shorter(self.plain.bound, active, frontier.base)
         ):
-            runs, self.direction = self._prepare_push(), "push"
-        return runs.run(active, due=due, **asked)
-
-    def _prepare_push(self) -> Superstep:
-        if self._pushing is None:
-            options = {**self.options, "direction": "push"}
-            kernel = self.foldmap.kernel(self.state, self.device.name, options)
-            self._pushing = self.plain.beside(kernel)
-        return self._pushing
+            return self.plain
+        self.direction = "push"
+        options = {**self.options, "direction": "push"}
+        return self.foldmap.prepare(self.state, self.device, options)
 
     def unproven(self) -> Words | None:
         """Return the vertices whose aggregates hold only up to what patches rounded."""
@@ -233,16 +226,20 @@ class Step:
         words = kept.patched
         return words if self.on is None else self.device.words_and(words, self.on)
 
-    def prove(self, words: Words) -> Outcome:
+    def prove(self, words: Words) -> Words:
         """Run a superstep on some vertices with their aggregates recomputed."""
         keeping, kept = self._prepare()
         none = self.device.empty_words(words.size)
         kept.begin(buffers_of(self.state, self.device), none)
         kept.recompute(words)
-        outcome = keeping.run(none, track=True, kept=kept, due=words)
+        frontier = Frontier(
+            none, base=words, only=self.only, left_out=self.left_out, kept=kept,
+            tracks=True, spreads=self.spreads,
+        )  # fmt: skip
+        committed = keeping.run(frontier)
         self.work = "recomputed"
         self.patched_supersteps = 0
-        return outcome
+        return committed
 
     def forget(self) -> None:
         """Take nothing for granted: not what is kept, nor that all were evaluated."""
@@ -285,22 +282,17 @@ class Step:
         """Whether any aggregate can be kept, in a run that changes `changes`."""
         if not self.plan.keeping.gathers:
             return False
-        return any(p.keeps for p in self._kept_kernel().plan.phases)
+        return any(p.keeps for p in self._superstep_that_keeps().plan.phases)
 
-    def _kept_kernel(self) -> Kernel:
-        changes, kernel = self._folded
-        if kernel is None or changes is not self.changes:
-            kernel = self.foldmap.kernel(
-                self.state, self.device.name, self.options, keep=self.changes
-            )
-            self._folded = self.changes, kernel
-        return kernel
+    def _superstep_that_keeps(self) -> Superstep:
+        return self.foldmap.prepare(
+            self.state, self.device, self.options, keep=self.changes
+        )
 
     def _prepare(self) -> tuple[Superstep, Kept]:
         if self._keeping is None or self._kept is None:
-            kernel = self._kept_kernel()
-            self._keeping = self.plain.beside(kernel)
-            self._kept = Kept(kernel, self.state, self.device)
+            self._keeping = self._superstep_that_keeps()
+            self._kept = Kept(self._keeping.kernel, self.state, self.device)
         return self._keeping, self._kept
 
     def _count_patches(self, kept: Kept) -> None:
@@ -331,8 +323,8 @@ def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
         keeps,
         step._can_choose and step._may_push(active_count),
         *(is_dense(active_count, graph.vertex_count, size) for size in sizes),
-        runs.pulls_all(active_count),
-        *(runs.form_of(n, active_count) for n in range(len(runs.plan.phases))),
+        pulls_all(runs.bound, active_count),
+        *(own.form(active_count, step.only) for own in runs.phases),
     )
 
 

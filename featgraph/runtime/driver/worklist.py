@@ -15,7 +15,9 @@ import numpy as np
 from featgraph._interrupts import import_whole
 from featgraph.program.active import word_count
 from featgraph.runtime.driver.near_far import NearFar, Waiting
-from featgraph.runtime.memory.buffers import Buffers, buffers_of
+from featgraph.runtime.memory.buffers import Buffers
+from featgraph.runtime.superstep.bound import explained
+from featgraph.runtime.superstep.frontier import Frontier
 from featgraph.runtime.superstep.superstep import Superstep
 
 __all__ = ["QueueRun", "QueueRunner", "has_queue", "knows_key"]
@@ -63,10 +65,9 @@ class QueueRun:
 
 def has_queue(superstep: Superstep) -> bool:
     """Whether supersteps of a kernel can run in a compiled loop on its graph."""
-    graph = superstep.graph
+    graph = superstep.bound.graph
     return (
         superstep.kernel.kernel_source.queue is not None
-        and superstep.on is None
         and graph.vertex_count + graph.edge_count >= SMALLEST_GRAPH
     )
 
@@ -103,12 +104,8 @@ class QueueRunner:
             self._key = queue.keys.index(waiting.key)
         self._most_edges = _most_edges(superstep, waiting is not None)
         self._has_run = False
-        graph = superstep.graph
-        self._count = graph.vertex_count
-        self._builtins = {
-            "vertex_count": self._count, "edge_count": graph.edge_count
-        }  # fmt: skip
-        self._nobody = superstep.device.empty_words(superstep.full.size)
+        self._count = superstep.bound.graph.vertex_count
+        self._none = superstep.bound.empty_words()
         self._arrays: dict[str, Any] = {}
         self._buffers: Buffers | None = None
 
@@ -127,9 +124,8 @@ class QueueRunner:
         }  # fmt: skip
         for name, dtype, shape in self.queue.memory:
             known[name] = buffers.temporary(f"queue {name}", dtype, (count, *shape))
-        for name in self.queue.arguments:
-            if name.startswith(("in_", "out_", "incident_")):
-                known[name] = buffers.graph[name]
+        for argument in self.superstep.kernel.kernel_source.queue_arrays:
+            known[argument.name] = buffers.graph[argument.array]
         self._arrays = known
         return known
 
@@ -147,7 +143,7 @@ class QueueRunner:
             None where too many edges lead out of the active vertices.
         """
         step, waiting, count = self.superstep, self.waiting, self._count
-        buffers = step.buffers = buffers_of(step.state, step.device)
+        buffers = step.bound.arrive()
         if self.is_off or (waiting is None and not self._pays(active, buffers)):
             return None
         most = min(most, _MOST_SUPERSTEPS)
@@ -155,13 +151,13 @@ class QueueRunner:
         sizes, counts = np.zeros(4, np.int64), np.empty(most, np.int64)
         limits = np.empty(most + 1, np.float64)
         sizes[1] = self._loops.list_set(active, arrays["passed"])
-        step.forget_touched()
-        step.freshen(step.plan.phases[0], self._nobody)  # both buffers are equal now
-        source = step.kernel.kernel_source
+        step.bound.stale.begin()
+        # Both buffers are equal behind this.
+        step.bound.stale.freshen(buffers, step.plan.phases[0], self._none)
         known = {
             **arrays,
             "chunk": 0,
-            "d": buffers.data(source, step.kernel.module.Data, self._builtins),
+            "d": step.bound.data(Frontier(), None),
             "most": most, "most_edges": self._most_edges, "most_work": _MOST_WORK,
             "key": self._key, "sizes": sizes, "limits": limits, "counts": counts,
             "sign": 1.0 if waiting is None else waiting.sign,
@@ -171,9 +167,7 @@ class QueueRunner:
         values = [known[name] for name in self.queue.arguments]
         try:
             try:
-                left = step.call(
-                    step.kernel, self.queue.name, step.kernel.queue, *values
-                )
+                left = self._call(values)
             finally:  # also behind an interrupt: the loop leaves both buffers equal
                 buffers.end_in_place(dict.fromkeys(self.queue.commits), int(sizes[0]))
             number, size, far_count, edges = sizes.tolist()
@@ -192,6 +186,17 @@ class QueueRunner:
             thresholds = (waiting.sign * limits[:number]).tolist()
         return QueueRun(counts[:number].tolist(), thresholds, words, size, edges)
 
+    def _call(self, values: list[Any]) -> Any:
+        """Run the loop; return the list of the vertices that are due behind it."""
+        kernel = self.superstep.kernel
+        try:
+            return kernel.queue(*values)
+        except Exception as error:
+            told = explained(kernel, self.queue.name, error)
+            if told is error:
+                raise
+            raise told from error
+
     def _pays(self, active: Words, buffers: Buffers) -> bool:
         """Whether it is worth compiling the loop for these vertices."""
         if self._has_run:
@@ -208,7 +213,7 @@ def _most_edges(superstep: Superstep, waits: bool) -> int:
     found among all.
     """
     threads = int(import_whole("numba").get_num_threads())
-    share = superstep.graph.edge_count // (threads if waits else 2 * threads)
+    share = superstep.bound.graph.edge_count // (threads if waits else 2 * threads)
     if any(phase.stops for phase in superstep.plan.phases):
         share = _MOST_STOPPING // threads
     return max(MOST_EDGES, share)

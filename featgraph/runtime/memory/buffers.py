@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.fold.codegen.module import Field, KernelSource
 from featgraph.graph import Graph
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
@@ -26,11 +24,6 @@ _VECTOR = PropertyKind.VECTOR
 _graphs: weakref.WeakKeyDictionary[Graph, dict[str, GraphArrays]] = (
     weakref.WeakKeyDictionary()
 )
-
-
-@cache
-def _scalar_type(dtype: str) -> Any:
-    return np.dtype(dtype).type
 
 
 class GraphArrays(Mapping[str, Any]):
@@ -119,8 +112,10 @@ class Buffers:
             self.state._entries[name].array = np.array(
                 self.device.download(self.current[name])
             )
-        self.current.clear()
-        self._outdated.clear()
+        # Whatever is bound to this may outlive it; arrays of the device do not.
+        for held in (self.current, self.next, self._outdated, self.temporaries):
+            held.clear()
+        self.stale.clear()
         self.state.residency = None
 
     # -- kernel arguments
@@ -176,42 +171,6 @@ class Buffers:
         self.stale = {**self.stale, **stale}
         self.pools = self.pools[::-1]
         self.state.superstep += number
-
-    def data(
-        self,
-        source: KernelSource,
-        data_class: Any,
-        builtins: Mapping[str, Any],
-        in_place: bool = False,
-    ) -> Any:
-        """Return the namedtuple `d` of a generated module.
-
-        With `in_place`, the current buffers stand for the next ones.
-        """
-        fields = (self._field(f, source, builtins, in_place) for f in source.fields)
-        return data_class(*fields)
-
-    def _field(
-        self,
-        field: Field,
-        source: KernelSource,
-        builtins: Mapping[str, Any],
-        in_place: bool = False,
-    ) -> Any:
-        if field.source == "property" or (in_place and field.source == "next"):
-            return self.property(field.of)
-        if field.source == "next":
-            return self.next_of(field.of)
-        if field.source == "scalar":
-            return _scalar_type(field.dtype)(self.state.stored(field.name))
-        if field.source == "vector":
-            return self.property(field.name)
-        if field.source == "temporary":
-            shape = (self.state.graph.vertex_count, *source.plan.item_shape(field.of))
-            return self.temporary(field.name, field.dtype, shape)
-        return (  # builtins, and what is kept
-            builtins[field.name] if field.name in builtins else self.graph[field.name]
-        )
 
 
 def buffers_of(state: State, device: Device) -> Buffers:

@@ -1,0 +1,139 @@
+"""Which ``_next`` entries are stale, and their refresh before a phase reads them.
+
+After a superstep the buffers of an iterated property swap. The one that becomes
+``_next`` then differs from the current one at the committed entries. That is the
+protocol of docs/design/0001-architecture.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from featgraph.fold.codegen.module import KernelSource
+from featgraph.fold.plan.plan import Phase
+from featgraph.program.signature import PropertyKind, Signature
+from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.memory.buffers import ALL, Buffers
+
+__all__ = ["StaleEntries"]
+
+Words = Any
+
+
+class StaleEntries:
+    """Keeps the ``_next`` buffers fresh that the phases of a kernel touch.
+
+    Parameters
+    ----------
+    source : KernelSource
+        The kernel.
+    signature : Signature
+        Types of the State's properties.
+    device : Device
+    full : words
+        The set of all vertices.
+    """
+
+    def __init__(
+        self, source: KernelSource, signature: Signature, device: Device, full: Words
+    ) -> None:
+        self._forwarded = source.forwarded
+        self._commits_in_kernel = source.plan.options.asynchronous
+        self._written = source.plan.facts.writes_next
+        self._of_vertices = frozenset(
+            name for name, t in signature.items() if t.kind is PropertyKind.VERTEX
+        )
+        self._device = device
+        self._full = full
+        #: What phases of the superstep in progress have touched.
+        self._touched: set[str] = set()
+        #: Edge property -> the vertices of whose out-edges it has been written.
+        self._sources: dict[str, Words] = {}
+        self._in_place = False
+
+    def begin(self, in_place: bool = False) -> None:
+        """Begin a superstep: nothing has been refreshed or written yet.
+
+        With `in_place`, the current buffers stand for the next ones.
+        """
+        self._touched, self._sources, self._in_place = set(), {}, in_place
+
+    def remember_sources(self, phase: Phase, sources: Words) -> None:
+        """Note whose out-edges a phase writes ``_next`` entries of."""
+        for name in phase.writes_next:
+            if name not in self._of_vertices:
+                known = self._sources.get(name)
+                self._sources[name] = (
+                    sources if known is None else self._device.words_or(known, sources)
+                )
+
+    def freshen(
+        self, buffers: Buffers, phase: Phase, swept: Words, sources: Words = None
+    ) -> None:
+        """Refresh ``_next`` entries that a phase reads, or writes but leaves out.
+
+        Of edges, it leaves out those that are no out-edges of `sources`; where that is
+        None, of `swept`.
+        """
+        if self._in_place:
+            return
+        for name, reads in phase.touches_next:
+            if name in self._touched:
+                continue
+            of_vertices = sources is None or name in self._of_vertices
+            if swept is self._full and name in self._forwarded:
+                of_vertices = True  # the kernel writes all of their in-edges
+            written = swept if of_vertices else sources
+            self._touched.add(name)
+            next_ = buffers.next_of(name)
+            stale = buffers.stale.get(name, ALL)
+            # From here on nobody holds that set, and its memory is used again.
+            buffers.stale[name] = None
+            if stale is None or (
+                not reads and (written is self._full or stale is written)
+            ):
+                continue
+            if isinstance(stale, str):
+                self._device.copy(next_, buffers.property(name))
+            else:
+                self._refresh(buffers, name, stale, None if reads else written)
+
+    def _refresh(
+        self, buffers: Buffers, name: str, words: Words, without: Words | None
+    ) -> None:
+        device = self._device
+        next_, current = buffers.next_of(name), buffers.property(name)
+        if name in self._of_vertices:
+            device.refresh_vertices(words, next_, current, without)
+            return
+        if without is not None:
+            words = device.words_without(words, without)
+        device.refresh_edges(words, next_, current, buffers.graph)
+
+    def commit(self, buffers: Buffers, passed: Words | None) -> None:
+        """Swap the buffers of what was written.
+
+        Committed entries are stale in the other one: those of `passed`, and all that
+        edge functions have run on. What was committed in the kernel is equal in both.
+        """
+        if self._commits_in_kernel:  # it has written both
+            buffers.end_in_place(dict.fromkeys(self._written))
+        elif self._in_place:
+            buffers.end_in_place(dict.fromkeys(self._written, ALL))
+        else:
+            sources, of_vertices = self._sources, self._of_vertices
+            self._sources = {}
+            buffers.swap(
+                {
+                    name: passed if name in of_vertices else sources.get(name)
+                    for name in self._written
+                }
+            )
+
+    def fail(self, buffers: Buffers) -> None:
+        """End a superstep that has not come to its commit.
+
+        The next buffers may hold what was never committed, or the current ones do.
+        """
+        touched = self._written if self._in_place else self._touched
+        buffers.stale.update(dict.fromkeys(touched, ALL))

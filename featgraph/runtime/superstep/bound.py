@@ -1,0 +1,231 @@
+"""A kernel bound to a State on a device, and its phases to the graph there."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+
+from featgraph.errors import DeviceMemoryError, KernelFaultError
+from featgraph.fold.compiling.kernel import Kernel
+from featgraph.program.active import word_count
+from featgraph.program.signature import PropertyKind, PropertyType
+from featgraph.program.state import State
+from featgraph.runtime.devices.bound import BoundEntry
+from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.memory.buffers import Buffers, buffers_of
+from featgraph.runtime.memory.data import DataFields
+from featgraph.runtime.memory.stale import StaleEntries
+from featgraph.runtime.superstep.due import Due
+from featgraph.runtime.superstep.frontier import Frontier, Restriction
+
+__all__ = ["BoundPhase", "BoundState", "explained", "full_words", "raise_fault"]
+
+Words = Any
+#: Sizes of graphs whose sets of all vertices are kept.
+_MOST_FULL_SETS = 16
+
+
+def full_words(device: Device, vertex_count: int) -> Words:
+    """Return the bitvector of all vertices; do not write it, others have it, too."""
+    known = device.full_sets.get(vertex_count)
+    if known is not None:
+        return known
+    words = np.full(word_count(vertex_count), 0xFFFFFFFF, np.uint32)
+    tail = vertex_count % 32
+    if tail:
+        words[-1] = (1 << tail) - 1
+    if len(device.full_sets) >= _MOST_FULL_SETS:
+        device.full_sets.clear()
+    device.full_sets[vertex_count] = uploaded = device.upload(words)
+    return uploaded
+
+
+class BoundState:
+    """A State on a device, as one kernel works on it.
+
+    It may be kept for as long as the State lives, which it does not keep alive.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    state : State
+    device : Device
+
+    Attributes
+    ----------
+    buffers : Buffers
+        The State's, since `arrive` was called.
+    full : words
+        The set of all vertices.
+    due : Due
+    stale : StaleEntries
+    """
+
+    def __init__(self, kernel: Kernel, state: State, device: Device) -> None:
+        self.kernel = kernel
+        self.plan = kernel.plan
+        self.device = device
+        self.graph = state.graph
+        self._state = weakref.ref(state)
+        source, buffers = kernel.kernel_source, buffers_of(state, device)
+        self.buffers = buffers
+        self.full = full_words(device, self.graph.vertex_count)
+        self.due = Due(self.plan, buffers.graph, device, self.full)
+        self.stale = StaleEntries(source, state.signature, device, self.full)
+        self._data = DataFields(source, self.graph, buffers.graph)
+        self._word_count = word_count(self.graph.vertex_count)
+        reductions = self.plan.facts.reductions
+        self._reduced = [f.name for f in source.fields if f.name in reductions]
+
+    @property
+    def state(self) -> State:
+        """The State."""
+        state = self._state()
+        if state is None:
+            raise ReferenceError("the State is gone")
+        return state
+
+    def arrive(self) -> Buffers:
+        """Return the buffers of the State, which is brought to the device."""
+        self.buffers = buffers_of(self.state, self.device)
+        return self.buffers
+
+    def data(self, frontier: Frontier, fault: Any) -> Any:
+        """Return the namedtuple `d`."""
+        state = self.state
+        for name in self._reduced:
+            if name not in state:  # a reduce fills it after `d` is made
+                found = self.plan.facts.reductions[name]
+                self.store_reduction(name, np.zeros(found.shape, found.dtype))
+        extra = {} if frontier.kept is None else frontier.kept.arrays
+        if fault is not None:
+            extra = {**extra, "fault": fault}
+        values = self._data.find(state, self.buffers, extra, frontier.in_place)
+        return self.kernel.module.Data(*values)
+
+    def store_reduction(self, name: str, result: Any) -> None:
+        """Have the State know the result of a reduce."""
+        dtype = self.plan.facts.reductions[name].dtype
+        type_ = PropertyType(PropertyKind.VECTOR, dtype, result.shape)
+        self.state.put_result(name, type_, result)
+
+    def empty_words(self) -> Words:
+        """Return a set of no vertices."""
+        return self.device.empty_words(self._word_count)
+
+    def edge_state(self, *, is_first: bool) -> Any:
+        """Where several phases sweep edges: 0 not run, 1 stopped, 2 passed last."""
+        shape = (max(self.graph.edge_count, 1),)
+        flags = self.buffers.temporary("edge_state", "uint8", shape)
+        if is_first:
+            self.device.fill(flags, 0)
+        return flags
+
+
+class BoundPhase:
+    """The entries of one phase, in each form that a superstep has asked for.
+
+    Parameters
+    ----------
+    bound : BoundState
+    number : int
+        Which of the kernel's phases.
+
+    Attributes
+    ----------
+    is_last : bool
+        Whether no later phase but reduces asks what this one leaves.
+    is_first_of_edges : bool
+        Whether no phase before it runs edge functions.
+    """
+
+    def __init__(self, bound: BoundState, number: int) -> None:
+        kernel = bound.kernel
+        phases = kernel.plan.phases
+        self.number, self.phase = number, phases[number]
+        self.is_last = all(p.kind == "reduce" for p in phases[number + 1 :])
+        self.is_first_of_edges = all(p.kind != "edge" for p in phases[:number])
+        self._kernel = kernel
+        self._graph = bound.graph
+        self._arrays = bound.buffers.graph
+        self._device = bound.device
+        self._in_form: dict[str, list[BoundEntry]] = {}
+        # Kernels that go round have no listed form.
+        covers = any(e.covers for e in kernel.entries if e.phase == number)
+        self._can_be_listed = covers and kernel.plan.can_take("listed", self.phase)
+
+    def form(self, count: int | None, only: Restriction | None) -> str:
+        """Return the form of the kernel that runs it: see `FoldPlan`.
+
+        Parameters
+        ----------
+        count : int or None
+            How many vertices are active, if that is known.
+        only : Restriction or None
+            The vertices that may be due.
+        """
+        is_listed = (
+            self._can_be_listed and only is not None and only.find_listed() is not None
+        )
+        plan, graph = self._kernel.plan, self._graph
+        return self._device.form_of(plan, self.phase, graph, count, is_listed)
+
+    def entries(self, form: str) -> list[BoundEntry]:
+        """Return what runs it in a form."""
+        found = self._in_form.get(form)
+        if found is None:
+            own = [(self._kernel, e) for e in self._kernel.entries]
+            if form != "plain":
+                other = self._kernel.in_form(form)
+                own = [(kernel, e) for kernel, e in own if e.role != "main"]
+                own += [(other, e) for e in other.entries]
+            self._in_form[form] = found = [
+                BoundEntry(kernel, entry, self._graph, self._arrays)
+                for kernel, entry in own
+                if entry.phase == self.number
+            ]
+        return found
+
+
+def explained(kernel: Kernel, name: str, error: BaseException) -> BaseException:
+    """Return what a launch has raised, in the user's terms where there are any.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    name : str
+        The function that was called; that may have compiled it.
+    error : exception
+        DeviceMemoryError stands for one of memory, UserFunctionError for one of the
+        compiler; every other one stays.
+    """
+    if isinstance(error, MemoryError):
+        return DeviceMemoryError(
+            "the kernel's memory could not be allocated", where=name, got=error
+        )
+    type_ = type(error)
+    is_compilers = type_.__module__.startswith("numba") and "Error" in type_.__name__
+    if isinstance(error, Exception) and is_compilers:
+        return kernel.explain_error(error)
+    return error
+
+
+def raise_fault(sites: list[tuple[str, str, int, str, int]], fault: Any) -> None:
+    """Raise the first violation that a checked kernel has recorded, if there is one."""
+    taken, site, vertex, edge, index, bound = (int(x) for x in fault)
+    if not taken:
+        return
+    function, file, line, name, axis = sites[site]
+    where = f"vertex {vertex}" if edge < 0 else f"edge {edge} at vertex {vertex}"
+    error = KernelFaultError(
+        f"an index of d.{name} is out of range",
+        where=f"{file}:{line} in {function}, {where}",
+        got=f"index {index} on axis {axis}",
+        expected=f"0 <= index < {bound}",
+        fix="the state may have been written in part; make it anew",
+    )
+    error.function, error.vertex, error.edge = function, vertex, edge  # type: ignore[attr-defined]
+    error.index, error.bound = index, bound  # type: ignore[attr-defined]
+    raise error

@@ -1,0 +1,102 @@
+"""Which vertices and edges are due in a superstep (S4)."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.memory.buffers import GraphArrays
+from featgraph.runtime.superstep.frontier import Frontier
+
+__all__ = ["Due"]
+
+Words = Any
+
+
+class Due:
+    """Finds the due sets of a plan on a graph.
+
+    Parameters
+    ----------
+    plan : FoldPlan
+    graph : GraphArrays
+        The graph on the device.
+    device : Device
+    full : words
+        The set of all vertices.
+    """
+
+    def __init__(
+        self, plan: FoldPlan, graph: GraphArrays, device: Device, full: Words
+    ) -> None:
+        self._expands = plan.expands
+        self._reads_foreign = plan.facts.reads_foreign
+        self._graph = graph
+        self._device = device
+        self._full = full
+
+    def _base(self, frontier: Frontier) -> Words:
+        """Return A, A with the vertices that gather from it, or all."""
+        if frontier.base is None:
+            active = frontier.active
+            if frontier.all_due:
+                frontier.base = self._full
+            elif self._reads_foreign:
+                anything = self._device.count(active) > 0
+                frontier.base = self._full if anything else active
+            elif self._expands:
+                frontier.base = self._expand(active, frontier, self._expands)
+            else:
+                frontier.base = active
+        return frontier.base
+
+    def _expand(
+        self, words: Words, frontier: Frontier, alongs: tuple[str, ...] = ("in",)
+    ) -> Words:
+        """Return a set with the vertices that gather from it, along some edges."""
+        count = frontier.active_count if words is frontier.active else None
+        device = self._device
+        found = [device.expand(words, self._graph, count, a) for a in alongs]
+        return reduce(device.words_or, found)
+
+    def reached(self, frontier: Frontier) -> Words:
+        """Return what A makes due, and what is due besides."""
+        base = self._base(frontier)
+        if frontier.also_due is None or base is self._full:
+            return base
+        return self._device.words_or(base, frontier.also_due)
+
+    def vertices(self, frontier: Frontier) -> Words:
+        """Return the vertices that run next: reached, or targets, and not stopped."""
+        due = self.reached(frontier)
+        if frontier.targets is not None:
+            due = self._device.words_or(due, frontier.targets)
+        if frontier.stopped is not None:
+            due = self._device.words_without(due, frontier.stopped)
+        if frontier.left_out is not None:
+            return frontier.left_out.cut(due)
+        if frontier.only is None:
+            return due
+        on = frontier.only.words
+        return on if due is self._full else self._device.words_and(due, on)
+
+    def active(self, frontier: Frontier) -> Words:
+        """Return A, as edge functions and gathers from active vertices see it."""
+        if frontier.all_due:
+            return self._full
+        return self._base(frontier) if self._reads_foreign else frontier.active
+
+    def sources(self, phase: Phase, frontier: Frontier) -> Words:
+        """Return the vertices whose out-edges the edge functions of a phase run on."""
+        if phase.is_behind_vertices:
+            return frontier.passed
+        return self.active(frontier)
+
+    def targeted(self, sources: Words, due: Words, frontier: Frontier) -> Words:
+        """Return due vertices, and the targets of the out-edges of `sources`."""
+        if due is self._full:
+            return due
+        found = self._expand(sources, frontier)
+        return found if due is sources else self._device.words_or(found, due)

@@ -1,0 +1,260 @@
+"""The phases of a superstep: what each is given, and what becomes of what it leaves.
+
+The protocol is that of docs/design/0001-architecture.md. A phase is prepared, its
+entries are launched (`featgraph.runtime.superstep.superstep`), and it is finished.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from featgraph.fold.codegen.module import Field
+from featgraph.fold.plan.plan import Phase
+from featgraph.runtime.superstep.bound import BoundPhase, BoundState
+from featgraph.runtime.superstep.directions import pulls_all
+from featgraph.runtime.superstep.frontier import Frontier
+
+__all__ = ["Finish", "Given", "Prepare", "functions_for"]
+
+Words = Any
+#: What a phase takes from a superstep, by the names in the module.
+Given = dict[str, Any]
+Prepare = Callable[[BoundState, BoundPhase, Frontier], Given]
+Finish = Callable[[BoundState, BoundPhase, Frontier, Given], None]
+
+
+def functions_for(phase: Phase) -> tuple[Prepare, Finish]:
+    """Return what prepares a phase, and what finishes it."""
+    if phase.pulls_edges:
+        return _prepare_pulled, _finish_pulled
+    return _FUNCTIONS[phase.kind]
+
+
+# -- vertices
+
+
+def _prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
+    """Run vertex functions and gathers on the due vertices."""
+    due, phase = bound.due.vertices(frontier), own.phase
+    bound.stale.freshen(bound.buffers, phase, due)
+    given: Given = {
+        "due": due,
+        "active_sources": bound.due.active(frontier),
+        "passed": bound.empty_words(),
+    }
+    if not (frontier.all_due or due is bound.full):
+        given["active_count"] = frontier.active_count
+    if phase.keeps and frontier.kept is not None:
+        given["changed_sources"] = frontier.kept.changed
+        given["stale"] = frontier.kept.stale
+        frontier.kept.due = due
+    if phase.spreads:
+        on = bound.full if frontier.only is None else frontier.only.words
+        given["allowed"] = on
+        # These two sets are shared; any other was made here.
+        given["spreads"] = frontier.spreads and due is not bound.full and due is not on
+    return given
+
+
+def _finish_vertices(
+    bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
+) -> None:
+    _settle(bound, own, frontier, given["due"], given["passed"])
+
+
+def _prepare_push(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
+    """Push a gather into memory, which is set to identities first."""
+    due, buffers = bound.due.vertices(frontier), bound.buffers
+    bound.stale.freshen(buffers, own.phase, due)
+    source, rows = bound.kernel.kernel_source, bound.graph.vertex_count
+    fills = source.fill_values
+    for field in source.fields:
+        if field.name in fills and field.of == own.phase.into:
+            shape = (rows, *bound.plan.item_shape(field.of))
+            memory = buffers.temporary(field.name, field.dtype, shape)
+            bound.device.fill(memory, _fill_value(fills[field.name], field))
+    everything = frontier.all_due or due is bound.full
+    return {
+        "due": due,
+        "active_count": None if everything else frontier.active_count,
+        "active_sources": bound.due.active(frontier),
+    }
+
+
+def _finish_push(
+    bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
+) -> None:
+    _settle(bound, own, frontier, given["due"], given["due"])
+
+
+def _settle(
+    bound: BoundState, own: BoundPhase, frontier: Frontier, due: Words, passed: Words
+) -> None:
+    """Update which vertices passed and which stopped, as far as anything later asks."""
+    before = frontier.passed
+    if before is None and own.is_last:
+        frontier.passed = passed
+        return
+    device = bound.device
+    stopped = device.words_without(due, passed)
+    if before is not None:
+        passed = device.words_or(device.words_without(before, stopped), passed)
+    frontier.passed = passed
+    if frontier.stopped is not None:
+        stopped = device.words_or(frontier.stopped, stopped)
+    frontier.stopped = stopped
+
+
+# -- edges
+
+
+def _prepare_edges(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
+    """Run edge functions on the out-edges of their sources."""
+    sources, phase = bound.due.sources(own.phase, frontier), own.phase
+    is_first = own.is_first_of_edges
+    # A later edge phase leaves out the edges that an earlier one has stopped.
+    swept = sources if is_first else bound.empty_words()
+    bound.stale.freshen(bound.buffers, phase, swept)
+    bound.stale.remember_sources(phase, sources)
+    frontier.targets = bound.empty_words()
+    given: Given = {"sources": sources, "targets": frontier.targets}
+    if sources is frontier.active and sources is not bound.full:
+        given["active_count"] = frontier.active_count
+    if bound.plan.keeps_edge_state:
+        given["edge_state"] = bound.edge_state(is_first=is_first)
+    return given
+
+
+def _finish_edges(
+    bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
+) -> None:
+    if "edge_state" in given:
+        arrays = bound.buffers.graph
+        frontier.targets = bound.device.targets(given["edge_state"], arrays)
+
+
+def _prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
+    """Run a vertex phase whose edge functions run along in-edges.
+
+    It sweeps the vertices that are due in any case, and the targets of the sources:
+    whether those are due, the kernel finds out.
+    """
+    device, full, phase = bound.device, bound.full, own.phase
+    sources = bound.due.sources(phase, frontier)
+    due = bound.due.reached(frontier)
+    swept = full
+    if sources is not full and not pulls_all(bound, frontier.active_count):
+        swept = bound.due.targeted(sources, due, frontier)
+    allowed = full if frontier.only is None else frontier.only.words
+    if frontier.stopped is not None:
+        allowed = device.words_without(allowed, frontier.stopped)
+    if allowed is not full:
+        due = device.words_and(due, allowed)
+    bound.stale.freshen(bound.buffers, phase, swept, sources)
+    bound.stale.remember_sources(phase, sources)
+    frontier.targets = bound.empty_words()
+    given: Given = {
+        "active_sources": bound.due.active(frontier),
+        "swept": swept,
+        "due": due,
+        "allowed": allowed,
+        "sources": sources,
+        "all_sources": sources is full,
+        "targets": frontier.targets,
+        "passed": bound.empty_words(),
+    }
+    if swept is not full:
+        given["active_count"] = frontier.active_count
+    return given
+
+
+def _finish_pulled(
+    bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
+) -> None:
+    _settle(bound, own, frontier, bound.due.vertices(frontier), given["passed"])
+
+
+# -- triangles
+
+
+def _prepare_triangles(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
+    """Run a triangle function on triangles of edges, or of vertices (S4)."""
+    bound.stale.freshen(bound.buffers, own.phase, bound.full)
+    if own.phase.from_edges:
+        return {"edge_state": bound.edge_state(is_first=False)}
+    sources = bound.due.sources(own.phase, frontier)
+    return {"active": sources, "all_active": sources is bound.full}
+
+
+def _finish_triangles(
+    bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
+) -> None:
+    """Do nothing: a triangle function commits nothing."""
+
+
+# -- reduces
+
+
+def _prepare_reduce(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
+    """Run a reduce over the vertices that the foldmap is restricted to."""
+    buffers, name = bound.buffers, own.phase.into
+    bound.stale.freshen(buffers, own.phase, bound.full)
+    reduction = bound.plan.facts.reductions[name]
+    count = math.prod(reduction.shape)
+    rows = bound.device.reduce_rows(buffers.graph)
+    partial = f"partials {own.number}", reduction.partial_dtype, (rows, count)
+    return {
+        "due": bound.full if frontier.only is None else frontier.only.words,
+        "partials": buffers.temporary(*partial),
+        "reduced": buffers.temporary(f"reduced {name}", reduction.dtype, (count,)),
+    }
+
+
+def _finish_reduce(
+    bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
+) -> None:
+    """Keep the result in the State."""
+    name, reduced, state = own.phase.into, given["reduced"], bound.state
+    reduction = bound.plan.facts.reductions[name]
+    result = np.array(bound.device.download(reduced)).reshape(reduction.shape)
+    if frontier.tracks and reduction.is_read:
+        is_same = name in state and np.array_equal(state.stored(name), result)
+        if not is_same:
+            frontier.all_due, frontier.base = True, None
+    bound.store_reduction(name, result)
+    # The kernels behind it read the result where it is.
+    if reduced.shape != result.shape:
+        reduced = reduced.reshape(result.shape)
+    bound.buffers.current[name] = reduced
+
+
+_FUNCTIONS: dict[str, tuple[Prepare, Finish]] = {
+    "vertex": (_prepare_vertices, _finish_vertices),
+    "push": (_prepare_push, _finish_push),
+    "edge": (_prepare_edges, _finish_edges),
+    "triangle": (_prepare_triangles, _finish_triangles),
+    "reduce": (_prepare_reduce, _finish_reduce),
+}
+
+
+def _fill_value(text: str, field: Field) -> Any:
+    """Return the value that a generated module writes so."""
+    from featgraph.device import ordering
+
+    if hasattr(ordering, text):
+        return getattr(ordering, text)
+    if text in {"True", "False"}:
+        return text == "True"
+    inner = text[text.index("(") + 1 : -1] if "(" in text else text
+    value = {"math.inf": np.inf, "-math.inf": -np.inf}.get(inner)
+    return np.dtype(field.dtype).type(
+        float(inner)
+        if value is None and "." in inner
+        else value
+        if value is not None
+        else int(inner)
+    )
