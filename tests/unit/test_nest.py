@@ -9,15 +9,18 @@ import pytest
 
 from featgraph.fold.lowering.features import Unrolled
 from featgraph.fold.printing.cuda import unsigned_indices
-from featgraph.fold.schedules.base import FeatureAxis, Scope
+from featgraph.fold.schedules.base import FeatureAxis, Scope, in_blocks
 from featgraph.fold.tree.layout import Csr, Walk
 from featgraph.fold.tree.nodes import (
     AllFound,
     AnyFeature,
+    Contribute,
     Features,
     Meet,
     Only,
     RowLoad,
+    Start,
+    Sweep,
 )
 from featgraph.fold.tree.statements import (
     Body,
@@ -88,6 +91,53 @@ def test_a_warp_need_not_come_where_a_block_must() -> None:
     verify(agreed(when(["due"], [meet]), "block"), block)
     with pytest.raises(TreeError):
         verify(agreed(when(["due"], [meet]), "warp"), block)
+
+
+def test_all_warps_of_a_block_reduce_together() -> None:
+    partial = Stage(companies={"partial": "block"})
+    combine = Meet("combine", "partial", ("total",))
+    verify([Start("total"), *when(["due"], [Contribute("f")]), combine], partial)
+    with pytest.raises(TreeError, match="combine the partial"):
+        verify(when(["due"], [copied(combine)]), partial)
+    loop = code("for v in range(count):\n    BODY", BODY=[copied(combine)])
+    with pytest.raises(TreeError, match="some may not enter for v in range"):
+        verify(agreed(loop, "warp"), partial)
+
+
+# -- sums in blocks
+
+
+def words(first: str, last: str) -> Body:
+    return code(f"for word in range({first}, {last}):\n    take(word)")
+
+
+def test_vertices_are_swept_in_blocks_where_sums_are() -> None:
+    bounds, end = ("first", "last"), "block_start + min({}, 8)"
+    whole = Sweep("v", "due", "is_due", code("take(v)"))
+    assert text_of(in_blocks(whole, bounds, end, words)) == [
+        "for word in range(first, last):",
+        "    take(word)",
+    ]
+    whole.between = code("put_by()")
+    assert text_of(in_blocks(whole, bounds, end, words)) == [
+        "block_start, block_last, block_count = (first, last, 0)",
+        "while True:",
+        "    block_end = block_start + min(block_last - block_start, 8)",
+        "    for word in range(block_start, block_end):",
+        "        take(word)",
+        "    block_start = block_end",
+        "    if block_start == block_last:",
+        "        break",
+        "    put_by()",
+    ]
+
+
+def test_a_lane_numbers_its_own_features() -> None:
+    leaf = Features("wide", code("x[f] += sums[j]"))
+    one_of_two = FeatureAxis(4, lanes=2, per_lane=2, are_values=True)
+    assert unrolled(one_of_two, copied(leaf)) == ["x_0 += sums[0]", "x_1 += sums[1]"]
+    looped = FeatureAxis(2, per_lane=2, is_looped=True)
+    assert unrolled(looped, leaf) == ["for f in range(2):", "    x[f] += sums[f]"]
 
 
 # -- the layout

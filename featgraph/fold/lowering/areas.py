@@ -70,8 +70,9 @@ class DeclareAreas(Rewriting):
 
     def _has_boxes(self) -> bool:
         """Whether the warps of a block combine what they have, in shared arrays."""
-        company = self.facts.binding.scopes["vertex"].company
-        return company == "block" and self.facts.phase.kind == "vertex"
+        kind, scopes = self.facts.phase.kind, self.facts.binding.scopes
+        shared = {"vertex": "vertex", "reduce": "partial"}.get(kind)
+        return shared is not None and scopes[shared].company == "block"
 
     def _waiting(self) -> list[Area]:
         """Return the arrays in which sums of blocks wait."""

@@ -1,28 +1,26 @@
-"""Sums of many terms: in blocks of a row, whose sums are added up pairwise.
+"""Sums of many terms: in blocks, whose sums are added up pairwise.
 
 One after the other, n terms lose up to n roundings of the whole sum. In blocks, by
-place in the row, they lose as many as a block has terms, and one more each time that
-the number of blocks doubles.
+place, they lose as many as a block has terms, and one more each time that the number of
+blocks doubles.
 """
 
 from __future__ import annotations
 
 from featgraph.fold.codegen.kernels.accumulators import Accumulator
+from featgraph.fold.codegen.kernels.blocks import CPU_LEVELS
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import AddUp, Features, ForEdges, PutBy, Start
 from featgraph.fold.tree.statements import Body, Rewriting, agreed, code, when
 
-__all__ = ["CPU_LEVELS", "Blocks", "in_blocks_of", "levels", "waiting"]
-
-#: Sums of blocks that wait on the CPU: entry i has 2**i blocks, as in a binary counter.
-#: Enough for rows of 2**40 edges.
-CPU_LEVELS = 32
+__all__ = ["Blocks", "finished", "in_blocks_of", "levels", "waiting"]
 
 
 def levels(facts: Facts) -> int:
     """Return how many sums of blocks wait; 1: all earlier blocks as one sum.
 
+    Of several, entry i has 2**i blocks, as in a binary counter.
     A lane takes a share of a row only, so it has few blocks. An array for a binary
     counter would be local memory, which Numba zeros in each thread: a quarter of a
     superstep's time where there are many hubs (H200, 2026-11-22).
@@ -49,6 +47,28 @@ def in_blocks_of(facts: Facts, node: ForEdges, walk: Walk, body: Body) -> Body:
         return code("block_count = 0") + rounds + behind
     each = layout.edges(node.vertex, walk, "block", body)
     return layout.blocks(node.part, block * walk.lanes, each, put_by) + behind
+
+
+def finished(accumulator: Accumulator, features: str, in_blocks: bool) -> Body:
+    """Return what combines the rows of `partials`, in order: repeatably.
+
+    Sums of blocks are added up in place: each row to that half of them further on.
+    """
+    each: Body
+    if in_blocks:
+        update = accumulator.update("partials[row, f]", "partials[row + half, f]")
+        loop = code(f"for row in range(rows - half):\n    {update}")
+        half = [*code("half = (rows + 1) >> 1"), *loop, *code("rows = half")]
+        each = code("rows = partials.shape[0]")
+        each += code("while rows > 1:\n    BODY", BODY=half)
+        each += code("reduced[f] = partials[0, f]")
+    else:
+        test = " != 0" if accumulator.type == "bool" else ""
+        update = accumulator.update("total", f"partials[row, f]{test}")
+        each = code(f"total = {accumulator.identity}")
+        each += code(f"for row in range(partials.shape[0]):\n    {update}")
+        each += code("reduced[f] = total")
+    return code(f"for f in {features}:\n    BODY", BODY=each)
 
 
 class Blocks(Rewriting):

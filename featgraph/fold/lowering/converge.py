@@ -65,6 +65,9 @@ class Converge(Rewriting):
     def visit_Sweep(self, node: Sweep) -> Sweep:
         """Find the row of each lane's vertex; lanes without one have no edges."""
         self.wanted, out = node.wanted, code("")
+        if any(isinstance(n, TAKES) for n in node.body):
+            node.body = self._masked(node.body, node.wanted)
+            return node
         if any(isinstance(n, ForEdges) for n in every(node.body)):
             out += self.layout.row(node.vertex)
             if self.binding.own:
@@ -131,7 +134,7 @@ class Converge(Rewriting):
     def _edges(self, node: ForEdges, walk: Walk) -> Body:
         takes = [n for n in every(node.body) if isinstance(n, TAKES)]
         if any(self.facts.shuffles(n.function) for n in takes):
-            body = self._masked(node.body)
+            body = self._masked(node.body, "inside_edge")
             walk = replace(walk, form="rounds", at_a_time=1, numbers_late=False)
         else:
             body = self.over(node.body)
@@ -143,31 +146,31 @@ class Converge(Rewriting):
         """Go through the body where the test holds: nothing in it meets."""
         return when([node.test], self.over(node.body))
 
-    def _masked(self, body: Body) -> Body:
-        """Return a body that all lanes go through; those inside take what it has."""
+    def _masked(self, body: Body, mask: str) -> Body:
+        """Return a body that all lanes go through; those of `mask` take what it has."""
         out: Body = []
         takes: Body = []
         for node in body:
             if isinstance(node, Only):
                 test = ast.unparse(node.test)
-                out += code(f"inside_edge = inside_edge and {test}")
-                out += self._masked(node.body)
+                out += code(f"{mask} = {mask} and {test}")
+                out += self._masked(node.body, mask)
             elif isinstance(node, TAKES):
-                out += self._called(node)
+                out += self._called(node, mask)
                 takes.append(node)
             else:
                 out.append(node)
-        return out + when(["inside_edge"], takes)
+        return out + when([mask], takes)
 
-    def _called(self, node: Contribute | Patch | Push) -> Body:
+    def _called(self, node: Contribute | Patch | Push, mask: str) -> Body:
         """Return the calls that all lanes make, of a function with shuffles."""
         if not self.facts.shuffles(node.function):
             return []
         name = self.facts.filled(node.function).name
         prefix = node.prefix if isinstance(node, Contribute) else ""
-        out: Body = [Called(node.function, "inside_edge", f"new_{prefix}{name}")]
+        out: Body = [Called(node.function, mask, f"new_{prefix}{name}")]
         if isinstance(node, Patch):
-            out.append(Called(node.function, "inside_edge", f"old_{name}", True))
+            out.append(Called(node.function, mask, f"old_{name}", True))
         return out
 
     # -- aggregates that stay in memory

@@ -69,8 +69,8 @@ class Diverge(Rewriting):
         return []
 
     def visit_Meet(self, node: Meet) -> Body:
-        """Do nothing: a lane is alone."""
-        return []
+        """Do nothing where a lane is alone."""
+        return [node] if self.binding.scopes[node.scope].lanes > 1 else []
 
     def visit_Only(self, node: Only) -> Body:
         """Go through the body where the test holds."""

@@ -110,7 +110,7 @@ class Facts:
 
     @cached_property
     def summed(self) -> list[str]:
-        """What gathers of the phase sum in blocks, if any does."""
+        """What functions of the phase sum in blocks, if any does."""
         return [str(f.into) for f in self.functions.values() if in_blocks(f)]
 
     # -- kept aggregates

@@ -31,6 +31,7 @@ from featgraph.fold.tree.nodes import (
     Start,
     Stop,
     ToMemory,
+    ToPartials,
     Verdict,
 )
 from featgraph.fold.tree.statements import Body, Rewriting, code, expression, when
@@ -83,6 +84,18 @@ class Leaves(Rewriting):
         accumulator = self.facts.accumulators[node.of]
         lines = accumulator.store(element(accumulator), place_of(accumulator))
         return self._each(accumulator, lines, guarded=True)
+
+    def visit_ToPartials(self, node: ToPartials) -> Body:
+        """Store what lanes have reduced together, by those that have each feature."""
+        accumulator = self.facts.accumulators[node.of]
+        row, scope = self.facts.binding.partial, self.facts.binding.scopes["partial"]
+        place = "f" if accumulator.is_wide else "0"
+        line = f"partials[{row}, {place}] = {element(accumulator)}"
+        out = self._each(accumulator, [line], guarded=accumulator.is_wide)
+        if scope.lanes == 1:
+            return out
+        several = accumulator.is_wide and self.axis.lanes > 1
+        return when([f"thread < {self.axis.lanes}" if several else "thread == 0"], out)
 
     def visit_Start(self, node: Start) -> Body:
         """Set an accumulator to its identity."""

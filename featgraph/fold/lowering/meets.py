@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from featgraph.fold.codegen.kernels.accumulators import Accumulator, source_name
 from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.leaves import element, shape_of
 from featgraph.fold.schedules.base import WARP, Scope
-from featgraph.fold.tree.nodes import Meet
+from featgraph.fold.tree.nodes import Features, Meet
 from featgraph.fold.tree.statements import Body, Rewriting, code
 
 __all__ = ["Meets", "box_dtypes"]
@@ -28,16 +29,17 @@ class Meets(Rewriting):
             return scope.all(*node.names)
         return self._combined(scope, *node.names)
 
-    def _combined(self, scope: Scope, name: str, prefix: str) -> Body:
+    def _combined(self, scope: Scope, name: str, prefix: str = "") -> Body:
         """Combine what lanes have that have the same features."""
         accumulator = self.facts.accumulators[name]
         lanes, edges = self.axis.lanes, scope.lanes // self.axis.lanes
         if edges == 1:
             return []
         own = f"{prefix}{name}"
-        names = self.axis.names(own) if accumulator.is_wide else [own]
         if scope.company == "block":
-            return [s for n in names for s in self._in_block(scope, accumulator, n)]
+            body = self._in_block(scope, accumulator, element(accumulator, own))
+            return [Features(shape_of(accumulator), body)]
+        names = self.axis.names(own) if accumulator.is_wide else [own]
         fours = accumulator.combine in {"sum", "product", "min", "max"}
         # Four take as many shuffles as two where a span goes over eight edges.
         step = 4 if fours and len(names) % 4 == 0 and edges >= 8 else 1

@@ -81,9 +81,15 @@ def share(facts: Facts, tree: Body) -> Body:
 
 
 def sweep(facts: Facts, tree: Body) -> Body:
-    """Put the loop over vertices around what is done for one."""
-    sweeps = [node for node in tree if isinstance(node, nodes.Sweep)]
-    return facts.schedule.sweep(sweeps[0], facts.binding, facts.shape)
+    """Put the loop over vertices around what is done for one.
+
+    What stands in front of it comes behind the names and areas that it works with.
+    """
+    [node] = [node for node in tree if isinstance(node, nodes.Sweep)]
+    place = tree.index(node)
+    swept = facts.schedule.sweep(node, facts.binding, facts.shape)
+    [areas] = [n for n, part in enumerate(swept, 1) if isinstance(part, nodes.Areas)]
+    return [*swept[:areas], *tree[:place], *swept[areas:], *tree[place + 1 :]]
 
 
 def meets(facts: Facts, tree: Body) -> Body:
@@ -92,7 +98,7 @@ def meets(facts: Facts, tree: Body) -> Body:
 
 
 def blocks(facts: Facts, tree: Body) -> Body:
-    """Say where the sums of blocks of a row wait, and how they are added up."""
+    """Say where the sums of blocks wait, and how they are added up."""
     return Blocks(facts).over(tree)
 
 
@@ -150,6 +156,7 @@ PASSES = (
             nodes.Start,
             nodes.Stop,
             nodes.ToMemory,
+            nodes.ToPartials,
             nodes.Verdict,
         ),
     ),

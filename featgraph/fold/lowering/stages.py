@@ -10,6 +10,7 @@ from featgraph.fold.codegen.functions.featurewise import Printed
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.tree.nodes import (
+    AddUp,
     Begin,
     Comment,
     Contribute,
@@ -17,14 +18,18 @@ from featgraph.fold.tree.nodes import (
     ForEdges,
     FromMemory,
     Gathers,
+    Meet,
     Only,
     Ordered,
     Push,
+    PutBy,
     Restore,
     Run,
+    Start,
     Sweep,
     Then,
     ToMemory,
+    ToPartials,
 )
 from featgraph.fold.tree.statements import Body, expression
 
@@ -39,21 +44,34 @@ def has_nest(plan: FoldPlan, phase: Phase, printed: dict[str, Printed]) -> bool:
     functions = plan.functions_of(phase)
     matrices = any(getattr(f.declared, "matrix", False) for f in functions)
     apart = phase.pulls_edges or matrices or any(p.vectors for p in printed.values())
-    return phase.kind == "push" or (phase.kind == "vertex" and not apart)
+    return phase.kind == "push" or (phase.kind in {"vertex", "reduce"} and not apart)
 
 
 def nest_of(facts: Facts) -> Body:
     """Return the nest of the phase."""
-    return [_pushed(facts) if facts.phase.kind == "push" else _vertices(facts)]
+    kinds = {"push": _pushed, "reduce": _reduced, "vertex": _vertices}
+    return kinds[facts.phase.kind](facts)
 
 
-def _pushed(facts: Facts) -> Sweep:
+def _pushed(facts: Facts) -> Body:
     """Return a push: one gather into memory, along the edges from each source."""
     [function] = facts.functions
     due = expression(f"{facts.library}.test_bit(due, v)")
     edges = ForEdges("u", [Only(due, [*_loads(facts), Push(function)])])
     words = "active_sources" if facts.plan.takes_active(facts.phase) else ""
-    return Sweep("u", words, "is_source", [edges])
+    return [Sweep("u", words, "is_source", [edges])]
+
+
+def _reduced(facts: Facts) -> Body:
+    """Return a reduce: what all due vertices contribute, a part of them at a time."""
+    [function] = facts.functions
+    name = facts.filled(function).name
+    summed = tuple(facts.summed) if facts.binding.block else ()
+    between: Body = [PutBy(summed), Start(name)] if summed else []
+    due = Sweep("v", "due", "is_due", [Contribute(function)], between)
+    behind: Body = [AddUp(summed)] if summed else []
+    behind += [Meet("combine", "partial", (name,)), ToPartials(name)]
+    return [Start(name), due, *behind]
 
 
 def _loads(facts: Facts) -> Body:
@@ -62,7 +80,7 @@ def _loads(facts: Facts) -> Body:
     return [FromMemory(name) for name in (*facts.phase.loads, *entries)]
 
 
-def _vertices(facts: Facts) -> Sweep:
+def _vertices(facts: Facts) -> Body:
     """Return a sweep of vertices: gathers and vertex functions, in order."""
     phase = facts.phase
     body = [*_loads(facts), Begin(facts.of_vertices(phase.copies))]
@@ -71,7 +89,7 @@ def _vertices(facts: Facts) -> Sweep:
         body.append(Then([Copy(phase.commits, "v", commits=True)]))
     if phase.restores:
         body.append(Restore(facts.of_vertices(phase.restores)))
-    return Sweep("v", "due", "is_due", body)
+    return [Sweep("v", "due", "is_due", body)]
 
 
 def _grouped(facts: Facts) -> list[list[Analysed]]:

@@ -6,6 +6,7 @@ and how lanes meet, stands in the `Binding`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,7 +16,16 @@ from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, code
 
-__all__ = ["WARP", "Binding", "FeatureAxis", "KernelShape", "Schedule", "Scope"]
+__all__ = [
+    "WARP",
+    "Binding",
+    "BlockScope",
+    "FeatureAxis",
+    "KernelShape",
+    "Schedule",
+    "Scope",
+    "in_blocks",
+]
 
 WARP = 32
 
@@ -27,7 +37,7 @@ class KernelShape:
     Attributes
     ----------
     kind : str
-        Of its phase: "vertex", "push".
+        Of its phase: "vertex", "push", "reduce".
     spreads : bool
         Whether vertices that pass have their neighbors run in the same superstep.
     width : int
@@ -159,6 +169,22 @@ class Scope:
         return code(shared) if self.lanes > 1 else []
 
 
+class BlockScope(Scope):
+    """The threads of a block, which meet at its barrier."""
+
+    def sync(self) -> Body:
+        """Let each thread see what the others have written."""
+        return code("cuda.syncthreads()")
+
+    def any(self, flag: str, into: str) -> Body:
+        """Set `into` to whether some thread has `flag`."""
+        return code(f"{into} = cuda.syncthreads_or(int32({flag})) != 0")
+
+    def all(self, flag: str) -> Body:
+        """Set `flag` to whether all threads have it."""
+        return code(f"{flag} = cuda.syncthreads_or(int32(not {flag})) == 0")
+
+
 @dataclass(frozen=True)
 class Binding:
     """All that passes may ask of a schedule.
@@ -172,7 +198,7 @@ class Binding:
     walk : Walk
         How it goes through edges, where its way is its own.
     scopes : mapping
-        "edge" and "vertex" -> the lanes that share one.
+        "edge", "vertex" and "partial" -> the lanes that share one.
     own : str
         Test that a vertex is not left to another kernel; "" where none is.
     uninvited : bool
@@ -181,6 +207,8 @@ class Binding:
         Terms of a sum that a lane adds up one after the other; 0 for all.
     leaves_early : bool
         Whether a lane may end a vertex before it gathers anything.
+    partial : str
+        Number of the part of all vertices that a reduce comes to here.
     """
 
     meets: bool
@@ -191,6 +219,7 @@ class Binding:
     uninvited: bool = False
     block: int = 0
     leaves_early: bool = False
+    partial: str = "cuda.blockIdx.x"
 
     def one(self, *shared: str) -> list[str]:
         """Return the tests that let one lane through, of those that share a thing."""
@@ -210,3 +239,20 @@ class Schedule(Protocol):
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
+
+
+def in_blocks(
+    node: Sweep, bounds: tuple[str, str], end: str, each: Callable[[str, str], Body]
+) -> Body:
+    """Return a walk `each` between bounds, cut into blocks where sums are.
+
+    `end` is the text of the end of a block, where ``{}`` is all that is left.
+    """
+    if not node.between:
+        return each(*bounds)
+    first, last = bounds
+    body = code(f"block_end = {end.format('block_last - block_start')}")
+    body += each("block_start", "block_end")
+    body += code("block_start = block_end\nif block_start == block_last:\n    break")
+    out = code(f"block_start, block_last, block_count = {first}, {last}, 0")
+    return out + code("while True:\n    BODY", BODY=body + node.between)

@@ -6,28 +6,12 @@ import ast
 from dataclasses import replace
 
 from featgraph.fold.plan.schedules import Mapping
-from featgraph.fold.schedules.base import Binding, KernelShape, Scope
+from featgraph.fold.schedules.base import Binding, BlockScope, KernelShape
 from featgraph.fold.schedules.lanes import lanes_of, marked, shared
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = ["BlockSchedule"]
-
-
-class BlockScope(Scope):
-    """The threads of a block, which meet at its barrier."""
-
-    def sync(self) -> Body:
-        """Let each thread see what the others have written."""
-        return code("cuda.syncthreads()")
-
-    def any(self, flag: str, into: str) -> Body:
-        """Set `into` to whether some thread has `flag`."""
-        return code(f"{into} = cuda.syncthreads_or(int32({flag})) != 0")
-
-    def all(self, flag: str) -> Body:
-        """Set `flag` to whether all threads have it."""
-        return code(f"{flag} = cuda.syncthreads_or(int32(not {flag})) == 0")
 
 
 class BlockSchedule:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from featgraph.fold.plan.schedules import Mapping
-from featgraph.fold.schedules.base import Binding, FeatureAxis, KernelShape, Scope
+from featgraph.fold.schedules.base import (
+    Binding,
+    FeatureAxis,
+    KernelShape,
+    Scope,
+    in_blocks,
+)
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, code, noted, when
@@ -31,8 +37,9 @@ class CpuSchedule:
             is_looped=mapping.loops,
             are_passed_as_values=shape.names_features and not mapping.loops,
         )
-        scopes = {"edge": Scope(), "vertex": Scope()}
-        return Binding(False, axis, Walk("range"), scopes, block=mapping.block)
+        alone = dict.fromkeys(("edge", "vertex", "partial"), Scope())
+        block = mapping.block
+        return Binding(False, axis, Walk("range"), alone, block=block, partial="chunk")
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
@@ -45,8 +52,12 @@ class CpuSchedule:
             if node.words
             else code(f"for {node.vertex} in {every}:\n    BODY", BODY=node.body)
         )
-        loop = code("for word in range(first_word, last_word):\n    BODY", BODY=each)
-        return front + loop
+
+        def words(first: str, last: str) -> Body:
+            return code(f"for word in range({first}, {last}):\n    BODY", BODY=each)
+
+        end = f"block_start + min({{}}, {max(binding.block // 32, 1)})"
+        return front + in_blocks(node, ("first_word", "last_word"), end, words)
 
     def _swept(self, node: Sweep, shape: KernelShape) -> Body:
         """Return the loop over the words of a chunk; a word of the result each."""

@@ -9,9 +9,11 @@ from featgraph.fold.plan.schedules import Mapping
 from featgraph.fold.schedules.base import (
     WARP,
     Binding,
+    BlockScope,
     FeatureAxis,
     KernelShape,
     Scope,
+    in_blocks,
 )
 from featgraph.fold.schedules.frontier import each_listed, each_packed
 from featgraph.fold.tree.layout import Walk
@@ -38,7 +40,9 @@ class LaneSchedule:
         """Return the loop over the vertices of `node`, its body in it."""
         lanes = binding.scopes["vertex"].lanes
         place = "cuda.laneid" if lanes == WARP else f"(cuda.laneid & {lanes - 1})"
-        return lanes_of(binding, place) + self._each(node, binding, shape)
+        reduces = shape.kind == "reduce"
+        front = code("thread = uint32(cuda.threadIdx.x)") if reduces else []
+        return front + lanes_of(binding, place) + self._each(node, binding, shape)
 
     def _each(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of a warp; all its lanes stay in it."""
@@ -74,12 +78,15 @@ class LaneSchedule:
             each += code(f"{vertex} = int32(min(index, vertex_count - 1))")
         else:
             each = _want(node, vertex) + leave
-        loop = code(
-            f"for {'base' if count > 1 else vertex} in "
-            "range(first_vertex, int32(vertex_count), stride):\n    BODY",
-            BODY=each + body,
-        )
-        return out + agreed(loop, "warp")
+        name = "base" if count > 1 else vertex
+
+        def strides(first: str, last: str) -> Body:
+            loop = f"for {name} in range({first}, {last}, stride):\n    BODY"
+            return agreed(code(loop, BODY=each + body), "warp")
+
+        bounds = "first_vertex", "int32(vertex_count)"
+        end = f"int32(block_start + min({{}}, {binding.block} * stride))"
+        return out + in_blocks(node, bounds, end, strides)
 
 
 def shared(mapping: Mapping, shape: KernelShape, vertex: Scope) -> Binding:
@@ -97,7 +104,8 @@ def shared(mapping: Mapping, shape: KernelShape, vertex: Scope) -> Binding:
     own = "slot" if edges > 1 else ""
     at_a_time = mapping.unroll if shape.kind == "vertex" else 1
     walk = Walk("while", edges, own, vertex.company, at_a_time)
-    scopes = {"edge": Scope(mapping.lanes), "vertex": vertex}
+    partial = BlockScope(shape.threads, "block")
+    scopes = {"edge": Scope(mapping.lanes), "vertex": vertex, "partial": partial}
     return Binding(True, axis, walk, scopes, uninvited=vertex.company == "warp")
 
 
@@ -130,7 +138,12 @@ def _want(node: Sweep, name: str) -> Body:
 
 
 def _leave(node: Sweep, end: str) -> Body:
-    """Return what a warp does none of whose lanes has a vertex of its own."""
+    """Return what a warp does none of whose lanes has a vertex of its own.
+
+    One that has nothing but a branch in front of it need not ask.
+    """
+    if len(node.body) == 1 and isinstance(node.body[0], ast.If):
+        return []
     out: Body = [ast.Return()] if end == "return" else [ast.Continue()]
     noted(out, "the whole warp")
     test = f"not warp.group_any({node.wanted}, {WARP})"

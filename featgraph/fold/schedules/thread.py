@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from featgraph.fold.plan.schedules import Mapping
-from featgraph.fold.schedules.base import Binding, FeatureAxis, KernelShape, Scope
+from featgraph.fold.schedules.base import (
+    Binding,
+    BlockScope,
+    FeatureAxis,
+    KernelShape,
+    Scope,
+    in_blocks,
+)
 from featgraph.fold.schedules.frontier import each_listed, each_packed
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Areas, Sweep
@@ -27,13 +34,17 @@ class ThreadSchedule:
         # front of the loads of that.
         at_a_time = mapping.unroll if shape.kind == "vertex" else 1
         walk = Walk("while", at_a_time=at_a_time, is_looped=True)
-        scopes = {"edge": Scope(), "vertex": Scope()}
+        partial = BlockScope(shape.threads, "block")
+        scopes = {"edge": Scope(), "vertex": Scope(), "partial": partial}
         return Binding(
             False, axis, walk, scopes, block=mapping.block, leaves_early=True
         )
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
+        if shape.kind == "reduce":
+            front = code("thread = uint32(cuda.threadIdx.x)")
+            return [*front, Areas(), *self._strides(node, binding.block, node.body)]
         if shape.kind != "vertex":
             return [Areas(), *self._each(node, shape, node.body)]
         if shape.form != "plain":
@@ -66,12 +77,21 @@ class ThreadSchedule:
         if shape.covers:
             test = test if words else f"{vertex} < vertex_count"
             return code(f"{vertex} = int32(cuda.grid(1))") + when([test], body)
+        return self._strides(node, 0, body)
+
+    def _strides(self, node: Sweep, block: int, body: Body) -> Body:
+        """Return a thread's loop; it sums `block` vertices at a time, or all for 0."""
+        vertex, words = node.vertex, node.words
+        test = f"warp.test_bit({words}, {vertex})"
         skip = code(f"if not {test}:\n    continue") if words else []
+
+        def strides(first: str, last: str) -> Body:
+            loop = f"for {vertex} in range({first}, {last}, stride):\n    BODY"
+            return code(loop, BODY=skip + body)
+
+        bounds = "first_vertex", "int32(vertex_count)"
+        end = f"int32(block_start + min({{}}, {block} * stride))"
         out = code(
             "first_vertex, stride = int32(cuda.grid(1)), int32(cuda.gridsize(1))"
         )
-        return out + code(
-            f"for {vertex} in range(first_vertex, int32(vertex_count), stride):\n"
-            "    BODY",
-            BODY=skip + body,
-        )
+        return out + in_blocks(node, bounds, end, strides)

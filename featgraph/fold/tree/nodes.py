@@ -9,7 +9,7 @@ which features it runs.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from featgraph.fold.tree.statements import Body, Node
 
@@ -46,6 +46,7 @@ __all__ = [
     "Sweep",
     "Then",
     "ToMemory",
+    "ToPartials",
     "Verdict",
 ]
 
@@ -57,13 +58,15 @@ __all__ = [
 class Sweep(Node):
     """`body` for each vertex of the set `words`, or for all where that is "".
 
-    `wanted` is what the test is called, that a lane's vertex is one of them.
+    `wanted` is what the test is called, that a lane's vertex is one of them. Where sums
+    over them are cut into blocks, `between` stands behind all blocks but the last.
     """
 
     vertex: str
     words: str
     wanted: str
     body: Body
+    between: Body = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -181,10 +184,17 @@ class Start(Node):
 
 @dataclass(eq=False)
 class Contribute(Node):
-    """A gather combines what an edge contributes into what a lane has."""
+    """A gather or reduce combines what is contributed into what a lane has."""
 
     function: str
     prefix: str = ""
+
+
+@dataclass(eq=False)
+class ToPartials(Node):
+    """What has been reduced is stored, for all vertices that lanes have come to."""
+
+    of: str
 
 
 @dataclass(eq=False)
@@ -211,7 +221,7 @@ class Areas(Node):
 
 @dataclass(eq=False)
 class Meet(Node):
-    """Lanes of a scope, "edge" or "vertex", meet.
+    """Lanes of a scope, "edge", "vertex" or "partial", meet.
 
     Attributes
     ----------

@@ -92,18 +92,10 @@ class CpuArrays:
         ]
 
     def keep_partial(self, accumulator: Accumulator) -> None:
-        """Leave what a chunk has reduced in its row of `partials`."""
+        """Leave the matrix that a chunk has reduced in its row of `partials`."""
         writer, k, name = self.writer, self.phase.width, accumulator.name
-        if accumulator.is_matrix:
-            with (
-                writer.block(f"for i in range({k}):"),
-                writer.block(f"for f in range({k}):"),
-            ):
-                writer.line(f"partials[chunk, i * {k} + f] = {name}[i, f]")
-        elif self.phase.mapping.loops and accumulator.is_wide:
-            with writer.block(f"for f in range({k}):"):
-                writer.line(f"partials[chunk, f] = {name}[f]")
-        else:
-            for j in range(accumulator.size):
-                held = self.body.held(accumulator, j)
-                writer.line(f"partials[chunk, {j}] = {held}")
+        with (
+            writer.block(f"for i in range({k}):"),
+            writer.block(f"for f in range({k}):"),
+        ):
+            writer.line(f"partials[chunk, i * {k} + f] = {name}[i, f]")

@@ -16,7 +16,7 @@ from featgraph.fold.codegen.cpu.queue import print_queue
 from featgraph.fold.codegen.cpu.triangles import print_triangles
 from featgraph.fold.codegen.cpu.vectors import VectorBody
 from featgraph.fold.codegen.functions.featurewise import Context, Printed
-from featgraph.fold.codegen.kernels.blocks import print_pairwise
+from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.lowering.stages import has_nest
@@ -314,38 +314,35 @@ class _CpuPhase(CpuArrays):
         return [self._entry(self.name, "main", arguments)]
 
     def _reduce(self) -> list[Entry]:
-        function = self.plan.functions_of(self.phase)[0]
-        accumulator, writer = self.body.accumulators[function.into], self.writer
         arguments = ["d", "due", "partials", "chunks"]
-        width = accumulator.size
-        with self._kernel(
-            arguments, "Reduce a chunk of vertices into its row of `partials`."
-        ):
-            self.body.start(accumulator)
-            summed = self.body.in_blocks([function])
-            if summed:
-                size = max(self.phase.mapping.block // 32, 1)
-                bounds = ("first_word", "last_word", size)
-                with self.body.cut(summed, *bounds, self.body.start):
-                    self._reduce_words(function, "block_start", "block_end")
+        doc = "Reduce a chunk of vertices into its row of `partials`."
+        with self._kernel(arguments, doc):
+            if has_nest(self.plan, self.phase, self.printed):
+                self._nest(arguments)
             else:
-                self._reduce_words(function, "first_word", "last_word")
-            self.body.finish(function)
-            self.keep_partial(accumulator)
+                self._reduce_matrix()
         finish = f"{self.name}_finish"
-        print_finish(
-            writer,
-            finish,
-            accumulator,
-            width,
-            "@njit(**CODE, cache=True)",
-            "for f in range({})",
-            bool(summed),
-        )
+        self._print_finish(finish)
         return [
             self._entry(self.name, "main", arguments),
             self._entry(finish, "finish", ["partials", "reduced"]),
         ]
+
+    def _reduce_matrix(self) -> None:
+        """Combine what the vertices of a chunk contribute to a matrix."""
+        [function] = self.plan.functions_of(self.phase)
+        accumulator = self.body.accumulators[function.into]
+        self.body.start(accumulator)
+        summed = self.body.in_blocks([function])
+        if summed:
+            size = max(self.phase.mapping.block // 32, 1)
+            bounds = ("first_word", "last_word", size)
+            with self.body.cut(summed, *bounds, self.body.start):
+                self._reduce_words(function, "block_start", "block_end")
+        else:
+            self._reduce_words(function, "first_word", "last_word")
+        self.body.finish(function)
+        self.keep_partial(accumulator)
 
     def _reduce_words(self, function: Analysed, first: str, last: str) -> None:
         """Combine what the vertices of some words contribute."""
@@ -356,20 +353,15 @@ class _CpuPhase(CpuArrays):
             self.body.contribute(function)
         self.body.settle(function)
 
-
-def print_finish(writer, name, accumulator, width, decorator, loop, pairwise) -> None:  # type: ignore[no-untyped-def]
-    """Print the kernel that combines the rows of `partials`, in order: repeatably."""
-    writer.line()
-    writer.line()
-    writer.line(decorator)
-    with writer.block(f"def {name}(partials, reduced):"):
-        writer.line('"""Combine the partial results in order."""')
-        with writer.block(f"{loop.format(width)}:"):
-            if pairwise:
-                print_pairwise(writer, accumulator, "partials[{}, f]")
-                writer.line("reduced[f] = partials[0, f]")
-                return
-            writer.line(f"total = {accumulator.identity}")
-            with writer.block("for row in range(partials.shape[0]):"):
-                writer.line(accumulator.update("total", "partials[row, f]"))
-            writer.line("reduced[f] = total")
+    def _print_finish(self, name: str) -> None:
+        """Print the kernel that combines the rows of `partials`."""
+        [function], writer = self.plan.functions_of(self.phase), self.writer
+        accumulator = self.body.accumulators[function.into]
+        writer.line()
+        writer.line()
+        writer.line("@njit(**CODE, cache=True)")
+        with writer.block(f"def {name}(partials, reduced):"):
+            writer.line('"""Combine the partial results in order."""')
+            in_blocks = bool(self.body.in_blocks([function]))
+            features = f"range({accumulator.size})"
+            print_body(writer, finished(accumulator, features, in_blocks))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.codegen.kernels.accumulators import Accumulator
 from featgraph.fold.codegen.kernels.owner import OwnerBody
 
-__all__ = ["CudaBlocks", "each_stride"]
+__all__ = ["CudaBlocks"]
 
 
 class CudaBlocks(OwnerBody):
@@ -70,21 +69,3 @@ class CudaBlocks(OwnerBody):
         parts, k = function.rank_one, self.phase.width
         symmetric = parts is not None and parts.symmetric
         return [(i, f) for i in range(k) for f in range(i + 1 if symmetric else k)]
-
-
-@contextmanager
-def each_stride(body: CudaBlocks, name: str) -> Iterator[None]:
-    """Print a loop from ``first_vertex`` by ``stride``; a reduce sums in blocks."""
-    block, last = body.writer.block, "int32(vertex_count)"
-    summed = body.in_blocks(body.functions) if body.phase.kind == "reduce" else []
-    if not summed:
-        with block(f"for {name} in range(first_vertex, {last}, stride):"):
-            yield
-        return
-    size = f"{body.block} * stride"
-    narrow = "int32({})".format  # as wide as the numbers of vertices
-    with (
-        body.cut(summed, "first_vertex", last, size, body.start, narrow),
-        block(f"for {name} in range(block_start, block_end, stride):"),
-    ):
-        yield

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from featgraph.fold.codegen.kernels.accumulators import Accumulator, source_name
 from featgraph.fold.codegen.text.writer import Writer
+from featgraph.fold.lowering.meets import box_dtypes
 
 __all__ = [
     "WARP",
-    "box_dtypes",
     "combines_four",
     "print_block_combine",
     "print_four_combine",
@@ -78,12 +78,3 @@ def print_block_combine(
         for line in accumulator.take(name, pair, "warp"):
             writer.line(line)
     writer.line("cuda.syncthreads()")
-
-
-def box_dtypes(accumulator: Accumulator, real: str) -> list[str]:
-    """Return the types of the shared arrays that a combine over a block takes.
-
-    A second one, "source", is that of the sources of argmin and argmax.
-    """
-    first = {"real": real, "bool": "int32"}.get(accumulator.type, accumulator.type)
-    return [first, "source"] if accumulator.is_arg else [first]

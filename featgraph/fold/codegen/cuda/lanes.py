@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from featgraph.fold.codegen.cuda.blocks import each_stride
 from featgraph.fold.codegen.cuda.combine import WARP
 from featgraph.fold.codegen.cuda.phase import CudaPhase
 from featgraph.fold.codegen.cuda.warp import WarpBody
@@ -45,7 +44,7 @@ class WarpPhase(CudaPhase):
     def _prologue(self) -> None:
         """Say which features and which edges are this lane's."""
         line, mapping, body = self.writer.line, self.phase.mapping, self._body()
-        if self.block_threads or self.phase.kind == "reduce":
+        if self.block_threads:
             line("thread = uint32(cuda.threadIdx.x)")
         if mapping.lanes > 1:
             line(f"lane = cuda.laneid & {mapping.lanes - 1}")
@@ -87,9 +86,7 @@ class WarpPhase(CudaPhase):
             self._matrices(0, f"cuda.grid(1) >> {shift}")
 
     @contextmanager
-    def _each(
-        self, vertex: str, words: str, wanted: str, skip: bool = True
-    ) -> Iterator[None]:
+    def _each(self, vertex: str, words: str, wanted: str) -> Iterator[None]:
         """Print the loop over the vertices of a warp; all its lanes stay in it."""
         writer, span = self.writer, self.phase.mapping.span
         if self.form == "packed" and words:
@@ -107,7 +104,8 @@ class WarpPhase(CudaPhase):
             name = vertex if span == WARP else "index"
             writer.line(f"{name} = int32({place})")
             # Also where there is no set to test: warps at the grid's end have no row.
-            self._want(name, words, wanted, skip, "return")
+            self._want(name, words, wanted)
+            self._leave(wanted, "return")
             if name == "index":
                 writer.line(f"{vertex} = min(index, int32(vertex_count - 1))")
             yield
@@ -118,7 +116,9 @@ class WarpPhase(CudaPhase):
         writer.line(f"first_vertex = int32((cuda.grid(1) >> 5){times})")
         writer.line(f"stride = int32((cuda.gridsize(1) >> 5){times})")
         name = "base" if count > 1 else vertex
-        with each_stride(self._body(), name):
+        with writer.block(
+            f"for {name} in range(first_vertex, int32(vertex_count), stride):"
+        ):
             if count > 1:
                 own = (
                     f"(cuda.laneid >> {span.bit_length() - 1})"
@@ -127,20 +127,20 @@ class WarpPhase(CudaPhase):
                 )
                 writer.line(f"index = base + {own}")
                 name = "index"
+            self._want(name, words, wanted)
             # Without a set each turn has a vertex, that of the first lanes.
-            self._want(name, words, wanted, skip and bool(words), "continue")
+            if words:
+                self._leave(wanted, "continue")
             if count > 1:
                 writer.line(f"{vertex} = int32(min(index, vertex_count - 1))")
             yield
 
-    def _want(self, name: str, words: str, wanted: str, skip: bool, end: str) -> None:
-        """Print whether a lane's vertex is swept, and what a warp does without any."""
+    def _want(self, name: str, words: str, wanted: str) -> None:
+        """Print whether a lane's vertex is swept."""
         in_set = (
             f"warp.test_bit({words}, {name})" if words else f"{name} < vertex_count"
         )
         self.writer.line(f"{wanted} = {in_set}")
-        if skip:
-            self._leave(wanted, end)
 
     def _leave(self, wanted: str, end: str) -> None:
         """Print what a warp does none of whose lanes has a vertex of its own."""
@@ -217,39 +217,6 @@ class WarpPhase(CudaPhase):
                 writer.line("edge_state[e] = 1")
         body.restore("e", "inside_edge")
 
-    def reduce(self) -> None:
-        """Print the body of the kernel."""
-        writer, function = self.writer, self.functions[0]
-        self._prologue()
-        self._boxes()
-        body, accumulator, printed = (
-            self._body(),
-            self._reduced(),
-            self.printed[function.name],
-        )
-        body.start(accumulator)
-        names = [
-            body.held(accumulator, j)
-            for j in range(body.copies if accumulator.is_wide else 1)
-        ]
-        with self._each("v", "due", "is_due", skip=body.is_predicated(printed)):
-            if body.is_predicated(printed):
-                body.call_contribution(printed, "is_due")
-            with writer.block("if is_due:"):
-                if body.is_predicated(printed):
-                    body.take_contribution(function)
-                else:
-                    body.contribute(function)
-        writer.line("# Combine over the block.")
-        for name in names:
-            self._combine(accumulator, name)
-        for j, name in enumerate(names):
-            feature = body.index(body.feature(str(j))) if accumulator.is_wide else "0"
-            tests = [f"thread < {body.lanes}" if accumulator.is_wide else "thread == 0"]
-            tests += [body.inside(j)] if accumulator.is_wide and body.inside(j) else []
-            with writer.block(f"if {' and '.join(tests)}:"):
-                writer.line(f"partials[uint32(cuda.blockIdx.x), {feature}] = {name}")
-
 
 class HubPhase(WarpPhase):
     """A block takes one vertex of high degree: all its slots take edges of it."""
@@ -286,9 +253,7 @@ class HubPhase(WarpPhase):
             self._boxes()
 
     @contextmanager
-    def _each(
-        self, vertex: str, words: str, wanted: str, skip: bool = True
-    ) -> Iterator[None]:
+    def _each(self, vertex: str, words: str, wanted: str) -> Iterator[None]:
         """Print the loop over the hubs of a block; the whole block exits or none."""
         writer = self.writer
         with writer.block(

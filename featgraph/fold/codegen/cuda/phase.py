@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from featgraph.fold.codegen.cuda.areas import KernelAreas
-from featgraph.fold.codegen.cuda.combine import box_dtypes, print_block_combine
 from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.codegen.functions.staging import STRIDES
 from featgraph.fold.codegen.kernels.accumulators import Accumulator
-from featgraph.fold.codegen.kernels.blocks import print_pairwise
 from featgraph.fold.lowering.areas import scratch_of
+from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.meets import box_dtypes
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.lowering.stages import has_nest
 from featgraph.fold.plan.plan import FoldPlan, Phase
@@ -255,41 +255,13 @@ class CudaPhase(KernelAreas):
             writer.line(
                 '"""Combine the partial results in order, a thread for each feature."""'
             )
-            width = self._reduced_width()
-            with writer.block(
-                f"for f in range(cuda.grid(1), {width}, cuda.gridsize(1)):"
-            ):
-                if self._body().in_blocks(self.functions):
-                    place = "partials[uint32({}), uint32(f)]"
-                    print_pairwise(writer, accumulator, place)
-                    writer.line("reduced[uint32(f)] = partials[0, uint32(f)]")
-                    return
-                writer.line(f"total = {accumulator.identity}")
-                with writer.block("for row in range(partials.shape[0]):"):
-                    test = " != 0" if accumulator.type == "bool" else ""
-                    writer.line(
-                        accumulator.update(
-                            "total", f"partials[uint32(row), uint32(f)]{test}"
-                        )
-                    )
-                writer.line("reduced[uint32(f)] = total")
+            features = f"range(cuda.grid(1), {accumulator.size}, cuda.gridsize(1))"
+            in_blocks = bool(self._body().in_blocks(self.functions))
+            body = finished(accumulator, features, in_blocks)
+            print_body(writer, unsigned_indices(body))
 
     def _reduced(self) -> Accumulator:
         return self._body().accumulators[self.functions[0].into]
-
-    def _reduced_width(self) -> int:
-        return self._reduced().size
-
-    def _combine(self, accumulator: Accumulator, name: str) -> None:
-        """Combine what the groups of a block (or its threads) have reduced."""
-        print_block_combine(
-            self.writer,
-            accumulator,
-            name,
-            self.phase.mapping.lanes,
-            self.threads,
-            self.context.real,
-        )
 
     def _boxes(self) -> None:
         """Declare the shared arrays through which the warps of a block combine."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from featgraph.fold.codegen.cuda.areas import numba_name
-from featgraph.fold.codegen.cuda.blocks import each_stride
 from featgraph.fold.codegen.cuda.held import HeldBody
 from featgraph.fold.codegen.cuda.phase import CudaPhase
 from featgraph.fold.codegen.cuda.words import each_listed, each_packed
@@ -53,7 +52,9 @@ class ThreadPhase(CudaPhase):
         writer.line(
             "first_vertex, stride = int32(cuda.grid(1)), int32(cuda.gridsize(1))"
         )
-        with each_stride(self._body(), vertex):
+        with writer.block(
+            f"for {vertex} in range(first_vertex, int32(vertex_count), stride):"
+        ):
             if words:
                 with writer.block(f"if not warp.test_bit({words}, {vertex}):"):
                     writer.line("continue")
@@ -134,32 +135,6 @@ class ThreadPhase(CudaPhase):
                     if self.several:
                         writer.line("edge_state[e] = 1")
                     body.copy_entries(self.phase.restores, "e", "")
-
-    def reduce(self) -> None:
-        """Print the body of the kernel."""
-        writer, body, accumulator = self.writer, self._body(), self._reduced()
-        writer.line("thread = uint32(cuda.threadIdx.x)")
-        self._boxes()
-        self._arrays()
-        body.start(accumulator)
-        with self._each("v", "due"):
-            body.contribute(self.functions[0])
-        writer.line("# Combine over the block.")
-        if accumulator.is_wide and self.phase.mapping.loops:
-            with writer.block(f"for f in range({self.phase.width}):"):
-                writer.line(f"combined = {accumulator.name}[f]")
-                self._combine(accumulator, "combined")
-                with writer.block("if thread == 0:"):
-                    writer.line(
-                        "partials[uint32(cuda.blockIdx.x), uint32(f)] = combined"
-                    )
-            return
-        names = [body.held(accumulator, j) for j in range(self._reduced_width())]
-        for name in names:
-            self._combine(accumulator, name)
-        with writer.block("if thread == 0:"):
-            for j, name in enumerate(names):
-                writer.line(f"partials[uint32(cuda.blockIdx.x), {j}] = {name}")
 
     def _arrays(self) -> None:
         """Bring matrices to hand; declare the small arrays that a thread works in."""

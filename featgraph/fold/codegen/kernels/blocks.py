@@ -17,9 +17,8 @@ from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import in_blocks
 from featgraph.fold.codegen.kernels.accumulate import AccumulatorBody
 from featgraph.fold.codegen.kernels.accumulators import Accumulator
-from featgraph.fold.codegen.text.writer import Writer
 
-__all__ = ["CPU_LEVELS", "BlockedRows", "print_pairwise"]
+__all__ = ["CPU_LEVELS", "BlockedRows"]
 
 #: Entries of the array on the CPU: for rows of 2**40 edges.
 CPU_LEVELS = 32
@@ -185,20 +184,3 @@ class BlockedRows(AccumulatorBody):
 
     def _leave(self, accumulator: Accumulator, name: str, place: str) -> None:
         self.writer.line(f"{place} = {name}")
-
-
-def print_pairwise(writer: Writer, accumulator: Accumulator, place: str) -> None:
-    """Add up the rows of `partials` in place: each to that half of them further on.
-
-    Parameters
-    ----------
-    place : str
-        Format of an element of `partials` by its row.
-    """
-    line, block = writer.line, writer.block
-    line("rows = partials.shape[0]")
-    with block("while rows > 1:"):
-        line("half = (rows + 1) >> 1")
-        with block("for row in range(rows - half):"):
-            line(accumulator.update(place.format("row"), place.format("row + half")))
-        line("rows = half")
