@@ -174,7 +174,7 @@ class Reduction(Primitive):
     def print_looped(self, call: Operate, target: str, loops: Looped) -> None:
         """Combine one feature after the other."""
         x, group = call.args[0], call.constant("group")
-        initial = self.identity.text(x, loops).replace("(0.0)", "(0)")
+        initial = self.identity.text(x, loops)
         if group is None:
             loops.line(f"{target} = {initial}")
             loops.each(self.update.format(target, loops.text(x)))
