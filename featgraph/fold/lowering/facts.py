@@ -11,9 +11,10 @@ from featgraph.fold.analysis.gathered_values import base_name
 from featgraph.fold.analysis.gathers import in_blocks
 from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.codegen.kernels.accumulators import Accumulator, accumulator_of
+from featgraph.fold.lowering.layouts import layout_of
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
-from featgraph.fold.tree.layout import AdjacencyLayout, Csr
+from featgraph.fold.tree.layout import AdjacencyLayout
 from featgraph.program.signature import PropertyKind
 
 __all__ = ["Facts"]
@@ -73,12 +74,7 @@ class Facts:
     @cached_property
     def layout(self) -> AdjacencyLayout:
         """How edges are found: the rows that the phase goes along."""
-        rows = self.phase.rows
-        if self.library == "cpu":
-            return Csr(rows.offsets, rows.ends, rows.edges)
-        wide = self.plan.traits.wide_offsets
-        types = ("", "uint64") if wide else ("int32", "uint32")
-        return Csr(rows.offsets, rows.ends, rows.edges, *types)
+        return layout_of(self.plan, self.phase)
 
     @cached_property
     def shape(self) -> KernelShape:

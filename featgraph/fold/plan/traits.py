@@ -46,6 +46,8 @@ class GraphTraits:
         Whether int64 offsets are needed where in- and out-edges stand together.
     long_rows : bool
         Whether some row has more edges than are summed one after the other.
+    layout : str
+        How edges are stored: see `fold.lowering.layouts`.
     """
 
     typical_degree: int = 32
@@ -54,6 +56,7 @@ class GraphTraits:
     undirected: bool = False
     wide_both: bool = False
     long_rows: bool = False
+    layout: str = "csr"
 
 
 def needs_wide_positions(edge_count: int) -> bool:

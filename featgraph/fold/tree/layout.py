@@ -12,7 +12,7 @@ from typing import Protocol
 
 from featgraph.fold.tree.statements import Body, agreed, code, copied
 
-__all__ = ["AdjacencyLayout", "Csr", "Walk"]
+__all__ = ["AdjacencyLayout", "Csr", "Walk", "WalkedByPlace"]
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,14 @@ class Walk:
 class AdjacencyLayout(Protocol):
     """Rows of edges, by vertex; a body knows of an edge ``u``, ``v`` and ``e``.
 
-    A part of a row is named: "" is all of it, "part" what `narrowed` left of it, and
-    "block" what a loop over blocks has come to.
+    In rounds it knows besides whether the edge is its lane's, ``inside_edge``, and the
+    number of the round, ``step``. A part of a row is named: "" is all of it, "part"
+    what `narrowed` left of it, and "block" what a loop over blocks has come to.
     """
 
     @property
-    def name(self) -> str:
-        """Name of the layout."""
+    def arrays(self) -> tuple[str, ...]:
+        """Names of the arrays that a kernel is given; they tell layouts apart."""
 
     @property
     def vertex_count(self) -> str:
@@ -85,44 +86,34 @@ class AdjacencyLayout(Protocol):
         """Return `body` where the edge at a place, and its other end, have names."""
 
 
-@dataclass(frozen=True)
-class Csr:
-    """Rows one behind the other, in order of vertices.
+class WalkedByPlace:
+    """Walks from place to place, ``start`` to ``stop``, wherever these are in memory.
+
+    A subclass binds ``start`` and ``stop`` of a row, and says which edge is at a
+    ``position`` between them. In rounds it is asked for one in a row without edges,
+    too: ``start`` or the place before it, 0 at least, has to lead to some edge there.
 
     Attributes
     ----------
-    offsets : str
-        Where the row of each vertex begins.
     ends : str
         The vertex at the other end of each edge.
-    numbers : str
-        The number of each edge; "" where it is the place in memory.
     place_type, number_type : str
-        Types of places in memory, and of numbers of edges; "" where Python's will do.
-        Left alone, Numba computes places in int64.
+        Types of places, and of numbers of edges; "" where Python's will do. Left alone,
+        Numba computes places in int64.
     """
 
-    offsets: str
     ends: str
-    numbers: str
-    place_type: str = ""
-    number_type: str = ""
-    name: str = "csr"
+    place_type: str
+    number_type: str
 
-    @property
-    def vertex_count(self) -> str:
-        """Text of the number of rows."""
-        return f"{self.offsets}.size - 1"
+    def edge_at(self, place: str) -> tuple[Body, str, str]:
+        """Return what finds an edge, where it stands in `ends`, and its number."""
+        raise NotImplementedError
 
     @property
     def degree(self) -> str:
         """Text of the number of edges of the row that was bound last."""
         return "stop - start"
-
-    def row(self, vertex: str) -> Body:
-        """Bind the row of a vertex, as places in memory."""
-        offsets = self.offsets
-        return code(f"start, stop = {offsets}[{vertex}], {offsets}[{vertex} + 1]")
 
     def narrowed(self, test: str, part: str = "") -> Body:
         """Leave no edges to a lane for which `test` is False."""
@@ -158,18 +149,17 @@ class Csr:
         return out + code("while True:\n    BODY", BODY=body + behind)
 
     def bind(self, vertex: str, walk: Walk, place: str, body: Body) -> Body:
-        """Return `body` where the edge at a place in memory has names."""
-        at = self._number(place)
-        own = self._number(f"{self.numbers}[{at}]") if self.numbers else at
+        """Return `body` where the edge at a place, and its other end, have names."""
+        find, at, own = self.edge_at(place)
         end, number = code(
             f"{'u' if vertex == 'v' else 'v'} = {self.ends}[{at}]\ne = {own}"
         )
         if not walk.numbers_late:
-            return [end, number, *body]
+            return [*find, end, number, *body]
         for test in body:
             if isinstance(test, ast.If):
                 test.body.insert(0, number)
-        return [end, *body]
+        return [*find, end, *body]
 
     def _several(
         self, vertex: str, walk: Walk, stop: str, body: Body, once: Body
@@ -213,6 +203,45 @@ class Csr:
 
     def _number(self, text: str) -> str:
         return f"{self.number_type}({text})" if self.number_type else text
+
+
+@dataclass(frozen=True)
+class Csr(WalkedByPlace):
+    """Rows one behind the other, in order of vertices; a place is one in memory.
+
+    Attributes
+    ----------
+    offsets : str
+        Where the row of each vertex begins.
+    numbers : str
+        The number of each edge; "" where it is the place.
+    """
+
+    offsets: str
+    ends: str
+    numbers: str
+    place_type: str = ""
+    number_type: str = ""
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of the arrays that a kernel is given."""
+        return tuple(name for name in (self.offsets, self.ends, self.numbers) if name)
+
+    @property
+    def vertex_count(self) -> str:
+        """Text of the number of rows."""
+        return f"{self.offsets}.size - 1"
+
+    def row(self, vertex: str) -> Body:
+        """Bind the row of a vertex."""
+        offsets = self.offsets
+        return code(f"start, stop = {offsets}[{vertex}], {offsets}[{vertex} + 1]")
+
+    def edge_at(self, place: str) -> tuple[Body, str, str]:
+        """Return where the edge at a place stands, and its number."""
+        at = self._number(place)
+        return [], at, self._number(f"{self.numbers}[{at}]") if self.numbers else at
 
 
 #: Part of a row -> the names of where it begins and ends.

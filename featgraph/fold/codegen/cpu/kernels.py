@@ -18,6 +18,7 @@ from featgraph.fold.codegen.cpu.vectors import VectorBody
 from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.layouts import layout_of
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.lowering.stages import has_nest
 from featgraph.fold.plan.plan import FoldPlan, Phase
@@ -203,13 +204,15 @@ class _CpuPhase(CpuArrays):
 
     def _vertex(self) -> list[Entry]:
         pulls = self.phase.pulls_edges
+        nested = has_nest(self.plan, self.phase, self.printed)
+        layout = layout_of(self.plan, self.phase)
         arguments = ["d", *(PULLED if pulls else ["due"]), "passed", "chunks"]
         arguments.append("swept_words")
         arguments += ["changed_sources", "stale"] if self.phase.keeps else []
         takes_active = self.plan.takes_active(self.phase)
         arguments += ["active_sources"] if takes_active else []
         if any(f.kind == "gather" for f in self.plan.functions_of(self.phase)):
-            arguments += self.phase.rows.arguments
+            arguments += layout.arrays if nested else self.phase.rows.arguments
         if self.phase.spreads:
             arguments += ["spreads", "allowed", "out_offsets", "out_targets"]
         writer = self.writer
@@ -221,7 +224,7 @@ class _CpuPhase(CpuArrays):
             else "Sweep the due vertices of a chunk; `passed` gets those that end with "
             "True."
         )
-        if has_nest(self.plan, self.phase, self.printed):
+        if nested:
             with self._kernel(arguments, doc):
                 self._nest(arguments)
             return [self._entry(self.name, "main", arguments)]
@@ -262,7 +265,7 @@ class _CpuPhase(CpuArrays):
                 writer.line("cpu.set_bit(due, target)")
 
     def _push(self) -> list[Entry]:
-        arguments = ["d", "due", "chunks", *self.phase.rows.arguments]
+        arguments = ["d", "due", "chunks", *layout_of(self.plan, self.phase).arrays]
         arguments += ["active_sources"] * self.plan.takes_active(self.phase)
         doc = (
             "Push along the out-edges of a chunk of sources into the due targets."

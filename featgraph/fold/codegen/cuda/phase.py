@@ -13,6 +13,7 @@ from featgraph.fold.codegen.kernels.accumulators import Accumulator
 from featgraph.fold.lowering.areas import scratch_of
 from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.layouts import layout_of
 from featgraph.fold.lowering.meets import box_dtypes
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.lowering.stages import has_nest
@@ -144,7 +145,9 @@ class CudaPhase(KernelAreas):
     # -- around the kernel
 
     def _arguments(self) -> list[str]:
-        edges = self.phase.rows.arguments
+        nested = has_nest(self.plan, self.phase, self.printed)
+        layout = layout_of(self.plan, self.phase)
+        edges = layout.arrays if nested else self.phase.rows.arguments
         count = ["hubs"] if self.role == "hubs" else ["vertex_count"]
         arguments = {
             "vertex": [
