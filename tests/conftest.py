@@ -47,6 +47,7 @@ hypothesis.settings.load_profile("ci")
 SAMPLED = {
     "algorithms": 2,
     "generated": 2,
+    "layouts": 2,
     "networkx": 2,
     "ptx": 2,
     "reference": 2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -65,6 +66,8 @@ class Superstep:
         Stands in for the module's text (planted faults).
     form : str
         How kernels come to their vertices wherever they can: see `FoldPlan`.
+    graph_arrays : dict, optional
+        Arrays of another layout of the graph, by name.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Superstep:
         hub_degree: int = 9,
         text: str | None = None,
         form: str = "plain",
+        graph_arrays: dict[str, Any] | None = None,
     ) -> None:
         self.kernels = kernels
         self.plan: FoldPlan = kernels.plan
@@ -111,6 +115,7 @@ class Superstep:
             "hub_degree": hub_degree,
             # 0 not run, 1 stopped, 2 passed last
             "edge_state": np.zeros(graph.edge_count, np.uint8),
+            **(graph_arrays or {}),
         }
 
     # -- the state
@@ -265,19 +270,17 @@ class Superstep:
         available = {**self.buffers, **words, "d": d, "hubs": hubs}
         function = self.plan.functions_of(phase)[0]
         if entry.role == "finish":
-            width = 1 if function.is_scalar else function.width
+            shape = self.plan.facts.reductions[function.into].shape
             dtype = next(
                 (f.dtype for f in self.kernels.fields if f.name == function.into),
                 self._reduced_dtype(function),
             )
-            self.reduced[function.into] = np.full(width, 55, dtype)
+            reduced = np.full(math.prod(shape), 55, dtype)
+            self.reduced[function.into] = reduced.reshape(shape)  # the same memory
             self.arrays[function.into] = self.reduced[function.into]
-            available |= {
-                "partials": self.partials,
-                "reduced": self.reduced[function.into],
-            }
+            available |= {"partials": self.partials, "reduced": reduced}
         elif phase.kind == "reduce":
-            width = 1 if function.is_scalar else function.width
+            width = math.prod(self.plan.facts.reductions[function.into].shape)
             self.partials = np.full((GRID, width), 66, self._reduced_dtype(function))
             available["partials"] = self.partials
         grid = max(len(hubs), 1) if entry.role == "hubs" else GRID
