@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from featgraph.fold.codegen.kernels.accumulators import (
     accumulator_of,
 )
+from featgraph.fold.lowering.layouts import layout_of
 from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.schedules import PIECE_BYTES
@@ -200,6 +201,7 @@ class KernelSource:
         chunks = "edge_chunks" if phase.from_edges else _CHUNKS.get(phase.kind)
         arrays = {
             **_ARRAYS,
+            **{name: name for name in layout_of(self.plan, phase).arrays},
             "hubs": _HUBS.get(phase.kind, phase.rows.hubs),
             "chunks": chunks or phase.rows.chunks,
         }
