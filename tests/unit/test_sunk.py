@@ -139,8 +139,9 @@ def test_nothing_is_gathered_for_a_vertex_that_leaves_at_once() -> None:
     kernel = text.split("def vertex_phase_0(")[1]
     asks = "alive = not (d.fixed[uint32(v)] and d.level[uint32(v)] > d.least)"
     assert asks in kernel
-    assert kernel.index(asks) < kernel.index("if alive:") < kernel.index("while position")
-    assert kernel.index("while position") < kernel.index("alive = settle(")
+    walk = kernel.index("while position")
+    assert kernel.index(asks) < kernel.index("if alive:") < walk
+    assert walk < kernel.index("alive = settle(")
 
 
 @pytest.mark.parametrize(
