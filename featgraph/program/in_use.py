@@ -45,7 +45,7 @@ class InUse:
             If another thread is there.
         """
         me = threading.get_ident()
-        # One step for the interpreter, so that two threads cannot both find nobody.
+        # One step for the interpreter, so that two threads cannot both find it free.
         if self._owner.setdefault("thread", me) != me:
             raise _taken(doing)
         self._depth += 1

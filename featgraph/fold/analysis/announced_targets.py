@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.analysis.gathers import takes_active
+from featgraph.fold.analysis.gathers import declared_along, takes_active
 from featgraph.fold.syntax.nodes import Access, Whole, is_reversed
 
 __all__ = [
@@ -190,7 +190,7 @@ class _Reads:
     def _of_gather(
         self, function: Analysed, sent: set[str], is_behind: bool
     ) -> Iterator[Unannounced]:
-        is_in = getattr(function.declared, "along", "in") == "in"
+        is_in = declared_along(function) == "in"
         for node in _reads(function):
             first, name = node.indices[0] if node.indices else None, node.name
             is_new = node.version == "next" and name in sent

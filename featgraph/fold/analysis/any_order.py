@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.change_driven import Changes, changes_of, join_changes
+from featgraph.fold.analysis.gathers import combine_of
 
 __all__ = ["check_any_order", "place_of"]
 
@@ -92,14 +93,16 @@ def _problem(function: Analysed, read: Sequence[str]) -> tuple[str | None, str]:
             f"reduces {read[0]}, which changes in the run: its result shows how far "
             "others have come"
         ), f"reduce it behind the run, or {drop}"
-    operator = getattr(function.declared, "combine", None)
-    if function.kind == "gather" and read and operator.name not in IDEMPOTENT:  # type: ignore[union-attr]
+    if function.kind != "gather" or not read:
+        return None, ""
+    combine = combine_of(function).name
+    if combine not in IDEMPOTENT:
         return (
             f"combines {read[0]}, which changes in the run, with "
-            f"{operator.name!r}: what was counted early would stay in it"  # type: ignore[union-attr]
+            f"{combine!r}: what was counted early would stay in it"
         ), f"combine with {', '.join(IDEMPOTENT)}, or {drop}"
     any_will_do = getattr(function.declared, "first", False)
-    if any_will_do and read and operator.name != "any":  # type: ignore[union-attr]
+    if any_will_do and combine != "any":
         return (
             f"takes the first of what {read[0]} contributes, which changes in the run: "
             "another one may be better"

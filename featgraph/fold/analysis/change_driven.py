@@ -16,6 +16,7 @@ import numpy as np
 
 from featgraph.fold.analysis.access import AccessRecord
 from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.gathers import takes_active
 from featgraph.fold.syntax.names import CANONICAL
 from featgraph.fold.syntax.nodes import Access, Whole
 from featgraph.program.names import GENERATED
@@ -191,7 +192,7 @@ def _problem(
     behind = next((f for f in earlier if f.kind in {"vertex", "edge"}), None)
     if behind is not None:
         return f"runs behind {behind.declared.name}, which may leave vertices out"
-    if getattr(function.declared, "sources", "all") == "active":
+    if takes_active(function):
         return "combines active sources only"
     if len(temporary.item_shape) == 2:
         size = entry_bytes(temporary.item_shape, temporary.type, analysis.real)

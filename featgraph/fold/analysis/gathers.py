@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from typing import cast
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis, Temporary
 from featgraph.fold.analysis.gathered_values import INDEXED, base_name
 from featgraph.fold.operations.systems import is_solution
 from featgraph.fold.syntax.nodes import Access, Operate, Whole
+from featgraph.program.combine import Combine
+from featgraph.program.functions import GatherFunction, ReduceFunction
 
 __all__ = [
+    "combine_of",
+    "declared_along",
     "has_wide_key",
     "in_blocks",
+    "is_matrix",
     "is_only_solved",
     "memory_dtype",
     "partial_dtype",
@@ -21,6 +27,21 @@ __all__ = [
     "takes_active",
     "temporaries_of",
 ]
+
+
+def combine_of(function: Analysed) -> Combine:
+    """Return how a gather or reduce combines."""
+    return cast("GatherFunction | ReduceFunction", function.declared).combine
+
+
+def is_matrix(function: Analysed) -> bool:
+    """Whether a gather or reduce fills a matrix, K x K."""
+    return bool(getattr(function.declared, "matrix", False))
+
+
+def declared_along(function: Analysed) -> str:
+    """Return which edges a gather was declared along; "in" for other functions."""
+    return str(getattr(function.declared, "along", "in"))
 
 
 def memory_dtype(type_: str, real: str) -> str:
@@ -33,7 +54,7 @@ def memory_dtype(type_: str, real: str) -> str:
 
 def reduced_type(function: Analysed) -> str:
     """Return the type in which a reduce accumulates; of truth values, 0 and 1."""
-    votes = function.declared.combine.name == "any"  # type: ignore[attr-defined]
+    votes = combine_of(function).name == "any"
     return "int32" if function.returns == "bool" and not votes else function.returns
 
 
@@ -51,10 +72,10 @@ def has_wide_key(temporary: Temporary, real: str) -> bool:
 
 def rounds(function: Analysed) -> bool:
     """Whether the result of a gather depends on the order it combines in."""
-    operator = getattr(function.declared, "combine", None)
-    if operator is None or function.returns != "real":
+    if function.kind not in {"gather", "reduce"} or function.returns != "real":
         return False
-    return bool(operator.is_custom or operator.name in {"sum", "product"})
+    combine = combine_of(function)
+    return combine.is_custom or combine.name in {"sum", "product"}
 
 
 def in_blocks(function: Analysed) -> bool:
@@ -62,8 +83,7 @@ def in_blocks(function: Analysed) -> bool:
 
     A product rounds as often in any order. A combine of the user's may be a sum.
     """
-    operator = getattr(function.declared, "combine", None)
-    return rounds(function) and getattr(operator, "name", "") != "product"
+    return rounds(function) and combine_of(function).name != "product"
 
 
 def takes_active(function: Analysed) -> bool:

@@ -179,7 +179,7 @@ def lower(facts: Facts) -> Body:
 
 
 def _companies(facts: Facts) -> dict[str, str]:
-    """Return who has to come along where the lanes of a scope meet."""
+    """Return which lanes have to come along where the lanes of a scope meet."""
     scopes = facts.binding.scopes.items()
     return {name: s.company if s.lanes > 1 else "" for name, s in scopes}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.analysis.gathers import takes_active
+from featgraph.fold.analysis.gathers import is_matrix, takes_active
 from featgraph.fold.codegen.functions.featurewise import Printed
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.plan.plan import FoldPlan, Phase
@@ -42,7 +42,7 @@ def has_nest(plan: FoldPlan, phase: Phase, printed: dict[str, Printed]) -> bool:
     Edge functions that are pulled, matrices, and sums in vectors are printed without.
     """
     functions = plan.functions_of(phase)
-    matrices = any(getattr(f.declared, "matrix", False) for f in functions)
+    matrices = any(is_matrix(f) for f in functions)
     apart = phase.pulls_edges or matrices or any(p.vectors for p in printed.values())
     return phase.kind == "push" or (phase.kind in {"vertex", "reduce"} and not apart)
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.analysis.gathers import combine_of, is_matrix
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.schedules import Mapping
 
@@ -30,12 +31,12 @@ def find_stops(
     """
     stops = []
     for function in members:
-        declared: Any = function.declared
         if function.kind != "gather" or function.into in kept:
             continue
-        combine = declared.combine
+        declared: Any = function.declared
+        combine = combine_of(function)
         is_any = combine.name == "any" and not combine.is_custom
-        is_any = is_any and not (mapping.loops or declared.matrix)
+        is_any = is_any and not (mapping.loops or is_matrix(function))
         if is_any or (declared.first and not options.deterministic):
             stops.append(str(function.into))
     return tuple(stops)

@@ -8,6 +8,8 @@ from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.announced_targets import is_announced, tells_targets
 from featgraph.fold.analysis.change_driven import changes_of
 from featgraph.fold.analysis.gathers import (
+    combine_of,
+    declared_along,
     has_wide_key,
     partial_dtype,
     rounds,
@@ -70,12 +72,11 @@ def _scalars(functions: Sequence[Analysed]) -> set[str]:
 
 
 def _reads(gather: Analysed) -> GatherReads:
-    combine = gather.declared.combine.name  # type: ignore[attr-defined]
     of_neighbors = {a.name for a in gather.accesses if a.where == "neighbor"}
     anywhere = {a.name for a in gather.accesses}
     return GatherReads(
         gather.declared.name,
-        str(combine),
+        combine_of(gather).name,
         tuple(sorted(of_neighbors)),
         tuple(sorted(anywhere)),
     )
@@ -104,7 +105,7 @@ def _may_push(analysis: Analysis, options: Options) -> bool:
         return False
     return all(
         is_free(f)
-        and f.declared.along == "in"  # type: ignore[attr-defined]
+        and declared_along(f) == "in"
         and not has_wide_key(analysis.temporaries[str(f.into)], analysis.real)
         for f in functions
         if f.kind == "gather"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.gathers import declared_along
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.program.signature import PropertyKind
@@ -112,7 +113,7 @@ def along_of(function: Analysed, analysis: Analysis, traits: GraphTraits) -> str
     So along both is along them; along the out-edges differs only for functions that use
     the direction of an edge.
     """
-    along: str = getattr(function.declared, "along", "in")
+    along = declared_along(function)
     if traits.undirected and (
         along == "both" or not _tells_twins_apart(function, analysis)
     ):

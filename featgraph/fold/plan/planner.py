@@ -19,6 +19,7 @@ from featgraph.fold.analysis.change_driven import (
 )
 from featgraph.fold.analysis.gathered_values import base_name
 from featgraph.fold.analysis.gathers import (
+    declared_along,
     in_blocks,
     is_only_solved,
     rounds,
@@ -212,7 +213,7 @@ def _start_at_edges(phases: list[Phase], options: Options) -> list[Phase]:
 
 def _spreads(members: Sequence[Analysed], options: Options) -> bool:
     """Whether what commits has those run that gather from it, in the same sweep."""
-    alongs = {getattr(f.declared, "along", "") for f in members}
+    alongs = {declared_along(f) for f in members if f.kind == "gather"}
     is_sweep = options.asynchronous and options.target == "cpu"
     return is_sweep and not alongs.isdisjoint({"in", "both"})
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.gathers import combine_of, declared_along, is_matrix
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.plan.options import INTERSECTIONS, Options
 from featgraph.fold.plan.traits import GraphTraits
@@ -241,7 +242,7 @@ def choose_mapping(
             hubs = True
     span = lanes * slots
     mapping = Mapping(lanes, copies, span, False, "virtual_warp", hubs, shared, piece)
-    if columns and any(f.kind == "gather" and _is_matrix(f) for f in members):
+    if columns and any(f.kind == "gather" and is_matrix(f) for f in members):
         # Elsewhere blocks of hubs gain nothing from a bound (docs/design/0021).
         piece = _piece(width, size)
         mapping = replace(mapping, column_piece=piece, hub_resident=2)
@@ -343,7 +344,7 @@ def _sweeps_edges(kind: str, members: Sequence[Analysed]) -> bool:
 
 def _combines_by_function(members: Sequence[Analysed]) -> bool:
     """Whether a gather has a combine of the user's: no shuffle reduction exists."""
-    return any(f.kind == "gather" and f.declared.combine.is_custom for f in members)  # type: ignore[attr-defined]
+    return any(f.kind == "gather" and combine_of(f).is_custom for f in members)
 
 
 def _edge_slots(
@@ -418,7 +419,7 @@ def _resident(
         return 0
     # Where edges are found through a list of them, registers go into that, too; and a
     # double takes two.
-    summed = sum(1 + (getattr(f.declared, "along", "in") == "both") for f in rows)
+    summed = sum(1 + (declared_along(f) == "both") for f in rows)
     if alone and multiplies:  # what is multiplied stands in registers, too
         summed *= 2
     held = max(summed * mapping.copies * size, PIECE_BYTES)
@@ -438,11 +439,7 @@ def _suits_a_thread(
 
 def _needs_matrices(members: Sequence[Analysed]) -> int:
     """Return how many k x k areas the functions of a phase need."""
-    count = sum(_is_matrix(f) for f in members)
+    count = sum(is_matrix(f) for f in members)
     for function in members:
         count += sum(OPERATIONS[name].takes_area for name in function.operations)
     return count
-
-
-def _is_matrix(function: Analysed) -> bool:
-    return bool(getattr(function.declared, "matrix", False))

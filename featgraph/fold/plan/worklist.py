@@ -8,10 +8,10 @@ and its edges are gone along from those that are active.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.analysis.gathers import takes_active
+from featgraph.fold.analysis.gathers import combine_of, is_matrix, takes_active
 
 if TYPE_CHECKING:
     from featgraph.fold.plan.plan import FoldPlan
@@ -29,11 +29,11 @@ def is_free(function: Analysed) -> bool:
 
     It combines over the edges from active vertices only, and does not round.
     """
-    declared: Any = function.declared
-    if not takes_active(function) or declared.matrix or declared.combine.is_custom:
+    if not takes_active(function) or is_matrix(function):
         return False
-    is_count = declared.combine.name == "sum" and function.returns != "real"
-    return declared.combine.name in EXACT or is_count
+    combine = combine_of(function)
+    is_count = combine.name == "sum" and function.returns != "real"
+    return not combine.is_custom and (combine.name in EXACT or is_count)
 
 
 def is_queued(plan: FoldPlan) -> bool:
@@ -75,7 +75,7 @@ def keys_of(plan: FoldPlan) -> tuple[str, ...]:
     found = {
         a.name
         for f in plan.analysis.functions
-        if f.kind == "gather" and f.declared.combine.name in _ORDERED  # type: ignore[attr-defined]
+        if f.kind == "gather" and combine_of(f).name in _ORDERED
         for a in f.accesses
         if a.where == "neighbor" and a.name in writes
     }

@@ -148,7 +148,7 @@ class Scope:
     lanes : int
         How many they are.
     company : str
-        Who has to come along where they meet, since shuffles take a whole warp.
+        Which lanes have to come along where they meet: shuffles take a whole warp.
     """
 
     lanes: int = 1

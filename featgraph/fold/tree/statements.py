@@ -119,7 +119,7 @@ def agreed(body: Body, company: str) -> Body:
 
 
 def agrees(node: ast.AST) -> str:
-    """Return who enters a branch or loop together; "" where each lane decides."""
+    """Return which lanes enter a branch or loop together; "" where each decides."""
     return str(getattr(node, "company", ""))
 
 

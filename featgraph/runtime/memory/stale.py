@@ -87,7 +87,7 @@ class StaleEntries:
             self._touched.add(name)
             next_ = buffers.next_of(name)
             stale = buffers.stale.get(name, ALL)
-            # From here on nobody holds that set, and its memory is used again.
+            # From here on nothing holds that set, and its memory is used again.
             buffers.stale[name] = None
             if stale is None or (
                 not reads and (written is self._full or stale is written)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from featgraph.fold.analysis.gathers import is_matrix
 from featgraph.fold.codegen.cuda.lanes import HubPhase, WarpPhase
 from featgraph.fold.codegen.cuda.matrix import MatrixReduce
 from featgraph.fold.codegen.cuda.thread import ThreadPhase
@@ -76,7 +77,7 @@ def print_phase(
     if phase.kind == "triangle":
         return print_triangles(context, plan, number, phase)
     reduced = plan.functions_of(phase)[0]
-    if phase.kind == "reduce" and getattr(reduced.declared, "matrix", False):
+    if phase.kind == "reduce" and is_matrix(reduced):
         return MatrixReduce(context, plan, number, phase, printed).run()
     if phase.mapping.schedule == "thread":
         return ThreadPhase(context, plan, number, phase, printed).run()

@@ -11,7 +11,7 @@ import ast
 from dataclasses import dataclass, field, replace
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis, HelperFunction
-from featgraph.fold.analysis.gathers import temporaries_of
+from featgraph.fold.analysis.gathers import combine_of, is_matrix, temporaries_of
 from featgraph.fold.codegen.functions.staging import Staged
 from featgraph.fold.codegen.functions.vector_access import (
     Row,
@@ -155,9 +155,9 @@ class Printed:
 
 def gather_identity(function: Analysed, analysis: Analysis) -> str:
     """Return the text of what a gather or reduce contributes with ``fg.nothing``."""
-    operator = getattr(function.declared, "combine", None)
-    if operator is None:
+    if function.kind not in {"gather", "reduce"}:
         return "0"
+    operator = combine_of(function)
     temporary = analysis.temporaries.get(function.into or "")
     type_ = temporary.type if temporary is not None else function.returns
     # Truth values are combined as integers; their least and largest are 0 and 1. A key
@@ -190,7 +190,7 @@ def print_featurewise(context: Context, function: Analysed) -> Printed:
     style = context.style(function)
     style = replace(style, temporaries={t: t for t in temporaries})
     body, mapping = list(function.body), context.mapping
-    if getattr(function.declared, "matrix", False):  # called for each element
+    if is_matrix(function):  # called for each element
         mapping = mapping.of_column(context.width)
         style = replace(style, row_feature="i")
     rows = find_rows(context.analysis, function, mapping, style, body, False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.analysis.gathers import takes_active, temporaries_of
+from featgraph.fold.analysis.gathers import is_matrix, takes_active, temporaries_of
 from featgraph.fold.analysis.predication import needs_guard
 from featgraph.fold.codegen.functions.featurewise import Context, stores_rows
 from featgraph.fold.codegen.text.expressions import row_key
@@ -117,5 +117,5 @@ def _reads_own(context: Context, function: Analysed, names: set[str]) -> bool:
     ]
     if any(row_key(node, style) != (f"d.{node.name}_next", "e") for node in read):
         return False
-    wide = not function.collective and not getattr(function.declared, "matrix", False)
+    wide = not function.collective and not is_matrix(function)
     return not read or (wide and not function.is_scalar)
