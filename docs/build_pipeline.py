@@ -13,10 +13,12 @@ import argparse
 import ast
 import copy
 import difflib
+import inspect
 import re
 import sys
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,13 @@ import numpy as np
 
 import featgraph as fg
 from featgraph import _cuda
+from featgraph.algorithms.bfs import step as bfs
 from featgraph.algorithms.label_propagation import labels_of_neighbors, relax, step
+from featgraph.fold.codegen.emit import emit
+from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.lowering.passes import PASSES
+from featgraph.fold.plan.planner import make_plan
+from featgraph.fold.printing.nests import changed_lines
 from featgraph.fold.syntax import nodes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,7 +84,12 @@ class _Shown(ast.NodeTransformer):
 
 def _fenced(text: str, language: str = "text") -> str:
     """Return `text` in a fence; ``py``, since tests run fences of ``python``."""
-    return f"```{language}\n{textwrap.dedent(text).strip()}\n```\n"
+    text = textwrap.dedent(text).strip("\n").rstrip()
+    return f"```{language}\n{text}\n```\n"
+
+
+def _wrapped(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, 88, break_on_hyphens=False)) + "\n"
 
 
 def _local(text: str) -> str:
@@ -146,6 +159,44 @@ def _gathered(kernel: Any) -> str:
     return _fenced(text, "py")
 
 
+def _passes(kernels: dict[str, Any]) -> str:
+    """Return what each pass changes, with its reason.
+
+    A pass is shown on the first of `kernels` that it changes. A sentence introduces
+    those behind the first.
+    """
+    told = {label: _changes_by_pass(kernel) for label, kernel in kernels.items()}
+    usual = next(iter(told))
+    texts = []
+    for one in PASSES:
+        does, _, why = inspect.cleandoc(str(one.run.__doc__)).partition("\n\n")
+        label = next((n for n, changes in told.items() if changes[one.name]), "")
+        if not told[label][one.name]:
+            raise LookupError(f"{one.name} changes none of the kernels: add one")
+        said = f"{does} {why}" if label == usual else f"{does} {why} {label}:"
+        texts += [f"### `{one.name}`\n", _wrapped(said)]
+        texts.append(_fenced(told[label][one.name], "diff"))
+    return "\n".join(["", *texts, ""])
+
+
+def _changes_by_pass(kernel: Any) -> dict[str, str]:
+    """Return what each pass changes in the first kernel; the first pass makes it."""
+    first, *others = [t for t in kernel.trees() if t.kernel == kernel.trees()[0].kernel]
+    changes, before = {first.name: first.text}, first.text
+    for one in others:
+        changes[one.name] = changed_lines(before, one.text)
+        before = one.text
+    return changes
+
+
+def _with_long_rows(kernel: Any) -> Any:
+    """Return the kernel of a graph with rows so long that blocks of them are summed."""
+    plan = kernel.plan
+    traits = replace(plan.traits, long_rows=True)
+    signature = plan.analysis.signature
+    return Kernel(emit(make_plan(step.program, signature, plan.options, traits)))
+
+
 def _entries(kernel: Any) -> str:
     lines = [f"{e.name}({', '.join(e.arguments)})" for e in kernel.entries]
     fields = ", ".join(f"{f.name}: {f.source}" for f in kernel.kernel_source.fields)
@@ -193,6 +244,15 @@ def build(page: str, *, keep_other_compiler: bool) -> str:
     cuda = step.fold(state, target="cuda")
     nfa = step.fold(state, target="cuda", feature_parallel=False)
     both = {"FA": cuda, "NFA": nfa}
+    kept = step.fold(state, target="cuda", change_driven=True)
+    search = bfs.fold(k=WIDTH, target="cuda", feature_parallel=False)
+    shown = {
+        "": cuda,
+        "Here one thread a vertex": nfa,
+        "Here with `change_driven=True`": kept,
+        "Here breadth-first search, one thread a vertex": search,
+        "Here for a graph with long rows": _with_long_rows(cuda),
+    }
     makers: dict[str, Callable[[], str]] = {
         "declared": _declared,
         "resolved": lambda: _resolved(cpu),
@@ -200,6 +260,7 @@ def build(page: str, *, keep_other_compiler: bool) -> str:
         "typed": lambda: _typed(cpu),
         "accesses": lambda: _accesses(cpu),
         "plan": lambda: _plan(cpu),
+        "passes": lambda: _passes(shown),
         "plan_cuda": lambda: _plan(cuda),
         "plan_nfa": lambda: _plan(nfa),
         "plan_patch": lambda: _plan(patching),

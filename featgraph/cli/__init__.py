@@ -153,7 +153,7 @@ def _label_propagation_parser() -> argparse.ArgumentParser:
 def _add_show(commands: Commands) -> None:
     show = commands.add_parser(
         "show",
-        help="print what a foldmap becomes: its plan, its kernel or its PTX",
+        help="print what a foldmap becomes: its plan, passes, kernel or PTX",
         description="Print what a foldmap becomes. Needs no GPU.",
     )
     show.add_argument(
@@ -162,7 +162,15 @@ def _add_show(commands: Commands) -> None:
         help="an algorithm (label_propagation), a module, or a .py file; NAME is the "
         "foldmap in it, needed where there are several and none is called step",
     )
-    show.add_argument("--at", choices=["plan", "source", "ptx"], default="source")
+    stages = ["plan", "passes", "source", "ptx"]
+    show.add_argument("--at", choices=stages, default="source")
+    show.add_argument(
+        "--pass",
+        dest="pass_name",
+        metavar="PASS",
+        default="",
+        help="with --at passes: the trees before and behind this one alone",
+    )
     show.add_argument("--k", type=_positive, default=8, help="features (default: 8)")
     show.add_argument("--dtype", choices=["float32", "float64"], default="float32")
     show.add_argument("--target", choices=["cpu", "cuda"], default=None)

@@ -17,17 +17,17 @@ __all__ = ["show"]
 
 
 def show(options: argparse.Namespace) -> None:
-    """Print the plan, the source or the PTX of a foldmap.
+    """Print the plan, the passes, the source or the PTX of a foldmap.
 
     Parameters
     ----------
     options : argparse.Namespace
-        module, at, k, dtype, target, cc.
+        module, at, pass_name, k, dtype, target, cc.
 
     Raises
     ------
     FeatGraphError
-        If the module or the foldmap is not found, or cannot be folded this way.
+        If the module, the foldmap or the pass is not found, or it cannot be folded so.
     """
     module_name, _, name = options.module.partition(":")
     step = _foldmap(_module(module_name), name)
@@ -38,9 +38,16 @@ def show(options: argparse.Namespace) -> None:
             got=f"--target {target}",
             fix="--target cuda",
         )
+    if options.pass_name and options.at != "passes":
+        raise FeatGraphError(
+            "--pass names one of several",
+            got=f"--at {options.at}",
+            fix=f"--at passes --pass {options.pass_name}",
+        )
     folded = step.fold(k=options.k, dtype=options.dtype, target=target)
     shown = {
         "plan": folded.explain,
+        "passes": lambda: folded.passes(options.pass_name),
         "source": lambda: folded.source,
         "ptx": lambda: folded.ptx(cc=options.cc),
     }

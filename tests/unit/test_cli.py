@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from featgraph.cli import main
+from featgraph.fold.lowering.passes import PASSES
 
 # A path 0 - 1 - 2 - 3 - 4 and a vertex that no label reaches.
 PATH_MTX = (
@@ -172,7 +173,7 @@ def test_bad_options_exit_with_2(
     assert err
 
 
-@pytest.mark.parametrize("stage", ["plan", "source"])
+@pytest.mark.parametrize("stage", ["plan", "passes", "source"])
 @pytest.mark.parametrize("shown_target", ["cpu", "cuda"])
 def test_show_prints_each_stage(
     stage: str, shown_target: str, capsys: pytest.CaptureFixture[str]
@@ -182,6 +183,34 @@ def test_show_prints_each_stage(
     assert (status, err) == (0, "")
     assert "relax" in out
     assert "labels_of_neighbors" in out
+
+
+def test_show_prints_the_trees_before_and_behind_a_pass(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ("show", "label_propagation", "--at", "passes", "--k", "4")
+    status, out, _ = run(capsys, *arguments, "--target", "cuda", "--pass", "meets")
+    assert status == 0
+    before, behind = out.split("## behind meets")
+    assert "Meet(combine, vertex, names=[aggr])" in before
+    assert "Meet" not in behind
+    assert "warp.group_any(moved, " in behind
+    status, out, _ = run(capsys, *arguments, "--target", "cpu", "--pass", "meets")
+    before, behind = out.split("## behind meets")
+    assert behind.strip() in before, "one lane meets none"
+
+
+def test_show_names_the_passes_that_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ("show", "label_propagation", "--pass", "meat")
+    status, out, err = run(capsys, *arguments, "--at", "passes")
+    assert (status, out) == (2, "")
+    assert "'meat'" in err
+    assert all(one.name in err for one in PASSES)
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert "--at passes" in err
 
 
 def test_show_prints_ptx_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:

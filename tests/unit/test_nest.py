@@ -9,6 +9,7 @@ import pytest
 
 from featgraph.fold.lowering.features import Unrolled
 from featgraph.fold.printing.cuda import unsigned_indices
+from featgraph.fold.printing.nests import changed_lines, print_nest
 from featgraph.fold.schedules.base import FeatureAxis, Scope, in_blocks
 from featgraph.fold.tree.layout import Csr, Walk
 from featgraph.fold.tree.nodes import (
@@ -16,6 +17,8 @@ from featgraph.fold.tree.nodes import (
     AnyFeature,
     Contribute,
     Features,
+    ForEdges,
+    Kept,
     Meet,
     Only,
     RowLoad,
@@ -295,3 +298,38 @@ def test_one_lane_meets_without_a_word() -> None:
     assert text_of(Scope(8).any("moved", "alive")) == [
         "alive = warp.group_any(moved, 8)"
     ]
+
+
+def test_a_tree_is_printed_with_its_parts_and_what_it_contains() -> None:
+    patch = ForEdges("v", [Only(expression("seen[u]"), [Contribute("add")], True)])
+    rows = (RowLoad("x_u", "d.x", "u"), RowLoad("y"))
+    loop = Features("wide", code("aggr[f] += add(x_u[f], *y)"), rows)
+    tree: Body = [Kept(("add",), (), patch, [loop]), Meet("sync", "vertex")]
+    inside = agreed(code("if any_due:\n    BODY\nelse:\n    return", BODY=tree), "warp")
+    assert print_nest(inside).splitlines() == [
+        "if any_due:  # warp agrees",
+        "    Kept([add]):",
+        "      patch:",
+        "        ForEdges(v):",
+        "            Only(seen[u], seldom=True):",
+        "                Contribute(add)",
+        "      anew:",
+        "        Features(wide, rows=[d.x[u], y]):",
+        "            aggr[f] += add(x_u[f], *y)",
+        "    Meet(sync, vertex)",
+        "else:",
+        "    return",
+    ]
+
+
+def test_lines_that_stand_further_in_have_not_changed() -> None:
+    old = "Sweep(v):\n    first()\n    second()"
+    new = "for v in range(8):\n    if due(v):\n        first()\n        second()"
+    assert changed_lines(old, new).splitlines() == [
+        "- Sweep(v):",
+        "+ for v in range(8):",
+        "+     if due(v):",
+        "          first()",
+        "          second()",
+    ]
+    assert changed_lines(new, new) == ""

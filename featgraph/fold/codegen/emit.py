@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
@@ -36,15 +37,25 @@ from featgraph.fold.codegen.kernels.accumulators import (
 from featgraph.fold.codegen.kernels.triangles import print_triangle
 from featgraph.fold.codegen.module import Entry, Field, KernelSource
 from featgraph.fold.codegen.text.writer import Writer
+from featgraph.fold.lowering.passes import Pass
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.worklist import is_queued
+from featgraph.fold.tree.statements import Body
 
 __all__ = ["emit"]
 
+Watch = Callable[[str, Pass, Body], None]
 
-def emit(plan: FoldPlan) -> KernelSource:
+
+def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
     """Print `plan`. No decisions are made here.
+
+    Parameters
+    ----------
+    watch : callable, optional
+        Called behind each pass over a nest: with the name of the kernel, the pass, and
+        the tree, which the next pass may change.
 
     Raises
     ------
@@ -90,6 +101,7 @@ def emit(plan: FoldPlan) -> KernelSource:
             solved=phase.solved,
             restored=phase.restores,
             indexed=forms,
+            watch=watch,
         )
         if plan.target == "cuda":
             context.forwarded = find_forwarded(context, plan, phase)

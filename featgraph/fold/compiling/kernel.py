@@ -11,7 +11,10 @@ from featgraph.errors import PlanError
 from featgraph.fold.codegen.emit import emit
 from featgraph.fold.codegen.module import Entry, KernelSource
 from featgraph.fold.compiling.compile import explain_numba_error, load_module
+from featgraph.fold.lowering.passes import PASSES, Pass
 from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.printing.nests import Behind, changes_of, print_nest
+from featgraph.fold.tree.statements import Body
 
 __all__ = ["Kernel", "KernelText"]
 
@@ -126,6 +129,44 @@ class Kernel:
         from featgraph.fold.plan.explain import explain_plan
 
         return explain_plan(self.plan)
+
+    def trees(self) -> list[Behind]:
+        """Return the tree of each kernel behind each pass, printed."""
+        found: list[Behind] = []
+
+        def watch(kernel: str, one: Pass, tree: Body) -> None:
+            found.append(Behind(kernel, one.name, one.does, print_nest(tree)))
+
+        emit(self.plan, watch)
+        return found
+
+    def passes(self, name: str = "") -> str:
+        """Return the tree of each kernel, and what every pass makes of it.
+
+        Parameters
+        ----------
+        name : str
+            A pass of `fold/lowering/passes.py`, of which the tree before and behind it
+            is returned; "" for all passes.
+
+        Raises
+        ------
+        PlanError
+            If there is no such pass, or no pass runs over a kernel of this plan.
+        """
+        names = [one.name for one in PASSES]
+        if name and name not in names:
+            raise PlanError(
+                "there is no such pass", got=repr(name)[:80], expected=", ".join(names)
+            )
+        found = self.trees()
+        if not found:
+            raise PlanError(
+                "no pass runs over its kernels",
+                expected="a phase that is lowered as a nest",
+                fix="look at the source",
+            )
+        return changes_of(found, name)
 
     # -- looking at compiled code
 

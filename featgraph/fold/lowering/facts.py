@@ -52,6 +52,12 @@ class Facts:
     covers: bool = False
 
     @property
+    def title(self) -> str:
+        """Which kernel it is, to read."""
+        number, schedule = self.plan.phases.index(self.phase), type(self.schedule)
+        return f"{self.phase.kind} phase {number}, {schedule.__name__}"
+
+    @property
     def library(self) -> str:
         """Module that atomics, bits and shuffles come from."""
         return "warp" if self.plan.target == "cuda" else "cpu"

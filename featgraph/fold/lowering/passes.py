@@ -7,7 +7,7 @@ tests (`tree.verify`), where `verifying` is set.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from featgraph.fold.lowering.areas import DeclareAreas
@@ -30,7 +30,7 @@ from featgraph.fold.tree import nodes
 from featgraph.fold.tree.statements import Body, Node
 from featgraph.fold.tree.verify import Stage, verify
 
-__all__ = ["PASSES", "Pass", "lower"]
+__all__ = ["PASSES", "Pass", "lower", "stages_of"]
 
 #: Whether trees are verified behind each pass; tests set it.
 verifying = False
@@ -43,39 +43,71 @@ class Pass:
     run: Callable[[Facts, Body], Body]
     rewrites: tuple[type[Node], ...] = ()
 
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.run.__name__
+
+    @property
+    def does(self) -> str:
+        """What it does, in a sentence; the docstring says why behind that."""
+        return str(self.run.__doc__).partition("\n")[0]
+
 
 def stages(facts: Facts, tree: Body) -> Body:
-    """Say what the phase does."""
+    """Say what the phase does.
+
+    Nothing of where it runs stands here, so that all schedules begin with one tree.
+    """
     return tree + nest_of(facts)
 
 
 def change_driven(facts: Facts, tree: Body) -> Body:
-    """Have aggregates stay in memory, and take the change of changed sources."""
+    """Have aggregates stay in memory, and take the change of changed sources.
+
+    Near the end of a run few sources change, and a change costs less than all edges.
+    """
     return ChangeDriven(facts).over(tree)
 
 
 def active_sources(facts: Facts, tree: Body) -> Body:
-    """Have gathers that say so leave out edges from vertices that are not active."""
+    """Have gathers that say so leave out edges from vertices that are not active.
+
+    What they would contribute is nothing; the test costs a bit and saves their values.
+    """
     return ActiveSources(facts).over(tree)
 
 
 def early_exit(facts: Facts, tree: Body) -> Body:
-    """Have gathers leave their edges when nothing that follows can change them."""
+    """Have gathers leave their edges when nothing that follows can change them.
+
+    Many a row is read to its first edge or two only.
+    """
     return EarlyExit(facts).over(tree)
 
 
 def leave_early(facts: Facts, tree: Body) -> Body:
-    """Have a lane that is alone leave vertices for which nothing need be gathered."""
+    """Have a lane that is alone leave vertices for which nothing need be gathered.
+
+    What a vertex function refuses by its own values costs no edge then. Lanes that
+    share a warp would wait for the others.
+    """
     return LeaveEarly(facts).over(tree) if facts.binding.leaves_early else tree
 
 
 def accumulators(facts: Facts, tree: Body) -> Body:
-    """Start what gathers fill, and have lanes combine what each of them has."""
+    """Start what gathers fill, and have lanes combine what each of them has.
+
+    Lanes that share a vertex have a part of its edges each.
+    """
     return Accumulators(facts).over(tree)
 
 
 def share(facts: Facts, tree: Body) -> Body:
-    """Make tests branches for a lane that is alone, masks for lanes that meet."""
+    """Make tests branches for a lane that is alone, masks for lanes that meet.
+
+    All lanes of a warp take part in a shuffle, so that none of them may be elsewhere.
+    """
     one = Converge if facts.binding.meets else Diverge
     return one(facts).over(tree)
 
@@ -83,7 +115,8 @@ def share(facts: Facts, tree: Body) -> Body:
 def sweep(facts: Facts, tree: Body) -> Body:
     """Put the loop over vertices around what is done for one.
 
-    What stands in front of it comes behind the names and areas that it works with.
+    A schedule says which lane comes to which vertex, and how passed ones are marked.
+    What stands in front of the loop comes behind the names and areas it works with.
     """
     [node] = [node for node in tree if isinstance(node, nodes.Sweep)]
     place = tree.index(node)
@@ -93,27 +126,43 @@ def sweep(facts: Facts, tree: Body) -> Body:
 
 
 def meets(facts: Facts, tree: Body) -> Body:
-    """Say how lanes meet."""
+    """Say how lanes meet.
+
+    How many they are says whether that takes shuffles, a barrier, or nothing at all.
+    """
     return Meets(facts).over(tree)
 
 
 def blocks(facts: Facts, tree: Body) -> Body:
-    """Say where the sums of blocks wait, and how they are added up."""
+    """Say where the sums of blocks wait, and how they are added up.
+
+    Sums of many terms, one after the other, lose a rounding with each: long rows are
+    summed in blocks.
+    """
     return Blocks(facts).over(tree)
 
 
 def leaves(facts: Facts, tree: Body) -> Body:
-    """Say what is done with values, for one feature."""
+    """Say what is done with values, for one feature.
+
+    Loads, calls and atomics are the same however features go to lanes.
+    """
     return Leaves(facts).over(tree)
 
 
 def areas(facts: Facts, tree: Body) -> Body:
-    """Declare the memory that lanes work in."""
+    """Declare the memory that lanes work in.
+
+    Only now is known what needs any; on CUDA a block shares it.
+    """
     return DeclareAreas(facts).over(tree)
 
 
 def features(facts: Facts, tree: Body) -> Body:
-    """Give each lane its features."""
+    """Give each lane its features.
+
+    Few of them are variables, which stay in registers; many are loops over arrays.
+    """
     return Unrolled(facts.binding.features).over(tree)
 
 
@@ -167,6 +216,14 @@ PASSES = (
 
 def lower(facts: Facts) -> Body:
     """Return the statements of a kernel."""
+    for one, tree in stages_of(facts):
+        if facts.context.watch is not None:
+            facts.context.watch(facts.title, one, tree)
+    return tree
+
+
+def stages_of(facts: Facts) -> Iterator[tuple[Pass, Body]]:
+    """Yield each pass, and the tree behind it; the next pass goes on with that."""
     tree: Body = []
     gone: tuple[type[Node], ...] = ()
     for one in PASSES:
@@ -175,7 +232,7 @@ def lower(facts: Facts) -> Body:
         if verifying:
             given = _given(facts) if one is PASSES[-1] else None
             verify(tree, Stage(gone, _companies(facts), given))
-    return tree
+        yield one, tree
 
 
 def _companies(facts: Facts) -> dict[str, str]:

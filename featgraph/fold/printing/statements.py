@@ -8,7 +8,7 @@ from featgraph.fold.codegen.text.writer import Writer
 from featgraph.fold.tree.nodes import Comment
 from featgraph.fold.tree.statements import Body, note_of
 
-__all__ = ["print_body"]
+__all__ = ["head_of", "line_of", "print_body"]
 
 
 def print_body(writer: Writer, body: Body) -> None:
@@ -22,23 +22,24 @@ def _print(writer: Writer, node: ast.stmt) -> None:
     if isinstance(node, Comment):
         writer.line(f"# {node.text}")
     elif isinstance(node, ast.If | ast.While | ast.For):
-        with writer.block(f"{_head(node)}:{note}"):
+        with writer.block(f"{head_of(node)}:{note}"):
             print_body(writer, node.body)
         if node.orelse:
             with writer.block("else:"):
                 print_body(writer, node.orelse)
     else:
-        writer.line(_simple(node) + note)
+        writer.line(line_of(node) + note)
 
 
-def _head(node: ast.If | ast.While | ast.For) -> str:
+def head_of(node: ast.If | ast.While | ast.For) -> str:
+    """Return the line with which a branch or a loop begins, without the colon."""
     if isinstance(node, ast.For):
         return f"for {_listed(node.target)} in {ast.unparse(node.iter)}"
     word = "if" if isinstance(node, ast.If) else "while"
     return f"{word} {ast.unparse(node.test)}"
 
 
-def _simple(node: ast.stmt) -> str:
+def line_of(node: ast.stmt) -> str:
     """Return a statement of one line."""
     if isinstance(node, ast.Assign):
         targets = " = ".join(_listed(target) for target in node.targets)

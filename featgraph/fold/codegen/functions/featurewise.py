@@ -8,7 +8,9 @@ one vertex or edge together, as named copies (`copies.py`) or as loops over smal
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis, HelperFunction
 from featgraph.fold.analysis.gathers import combine_of, is_matrix, temporaries_of
@@ -27,6 +29,7 @@ from featgraph.fold.codegen.text.expressions import (
 )
 from featgraph.fold.codegen.text.writer import Writer
 from featgraph.fold.plan.schedules import Mapping
+from featgraph.fold.tree.statements import Body
 from featgraph.program.combine import identity_value
 
 __all__ = [
@@ -59,6 +62,8 @@ class Context:
         Properties whose next entries are put back where a function returns False.
     indexed : dict
         Temporaries in memory -> the form of an entry, ``{}`` for its indices.
+    watch : callable or None
+        Told the kernel, the pass and the tree behind each pass, if given.
     """
 
     writer: Writer
@@ -73,6 +78,7 @@ class Context:
     solved: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
     indexed: dict[str, str] = field(default_factory=dict)
+    watch: Callable[[str, Any, Body], None] | None = None
 
     @property
     def real(self) -> str:

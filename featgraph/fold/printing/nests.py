@@ -1,0 +1,146 @@
+"""Trees between passes as text, to read: nothing that runs is printed here."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from featgraph.fold.printing.statements import head_of, line_of
+from featgraph.fold.tree.nodes import Comment
+from featgraph.fold.tree.statements import Body, Node, agrees, note_of
+
+__all__ = ["Behind", "changed_lines", "changes_of", "print_nest"]
+
+_INDENT = "    "
+#: Lines around a change that are shown.
+_CONTEXT = 3
+
+
+@dataclass(frozen=True)
+class Behind:
+    """A kernel's tree behind a pass.
+
+    Attributes
+    ----------
+    kernel : str
+        Which one.
+    name, does : str
+        The pass, and what it does, in a sentence.
+    text : str
+        The tree, printed.
+    """
+
+    kernel: str
+    name: str
+    does: str
+    text: str
+
+
+def print_nest(body: Body) -> str:
+    """Return the lines of a tree: nodes by their names, what they contain below.
+
+    Parts that are as they are by default are left out. What follows ``#`` are remarks,
+    and which lanes enter a branch or a loop together.
+    """
+    return "\n".join(_lines(body))
+
+
+def changes_of(behind: Sequence[Behind], name: str = "") -> str:
+    """Return the trees of each kernel before and behind a pass, or what all change.
+
+    Of all passes, the first tree is whole; behind it stands what each pass changes: a
+    line that it takes out begins with ``-``, one that it puts in with ``+``, and some
+    that stay stand around them.
+    """
+    out: list[str] = []
+    kernel, before = "", ""
+    for one in behind:
+        if one.kernel != kernel:
+            kernel, before = one.kernel, ""
+            out += [f"# {kernel}", ""]
+        if not name:
+            changed = changed_lines(before, one.text) if before else one.text
+            out += [f"## {one.name}: {one.does}", changed or "  (as it was)", ""]
+        elif one.name == name:
+            out += [f"## before {name}: {one.does}", before, ""]
+            out += [f"## behind {name}", one.text, ""]
+        before = one.text
+    return "\n".join(out)
+
+
+def changed_lines(old: str, new: str) -> str:
+    """Return how a tree changes: lines marked ``-`` or ``+``, and some around them.
+
+    "" where it is as it was. A line that stands further in or out has not changed.
+    """
+    if old == new:
+        return ""
+    before, after = old.splitlines(), new.splitlines()
+    old_texts, new_texts = (list(map(str.strip, lines)) for lines in (before, after))
+    matcher = difflib.SequenceMatcher(None, old_texts, new_texts, autojunk=False)
+    out: list[str] = []
+    for group in matcher.get_grouped_opcodes(_CONTEXT):
+        out += ["..."] if out or group[0][3] else []
+        for what, first, last, start, end in group:
+            if what == "equal":
+                out += [f"  {line}" for line in after[start:end]]
+                continue
+            out += [f"- {line}" for line in before[first:last]]
+            out += [f"+ {line}" for line in after[start:end]]
+    return "\n".join(out)
+
+
+def _lines(body: Body, depth: int = 0) -> Iterator[str]:
+    indent = _INDENT * depth
+    for node in body:
+        remarks = [note_of(node), f"{agrees(node)} agrees" if agrees(node) else ""]
+        behind = ", ".join(filter(None, remarks))
+        behind = f"  # {behind}" if behind else ""
+        if isinstance(node, Comment):
+            yield f"{indent}# {node.text}"
+        elif isinstance(node, Node):
+            yield from _node(node, behind, depth)
+        elif isinstance(node, ast.If | ast.While | ast.For):
+            yield f"{indent}{head_of(node)}:{behind}"
+            yield from _lines(node.body, depth + 1)
+            if node.orelse:
+                yield f"{indent}else:"
+                yield from _lines(node.orelse, depth + 1)
+        else:
+            yield f"{indent}{line_of(node)}{behind}"
+
+
+def _node(node: Node, behind: str, depth: int) -> Iterator[str]:
+    """Yield the lines of a node that is none of Python's."""
+    parts, bodies = [], {}
+    for part in fields(node):  # type: ignore[arg-type]
+        value = getattr(node, part.name)
+        is_body = part.type == "Body" or isinstance(value, Node)
+        if is_body:
+            bodies[part.name] = value if isinstance(value, list) else [value]
+        elif part.default is MISSING:
+            parts.append(_part(value))
+        elif value != part.default:
+            parts.append(f"{part.name}={_part(value)}")
+    bodies = {name: body for name, body in bodies.items() if body}
+    indent = _INDENT * depth
+    head = f"{indent}{type(node).__name__}({', '.join(filter(None, parts))})"
+    yield f"{head}:{behind}" if bodies else f"{head}{behind}"
+    for name, body in bodies.items():
+        if len(bodies) > 1 and name != "body":
+            yield f"{indent}  {name}:"
+        yield from _lines(body, depth + 1)
+
+
+def _part(value: Any) -> str:
+    """Return a part of a node: names as they are, several in brackets."""
+    if isinstance(value, ast.AST):
+        return ast.unparse(value)
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(filter(None, map(_part, value)))}]" if value else ""
+    if hasattr(value, "array"):  # a row that is loaded
+        return f"{value.array}[{value.index}]" if value.array else str(value.name)
+    return str(value)
