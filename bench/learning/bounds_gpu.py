@@ -105,7 +105,7 @@ def _measure(
     known = {
         "options": options,
         "resident": [p.mapping.resident for p in superstep.plan.phases],
-        "mappings": [p.mapping.describe(p.width) for p in superstep.plan.phases],
+        "mappings": [p.describe_mapping() for p in superstep.plan.phases],
     }
     once, fields = lambda: superstep.run(), {**fields, **known}
     _record(cells, key, once, problem.answer, first, fields)

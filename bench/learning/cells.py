@@ -180,9 +180,7 @@ def median(values: list[float]) -> float:
 def mappings(kernels: list[Any]) -> list[str]:
     """Return how each phase of some kernels maps to threads."""
     return [
-        phase.mapping.describe(phase.width)
-        for kernel in kernels
-        for phase in kernel.plan.phases
+        phase.describe_mapping() for kernel in kernels for phase in kernel.plan.phases
     ]
 
 

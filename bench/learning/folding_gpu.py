@@ -131,7 +131,7 @@ def _prepare(
     known = {
         "options": options,
         "phases": len(superstep.plan.phases),
-        "mappings": [p.mapping.describe(p.width) for p in superstep.plan.phases],
+        "mappings": [p.describe_mapping() for p in superstep.plan.phases],
     }
     return lambda: superstep.run(), problem.answer, known
 

@@ -27,7 +27,8 @@ from bench.graphs import NamedGraph, make_graph
 from bench.programs import ALPHA, EPSILON, Problem, step
 from bench.record import Recorder, gpu_name
 from bench.timing import time_events
-from featgraph.fold.plan.schedules import WARP, power_of_two
+from featgraph.fold.plan.schedules import power_of_two
+from featgraph.fold.schedules.mapping import WARP
 from featgraph.runtime.devices.choose import choose_device
 
 DEFAULTS = {
@@ -197,7 +198,7 @@ def _time_one(
         more["first_s"] = round(time.perf_counter() - started, 3)
         checks = sample.check(problem.state["label"])
         phase = superstep.plan.phases[0]
-        more["mapping"] = phase.mapping.describe(phase.width)
+        more["mapping"] = phase.describe_mapping()
         problem.state["epsilon"] = -1.0  # all commit, however little they move
         superstep.run()
 

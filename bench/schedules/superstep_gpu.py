@@ -120,7 +120,7 @@ def _time_featgraph(
         first_s=round(first_s, 3),
         **_time_iterate(problem, options),
         phases=len(superstep.plan.phases),
-        mappings=[p.mapping.describe(p.width) for p in superstep.plan.phases],
+        mappings=[p.describe_mapping() for p in superstep.plan.phases],
         bytes=problem.compulsory_bytes(),
         gathered_bytes=problem.gathered_bytes(),
         checks=checks,

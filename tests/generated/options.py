@@ -23,7 +23,9 @@ CHOICES: tuple[dict[str, Any], ...] = (
     {"change_driven": True, "folding": False},
     {"change_driven": True, "feature_parallel": False},
     {"schedule": "thread"},
-    {"schedule": "virtual_warp"},
+    {"schedule": "lanes"},
+    {"schedule": "virtual_warp", "lanes_per_vertex": 2},
+    {"schedule": "virtual_warp", "lanes_per_vertex": 16},
     {"schedule": "block"},
 )
 #: Aggregates are kept, and patched with what has changed.
@@ -56,10 +58,9 @@ def draw_sets(draw: Draw, has_triangles: bool) -> list[dict[str, Any]]:
 def for_target(options: dict[str, Any], target: str, is_run: bool) -> dict[str, Any]:
     """Return what to pass: schedules are CUDA's, change_driven is for runs."""
     given = {n: v for n, v in options.items() if n != "checked"}
-    if target == "cpu" and given.get("schedule") in {
-        "thread", "virtual_warp", "block", "search",
-    }:  # fmt: skip
+    if target == "cpu" and given.get("schedule") not in {None, "mark", "merge"}:
         del given["schedule"]
+        given.pop("lanes_per_vertex", None)
     if target == "cuda" and given.get("schedule") == "merge":
         del given["schedule"]
     if not is_run:

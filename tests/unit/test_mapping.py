@@ -13,8 +13,8 @@ from featgraph.fold.codegen.emit import emit
 from featgraph.fold.plan import schedules
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
-from featgraph.fold.plan.schedules import Mapping
 from featgraph.fold.plan.traits import GraphTraits, graph_traits
+from featgraph.fold.schedules.mapping import Mapping
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
 
 
@@ -70,9 +70,9 @@ def test_small_matrices_of_few_edges_are_one_threads(
         return plan.phases[0].mapping.schedule
 
     assert schedule(4, 16) == "thread"
-    assert schedule(4, 32) == schedule(8, 16) == "virtual_warp"
-    assert schedule(4, 16, hubs=True) == "virtual_warp"
-    assert schedule(4, 16, schedule="virtual_warp") == "virtual_warp"
+    assert schedule(4, 32) == schedule(8, 16) == "lanes"
+    assert schedule(4, 16, hubs=True) == "lanes"
+    assert schedule(4, 16, schedule="lanes") == "lanes"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from featgraph.fold.codegen.kernels.patches import Patch as PatchText
 from featgraph.fold.lowering.blocks import in_blocks_of
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.gathers import announced
-from featgraph.fold.schedules.base import WARP
+from featgraph.fold.schedules.mapping import WARP
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import (
     Begin,

@@ -13,7 +13,7 @@ from typing import Any
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import combine_of, is_matrix
 from featgraph.fold.plan.options import Options
-from featgraph.fold.plan.schedules import Mapping
+from featgraph.fold.schedules.mapping import Mapping
 
 __all__ = ["find_stops"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.change_driven import Changes, join_changes
+from featgraph.fold.schedules.table import NAMES, OWN_OPTIONS, SCHEDULES, check_own
 
 __all__ = [
-    "INTERSECTIONS",
     "IN_PLACE",
     "Changes",
     "Options",
@@ -20,9 +20,6 @@ __all__ = [
 
 TARGETS = ("auto", "cpu", "cuda")
 DIRECTIONS = ("auto", "push", "pull")
-#: How the neighbors of two vertices are intersected.
-INTERSECTIONS = ("mark", "merge", "search")
-SCHEDULES = ("auto", "thread", "virtual_warp", "block", *INTERSECTIONS)
 CHANGE_DRIVEN = (True, False, "auto")
 #: How the option to commit in the kernel is called in messages.
 IN_PLACE = "asynchronous=True"
@@ -47,7 +44,7 @@ class Options:
     deterministic : bool
         Refuse what is not bitwise repeatable.
     schedule : str
-        "thread", "virtual_warp", "block" or "auto"; "mark", "merge" or "search" for
+        One of `fold.schedules.table`, or "auto"; "mark", "merge" or "search" for
         triangle functions.
     checked : bool
         Guard every index.
@@ -56,6 +53,8 @@ class Options:
     mapping : tuple of (str, int)
         For benches, given as the dict ``_mapping``: fields of `Mapping` to use instead
         of the chosen ones, in every phase in which lanes share a vertex. Not public.
+    of_schedule : tuple of (str, int)
+        Options of the schedule's own.
     keep : Changes or None
         Keep the aggregates that can be kept and patch them, in a run whose foldmaps
         change this; None keeps nothing.
@@ -70,6 +69,7 @@ class Options:
     checked: bool = False
     asynchronous: bool = False
     mapping: tuple[tuple[str, int], ...] = ()
+    of_schedule: tuple[tuple[str, int], ...] = ()
     keep: Changes | None = None
 
 
@@ -86,7 +86,8 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
         "feature_parallel": (True, False, "auto"),
         "folding": (True, False, "auto"),
         "deterministic": (True, False),
-        "schedule": SCHEDULES,
+        "schedule": NAMES,
+        **OWN_OPTIONS,
         "change_driven": CHANGE_DRIVEN,
         "asynchronous": (True, False),
     }
@@ -106,7 +107,9 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
                 where="options",
                 expected=", ".join(["target", *allowed]),
             )
-        if not isinstance(value, str | bool) or value not in allowed[name]:
+        kinds = int if name in OWN_OPTIONS else str | bool
+        is_one = isinstance(value, kinds) and value in allowed[name]
+        if not is_one or (name in OWN_OPTIONS and isinstance(value, bool)):
             raise PlanError(
                 f"{name} cannot be {value!r}",
                 where="options",
@@ -116,17 +119,23 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
     for name in ("feature_parallel", "folding"):
         if chosen.get(name) == "auto":
             chosen[name] = True
-    schedule = chosen.get("schedule", "auto")
-    if schedule == "thread" and chosen.get("feature_parallel") is True:
-        raise PlanError(
-            "the thread schedule gives all features of a vertex to one thread",
-            where="options",
-            got="schedule='thread', feature_parallel=True",
-            fix="drop one of them",
-        )
-    if schedule == "thread":
-        chosen["feature_parallel"] = False
-    return Options(target=target, checked=checked, mapping=mapping, **chosen)
+    asked = chosen.get("schedule", "auto")
+    own = check_own(asked, chosen)
+    chosen = {k: v for k, v in chosen.items() if k not in OWN_OPTIONS}
+    if asked in SCHEDULES:
+        shares = SCHEDULES[asked].shares_features
+        if chosen.get("feature_parallel", shares) is not shares:
+            whom = "lanes" if shares else "one thread"
+            raise PlanError(
+                f"the {asked} schedule gives all features of a vertex to {whom}",
+                where="options",
+                got=f"schedule={asked!r}, feature_parallel={not shares}",
+                fix="drop one of them",
+            )
+        chosen["feature_parallel"] = shares
+    return Options(
+        target=target, checked=checked, mapping=mapping, of_schedule=own, **chosen
+    )
 
 
 def parse_change_driven(given: dict[str, Any]) -> bool | str:

@@ -14,8 +14,9 @@ from featgraph.fold.analysis.change_driven import Changes, Keeping
 from featgraph.fold.analysis.gathers import takes_active
 from featgraph.fold.plan.layout import REVERSED, SAID, Rows, rows_along
 from featgraph.fold.plan.options import Options
-from featgraph.fold.plan.schedules import Mapping as ThreadMapping
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
+from featgraph.fold.schedules.table import describe
 
 __all__ = ["Facts", "FoldPlan", "GatherReads", "Phase", "Reduction"]
 
@@ -108,6 +109,10 @@ class Phase:
     into: str = ""
     touches_next: tuple[tuple[str, bool], ...] = ()
     is_behind_vertices: bool = False
+
+    def describe_mapping(self) -> str:
+        """Return how features and edges go to threads, in words."""
+        return describe(self.mapping, self.width)
 
     @property
     def rows(self) -> Rows:
@@ -371,7 +376,7 @@ class FoldPlan:
                 lines.append("    on the triangles of edges that passed")
             if phase.along != "in":
                 lines.append(f"    gathers along: {SAID[phase.along]}")
-            lines.append(f"    mapping: {phase.mapping.describe(phase.width)}")
+            lines.append(f"    mapping: {phase.describe_mapping()}")
             if phase.mapping.block:
                 lines.append(f"    sums: in blocks of {phase.mapping.block}, pairwise")
             for label in (

@@ -35,7 +35,7 @@ from featgraph.fold.plan.layout import (
     phase_along,
     traits_along,
 )
-from featgraph.fold.plan.options import IN_PLACE, INTERSECTIONS, Options
+from featgraph.fold.plan.options import IN_PLACE, Options
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.pulled_edges import pull_edges
 from featgraph.fold.plan.schedules import (
@@ -43,8 +43,9 @@ from featgraph.fold.plan.schedules import (
     choose_mapping,
     intersect_at_edges,
 )
-from featgraph.fold.plan.schedules import Mapping as ThreadMapping
 from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
+from featgraph.fold.schedules.mapping import INTERSECTIONS
+from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.program.program import Program
 from featgraph.program.signature import Signature
 

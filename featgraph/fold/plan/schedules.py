@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import combine_of, declared_along, is_matrix
 from featgraph.fold.operations.table import OPERATIONS
-from featgraph.fold.plan.options import INTERSECTIONS, Options
+from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.schedules.mapping import INTERSECTIONS, WARP, Mapping, Work
+from featgraph.fold.schedules.table import SCHEDULES
 
-__all__ = ["Mapping", "choose_mapping"]
+__all__ = ["choose_mapping"]
 
-WARP = 32
 #: Up to here one thread keeps a named copy of every feature; above, features are loops
 #: over small arrays (on the CPU vectors, where it can be). Measured on the CPU target:
 #: copies win over loops up to 16 and compile too slowly from 32 on.
@@ -87,102 +88,6 @@ FEW_EDGES = 16
 MOST_MULTIPLIED = 8
 
 
-@dataclass(frozen=True)
-class Mapping:
-    """How one vertex (or edge) is shared out.
-
-    Attributes
-    ----------
-    lanes : int
-        Lanes that share its features; 1 where one thread owns them all.
-    copies : int
-        Features a lane takes, as named copies; lane l takes features ``l * copies`` and
-        following.
-    span : int
-        Lanes that share one vertex: ``span / lanes`` edges at a time.
-    loops : bool
-        One thread owns all features, in loops over small arrays (on the CPU also in
-        vectors).
-    schedule : str
-        "cpu", "thread" or "virtual_warp"; of a triangle phase "mark", "merge" or
-        "search".
-    hubs : bool
-        Whether vertices of high degree are left to a second kernel, a block each.
-    shared_matrices : bool
-        Whether matrices stand in shared memory.
-    piece : int
-        Features of a row that a lane loads at once; divides `copies` and K.
-    unroll : int
-        Edges that a lane has on the way at a time.
-    resident : int
-        Blocks that must fit a multiprocessor, which bounds the registers; 0 for any.
-    hub_resident : int
-        The same of blocks that have a hub each.
-    column_piece : int
-        Where lanes sum the columns of matrices in registers: the features of a row that
-        a lane loads at once for them. 0 where sums stand in memory.
-    block : int
-        Contributions to a sum of real numbers that a thread or lane adds up one after
-        the other, before they are added up pairwise; 0 for all.
-    """
-
-    lanes: int
-    copies: int
-    span: int
-    loops: bool
-    schedule: str
-    hubs: bool = False
-    shared_matrices: bool = False
-    piece: int = 1
-    unroll: int = 1
-    resident: int = 0
-    hub_resident: int = 0
-    column_piece: int = 0
-    block: int = 0
-
-    @property
-    def slots(self) -> int:
-        """Edges of a vertex that are worked on at a time."""
-        return self.span // self.lanes
-
-    def is_padded(self, width: int) -> bool:
-        """Whether some lanes have no feature."""
-        return self.lanes > 1 and self.lanes * self.copies != width
-
-    def of_column(self, width: int) -> Mapping:
-        """Return how a lane goes through the rows of a column of a matrix."""
-        return replace(self, copies=width, piece=self.column_piece or 1)
-
-    def describe(self, width: int) -> str:
-        """Return the mapping in words."""
-        if self.schedule in INTERSECTIONS:
-            return self._describe_intersection()
-        if self.schedule == "cpu":
-            form = "vectors of, or loops over," if self.loops else "a copy of each of"
-            return f"one thread a vertex, {form} {width} features"
-        loads = f" in loads of {self.piece}" if self.piece > 1 else ""
-        if self.schedule == "thread":
-            form = "loops over" if self.loops else "named copies of"
-            edges = f", {self.unroll} edges at a time" if self.unroll > 1 else ""
-            return f"one thread a vertex (NFA), {form} {width} features{loads}{edges}"
-        hubs = ", a block for each hub" if self.hubs else ""
-        columns = ", columns in registers" if self.column_piece else ""
-        more = f" x {self.unroll}" if self.unroll > 1 else ""
-        return (
-            f"{self.span} lanes a vertex: {self.slots}{more} edges at a time, "
-            f"{self.lanes} lanes x {self.copies} features{loads}{columns}{hubs} (FA)"
-        )
-
-    def _describe_intersection(self) -> str:
-        if self.schedule == "merge":
-            return "one thread a row, merged with the rows of its members"
-        if self.span == 1 and not self.hubs and self.schedule == "mark":
-            return "one thread a row, whose members are marked"
-        lanes = f"{self.span} lanes" if self.span > 1 else "one thread"
-        hubs = ", a block and a bitmap for each long row" if self.hubs else ""
-        return f"{lanes}, searching the shorter of two rows in the longer{hubs}"
-
-
 def power_of_two(count: int) -> int:
     """Return the smallest power of two that is at least `count`."""
     return 1 << max(count - 1, 0).bit_length()
@@ -228,24 +133,22 @@ def choose_mapping(
     shared = _fits_shared(matrices, width, lanes, size)
     columns = kind == "vertex" and shared and width <= MOST_ROWS
     in_memory = matrices and not columns
-    alone = in_memory or kind == "reduce" or _combines_by_function(members)
+    alone = in_memory or kind == "reduce" or _combined_by_function(members) != ""
     slots = 1 if alone else _edge_slots(kind, members, lanes, traits)
     hubs = traits.has_hubs and not in_memory and _sweeps_edges(kind, members)
-    if options.schedule == "block":
-        if in_memory or not _sweeps_edges(kind, members):
-            if in_memory:
-                raise PlanError(
-                    "the block schedule cannot hold matrices in memory",
-                    where="schedule='block'",
-                )
-        else:
-            hubs = True
     span = lanes * slots
-    mapping = Mapping(lanes, copies, span, False, "virtual_warp", hubs, shared, piece)
+    mapping = Mapping(lanes, copies, span, False, "lanes", hubs, shared, piece)
     if columns and any(f.kind == "gather" and is_matrix(f) for f in members):
         # Elsewhere blocks of hubs gain nothing from a bound (docs/design/0021).
         piece = _piece(width, size)
         mapping = replace(mapping, column_piece=piece, hub_resident=2)
+    if options.schedule in SCHEDULES:
+        work = Work(
+            kind, width, _sweeps_edges(kind, members), traits.has_hubs, bool(in_memory),
+            _combined_by_function(members) if kind == "vertex" else "",
+        )  # fmt: skip
+        own = dict(options.of_schedule)
+        mapping = SCHEDULES[options.schedule].choose(mapping, work, own)
     resident = _resident(kind, members, mapping, width, size, traits)
     return _forced(replace(mapping, resident=resident), width, options)
 
@@ -309,6 +212,7 @@ def _forced(mapping: Mapping, width: int, options: Options) -> Mapping:
         and mapping.copies % mapping.piece == width % mapping.piece == 0
         and mapping.span % mapping.lanes == 0
         and WARP % mapping.span == 0
+        and (mapping.schedule != "thread" or mapping.span == 1)
     )
     if not fits:
         raise PlanError(
@@ -342,9 +246,10 @@ def _sweeps_edges(kind: str, members: Sequence[Analysed]) -> bool:
     return kind in {"edge", "push"} or any(f.kind == "gather" for f in members)
 
 
-def _combines_by_function(members: Sequence[Analysed]) -> bool:
-    """Whether a gather has a combine of the user's: no shuffle reduction exists."""
-    return any(f.kind == "gather" and combine_of(f).is_custom for f in members)
+def _combined_by_function(members: Sequence[Analysed]) -> str:
+    """Return a gather with a combine of the user's: no shuffle reduction exists."""
+    found = (f for f in members if f.kind == "gather" and combine_of(f).is_custom)
+    return next((f.name for f in found), "")
 
 
 def _edge_slots(

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
-from featgraph.fold.plan.schedules import Mapping
+from featgraph.fold.schedules.mapping import Mapping, Work
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, code
 
 __all__ = [
-    "WARP",
     "Binding",
     "BlockScope",
     "FeatureAxis",
@@ -26,8 +25,6 @@ __all__ = [
     "Scope",
     "in_blocks",
 ]
-
-WARP = 32
 
 
 @dataclass(frozen=True)
@@ -231,14 +228,53 @@ class Binding:
         return tests
 
 
-class Schedule(Protocol):
-    """How vertices, edges and features go to threads."""
+class Schedule:
+    """How vertices, edges and features go to threads.
+
+    Attributes
+    ----------
+    name : str
+        As it is asked for.
+    is_asked_for : bool
+        Whether it may be; that of the CPU has no other beside it.
+    shares_features : bool
+        Whether lanes share the features of an edge (FA).
+    needs_nest : bool
+        Whether it knows nothing of phases that are printed without a nest.
+    options : mapping
+        Options of its own -> the values that they take.
+    """
+
+    name: ClassVar[str]
+    is_asked_for: ClassVar[bool] = True
+    shares_features: ClassVar[bool] = True
+    needs_nest: ClassVar[bool] = False
+    options: ClassVar[Dict[str, tuple[int, ...]]] = {}
+
+    def check(self, given: Dict[str, int]) -> None:
+        """Refuse options of its own without which, or with which, it cannot do."""
+
+    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
+        """Return how it maps a phase that lanes map so; `given` are its own options.
+
+        Raises
+        ------
+        PlanError
+            If it cannot run the phase.
+        """
+        return mapping
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        raise NotImplementedError
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
+        raise NotImplementedError
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
+        raise NotImplementedError
 
 
 def in_blocks(

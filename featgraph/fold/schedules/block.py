@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping as Dict
 from dataclasses import replace
 
-from featgraph.fold.plan.schedules import Mapping
-from featgraph.fold.schedules.base import Binding, BlockScope, KernelShape
+from featgraph.errors import PlanError
+from featgraph.fold.schedules.base import Binding, BlockScope, KernelShape, Schedule
 from featgraph.fold.schedules.lanes import lanes_of, marked, shared
+from featgraph.fold.schedules.mapping import Mapping, Work
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = ["BlockSchedule"]
 
 
-class BlockSchedule:
+class BlockSchedule(Schedule):
     """The whole block leaves a vertex, or none of its threads does."""
+
+    name = "block"
+
+    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
+        """Leave hubs to blocks; lanes take the others."""
+        if work.leaves_matrices:
+            raise PlanError(
+                "the block schedule cannot hold matrices in memory",
+                where="schedule='block'",
+            )
+        return replace(mapping, hubs=True) if work.sweeps_edges else mapping
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""

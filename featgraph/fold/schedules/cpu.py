@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from featgraph.fold.plan.schedules import Mapping
 from featgraph.fold.schedules.base import (
     Binding,
     FeatureAxis,
     KernelShape,
+    Schedule,
     Scope,
     in_blocks,
 )
+from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, code, noted, when
@@ -26,8 +27,17 @@ if spreads:
 """
 
 
-class CpuSchedule:
+class CpuSchedule(Schedule):
     """A chunk is a range of words of a set, with about as much work as every other."""
+
+    name = "cpu"
+    is_asked_for = False
+    shares_features = False
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        form = "vectors of, or loops over," if mapping.loops else "a copy of each of"
+        return f"one thread a vertex, {form} {width} features"
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from featgraph.fold.schedules.base import WARP
+from featgraph.fold.schedules.mapping import WARP
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code
 

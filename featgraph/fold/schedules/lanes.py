@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from featgraph.fold.plan.schedules import Mapping
 from featgraph.fold.schedules.base import (
-    WARP,
     Binding,
     BlockScope,
     FeatureAxis,
     KernelShape,
+    Schedule,
     Scope,
     in_blocks,
 )
 from featgraph.fold.schedules.frontier import each_listed, each_packed
+from featgraph.fold.schedules.mapping import WARP, Mapping
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
@@ -23,11 +23,25 @@ from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 __all__ = ["LaneSchedule", "lanes_of", "marked", "shared"]
 
 
-class LaneSchedule:
+class LaneSchedule(Schedule):
     """Shuffles and votes take the whole warp, so no lane leaves early.
 
     Lanes without work go along on a valid vertex and edge.
     """
+
+    name = "lanes"
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        loads = f" in loads of {mapping.piece}" if mapping.piece > 1 else ""
+        hubs = ", a block for each hub" if mapping.hubs else ""
+        columns = ", columns in registers" if mapping.column_piece else ""
+        more = f" x {mapping.unroll}" if mapping.unroll > 1 else ""
+        return (
+            f"{mapping.span} lanes a vertex: {mapping.slots}{more} edges at a time, "
+            f"{mapping.lanes} lanes x {mapping.copies} features{loads}{columns}{hubs} "
+            "(FA)"
+        )
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from featgraph.fold.plan.schedules import Mapping
 from featgraph.fold.schedules.base import (
     Binding,
     BlockScope,
     FeatureAxis,
     KernelShape,
+    Schedule,
     Scope,
     in_blocks,
 )
 from featgraph.fold.schedules.frontier import each_listed, each_packed
+from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, code, when
@@ -19,8 +20,18 @@ from featgraph.fold.tree.statements import Body, code, when
 __all__ = ["ThreadSchedule"]
 
 
-class ThreadSchedule:
+class ThreadSchedule(Schedule):
     """Each thread goes its own way; its features are named copies, or loops."""
+
+    name = "thread"
+    shares_features = False
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        loads = f" in loads of {mapping.piece}" if mapping.piece > 1 else ""
+        form = "loops over" if mapping.loops else "named copies of"
+        edges = f", {mapping.unroll} edges at a time" if mapping.unroll > 1 else ""
+        return f"one thread a vertex (NFA), {form} {width} features{loads}{edges}"
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""

@@ -53,10 +53,6 @@ def scanning(words: Words) -> int:
     return min(block_count(int(words.size) * 32), _SCAN_BLOCKS)
 
 
-def _lanes_a_vertex(phase: Phase) -> int:
-    return 1 if phase.mapping.schedule == "thread" else phase.mapping.span
-
-
 class CudaDevice(CudaArrays):
     """The CUDA target: arrays of numba-cuda, launches by the driver."""
 
@@ -200,7 +196,7 @@ class CudaDevice(CudaArrays):
         if blocks == 0:
             return
         for name, (dtype, shape) in entry.scratch.items():
-            groups = blocks * block // _lanes_a_vertex(bound.phase)
+            groups = blocks * block // mapping.span
             memory = self._scratch_area(name, (groups, *shape), dtype)
             values[bound.place[name]] = memory
         stream = self._streams[entry.role] if mapping.hubs else 0
@@ -215,7 +211,7 @@ class CudaDevice(CudaArrays):
             return block_count(values[bound.place["reduced"]].size, block)
         if phase.kind == "reduce":
             return _REDUCE_BLOCKS
-        lanes = _lanes_a_vertex(phase)
+        lanes = phase.mapping.span
         if form == "listed":
             listed = int(values[bound.place["listed"]].size)
             return block_count(listed * lanes, block)

@@ -17,9 +17,6 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS, SHARED_BYTES
 from featgraph.fold.printing.cuda import unsigned_indices
 from featgraph.fold.printing.statements import print_body
-from featgraph.fold.schedules.base import Schedule
-from featgraph.fold.schedules.block import BlockSchedule
-from featgraph.fold.schedules.lanes import LaneSchedule
 
 __all__ = ["HubPhase", "WarpPhase"]
 
@@ -27,7 +24,6 @@ __all__ = ["HubPhase", "WarpPhase"]
 class WarpPhase(CudaPhase):
     """A span of lanes shares a vertex: its features, and its edges by slots (FA)."""
 
-    schedule: Schedule = LaneSchedule()
     #: Threads that share a vertex if a whole block does.
     block_threads = 0
 
@@ -222,7 +218,7 @@ class HubPhase(WarpPhase):
     """A block takes one vertex of high degree: all its slots take edges of it."""
 
     role = "hubs"
-    schedule = BlockSchedule()
+    other_schedule = "block"
 
     def __init__(
         self,

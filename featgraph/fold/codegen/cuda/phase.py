@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from featgraph.errors import PlanError
 from featgraph.fold.codegen.cuda.areas import KernelAreas
 from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.codegen.functions.staging import STRIDES
@@ -22,7 +23,7 @@ from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS
 from featgraph.fold.printing.cuda import unsigned_indices
 from featgraph.fold.printing.statements import print_body
-from featgraph.fold.schedules.base import Schedule
+from featgraph.fold.schedules.table import SCHEDULES
 
 if TYPE_CHECKING:
     from featgraph.fold.codegen.module import Entry
@@ -58,7 +59,8 @@ class CudaPhase(KernelAreas):
 
     role = "main"
     threads = BLOCK_THREADS
-    schedule: Schedule
+    #: A schedule that is not that of the mapping.
+    other_schedule = ""
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class CudaPhase(KernelAreas):
         self.plan = plan
         self.number = number
         self.phase = phase
+        self.schedule = SCHEDULES[self.other_schedule or phase.mapping.schedule]
         self.printed = printed
         self.functions = plan.functions_of(phase)
         self.form = plan.form
@@ -93,6 +96,13 @@ class CudaPhase(KernelAreas):
         with self._kernel():
             if has_nest(self.plan, self.phase, self.printed):
                 self._nest()
+            elif self.schedule.needs_nest:
+                raise PlanError(
+                    f"the {self.schedule.name} schedule cannot run this phase yet",
+                    where=", ".join(f.name for f in self.functions),
+                    got=f"schedule={self.schedule.name!r}",
+                    fix="ask for schedule='lanes' or 'auto'",
+                )
             else:
                 kinds[self.phase.kind]()
         return self._entries()

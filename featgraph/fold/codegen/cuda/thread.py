@@ -14,15 +14,12 @@ from featgraph.fold.codegen.kernels.accumulate import contribution_rows
 from featgraph.fold.codegen.kernels.accumulators import Accumulator
 from featgraph.fold.printing.cuda import unsigned_indices
 from featgraph.fold.printing.statements import print_body
-from featgraph.fold.schedules.thread import ThreadSchedule
 
 __all__ = ["ThreadPhase"]
 
 
 class ThreadPhase(CudaPhase):
     """One thread owns a vertex with all its features (NFA)."""
-
-    schedule = ThreadSchedule()
 
     def _body(self) -> HeldBody:
         return HeldBody(

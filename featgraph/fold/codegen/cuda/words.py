@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from featgraph.fold.codegen.text.writer import Writer
-from featgraph.fold.plan.schedules import WARP
+from featgraph.fold.schedules.mapping import WARP
 
 __all__ = ["each_listed", "each_packed"]
 

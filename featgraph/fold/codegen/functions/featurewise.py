@@ -28,7 +28,7 @@ from featgraph.fold.codegen.text.expressions import (
     print_statements,
 )
 from featgraph.fold.codegen.text.writer import Writer
-from featgraph.fold.plan.schedules import Mapping
+from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.tree.statements import Body
 from featgraph.program.combine import identity_value
 

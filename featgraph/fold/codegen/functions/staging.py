@@ -17,7 +17,7 @@ import numpy as np
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.operations.table import primitive_of
-from featgraph.fold.plan.schedules import Mapping
+from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.syntax.nodes import Operate, Whole
 from featgraph.fold.tree.statements import Body, code
 from featgraph.program.names import GENERATED

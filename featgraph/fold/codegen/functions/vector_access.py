@@ -16,7 +16,7 @@ import numpy as np
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.codegen.text.expressions import Style, print_expression, row_key
-from featgraph.fold.plan.schedules import Mapping
+from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.syntax.nodes import Access, Atomic, Whole
 from featgraph.program.names import GENERATED
 

@@ -1,0 +1,106 @@
+"""How one vertex (or edge) is shared out, as numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+__all__ = ["INTERSECTIONS", "WARP", "Mapping", "Work"]
+
+WARP = 32
+#: How the neighbors of two vertices are intersected.
+INTERSECTIONS = ("mark", "merge", "search")
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """How one vertex (or edge) is shared out.
+
+    Attributes
+    ----------
+    lanes : int
+        Lanes that share its features; 1 where one thread owns them all.
+    copies : int
+        Features a lane takes, as named copies; lane l takes features ``l * copies`` and
+        following.
+    span : int
+        Lanes that share one vertex: ``span / lanes`` edges at a time.
+    loops : bool
+        One thread owns all features, in loops over small arrays (on the CPU also in
+        vectors).
+    schedule : str
+        Name of the schedule that has made it (`fold.schedules.table`); of a triangle
+        phase "mark", "merge" or "search".
+    hubs : bool
+        Whether vertices of high degree are left to a second kernel, a block each.
+    shared_matrices : bool
+        Whether matrices stand in shared memory.
+    piece : int
+        Features of a row that a lane loads at once; divides `copies` and K.
+    unroll : int
+        Edges that a lane has on the way at a time.
+    resident : int
+        Blocks that must fit a multiprocessor, which bounds the registers; 0 for any.
+    hub_resident : int
+        The same of blocks that have a hub each.
+    column_piece : int
+        Where lanes sum the columns of matrices in registers: the features of a row that
+        a lane loads at once for them. 0 where sums stand in memory.
+    block : int
+        Contributions to a sum of real numbers that a thread or lane adds up one after
+        the other, before they are added up pairwise; 0 for all.
+    """
+
+    lanes: int
+    copies: int
+    span: int
+    loops: bool
+    schedule: str
+    hubs: bool = False
+    shared_matrices: bool = False
+    piece: int = 1
+    unroll: int = 1
+    resident: int = 0
+    hub_resident: int = 0
+    column_piece: int = 0
+    block: int = 0
+
+    @property
+    def slots(self) -> int:
+        """Edges of a vertex that are worked on at a time."""
+        return self.span // self.lanes
+
+    def is_padded(self, width: int) -> bool:
+        """Whether some lanes have no feature."""
+        return self.lanes > 1 and self.lanes * self.copies != width
+
+    def of_column(self, width: int) -> Mapping:
+        """Return how a lane goes through the rows of a column of a matrix."""
+        return replace(self, copies=width, piece=self.column_piece or 1)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a phase does, as far as a schedule asks before it takes it.
+
+    Attributes
+    ----------
+    kind : str
+        Of the phase: see `Phase`.
+    width : int
+        K of its functions.
+    sweeps_edges : bool
+        Whether it goes through the edges of vertices.
+    has_hubs : bool
+        Whether some vertices have so many that a warp would hold up the others.
+    leaves_matrices : bool
+        Whether it works on matrices in memory, an area for each lane that has a vertex.
+    custom : str
+        A gather whose combine is the user's; "" where there is none.
+    """
+
+    kind: str
+    width: int
+    sweeps_edges: bool = False
+    has_hubs: bool = False
+    leaves_matrices: bool = False
+    custom: str = ""

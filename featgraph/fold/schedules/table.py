@@ -1,0 +1,63 @@
+"""The list of schedules: a file each, and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as Dict
+from typing import Any
+
+from featgraph.errors import PlanError
+from featgraph.fold.schedules.base import Schedule
+from featgraph.fold.schedules.block import BlockSchedule
+from featgraph.fold.schedules.cpu import CpuSchedule
+from featgraph.fold.schedules.intersection import describe_intersection
+from featgraph.fold.schedules.lanes import LaneSchedule
+from featgraph.fold.schedules.mapping import INTERSECTIONS, Mapping
+from featgraph.fold.schedules.thread import ThreadSchedule
+from featgraph.fold.schedules.virtual_warp import VirtualWarpSchedule
+
+__all__ = ["NAMES", "OWN_OPTIONS", "SCHEDULES", "check_own", "describe"]
+
+_ALL: tuple[Schedule, ...] = (
+    CpuSchedule(),
+    ThreadSchedule(),
+    LaneSchedule(),
+    VirtualWarpSchedule(),
+    BlockSchedule(),
+)
+SCHEDULES = {schedule.name: schedule for schedule in _ALL}
+#: What may be asked for; the CPU has one alone.
+NAMES = ("auto", *(s.name for s in _ALL if s.is_asked_for), *INTERSECTIONS)
+#: Options that belong to schedules -> the values that they take.
+OWN_OPTIONS = {name: values for s in _ALL for name, values in s.options.items()}
+
+
+def check_own(asked: str, given: Dict[str, Any]) -> tuple[tuple[str, int], ...]:
+    """Return those of checked options that belong to the schedule that is asked for.
+
+    Raises
+    ------
+    PlanError
+        For an option of another schedule, and for one that is missing.
+    """
+    own = {name: int(given[name]) for name in OWN_OPTIONS if name in given}
+    schedule = SCHEDULES.get(asked)
+    for name, value in own.items():
+        if schedule is None or name not in schedule.options:
+            theirs = [s.name for s in _ALL if name in s.options]
+            raise PlanError(
+                f"{name} does not belong to this schedule",
+                where="options",
+                got=f"schedule={asked!r}, {name}={value}",
+                expected=" or ".join(f"schedule={other!r}" for other in theirs),
+                fix=f"drop {name}, or ask for schedule={theirs[0]!r}",
+            )
+    if schedule is not None:
+        schedule.check(own)
+    return tuple(sorted(own.items()))
+
+
+def describe(mapping: Mapping, width: int) -> str:
+    """Return a mapping of functions of `width` features in words."""
+    if mapping.schedule in INTERSECTIONS:
+        return describe_intersection(mapping)
+    return SCHEDULES[mapping.schedule].describe(mapping, width)

@@ -1,0 +1,78 @@
+"""A fixed number of lanes shares each vertex (virtual warp-centric)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as Dict
+from dataclasses import replace
+from typing import ClassVar
+
+from featgraph.errors import PlanError
+from featgraph.fold.schedules.lanes import LaneSchedule
+from featgraph.fold.schedules.mapping import Mapping, Work
+
+__all__ = ["VirtualWarpSchedule"]
+
+OPTION = "lanes_per_vertex"
+LANES = (2, 4, 8, 16, 32)
+#: Features that a lane takes, at most, where more lanes would take fewer each.
+MOST_FEATURES = 16
+
+
+class VirtualWarpSchedule(LaneSchedule):
+    """As lanes are; how many share a vertex is said, not chosen.
+
+    They are first shared out among the features of an edge, as many as that takes, and
+    the rest among edges beside each other. Where features would take more lanes than
+    there are, each lane takes more of them.
+    """
+
+    name = "virtual_warp"
+    options: ClassVar[Dict[str, tuple[int, ...]]] = {OPTION: LANES}
+
+    def check(self, given: Dict[str, int]) -> None:
+        """Refuse to choose the number: that is what lanes do."""
+        if OPTION not in given:
+            raise PlanError(
+                "virtual_warp gives each vertex a number of lanes that is said; the "
+                "default, once called so, is now called 'lanes'",
+                where="schedule=",
+                got="schedule='virtual_warp' without lanes_per_vertex",
+                expected=f"{OPTION}={', '.join(map(str, LANES))}",
+                fix=f"ask for schedule='lanes', or say {OPTION}=8",
+            )
+
+    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
+        """Return the mapping with so many lanes a vertex, where it sweeps edges."""
+        if not work.sweeps_edges:
+            return mapping
+        count = given[OPTION]
+        mapping = replace(_narrowed(mapping, work.width, count), schedule=self.name)
+        if count > mapping.lanes and (work.custom or work.leaves_matrices):
+            why = "matrices in memory" if work.leaves_matrices else work.custom
+            raise PlanError(
+                "lanes cannot share the edges of a vertex here: what they come to has "
+                "no reduction by shuffles",
+                where=why,
+                got=f"{OPTION}={count}",
+                expected=f"the lanes that share {work.width} features: {mapping.lanes}",
+                fix="ask for schedule='lanes'",
+            )
+        return replace(mapping, span=count)
+
+
+def _narrowed(mapping: Mapping, width: int, most: int) -> Mapping:
+    """Return a mapping in which no more than `most` lanes share an edge."""
+    if mapping.lanes <= most:
+        return mapping
+    pieces = -(-width // mapping.piece)
+    copies = mapping.piece * -(-pieces // most)
+    if copies > MOST_FEATURES:
+        least = next(n for n in LANES if n * MOST_FEATURES >= width or n == LANES[-1])
+        raise PlanError(
+            "too few lanes for so many features",
+            where=f"{OPTION}=",
+            got=f"{most} lanes for K = {width}, {copies} features each",
+            expected=f"at most {MOST_FEATURES} features a lane",
+            fix=f"say {OPTION}={least}, or ask for schedule='lanes'",
+        )
+    return replace(mapping, lanes=most, copies=copies)

@@ -1,0 +1,88 @@
+"""Schedules that are asked for: which mapping they make, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph.fold.codegen.emit import emit
+from featgraph.fold.plan.options import parse_options
+from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.planner import make_plan
+from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.schedules.table import SCHEDULES
+from tests.bank import BY_NAME
+
+LANES = (2, 4, 8, 16, 32)
+
+
+def plan_of(
+    program: str,
+    k: int,
+    traits: GraphTraits | None = None,
+    number: int = 0,
+    **options: Any,
+) -> FoldPlan:
+    bank = BY_NAME[program]
+    graph = fg.Graph.from_edges(range(8), range(1, 9), directed=not bank.undirected)
+    values = bank.make_state(graph, k, np.random.default_rng(0))
+    traits = traits or GraphTraits(undirected=bank.undirected)
+    given = parse_options("cuda", False, options)
+    signature = fg.State(graph, **values).signature
+    return make_plan(bank.foldmaps[number].program, signature, given, traits)
+
+
+def test_names_are_those_of_the_table() -> None:
+    assert all(name == schedule.name for name, schedule in SCHEDULES.items())
+
+
+# -- a fixed number of lanes
+
+
+@pytest.mark.parametrize("k", [1, 3, 4, 8, 16, 17, 32])
+@pytest.mark.parametrize("lanes", LANES)
+def test_so_many_lanes_share_a_vertex(k: int, lanes: int) -> None:
+    options = {"schedule": "virtual_warp", "lanes_per_vertex": lanes}
+    plan = plan_of("label_propagation", k, **options)
+    mapping = plan.phases[0].mapping
+    assert mapping.schedule == "virtual_warp"
+    assert mapping.span == lanes == mapping.lanes * mapping.slots
+    # Features first, edges with the lanes that are left.
+    own = plan_of("label_propagation", k, schedule="lanes").phases[0].mapping
+    assert mapping.lanes == min(own.lanes, lanes)
+    assert mapping.lanes * mapping.copies >= k
+    assert mapping.copies % mapping.piece == k % mapping.piece == 0
+    assert f"{lanes} lanes a vertex" in str(plan)
+    emit(plan)
+
+
+def test_features_must_fit_the_lanes() -> None:
+    options = {"schedule": "virtual_warp", "lanes_per_vertex": 2}
+    with pytest.raises(fg.PlanError, match="too few lanes for so many") as caught:
+        plan_of("label_propagation", 64, **options)
+    assert "2 lanes for K = 64, 32 features each" in str(caught.value.got)
+    assert "lanes_per_vertex=4" in str(caught.value.fix)
+
+
+def test_what_has_no_edges_is_left_to_lanes() -> None:
+    options = {"schedule": "virtual_warp", "lanes_per_vertex": 32}
+    plan = plan_of("pagerank", 8, **options)
+    for phase in plan.phases:
+        sweeps = any(f.kind == "gather" for f in plan.functions_of(phase))
+        assert (phase.mapping.schedule == "virtual_warp") == sweeps
+
+
+def test_edges_of_a_combine_without_shuffles_are_not_shared() -> None:
+    options = {"schedule": "virtual_warp", "lanes_per_vertex": 8}
+    with pytest.raises(fg.PlanError, match="no reduction by shuffles") as caught:
+        plan_of("product_and_custom", 3, **options)
+    assert caught.value.got == "lanes_per_vertex=8"
+
+
+def test_the_cpu_has_one_schedule() -> None:
+    bank = BY_NAME["label_propagation"].foldmaps[0]
+    for options in ({}, {"schedule": "virtual_warp", "lanes_per_vertex": 4}):
+        assert "one thread a vertex" in bank.explain(k=3, target="cpu", **options)
