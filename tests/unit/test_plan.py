@@ -157,34 +157,6 @@ BAD_OPTIONS = {
         {"schedule": "thread", "feature_parallel": True},
         "the thread schedule gives all features",
     ),
-    "lanes of none": (
-        {"schedule": "virtual_warp"},
-        "the default, once called so, is now called 'lanes'",
-    ),
-    "lanes of another": (
-        {"schedule": "lanes", "lanes_per_vertex": 8},
-        "lanes_per_vertex does not belong to this schedule",
-    ),
-    "lanes alone": (
-        {"lanes_per_vertex": 8},
-        "lanes_per_vertex does not belong to this schedule",
-    ),
-    "lanes count": (
-        {"schedule": "virtual_warp", "lanes_per_vertex": 6},
-        "lanes_per_vertex cannot be 6",
-    ),
-    "lanes type": (
-        {"schedule": "virtual_warp", "lanes_per_vertex": "8"},
-        "lanes_per_vertex cannot be '8'",
-    ),
-    "lanes of a thread": (
-        {
-            "schedule": "virtual_warp",
-            "lanes_per_vertex": 8,
-            "feature_parallel": False,
-        },
-        "the virtual_warp schedule gives all features of a vertex to lanes",
-    ),
 }
 
 

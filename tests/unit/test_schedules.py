@@ -39,6 +39,49 @@ def test_names_are_those_of_the_table() -> None:
     assert all(name == schedule.name for name, schedule in SCHEDULES.items())
 
 
+BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "lanes of none": (
+        {"schedule": "virtual_warp"},
+        "the default, once called so, is now called 'lanes'",
+    ),
+    "lanes of another": (
+        {"schedule": "lanes", "lanes_per_vertex": 8},
+        "lanes_per_vertex does not belong to this schedule",
+    ),
+    "lanes alone": (
+        {"lanes_per_vertex": 8},
+        "lanes_per_vertex does not belong to this schedule",
+    ),
+    "lanes count": (
+        {"schedule": "virtual_warp", "lanes_per_vertex": 6},
+        "lanes_per_vertex cannot be 6",
+    ),
+    "lanes type": (
+        {"schedule": "virtual_warp", "lanes_per_vertex": "8"},
+        "lanes_per_vertex cannot be '8'",
+    ),
+    "lanes of a thread": (
+        {
+            "schedule": "virtual_warp",
+            "lanes_per_vertex": 8,
+            "feature_parallel": False,
+        },
+        "the virtual_warp schedule gives all features of a vertex to lanes",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "what"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
+def test_options(options: dict[str, Any], what: str) -> None:
+    step = BY_NAME["label_propagation"].foldmaps[0]
+    for target in ("cpu", "cuda"):
+        with pytest.raises(fg.PlanError) as caught:
+            step.fold(k=3, target=target, **options)
+        assert what in str(caught.value)
+        assert caught.value.where
+        assert caught.value.expected or caught.value.fix
+
+
 # -- a fixed number of lanes
 
 
