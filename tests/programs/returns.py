@@ -71,6 +71,43 @@ def keep_heard(f, v, d):
     return d.agreed[v, f]
 
 
+@fg.gather(into="got", combine="sum")
+def take_nested(f, u, v, e, d):
+    total = fg.feature_sum(d.n[u, f])
+    if d.open[e]:
+        if total > 5:
+            return fg.nothing
+        most = fg.feature_max(d.n[u, f] - d.n[v, f])
+        return most if most > 2 else d.n[u, f]
+    least = fg.feature_min(d.n[u, f])
+    return least - total
+
+
+@fg.vertex
+def settle_nested(f, v, d):
+    total = fg.feature_sum(d.n[v, f])
+    if d.turns[v] > 2:
+        if total > 5:
+            return False
+        most = fg.feature_max(d.n[v, f] + d.got[v, f])
+        d.y[v, f] = most
+        return most > 3
+    for i in range(d.turns[v]):
+        total = fg.feature_sum(d.n[v, f] * (i + 1))
+        d.y[v, f] = total
+    return fg.any_feature(d.y[v, f] > 2)
+
+
+def _nested_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
+    v, e = graph.vertex_count, edge_count(graph)
+    return {
+        "n": fg.vertex_property(signed(rng, v, k)),
+        "turns": fg.vertex_property(rng.integers(0, 6, v).astype(np.int32)),
+        "open": fg.edge_property(rng.random(e) < 0.5),
+        "y": fg.vertex_property(np.zeros((v, k), np.int32)),
+    }
+
+
 def _heard_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     v, e = graph.vertex_count, edge_count(graph)
     zeros = np.zeros((v, k), np.int32)
@@ -96,6 +133,14 @@ PROGRAMS = (
             ),
         ),
         _heard_state,
+        widths=(3, 17),
+        exact=True,
+        iterable=False,
+    ),
+    BankProgram(
+        "nested_returns",
+        (fg.foldmap(take_nested, settle_nested),),
+        _nested_state,
         widths=(3, 17),
         exact=True,
         iterable=False,

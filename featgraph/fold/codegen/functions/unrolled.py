@@ -68,9 +68,8 @@ class _Copies(CopyNames):
         live = sorted(_names_read_in(rest) & _assigned_in(head)) if rest else []
         rest_name = f"{self.function.name}_rest"
         if rest:
-            print_rest(
-                self.context, self.function, rest_name, rest, live, self.styles[0]
-            )
+            style = self.styles[0]
+            print_rest(self.context, self.function, rest_name, rest, live, style)
         place = self._open()
         self.writer.depth += 1
         self._prologue()
@@ -214,13 +213,7 @@ class _Copies(CopyNames):
         if uniform and not self._returns_copies(node):
             self._print([node], self.styles[0])
         elif isinstance(node, ast.If) and not varies(test, self.varying):  # type: ignore[arg-type]
-            with self.writer.block(
-                f"if {print_expression(node.test, self.styles[0])}:", origin
-            ):
-                self._block(node.body, "")
-            if node.orelse:
-                with self.writer.block("else:"):
-                    self._block(node.orelse, "")
+            self._branch_together(node, origin)
         elif loop and not loop_varies(node, self.varying):  # type: ignore[arg-type]
             header = (
                 loop_header(node, self.styles[0])
@@ -246,21 +239,24 @@ class _Copies(CopyNames):
     def _print(self, nodes: list[ast.stmt], style: Style) -> None:
         print_statements(nodes, self.writer, style, self.file)
 
+    def _branch_together(self, node: ast.If, origin: tuple[str, int]) -> None:
+        """Print a branch that all lanes of a vertex take, or none."""
+        test = print_expression(node.test, self.styles[0])
+        with self.writer.block(f"if {test}:", origin):
+            self._block(node.body, "")
+        if node.orelse:
+            with self.writer.block("else:"):
+                self._block(node.orelse, "")
+
     def _branch(self, node: ast.If, predicate: str, origin: tuple[str, int]) -> None:
         if not self.predicated:
-            with self.writer.block(
-                f"if {print_expression(node.test, self.styles[0])}:", origin
-            ):
-                self._block(node.body, "")
-            if node.orelse:
-                with self.writer.block("else:"):
-                    self._block(node.orelse, "")
+            self._branch_together(node, origin)
             return
         self._declare([node])
-        name = self.fresh("taken")
-        test = print_expression(node.test, self.styles[0])
+        name, test = self.fresh("taken"), print_expression(node.test, self.styles[0])
         guarded = self.has_left or self.needs_guard(node.test)
-        outer = " and ".join(p for p in (predicate, self.live if guarded else "") if p)
+        runs = guarded or predicate in self.running
+        outer = " and ".join(self.where(predicate, guarded))
         self.writer.line(
             f"{name} = {f'{outer} and ({test})' if outer else test}", origin
         )
@@ -269,9 +265,13 @@ class _Copies(CopyNames):
             self.writer.line(
                 f"{other} = {f'{outer} and ' if outer else ''}not {name}", origin
             )
-        self._block(node.body, name)
+        branches = [(name, node.body)]
         if node.orelse:
-            self._block(node.orelse, other)
+            branches.append((other, node.orelse))
+        for taken, body in branches:  # what returns in one leaves the other's lanes
+            if runs:
+                self.running.add(taken)
+            self._block(body, taken)
 
     def _loop(self, node: ast.For, predicate: str, origin: tuple[str, int]) -> None:
         """Print a loop that holds collectives; all groups go round equally often."""
@@ -291,7 +291,7 @@ class _Copies(CopyNames):
         inside, rounds = self.fresh("inside"), self.fresh("rounds")
         first, last = self.fresh("first"), self.fresh("last")
         start, stop = ("0", texts[0]) if len(texts) == 1 else texts
-        outer = f"{predicate} and {self.live}" if predicate else self.live
+        outer = " and ".join(self.where(predicate, True))
         # Lanes for which the function does not run have no iterations of their own.
         self.writer.line(f"{first} = int64({start}) if {outer} else int64(0)", origin)
         self.writer.line(f"{last} = int64({stop}) if {outer} else int64(0)", origin)
@@ -301,6 +301,7 @@ class _Copies(CopyNames):
         with self.writer.block(f"for {step} in range({rounds}):", origin):
             self.writer.line(f"{name} = {first} + {step}")
             self.writer.line(f"{inside} = {name} < {last}")
+            self.running.add(inside)
             outside, self.in_rounds = self.in_rounds, True
             self._block(node.body, inside)
             self.in_rounds = outside

@@ -97,9 +97,8 @@ class _UnrolledCall:
         owner, texts = self.owner, []
         for j in range(self.count):
             text = self.text(node, j)
-            is_masked = masked and self.predicate and self.predicated
-            tests = [self.predicate] if is_masked else []
-            tests += [owner.live] if owner.needs_guard(node) else []
+            predicate = self.predicate if masked and self.predicated else ""
+            tests = owner.where(predicate, owner.needs_guard(node))
             tests += [self.inside(j)] if self.padded else []
             if tests:
                 text = f"({text}) if {' and '.join(tests)} else {identity}"

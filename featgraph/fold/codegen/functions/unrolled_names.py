@@ -62,6 +62,8 @@ class CopyNames(SentEntries):
         self.styles = [self._style(j) for j in range(self.count)]
         self.helpers = {h.name: h for h in context.analysis.helpers}
         self.bound: set[str] = set()
+        #: Predicates that hold only where the function still runs.
+        self.running: set[str] = set()
         self.in_rounds = False
         self.fresh_count = 0
 
@@ -145,10 +147,14 @@ class CopyNames(SentEntries):
             if name not in {*self.function.variables, *self.temporaries}:
                 return name
 
+    def where(self, predicate: str, guarded: bool) -> list[str]:
+        """Return the tests of a predicate, and where `guarded` of a live lane."""
+        tests = [predicate] if predicate else []
+        return tests + ([self.live] * (guarded and predicate not in self.running))
+
     def _condition(self, node: ast.AST, predicate: str) -> str:
         """Return what must hold for `node` to run; stores have masks of their own."""
-        parts = [predicate, self.live if self.needs_guard(node) else ""]
-        return " and ".join(p for p in parts if p)
+        return " and ".join(self.where(predicate, self.needs_guard(node)))
 
     def _return(
         self, node: ast.Return, predicate: str, origin: tuple[str, int]
@@ -165,8 +171,7 @@ class CopyNames(SentEntries):
                 joined = " or ".join(terms) if varying else values[0]
                 self.writer.line(f"return {self._with_sent(joined)}", origin)
             return
-        guarded = self.has_left or self.needs_guard(value)
-        conditions = [p for p in (predicate, self.live if guarded else "") if p]
+        conditions = self.where(predicate, self.has_left or self.needs_guard(value))
         lines = [f"{self.copy_name('result', j)} = {v}" for j, v in enumerate(values)]
         if not self.returns_value:
             # A lane without features may have read before another one has written.
@@ -180,6 +185,7 @@ class CopyNames(SentEntries):
             lines = [f"result = {' or '.join(parts)}"]
         if predicate and self.has_left:
             lines.append("live = False")
+            self.running.clear()
         if conditions:
             with self.writer.block(f"if {' and '.join(conditions)}:"):
                 for line in lines:
