@@ -74,14 +74,14 @@ def known() -> Iterator[None]:
         yield
 
 
-def _entries(kind: str, program: BankProgram) -> list[Entry]:
+def _entries(kind: str, program: BankProgram, target: str = "cpu") -> list[Entry]:
     """Return the kernels of a kind that a program has."""
     directed = not program.undirected
     graph = fg.Graph.from_edges([0], [1], vertex_count=2, directed=directed)
     values = program.make_state(graph, program.widths[0], np.random.default_rng(0))
     signature = fg.State(graph, **values).signature
     traits = GraphTraits(undirected=not directed, layout=LAYOUT)
-    options = Options(target="cpu", **KINDS[kind])
+    options = Options(target=target, **KINDS[kind])
     try:
         plan = make_plan(program.foldmaps[0].program, signature, options, traits)
         with extents_known():
@@ -100,11 +100,19 @@ def _width(program: BankProgram, turn: int) -> int:
     return widths[turn % len(widths)]
 
 
-PROGRAMS = [
-    pytest.param(program, kind, _width(program, turn), id=f"{program}-{kind}")
-    for kind in KINDS
-    for turn, program in enumerate(BANK)
-    if any(map(_takes_extents, _entries(kind, program)))
+def _cases(target: str) -> Iterator[Any]:
+    """Every program with kernels of a kind that go along edges."""
+    for kind in KINDS:
+        for turn, program in enumerate(BANK):
+            if any(map(_takes_extents, _entries(kind, program, target))):
+                k = _width(program, turn)
+                yield pytest.param(program, kind, k, id=f"{program}-{kind}")
+
+
+#: Programs that the CPU sums in vectors and tiles, at such a width.
+WIDE = [
+    pytest.param(program, "vertex", 33, id=f"{program}-wide")
+    for program in map(BY_NAME.get, ("label_propagation", "implicit_least_squares"))
 ]
 
 
@@ -156,7 +164,7 @@ def same_bits(ours: Any, theirs: Any, name: str) -> None:
 
 
 @pytest.mark.drawn(22)
-@pytest.mark.parametrize(("program", "kind", "k"), PROGRAMS)
+@pytest.mark.parametrize(("program", "kind", "k"), [*_cases("cpu"), *WIDE])
 def test_on_the_cpu(program: BankProgram, kind: str, k: int) -> None:
     options = KINDS[kind]
 
@@ -257,7 +265,7 @@ class Emulated:
 
 def _in_turn() -> Iterator[Any]:
     """Every program in every schedule."""
-    for program, kind, k in (case.values for case in PROGRAMS):
+    for program, kind, k in (case.values for case in _cases("cuda")):
         for schedule, options in SCHEDULES.items():
             given = KINDS[kind] | options
             yield pytest.param(program, k, given, id=f"{program}-{kind}-{schedule}")

@@ -121,6 +121,12 @@ def test_vertices_are_swept_in_blocks_where_sums_are() -> None:
         "for word in range(first, last):",
         "    take(word)",
     ]
+    whole.behind = code("settle()")
+    assert text_of(in_blocks(whole, bounds, end, words)) == [
+        "for word in range(first, last):",
+        "    take(word)",
+        "settle()",
+    ]
     whole.between = code("put_by()")
     assert text_of(in_blocks(whole, bounds, end, words)) == [
         "block_start, block_last, block_count = (first, last, 0)",
@@ -128,6 +134,7 @@ def test_vertices_are_swept_in_blocks_where_sums_are() -> None:
         "    block_end = block_start + min(block_last - block_start, 8)",
         "    for word in range(block_start, block_end):",
         "        take(word)",
+        "    settle()",
         "    block_start = block_end",
         "    if block_start == block_last:",
         "        break",

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 from featgraph.fold.codegen.functions.staging import at_hand
 from featgraph.fold.codegen.kernels.accumulators import Accumulator
 from featgraph.fold.lowering.blocks import levels, waiting
 from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.homes import VECTOR_BYTES, Area, home_of, padded, row_of
 from featgraph.fold.lowering.meets import box_dtypes
 from featgraph.fold.tree.nodes import Areas
 from featgraph.fold.tree.statements import Body, Rewriting, code
 
-__all__ = ["DeclareAreas", "group_areas", "padded", "scratch_of", "work_shape"]
-
-#: Bytes of a vector, as in `featgraph.device.tiles_cpu`, which is not imported here:
-#: that takes Numba.
-_VECTOR_BYTES = 64
-
-
-@dataclass(frozen=True)
-class Area:
-    """A small array: its name, its shape, and the dtype of an entry."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
+__all__ = ["DeclareAreas", "group_areas", "scratch_of", "work_shape"]
 
 
 def group_areas(facts: Facts) -> list[Area]:
@@ -81,10 +69,12 @@ class DeclareAreas(Rewriting):
             return found
         axis = facts.binding.features
         for name in facts.summed:
-            wide = facts.accumulators[name].is_wide
-            count = (axis.width if axis.is_looped else axis.per_lane) if wide else 1
+            accumulator = facts.accumulators[name]
+            shape = accumulator.shape or (1,)
+            if accumulator.is_wide and not axis.is_looped:
+                shape = (axis.per_lane,)
             several = levels(facts)
-            shape = (count,) if several == 1 else (several, count)
+            shape = shape if several == 1 else (several, *shape)
             found.append(Area(waiting(facts, name), shape, facts.context.real))
         return found
 
@@ -92,7 +82,11 @@ class DeclareAreas(Rewriting):
         """Return where the area of a group is; on the CPU a thread is one."""
         facts, mapping = self.facts, self.facts.phase.mapping
         if facts.library == "cpu":
-            return self._work_area(area)
+            k, columns = area.shape
+            solves = columns == k + 1
+            room = work_shape(k, columns, area.dtype)
+            aligned = solves and mapping.loops
+            return self._declared(replace(area, shape=room, aligned=aligned))
         shift = mapping.lanes.bit_length() - 1
         own = f" >> {shift}" if shift else ""
         if not mapping.shared_matrices:
@@ -101,43 +95,27 @@ class DeclareAreas(Rewriting):
         shared = f"cuda.shared.array({shape}, {self._type(area.dtype)})"
         return code(f"{area.name} = {shared}[cuda.threadIdx.x{own}]")
 
-    def _work_area(self, area: Area) -> Body:
-        k, columns = area.shape
-        shape = work_shape(k, columns, area.dtype)
-        text = f"np.empty({shape}, np.{area.dtype})"
-        if columns == k + 1 and self.facts.phase.mapping.loops:
-            text = f"tiles.zeros(*{shape}, np.empty(0, np.{area.dtype}))"
-        return code(f"{area.name} = {text}")
-
     def _of_lane(self) -> list[Area]:
-        """Return the arrays of a lane that loops over features."""
+        """Return the arrays of a lane: those of what it keeps, and of its loops."""
         facts, found = self.facts, list[Area]()
-        if not facts.binding.features.is_looped:
-            return found
         k, real = facts.phase.width, facts.context.real
         for array, kind, dtype in (("rows", "real", real), ("flags", "int64", "int64")):
             counts = [p.arrays.get(kind, 0) for p in facts.printed.values()]
             if max(counts, default=0):
                 found.append(Area(array, (max(counts), k), dtype))
         for accumulator in self._held():
-            if accumulator.is_wide:
-                found += self._row(accumulator.name, accumulator)
-                if accumulator.name in facts.phase.keeps:
-                    found += self._row(f"change_{accumulator.name}", accumulator)[:1]
+            own = home_of(facts, accumulator.name).areas()
+            found += own
+            if own and accumulator.name in facts.phase.keeps:
+                found += row_of(facts, f"change_{accumulator.name}", accumulator)[:1]
         for name, accumulator in facts.rows_left.items():
-            found += self._row(facts.row_left(name), accumulator)
+            found += row_of(facts, facts.row_left(name), accumulator)[:1]
+            if accumulator.is_arg:
+                found.append(Area("contribution_source", (k,), "int32"))
             if accumulator.name in facts.phase.keeps:
                 seen = facts.row_left(name, "contribution_seen")
-                found += self._row(seen, accumulator)[:1]
+                found += row_of(facts, seen, accumulator)[:1]
         return list({a.name: a for a in found}.values())
-
-    def _row(self, name: str, accumulator: Accumulator) -> list[Area]:
-        """Return a row of values like those of an accumulator, and of their sources."""
-        k, real = (self.facts.phase.width,), self.facts.context.real
-        dtype = real if accumulator.type == "real" else accumulator.type
-        stem = "contribution" if name.startswith("contribution") else name
-        sources = [Area(f"{stem}_source", k, "int32")] if accumulator.is_arg else []
-        return [Area(name, k, dtype), *sources]
 
     def _held(self) -> list[Accumulator]:
         """Return what lanes keep for a vertex: what they load, or fill."""
@@ -151,6 +129,9 @@ class DeclareAreas(Rewriting):
         kind = self._type(area.dtype)
         if self.facts.library == "warp":
             return code(f"{area.name} = cuda.local.array({shape}, {kind})")
+        if area.aligned:
+            sizes = ", ".join(map(str, area.shape))
+            return code(f"{area.name} = tiles.zeros({sizes}, np.empty(0, {kind}))")
         return code(f"{area.name} = np.empty({shape}, {kind})")
 
     def _type(self, dtype: str) -> str:
@@ -159,18 +140,12 @@ class DeclareAreas(Rewriting):
         return "np.bool_" if dtype == "bool" else f"np.{dtype}"
 
 
-def padded(k: int, real: str) -> int:
-    """Return `k`, rounded up to whole vectors."""
-    size = _VECTOR_BYTES // (4 if real == "float32" else 8)
-    return -(-k // size) * size
-
-
 def work_shape(k: int, columns: int, real: str) -> tuple[int, int]:
-    """Return the shape of the work area of solve or inverse.
+    """Return the shape of the work area of solve or inverse (CPU).
 
     That of solve has room for the rows that `featgraph.device.cholesky_cpu` works in.
     """
     if columns != k + 1:
         return k, columns
-    size = _VECTOR_BYTES // (4 if real == "float32" else 8)
+    size = VECTOR_BYTES // (4 if real == "float32" else 8)
     return padded(k, real) + 1 + size, padded(columns, real)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from featgraph.fold.codegen.kernels.accumulators import Accumulator
 from featgraph.fold.codegen.kernels.blocks import CPU_LEVELS
 from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.leaves import element, shape_of
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import AddUp, Features, ForEdges, PutBy, Start
 from featgraph.fold.tree.statements import Body, Rewriting, agreed, code, when
@@ -37,15 +38,15 @@ def in_blocks_of(facts: Facts, node: ForEdges, walk: Walk, body: Body) -> Body:
     """Return the walk over edges, cut into blocks where some rows are long."""
     layout, block = facts.layout, facts.binding.block
     if not node.summed:
-        return layout.edges(node.vertex, walk, node.part, body)
+        return layout.edges(node.vertex, walk, node.part, body) + node.behind
     put_by: Body = [PutBy(node.summed, node.prefix)]
     put_by += [Start(name, node.prefix) for name in node.summed]
     behind: Body = [AddUp(node.summed, node.prefix)]
     if walk.form == "rounds":
         each = agreed(when([f"step > 0 and step % {block} == 0"], put_by), walk.company)
         rounds = layout.edges(node.vertex, walk, node.part, each + body)
-        return code("block_count = 0") + rounds + behind
-    each = layout.edges(node.vertex, walk, "block", body)
+        return code("block_count = 0") + rounds + node.behind + behind
+    each = layout.edges(node.vertex, walk, "block", body) + node.behind
     return layout.blocks(node.part, block * walk.lanes, each, put_by) + behind
 
 
@@ -107,16 +108,15 @@ class Blocks(Rewriting):
         out: Body = []
         for base in node.names:
             accumulator = self.facts.accumulators[base]
-            shape = "wide" if accumulator.is_wide else "one"
-            name = f"{node.prefix}{base}{'[f]' if accumulator.is_wide else ''}"
+            name = element(accumulator, f"{node.prefix}{base}")
             place = self._place(accumulator)
             line = text.format(place=place, name=name)
             line = line or accumulator.update(name, place)
-            out.append(Features(shape, code(line)))
+            out.append(Features(shape_of(accumulator), code(line)))
         return out
 
     def _place(self, accumulator: Accumulator) -> str:
         """Return the element that waits: ``j`` is the number of a lane's feature."""
         level = "block_level, " if self.levels > 1 else ""
-        own = "j" if accumulator.is_wide else "0"
+        own = {"one": "0", "wide": "j", "matrix": "i, f"}[shape_of(accumulator)]
         return f"{waiting(self.facts, accumulator.name)}[{level}{own}]"

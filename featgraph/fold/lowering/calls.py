@@ -9,7 +9,7 @@ from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.tree.nodes import RowLoad
 from featgraph.fold.tree.statements import expression
 
-__all__ = ["call_for_all", "call_for_one", "rows_of"]
+__all__ = ["call_for_all", "call_for_one", "call_of_part", "rows_of"]
 
 
 def call_for_one(facts: Facts, printed: Printed) -> ast.expr:
@@ -50,6 +50,13 @@ def call_for_all(
         args += [name for name, kind in kinds.items() if printed.arrays[kind]]
     args += printed.areas_and_matrices
     return expression(f"{printed.name}({', '.join(args)})")
+
+
+def call_of_part(facts: Facts, printed: Printed, part: str, feature: str = "") -> str:
+    """Return the text of a call: "row", "column" or "scale" of an outer product."""
+    args = [feature] * bool(feature) + _roles(printed)
+    args += [_entry(facts, name) for name in printed.temporaries]
+    return f"{printed.name}_{part}({', '.join(args)})"
 
 
 def rows_of(printed: Printed) -> tuple[RowLoad, ...]:

@@ -13,6 +13,7 @@ from featgraph.fold.tree.nodes import (
     Begin,
     Comment,
     Contribute,
+    Finish,
     ForEdges,
     Gathers,
     Kept,
@@ -20,6 +21,7 @@ from featgraph.fold.tree.nodes import (
     Only,
     Patch,
     Restore,
+    Settle,
     Share,
     Start,
     Stop,
@@ -132,9 +134,11 @@ class Accumulators(_OfGathers):
                 out.append(announced(facts, function))
             out.append(Start(name, prefix))
         node.edges.summed, node.edges.prefix = summed(facts, node.functions), prefix
+        node.edges.behind = [Settle(name, prefix) for name in filled]
         out.append(node.edges)
         if facts.binding.walk.lanes > 1:
             out += [Meet("combine", "vertex", (name, prefix)) for name in filled]
+        out += [Finish(name) for name in filled]
         return [*out, Share(node.functions)]
 
     def visit_Kept(self, node: Kept) -> Kept:

@@ -89,7 +89,10 @@ class Leaves(Rewriting):
         """Store what lanes have reduced together, by those that have each feature."""
         accumulator = self.facts.accumulators[node.of]
         row, scope = self.facts.binding.partial, self.facts.binding.scopes["partial"]
-        place = "f" if accumulator.is_wide else "0"
+        k = self.facts.phase.width
+        place = {"one": "0", "wide": "f", "matrix": f"i * {k} + f"}[
+            shape_of(accumulator)
+        ]
         line = f"partials[{row}, {place}] = {element(accumulator)}"
         out = self._each(accumulator, [line], guarded=accumulator.is_wide)
         if scope.lanes == 1:

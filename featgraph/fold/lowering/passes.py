@@ -23,6 +23,7 @@ from featgraph.fold.lowering.gathers import (
     EarlyExit,
     LeaveEarly,
 )
+from featgraph.fold.lowering.homes import Homes
 from featgraph.fold.lowering.leaves import Leaves
 from featgraph.fold.lowering.meets import Meets
 from featgraph.fold.lowering.stages import nest_of
@@ -142,6 +143,15 @@ def blocks(facts: Facts, tree: Body) -> Body:
     return Blocks(facts).over(tree)
 
 
+def homes(facts: Facts, tree: Body) -> Body:
+    """Say what is done with sums that are not with a lane's other values.
+
+    Vectors, and rows that wait to be added to a matrix, take contributions their own
+    way; behind the last one all functions find them alike.
+    """
+    return Homes(facts).over(tree)
+
+
 def leaves(facts: Facts, tree: Body) -> Body:
     """Say what is done with values, for one feature.
 
@@ -189,6 +199,7 @@ PASSES = (
     Pass(sweep, (nodes.Sweep,)),
     Pass(meets, (nodes.Meet,)),
     Pass(blocks, (nodes.PutBy, nodes.AddUp)),
+    Pass(homes, (nodes.Settle, nodes.Finish)),
     Pass(
         leaves,
         (
@@ -244,6 +255,8 @@ def _companies(facts: Facts) -> dict[str, str]:
 def _given(facts: Facts) -> set[str]:
     """Return the names that a kernel has from its arguments, and from its module."""
     functions = {p.name for p in facts.printed.values()}
+    parts = ("row", "column", "scale")  # of outer products, functions of their own
+    functions |= {f"{name}_{part}" for name in functions for part in parts}
     functions |= {helper.name for helper in facts.plan.analysis.helpers}
     return {*facts.arguments, *functions, *_MODULE, *dir(builtins)}
 
@@ -263,6 +276,7 @@ _MODULE = frozenset(
         "tiles",
         "uint32",
         "uint64",
+        "vectors",
         "warp",
     }
 )

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import is_matrix, takes_active
-from featgraph.fold.codegen.functions.featurewise import Printed
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.tree.nodes import (
@@ -15,6 +14,7 @@ from featgraph.fold.tree.nodes import (
     Comment,
     Contribute,
     Copy,
+    Finish,
     ForEdges,
     FromMemory,
     Gathers,
@@ -25,6 +25,7 @@ from featgraph.fold.tree.nodes import (
     PutBy,
     Restore,
     Run,
+    Settle,
     Start,
     Sweep,
     Then,
@@ -36,14 +37,14 @@ from featgraph.fold.tree.statements import Body, expression
 __all__ = ["has_nest", "nest_of"]
 
 
-def has_nest(plan: FoldPlan, phase: Phase, printed: dict[str, Printed]) -> bool:
+def has_nest(plan: FoldPlan, phase: Phase) -> bool:
     """Whether a phase is one whose nest is known.
 
-    Edge functions that are pulled, matrices, and sums in vectors are printed without.
+    Edge functions that are pulled, and matrices on CUDA, are printed without.
     """
     functions = plan.functions_of(phase)
-    matrices = any(is_matrix(f) for f in functions)
-    apart = phase.pulls_edges or matrices or any(p.vectors for p in printed.values())
+    matrices = plan.target == "cuda" and any(is_matrix(f) for f in functions)
+    apart = phase.pulls_edges or matrices
     return phase.kind == "push" or (phase.kind in {"vertex", "reduce"} and not apart)
 
 
@@ -68,9 +69,9 @@ def _reduced(facts: Facts) -> Body:
     name = facts.filled(function).name
     summed = tuple(facts.summed) if facts.binding.block else ()
     between: Body = [PutBy(summed), Start(name)] if summed else []
-    due = Sweep("v", "due", "is_due", [Contribute(function)], between)
+    due = Sweep("v", "due", "is_due", [Contribute(function)], [Settle(name)], between)
     behind: Body = [AddUp(summed)] if summed else []
-    behind += [Meet("combine", "partial", (name,)), ToPartials(name)]
+    behind += [Meet("combine", "partial", (name,)), Finish(name), ToPartials(name)]
     return [Start(name), due, *behind]
 
 

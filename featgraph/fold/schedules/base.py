@@ -285,10 +285,10 @@ def in_blocks(
     `end` is the text of the end of a block, where ``{}`` is all that is left.
     """
     if not node.between:
-        return each(*bounds)
+        return each(*bounds) + node.behind
     first, last = bounds
     body = code(f"block_end = {end.format('block_last - block_start')}")
-    body += each("block_start", "block_end")
+    body += each("block_start", "block_end") + node.behind
     body += code("block_start = block_end\nif block_start == block_last:\n    break")
     out = code(f"block_start, block_last, block_count = {first}, {last}, 0")
     return out + code("while True:\n    BODY", BODY=body + node.between)

@@ -25,6 +25,7 @@ __all__ = [
     "Contribute",
     "Copy",
     "Features",
+    "Finish",
     "FinishPatch",
     "ForEdges",
     "FromMemory",
@@ -40,6 +41,7 @@ __all__ = [
     "RowLoad",
     "Run",
     "Select",
+    "Settle",
     "Share",
     "Start",
     "Stop",
@@ -58,14 +60,16 @@ __all__ = [
 class Sweep(Node):
     """`body` for each vertex of the set `words`, or for all where that is "".
 
-    `wanted` is what the test is called, that a lane's vertex is one of them. Where sums
-    over them are cut into blocks, `between` stands behind all blocks but the last.
+    `wanted` is what the test is called, that a lane's vertex is one of them. `behind`
+    follows on all of a reduce, or on each block of it where sums are cut into these;
+    then `between` stands behind all blocks but the last.
     """
 
     vertex: str
     words: str
     wanted: str
     body: Body
+    behind: Body = field(default_factory=list)
     between: Body = field(default_factory=list)
 
 
@@ -111,7 +115,7 @@ class ForEdges(Node):
     """`body` for each edge of a vertex, or of the part of its row that `part` names.
 
     Sums of real numbers, `summed`, may be taken in blocks; `prefix` is that of their
-    accumulators.
+    accumulators. `behind` follows on all edges, or on each block of them.
     """
 
     vertex: str
@@ -119,6 +123,7 @@ class ForEdges(Node):
     part: str = ""
     summed: tuple[str, ...] = ()
     prefix: str = ""
+    behind: Body = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -188,6 +193,21 @@ class Contribute(Node):
 
     function: str
     prefix: str = ""
+
+
+@dataclass(eq=False)
+class Settle(Node):
+    """What contributions have come to is in an accumulator, wherever it was so far."""
+
+    of: str
+    prefix: str = ""
+
+
+@dataclass(eq=False)
+class Finish(Node):
+    """An accumulator, complete, gets the form in which functions read it."""
+
+    of: str
 
 
 @dataclass(eq=False)

@@ -90,12 +90,3 @@ class CpuArrays:
         return [
             self.body.accumulators[n] for n in sorted(names | set(self.phase.loads))
         ]
-
-    def keep_partial(self, accumulator: Accumulator) -> None:
-        """Leave the matrix that a chunk has reduced in its row of `partials`."""
-        writer, k, name = self.writer, self.phase.width, accumulator.name
-        with (
-            writer.block(f"for i in range({k}):"),
-            writer.block(f"for f in range({k}):"),
-        ):
-            writer.line(f"partials[chunk, i * {k} + f] = {name}[i, f]")

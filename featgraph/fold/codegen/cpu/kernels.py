@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.codegen.cpu.arrays import CpuArrays
 from featgraph.fold.codegen.cpu.queue import print_queue
 from featgraph.fold.codegen.cpu.triangles import print_triangles
@@ -161,7 +160,7 @@ class _CpuPhase(CpuArrays):
         ):
             writer.line(f'"""{doc}"""')
             # A nest declares what it works in.
-            if not has_nest(self.plan, self.phase, self.printed):
+            if not has_nest(self.plan, self.phase):
                 self.body.name_features()
                 self.arrays()
             yield
@@ -204,7 +203,7 @@ class _CpuPhase(CpuArrays):
 
     def _vertex(self) -> list[Entry]:
         pulls = self.phase.pulls_edges
-        nested = has_nest(self.plan, self.phase, self.printed)
+        nested = has_nest(self.plan, self.phase)
         layout = layout_of(self.plan, self.phase)
         arguments = ["d", *(PULLED if pulls else ["due"]), "passed", "chunks"]
         arguments.append("swept_words")
@@ -278,9 +277,13 @@ class _CpuPhase(CpuArrays):
 
     def _nest(self, arguments: list[str]) -> None:
         """Print the body of a sweep from its nest."""
-        facts = Facts(self.context, self.plan, self.phase, self.printed, CpuSchedule())
-        facts.arguments = ("chunk", "first_word", "last_word", *arguments)
+        facts = self._facts(("chunk", "first_word", "last_word", *arguments))
         print_body(self.writer, lower(facts))
+
+    def _facts(self, arguments: tuple[str, ...] = ()) -> Facts:
+        facts = Facts(self.context, self.plan, self.phase, self.printed, CpuSchedule())
+        facts.arguments = arguments
+        return facts
 
     def _edge(self) -> list[Entry]:
         several = self.plan.keeps_edge_state
@@ -320,10 +323,7 @@ class _CpuPhase(CpuArrays):
         arguments = ["d", "due", "partials", "chunks"]
         doc = "Reduce a chunk of vertices into its row of `partials`."
         with self._kernel(arguments, doc):
-            if has_nest(self.plan, self.phase, self.printed):
-                self._nest(arguments)
-            else:
-                self._reduce_matrix()
+            self._nest(arguments)
         finish = f"{self.name}_finish"
         self._print_finish(finish)
         return [
@@ -331,40 +331,15 @@ class _CpuPhase(CpuArrays):
             self._entry(finish, "finish", ["partials", "reduced"]),
         ]
 
-    def _reduce_matrix(self) -> None:
-        """Combine what the vertices of a chunk contribute to a matrix."""
-        [function] = self.plan.functions_of(self.phase)
-        accumulator = self.body.accumulators[function.into]
-        self.body.start(accumulator)
-        summed = self.body.in_blocks([function])
-        if summed:
-            size = max(self.phase.mapping.block // 32, 1)
-            bounds = ("first_word", "last_word", size)
-            with self.body.cut(summed, *bounds, self.body.start):
-                self._reduce_words(function, "block_start", "block_end")
-        else:
-            self._reduce_words(function, "first_word", "last_word")
-        self.body.finish(function)
-        self.keep_partial(accumulator)
-
-    def _reduce_words(self, function: Analysed, first: str, last: str) -> None:
-        """Combine what the vertices of some words contribute."""
-        with (
-            self.writer.block(f"for word in range({first}, {last}):"),
-            self._each_set_bit("due", "v"),
-        ):
-            self.body.contribute(function)
-        self.body.settle(function)
-
     def _print_finish(self, name: str) -> None:
         """Print the kernel that combines the rows of `partials`."""
-        [function], writer = self.plan.functions_of(self.phase), self.writer
-        accumulator = self.body.accumulators[function.into]
+        facts, writer = self._facts(), self.writer
+        accumulator = facts.accumulators[self.phase.into]
         writer.line()
         writer.line()
         writer.line("@njit(**CODE, cache=True)")
         with writer.block(f"def {name}(partials, reduced):"):
             writer.line('"""Combine the partial results in order."""')
-            in_blocks = bool(self.body.in_blocks([function]))
+            in_blocks = bool(facts.summed and facts.binding.block)
             features = f"range({accumulator.size})"
             print_body(writer, finished(accumulator, features, in_blocks))

@@ -12,7 +12,7 @@ from featgraph.fold.analysis.outer_products import RankOne
 from featgraph.fold.codegen.functions.vectorized import pieces
 from featgraph.fold.codegen.kernels.accumulators import Accumulator
 from featgraph.fold.codegen.kernels.owner import OwnerBody
-from featgraph.fold.lowering.areas import padded
+from featgraph.fold.lowering.homes import padded
 
 __all__ = ["TiledBody"]
 

@@ -94,7 +94,7 @@ class CudaPhase(KernelAreas):
             "reduce": self.reduce,
         }
         with self._kernel():
-            if has_nest(self.plan, self.phase, self.printed):
+            if has_nest(self.plan, self.phase):
                 self._nest()
             elif self.schedule.needs_nest:
                 raise PlanError(
@@ -155,7 +155,7 @@ class CudaPhase(KernelAreas):
     # -- around the kernel
 
     def _arguments(self) -> list[str]:
-        nested = has_nest(self.plan, self.phase, self.printed)
+        nested = has_nest(self.plan, self.phase)
         layout = layout_of(self.plan, self.phase)
         edges = layout.arrays if nested else self.phase.rows.arguments
         count = ["hubs"] if self.role == "hubs" else ["vertex_count"]

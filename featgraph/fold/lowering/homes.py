@@ -1,0 +1,259 @@
+"""Where a sum is while edges or vertices contribute to it.
+
+Most accumulators are with the other values of a lane, and `leaves` says what is done
+with them. Others have a home of their own until all have contributed: vectors in
+registers, or rows that wait to be added to a matrix. What such a home does with
+contributions stands here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.analysis.gathers import is_only_solved
+from featgraph.fold.codegen.functions.vectorized import pieces
+from featgraph.fold.codegen.kernels.accumulators import Accumulator
+from featgraph.fold.lowering.calls import call_for_all, call_of_part
+from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.tree.nodes import Contribute, Finish, Settle, Start
+from featgraph.fold.tree.statements import Body, Rewriting, code, when
+
+__all__ = ["Area", "Home", "Homes", "home_of", "padded", "row_of"]
+
+#: Bytes of a vector, as in `featgraph.device.tiles_cpu`, which is not imported here:
+#: that takes Numba.
+VECTOR_BYTES = 64
+#: Rows of a batch. Of 32 rows, 64 features are 8 KB: they stay in the first cache.
+_BATCH = 32
+
+
+@dataclass(frozen=True)
+class Area:
+    """A small array: its name, its shape, and the dtype of an entry.
+
+    One that is `aligned` begins with a cache line, and is zero (CPU).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    aligned: bool = False
+
+
+class Home:
+    """With the other values of a lane: in registers, or arrays that it loops over."""
+
+    def __init__(self, facts: Facts, accumulator: Accumulator) -> None:
+        self.facts, self.accumulator = facts, accumulator
+        self.name = accumulator.name
+
+    def areas(self) -> list[Area]:
+        """Return the arrays that it takes."""
+        accumulator, facts = self.accumulator, self.facts
+        if accumulator.is_matrix and self.name not in facts.phase.loads:
+            return row_of(facts, self.name, accumulator)
+        if accumulator.is_wide and facts.binding.features.is_looped:
+            return row_of(facts, self.name, accumulator)
+        return []
+
+    def start(self, node: Start) -> Body:
+        """Set it to the identity."""
+        return [node]
+
+    def take(self, node: Contribute) -> Body:
+        """Combine a contribution into it."""
+        return [node]
+
+    def settle(self) -> Body:
+        """Leave what contributions have come to in the accumulator."""
+        return []
+
+    def finish(self) -> Body:
+        """Give the accumulator the form in which functions read it."""
+        return []
+
+
+class InVectors(Home):
+    """Vectors of neighboring features in registers; behind the edges, an array.
+
+    There functions in any form find them.
+    """
+
+    def start(self, node: Start) -> Body:
+        """Set all vectors to the identity."""
+        identity = self.accumulator.identity
+        return self._each(f"{{name}} = vectors.spread_{{size}}({identity})")
+
+    def take(self, node: Contribute) -> Body:
+        """Add the vectors that a function returns."""
+        call = call_for_all(self.facts, self.facts.printed[node.function])
+        out = [*code("contributed = CALL")]
+        out[0].value = call  # type: ignore[attr-defined]
+        return out + self._each("{name} += contributed[{place}]")
+
+    def settle(self) -> Body:
+        """Store all vectors."""
+        return self._each(f"vectors.store_{{size}}({self.name}, {{first}}, {{name}})")
+
+    def _each(self, text: str) -> Body:
+        """Return a statement for each vector."""
+        out: Body = []
+        split = pieces(self.facts.phase.width, self.facts.context.real)
+        for place, (first, size) in enumerate(split):
+            name = f"{self.name}_{first}"
+            out += code(text.format(name=name, place=place, first=first, size=size))
+        return out
+
+
+class InTiles(Home):
+    """A sum of outer products: their rows are put aside until there is a batch of them.
+
+    Then all of the batch is added to one tile of the matrix after the other, each held
+    in registers meanwhile.
+    """
+
+    def __init__(
+        self, facts: Facts, accumulator: Accumulator, function: Analysed
+    ) -> None:
+        super().__init__(facts, accumulator)
+        if function.rank_one is None:
+            raise TypeError(f"{function.name} is no outer product")
+        self.function, self.parts = function, function.rank_one
+        self.printed = facts.printed[function.name]
+        # No user can have given these names.
+        number = facts.phase.tiles.index(self.name)
+        self.count, self.scale = f"tile_count_{number}", f"tile_scale_{number}"
+        self.columns = self.rows = f"tile_columns_{number}"
+        #: Whether rows and columns are the same numbers.
+        self.is_shared = self.parts.symmetric and self.parts.scale is None
+        if not self.is_shared:
+            self.rows = f"tile_rows_{number}"
+
+    def areas(self) -> list[Area]:
+        """Return the matrix, and the rows that wait for it."""
+        real = self.facts.context.real
+        k = padded(self.facts.phase.width, real)
+        names = dict.fromkeys((self.columns, self.rows))
+        batches = [Area(name, (_BATCH, k), real, aligned=True) for name in names]
+        return [Area(self.name, (k, k), real, aligned=True), *batches]
+
+    def start(self, node: Start) -> Body:
+        """Set the matrix to zero; no row waits."""
+        return [node, *code(f"{self.count} = 0")]
+
+    def take(self, node: Contribute) -> Body:
+        """Put a row and a column aside; add all of a full batch."""
+        out: Body = []
+        if self.parts.scale is not None:
+            out += code(f"{self.scale} = {self._part('scale')}")
+        out += self._vectors() if self.printed.vectors else self._features()
+        out += code(f"{self.count} += 1")
+        full = self.settle() + code(f"{self.count} = 0")
+        return out + when([f"{self.count} == {_BATCH}"], full)
+
+    def _features(self) -> Body:
+        """Return the row and the column of a product, feature by feature."""
+        column = f"{self.columns}[{self.count}, f]"
+        each = code(f"{column} = {self._part('column', 'f')}")
+        if not self.is_shared:
+            row = column if self.parts.symmetric else self._part("row", "f")
+            each += code(f"{self.rows}[{self.count}, f] = {self._scaled(row)}")
+        loop = f"for f in range({self.facts.phase.width}):\n    BODY"
+        return code(loop, BODY=each)
+
+    def _vectors(self) -> Body:
+        """Return the same, vector by vector; row and column are the same numbers."""
+        out = code(f"column = {self._part('column')}")
+        split = pieces(self.facts.phase.width, self.facts.context.real)
+        for j, (first, size) in enumerate(split):
+            store, place = f"vectors.store_{size}", f"({self.count}, {first})"
+            out += code(f"{store}({self.columns}, {place}, column[{j}])")
+            if not self.is_shared:
+                row = self._scaled(f"column[{j}]")
+                out += code(f"{store}({self.rows}, {place}, {row})")
+        return out
+
+    def _part(self, part: str, feature: str = "") -> str:
+        return call_of_part(self.facts, self.printed, part, feature)
+
+    def _scaled(self, row: str) -> str:
+        return row if self.parts.scale is None else f"{self.scale} * {row}"
+
+    def settle(self) -> Body:
+        """Add the rows that wait."""
+        return code(
+            f"tiles.add_products({self.name}, {self.rows}, {self.columns}, "
+            f"{self.count}, {self.parts.symmetric})"
+        )
+
+    def finish(self) -> Body:
+        """Copy one triangle of a symmetric matrix into the other."""
+        if not self.parts.symmetric or self._reads_one_triangle():
+            return []
+        return code(f"tiles.mirror({self.name}, {self.facts.phase.width})")
+
+    def _reads_one_triangle(self) -> bool:
+        """Whether the matrix goes nowhere but into `fg.solve`, positive definite.
+
+        In loops that reads the upper triangle. Copying it down goes across the cache
+        lines: for 64 features and more it costs as much as the solution.
+        """
+        facts = self.facts
+        statements = [s for f in facts.functions.values() for s in f.body]
+        return (
+            facts.binding.features.is_looped
+            and self.name not in facts.phase.stores
+            and is_only_solved(self.name, statements, spd=True)
+        )
+
+
+def home_of(facts: Facts, name: str) -> Home:
+    """Return where an accumulator is while it is filled, or read."""
+    accumulator = facts.accumulators[name]
+    filling = [f for f in facts.functions.values() if f.into == name]
+    for function in filling:
+        if name in facts.phase.tiles:
+            return InTiles(facts, accumulator, function)
+        if facts.printed[function.name].vectors:
+            return InVectors(facts, accumulator)
+    return Home(facts, accumulator)
+
+
+def row_of(facts: Facts, name: str, accumulator: Accumulator) -> list[Area]:
+    """Return arrays for all values like those of an accumulator, and their sources."""
+    dtype = facts.context.real if accumulator.type == "real" else accumulator.type
+    own = [Area(name, accumulator.shape, dtype)]
+    if accumulator.is_arg:
+        own.append(Area(f"{name}_source", accumulator.shape, "int32"))
+    return own
+
+
+def padded(k: int, real: str) -> int:
+    """Return `k`, rounded up to whole vectors."""
+    size = VECTOR_BYTES // (4 if real == "float32" else 8)
+    return -(-k // size) * size
+
+
+class Homes(Rewriting):
+    """Has homes say what is done with accumulators that are not with other values."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+
+    def visit_Start(self, node: Start) -> Body:
+        """Set an accumulator to its identity."""
+        return home_of(self.facts, node.of).start(node)
+
+    def visit_Contribute(self, node: Contribute) -> Body:
+        """Combine what is contributed."""
+        filled = self.facts.filled(node.function)
+        return home_of(self.facts, filled.name).take(node)
+
+    def visit_Settle(self, node: Settle) -> Body:
+        """Bring in what has been put aside."""
+        return home_of(self.facts, node.of).settle()
+
+    def visit_Finish(self, node: Finish) -> Body:
+        """Give an accumulator the form in which it is read."""
+        return home_of(self.facts, node.of).finish()
