@@ -44,6 +44,7 @@ from tests.strategies import active_sets, graphs, seeds
 KINDS: dict[str, dict[str, Any]] = {
     "push": {"direction": "push"},
     "vertex": {"direction": "pull"},
+    "edge": {"folding": False},
 }
 #: How the emulator's kernels go to threads.
 SCHEDULES: dict[str, dict[str, Any]] = {
@@ -116,9 +117,10 @@ WIDE = [
 ]
 
 
-def test_pushes_take_no_other_layout() -> None:
-    kernels = [e for program in BANK for e in _entries("push", program)]
-    assert len(kernels) > 50
+@pytest.mark.parametrize(("kind", "least"), [("push", 50), ("edge", 5)])
+def test_kernels_take_no_other_layout(kind: str, least: int) -> None:
+    kernels = [e for program in BANK for e in _entries(kind, program)]
+    assert len(kernels) > least
     assert all(map(_takes_extents, kernels))
 
 
@@ -346,6 +348,12 @@ class FirstPlace(Extents):
         return super().edges(vertex, replace(walk, own=""), part, body)
 
 
+#: Kind -> the program that faults are planted in.
+FAULTY = {
+    "push": "label_propagation",
+    "vertex": "label_propagation",
+    "edge": "edge_atomics",
+}
 FAULTS = (None, BySlot, ReadsSpare, FirstExtentAlone, FirstPlace)
 
 
@@ -360,7 +368,7 @@ def test_a_planted_fault_is_caught(
     source[:12] = 3  # a hub
     graph = fg.Graph.from_edges(source, target, vertex_count=20)
     options = KINDS[kind] | SCHEDULES[schedule]
-    run = Emulated(BY_NAME["label_propagation"], 2, graph, None, options, 1)
+    run = Emulated(BY_NAME[FAULTY[kind]], 2, graph, None, options, 1)
     if fault is None or (fault is FirstPlace and schedule == "thread"):
         run.check()
         return

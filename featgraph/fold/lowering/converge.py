@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from featgraph.fold.codegen.kernels.patches import Patch as PatchText
 from featgraph.fold.lowering.blocks import in_blocks_of
+from featgraph.fold.lowering.diverge import Diverge
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.gathers import announced
 from featgraph.fold.schedules.mapping import WARP
@@ -24,6 +25,7 @@ from featgraph.fold.tree.nodes import (
     FinishPatch,
     ForEdges,
     Kept,
+    Mark,
     Meet,
     Only,
     Ordered,
@@ -52,6 +54,8 @@ __all__ = ["Converge"]
 
 #: Nodes that take what a function contributes.
 TAKES = (Contribute, Patch, Push)
+#: Lanes that share an entity.
+SCOPES = {"v": "vertex", "e": "edge"}
 
 
 class Converge(Rewriting):
@@ -61,10 +65,13 @@ class Converge(Rewriting):
         self.facts, self.layout = facts, facts.layout
         self.binding = facts.binding
         self.wanted = ""
+        #: Entity -> the test that a lane's own is swept.
+        self.masks = {"e": "inside_edge"}
 
     def visit_Sweep(self, node: Sweep) -> Sweep:
         """Find the row of each lane's vertex; lanes without one have no edges."""
-        self.wanted, out = node.wanted, code("")
+        self.wanted = self.masks["v"] = node.wanted
+        out = code("")
         if any(isinstance(n, TAKES) for n in node.body):
             node.body = self._masked(node.body, node.wanted)
             return node
@@ -78,14 +85,15 @@ class Converge(Rewriting):
         node.body = out + self.over(node.body)
         return node
 
-    # -- vertices
+    # -- functions
 
     def visit_Begin(self, node: Begin) -> Body:
-        """Copy entries by one group of lanes; a vertex is alive if it is wanted."""
-        out = code(f"alive = {self.wanted}")
+        """Copy entries by one group of lanes; what is swept is alive."""
+        out = code(f"alive = {self.masks[node.entity]}")
         if node.names:
-            out += self._one(["alive"], [Copy(node.names, "v")])
-            out.append(Meet("sync", "vertex"))
+            copies: Body = [Copy(node.names, node.entity)]
+            out += self._one(["alive"], copies, node.entity)
+            out.append(Meet("sync", SCOPES[node.entity]))
         return out
 
     def visit_Then(self, node: Then) -> Body:
@@ -97,6 +105,11 @@ class Converge(Rewriting):
 
     def visit_Run(self, node: Run) -> Body:
         """Take the verdict of a function from one group of lanes to all."""
+        if self.facts.functions[node.function].kind == "edge":
+            verdict: Body = [Verdict("moved", node.function, "alive")]
+            if self.facts.agrees(node.function):
+                return verdict + code("alive = moved")
+            return [*verdict, Meet("any", "edge", ("moved", "alive"))]
         writer = " and ".join(["alive", *self.binding.one("vertex")])
         vote = Meet("any", "vertex", ("moved", "alive"))
         return [
@@ -106,45 +119,58 @@ class Converge(Rewriting):
         ]
 
     def visit_Ordered(self, node: Ordered) -> Meet:
-        """Let lanes see what others of the vertex wrote."""
-        return Meet("sync", "vertex")
+        """Let lanes see what others of the vertex, or the edge, wrote."""
+        return Meet("sync", SCOPES[node.entity])
 
     def visit_Copy(self, node: Copy) -> Body:
         """Commit the vertex; the lanes have met behind its verdict."""
         return [Meet("sync", "vertex"), *self._one(["alive"], [node])]
 
+    def visit_Mark(self, node: Mark) -> Body:
+        """Have one lane say what became of the edge."""
+        only = self.binding.one("edge")
+        stopped = [self.masks["e"], "not alive", *only]
+        return when(["alive", *only], node.passed) + when(stopped, node.stopped)
+
     def visit_Restore(self, node: Restore) -> Body:
         """Put entries back where the verdict is False."""
-        tests = [self.wanted, "not alive"]
-        return [Meet("sync", "vertex"), *self._one(tests, [Copy(node.names, "v")])]
+        tests = [self.masks[node.entity], "not alive"]
+        copies: Body = [Copy(node.names, node.entity)]
+        restored = self._one(tests, copies, node.entity)
+        return [Meet("sync", SCOPES[node.entity]), *restored]
 
     def visit_ToMemory(self, node: ToMemory) -> Body:
         """Store what has been gathered, by one group of lanes."""
         return self._one(["alive"], [node])
 
-    def _one(self, tests: list[str], body: Body) -> Body:
-        return when([*tests, *self.binding.one("vertex")], body)
+    def _one(self, tests: list[str], body: Body, entity: str = "v") -> Body:
+        """Return what one group of the lanes of a vertex does; an edge has but one."""
+        own = self.binding.one("vertex") if entity == "v" else []
+        return when([*tests, *own], body)
 
     # -- edges
 
     def visit_ForEdges(self, node: ForEdges) -> Body:
-        """Let each lane go its own way, or in rounds where functions make shuffles."""
+        """Let each lane go its own way, or in rounds where those of an edge meet."""
         return self._edges(node, self.binding.walk)
 
     def _edges(self, node: ForEdges, walk: Walk) -> Body:
-        takes = [n for n in every(node.body) if isinstance(n, TAKES)]
-        if any(self.facts.shuffles(n.function) for n in takes):
+        if self._meets(node.body):
             body = self._masked(node.body, "inside_edge")
             walk = replace(walk, form="rounds", at_a_time=1, numbers_late=False)
         else:
-            body = self.over(node.body)
+            body = Diverge(self.facts).over(node.body)
             if any(isinstance(n, Stop) for n in every(body)):
                 walk = replace(walk, at_a_time=1)  # out of one loop, not into the next
         return in_blocks_of(self.facts, node, walk, body)
 
-    def visit_Only(self, node: Only) -> Body:
-        """Go through the body where the test holds: nothing in it meets."""
-        return when([node.test], self.over(node.body))
+    def _meets(self, body: Body) -> bool:
+        """Whether lanes that share an edge meet there, in a function or behind one."""
+        calls = [n for n in every(body) if isinstance(n, (*TAKES, Run))]
+        together = self.binding.scopes["edge"].lanes > 1
+        return together and any(
+            isinstance(n, Run) or self.facts.shuffles(n.function) for n in calls
+        )
 
     def _masked(self, body: Body, mask: str) -> Body:
         """Return a body that all lanes go through; those of `mask` take what it has."""
@@ -159,7 +185,7 @@ class Converge(Rewriting):
                 out += self._called(node, mask)
                 takes.append(node)
             else:
-                out.append(node)
+                out += self.over([node])
         return out + when([mask], takes)
 
     def _called(self, node: Contribute | Patch | Push, mask: str) -> Body:

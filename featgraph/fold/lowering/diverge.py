@@ -16,6 +16,7 @@ from featgraph.fold.tree.nodes import (
     FinishPatch,
     ForEdges,
     Kept,
+    Mark,
     Meet,
     Only,
     Ordered,
@@ -40,13 +41,13 @@ class Diverge(Rewriting):
         self.binding = facts.binding
 
     def visit_Begin(self, node: Begin) -> Body:
-        """Copy entries; the vertex is alive, if nothing has it leave at once."""
+        """Copy entries; what is swept is alive, if nothing has it leave at once."""
         alive: Body = code("alive = True")
         if node.leaves is not None:
             alive = [
                 ast.Assign([ast.Name("alive")], ast.UnaryOp(ast.Not(), node.leaves))
             ]
-        return [*([Copy(node.names, "v")] if node.names else []), *alive]
+        return [*([Copy(node.names, node.entity)] if node.names else []), *alive]
 
     def visit_Then(self, node: Then) -> Body:
         """Go on where the verdict is True."""
@@ -56,9 +57,13 @@ class Diverge(Rewriting):
         """Take the verdict of a function."""
         return [Verdict("alive", node.function)]
 
+    def visit_Mark(self, node: Mark) -> Body:
+        """Say what became of the edge."""
+        return when(["alive"], node.passed, node.stopped)
+
     def visit_Restore(self, node: Restore) -> Body:
         """Put entries back where the verdict is False."""
-        return when(["not alive"], [Copy(node.names, "v")])
+        return when(["not alive"], [Copy(node.names, node.entity)])
 
     def visit_Ordered(self, node: Ordered) -> Body:
         """Do nothing: a lane sees what it wrote."""

@@ -9,6 +9,7 @@ from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.change_driven import KeptGather
 from featgraph.fold.analysis.gathered_values import base_name
 from featgraph.fold.analysis.gathers import in_blocks
+from featgraph.fold.analysis.store_sinking import reads_what_it_changes
 from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.codegen.kernels.accumulators import Accumulator, accumulator_of
 from featgraph.fold.lowering.layouts import layout_of
@@ -110,6 +111,11 @@ class Facts:
         signature = self.plan.analysis.signature
         return tuple(n for n in names if signature[n].kind is PropertyKind.VERTEX)
 
+    def of_edges(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those of some properties that edges have."""
+        signature = self.plan.analysis.signature
+        return tuple(n for n in names if signature[n].kind is PropertyKind.EDGE)
+
     @cached_property
     def summed(self) -> list[str]:
         """What functions of the phase sum in blocks, if any does."""
@@ -148,6 +154,15 @@ class Facts:
     def shuffles(self, function: str) -> bool:
         """Whether all lanes that share an edge must call a function."""
         return self.printed[function].is_collective and self.binding.features.lanes > 1
+
+    def agrees(self, function: str) -> bool:
+        """Whether each lane of an edge finds the verdict of all features by itself.
+
+        What a lane reads back of its own writes it may see before others do.
+        """
+        own = self.functions[function]
+        apart = own.returns_varying or reads_what_it_changes(own)
+        return self.shuffles(function) and not apart
 
     # -- gathered values that a function is given
 

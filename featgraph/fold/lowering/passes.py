@@ -189,6 +189,7 @@ PASSES = (
             nodes.Begin,
             nodes.ForEdges,
             nodes.Kept,
+            nodes.Mark,
             nodes.Only,
             nodes.Ordered,
             nodes.Restore,

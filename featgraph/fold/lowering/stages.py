@@ -18,6 +18,7 @@ from featgraph.fold.tree.nodes import (
     ForEdges,
     FromMemory,
     Gathers,
+    Mark,
     Meet,
     Only,
     Ordered,
@@ -32,7 +33,7 @@ from featgraph.fold.tree.nodes import (
     ToMemory,
     ToPartials,
 )
-from featgraph.fold.tree.statements import Body, expression
+from featgraph.fold.tree.statements import Body, code, expression
 
 __all__ = ["has_nest", "nest_of"]
 
@@ -45,12 +46,19 @@ def has_nest(plan: FoldPlan, phase: Phase) -> bool:
     functions = plan.functions_of(phase)
     matrices = plan.target == "cuda" and any(is_matrix(f) for f in functions)
     apart = phase.pulls_edges or matrices
-    return phase.kind == "push" or (phase.kind in {"vertex", "reduce"} and not apart)
+    return phase.kind in {"edge", "push"} or (
+        phase.kind in {"vertex", "reduce"} and not apart
+    )
 
 
 def nest_of(facts: Facts) -> Body:
     """Return the nest of the phase."""
-    kinds = {"push": _pushed, "reduce": _reduced, "vertex": _vertices}
+    kinds = {
+        "edge": _edges,
+        "push": _pushed,
+        "reduce": _reduced,
+        "vertex": _vertices,
+    }
     return kinds[facts.phase.kind](facts)
 
 
@@ -61,6 +69,32 @@ def _pushed(facts: Facts) -> Body:
     edges = ForEdges("u", [Only(due, [*_loads(facts), Push(function)])])
     words = "active_sources" if facts.plan.takes_active(facts.phase) else ""
     return [Sweep("u", words, "is_source", [edges])]
+
+
+def _edges(facts: Facts) -> Body:
+    """Return a sweep of edges: those from each source, but for those that stopped."""
+    if not facts.plan.keeps_edge_state:
+        mark = Mark(code(f"{facts.library}.set_bit(targets, v)"))
+        edges = ForEdges("u", _along(facts, mark))
+        return [Sweep("u", "sources", "is_source", [edges])]
+    # Where several phases sweep edges, targets are found behind the last one.
+    mark = Mark(code("edge_state[e] = 2"), code("edge_state[e] = 1"))
+    only = Only(expression("edge_state[e] != 1"), _along(facts, mark))
+    return [Sweep("u", "sources", "is_source", [ForEdges("u", [only])])]
+
+
+def _along(facts: Facts, mark: Mark) -> Body:
+    """Return what edge functions do along an edge, and what it is marked with."""
+    phase = facts.phase
+    groups = [[f] for f in facts.functions.values() if f.kind == "edge"]
+    out: Body = [Begin(facts.of_edges(phase.copies), "e")]
+    out += [*_nested(facts, groups, [], []), mark]
+    return out + _restored(facts.of_edges(phase.restores), "e")
+
+
+def _restored(names: tuple[str, ...], entity: str) -> Body:
+    """Return what puts entries back; nothing where there are none."""
+    return [Restore(names, entity)] if names else []
 
 
 def _reduced(facts: Facts) -> Body:
@@ -85,11 +119,11 @@ def _vertices(facts: Facts) -> Body:
     """Return a sweep of vertices: gathers and vertex functions, in order."""
     phase = facts.phase
     body = [*_loads(facts), Begin(facts.of_vertices(phase.copies))]
-    body += _nested(facts, _grouped(facts), [])
+    stores: Body = [ToMemory(name) for name in phase.stores]
+    body += _nested(facts, _grouped(facts), [], stores)
     if phase.commits:
         body.append(Then([Copy(phase.commits, "v", commits=True)]))
-    if phase.restores:
-        body.append(Restore(facts.of_vertices(phase.restores)))
+    body += _restored(facts.of_vertices(phase.restores), "v")
     return [Sweep("v", "due", "is_due", body)]
 
 
@@ -108,14 +142,18 @@ def _grouped(facts: Facts) -> list[list[Analysed]]:
 
 
 def _nested(
-    facts: Facts, groups: Sequence[list[Analysed]], ran: list[Analysed]
+    facts: Facts, groups: Sequence[list[Analysed]], ran: list[Analysed], last: Body
 ) -> Body:
-    """Return functions in order: what stands behind a verdict runs if that is True."""
+    """Return functions in order: what stands behind a verdict runs if that is True.
+
+    `last` stands behind all of them.
+    """
     if not groups:
-        return [ToMemory(name) for name in facts.phase.stores]
+        return last
     group, *rest = groups
-    behind = _nested(facts, rest, [*ran, *group])
-    out: Body = [Ordered()] if _reads_what(facts, ran, group) else []
+    behind = _nested(facts, rest, [*ran, *group], last)
+    entity = "e" if group[0].kind == "edge" else "v"
+    out: Body = [Ordered(entity)] if _reads_what(facts, ran, group) else []
     if group[0].kind == "gather":
         names = tuple(f.name for f in group)
         edges = ForEdges("v", [Contribute(name) for name in names])

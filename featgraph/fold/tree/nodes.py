@@ -31,6 +31,7 @@ __all__ = [
     "FromMemory",
     "Gathers",
     "Kept",
+    "Mark",
     "Meet",
     "Only",
     "Ordered",
@@ -75,32 +76,44 @@ class Sweep(Node):
 
 @dataclass(eq=False)
 class Begin(Node):
-    """The vertex is swept: next entries of `names` are copied before any is written.
+    """A vertex or edge is swept, `entity` "v" or "e".
 
-    Where `leaves` holds, it ends before anything is gathered.
+    Next entries of `names` are copied before any is written. Where `leaves` holds, it
+    ends before anything is gathered.
     """
 
     names: tuple[str, ...]
+    entity: str = "v"
     leaves: ast.expr | None = None
 
 
 @dataclass(eq=False)
 class Run(Node):
-    """A vertex function runs; ``alive`` is its verdict."""
+    """A vertex or edge function runs; ``alive`` is its verdict."""
 
     function: str
 
 
 @dataclass(eq=False)
 class Then(Node):
-    """`body` for vertices that are ``alive``."""
+    """`body` for vertices, or edges, that are ``alive``."""
 
     body: Body
 
 
 @dataclass(eq=False)
 class Ordered(Node):
-    """What functions wrote is seen by all lanes that share the vertex."""
+    """What functions wrote is seen by all lanes that share the vertex, or the edge."""
+
+    entity: str = "v"
+
+
+@dataclass(eq=False)
+class Mark(Node):
+    """`passed` for an edge that ends ``alive``, `stopped` for one that does not."""
+
+    passed: Body
+    stopped: Body = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -108,6 +121,7 @@ class Restore(Node):
     """Next entries of `names` are put back where the last verdict is False."""
 
     names: tuple[str, ...]
+    entity: str = "v"
 
 
 @dataclass(eq=False)

@@ -286,37 +286,15 @@ class _CpuPhase(CpuArrays):
         return facts
 
     def _edge(self) -> list[Entry]:
-        several = self.plan.keeps_edge_state
-        rows, writer = self.phase.rows, self.writer
-        arguments = ["d", "sources", "targets", "chunks", *rows.arguments]
-        arguments += ["edge_state"] if several else []
-        with (
-            self._kernel(
-                arguments,
-                "Sweep the out-edges of a chunk of sources; `targets` gets their ends "
-                "where the verdict is True.",
-            ),
-            self._words(),
-            self._each_set_bit("sources", "u"),
-            writer.block(
-                f"for slot in range({rows.offsets}[u], {rows.offsets}[u + 1]):"
-            ),
-        ):
-            self.body.slot_end("v")
-            self.body.slot_edge()
-            if several:
-                with writer.block("if edge_state[e] == 1:  # stopped"):
-                    writer.line("continue")
-            self.body.edge()
-            with writer.block("if alive:"):
-                writer.line(
-                    "edge_state[e] = 2" if several else "cpu.set_bit(targets, v)"
-                )
-            if several or self.phase.restores:
-                with writer.block("else:"):
-                    if several:
-                        writer.line("edge_state[e] = 1")
-                    self.body.copy_entries(self.phase.restores, "e", "")
+        arguments = ["d", "sources", "targets", "chunks"]
+        arguments += layout_of(self.plan, self.phase).arrays
+        arguments += ["edge_state"] * self.plan.keeps_edge_state
+        doc = (
+            "Sweep the out-edges of a chunk of sources; `targets` gets their ends "
+            "where the verdict is True."
+        )
+        with self._kernel(arguments, doc):
+            self._nest(arguments)
         return [self._entry(self.name, "main", arguments)]
 
     def _reduce(self) -> list[Entry]:

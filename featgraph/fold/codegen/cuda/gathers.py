@@ -252,6 +252,6 @@ class WarpGathers(WarpColumns):
             writer.line(f"position = {self.narrow(f'start + {step}')}")
             writer.line(f"inside_edge = position < {stop}")
             writer.line(f"position = max(min(position, {stop} - 1), 0)")
-            self.slot_end("u" if self.phase.kind == "vertex" else "v", "position")
+            self.slot_end("u", "position")
             self.slot_edge("position")
             body()

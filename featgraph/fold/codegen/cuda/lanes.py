@@ -179,40 +179,6 @@ class WarpPhase(CudaPhase):
         is_word = self.phase.mapping.span == 1 and self.form == "plain"
         return is_word and not self.block_threads
 
-    @contextmanager
-    def _free_edges(self, body: WarpBody) -> Iterator[None]:
-        """Print a loop over edges from `u` in which every lane goes its own way."""
-        with body.edges():
-            body.slot_end("v", "position")
-            body.slot_edge("position")
-            yield
-
-    def edge(self) -> None:
-        """Print the body of the kernel."""
-        self._prologue()
-        body = self._body()
-        with self._each("u", "sources", "is_source"):
-            self._row("u", "is_source")
-            if body.lanes > 1:
-                body.rounds(lambda: self._edge_stages(body))
-                return
-            with self._free_edges(body):
-                self.writer.line("inside_edge = True")
-                self._edge_stages(body)
-
-    def _edge_stages(self, body: WarpBody) -> None:
-        writer = self.writer
-        if self.several:
-            writer.line("inside_edge = inside_edge and edge_state[e] != 1")
-        body.edge()
-        only = " and lane == 0" if body.lanes > 1 else ""
-        with writer.block(f"if alive{only}:"):
-            writer.line(self._mark_passed())
-        if self.several:
-            with writer.block(f"if inside_edge and not alive{only}:"):
-                writer.line("edge_state[e] = 1")
-        body.restore("e", "inside_edge")
-
 
 class HubPhase(WarpPhase):
     """A block takes one vertex of high degree: all its slots take edges of it."""

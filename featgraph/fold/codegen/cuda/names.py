@@ -45,7 +45,7 @@ class WarpNames(ForwardedEntries):
         self.padded = mapping.is_padded(phase.width)
         self.slot = "slot" if self.slots > 1 else "0"
         #: Whether what is printed runs on an edge: its lanes are all who share it.
-        self.at_edge = phase.kind == "edge"
+        self.at_edge = False
         self.rename: Callable[[str], str] | None = None
         #: Where the edges of the vertex end, or those that are gone through.
         self.row_end = "stop"

@@ -83,14 +83,12 @@ class CudaPhase(KernelAreas):
         self.name = f"{form}{phase.kind}_phase_{number}"
         self.edge_id = "uint64({})" if plan.traits.wide_offsets else "uint32({})"
         self.gathers = any(f.kind == "gather" for f in self.functions)
-        self.several = plan.keeps_edge_state
         self.scratch: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def run(self) -> list[Entry]:
         """Print the phase's kernels of this mapping."""
         kinds = {
             "vertex": self.vertex,
-            "edge": self.edge,
             "reduce": self.reduce,
         }
         with self._kernel():
@@ -126,20 +124,9 @@ class CudaPhase(KernelAreas):
         facts.covers = self.covers
         print_body(self.writer, unsigned_indices(lower(facts)))
 
-    def edge(self) -> None:
-        """Print the body of the kernel."""
-        raise NotImplementedError
-
     def reduce(self) -> None:
         """Print the body of the kernel."""
         raise NotImplementedError
-
-    def _mark_passed(self) -> str:
-        """Return what is done for an edge that passed.
-
-        Where several phases sweep edges, the targets are gathered at the end.
-        """
-        return "edge_state[e] = 2" if self.several else "warp.set_bit(targets, v)"
 
     @property
     def covers(self) -> bool:
@@ -175,7 +162,7 @@ class CudaPhase(KernelAreas):
                 "targets",
                 *count,
                 *edges,
-                *(["edge_state"] if self.several else []),
+                *["edge_state"] * self.plan.keeps_edge_state,
             ],
             "reduce": ["d", "due", *count, "partials"],
         }[self.phase.kind]

@@ -57,16 +57,6 @@ class ThreadPhase(CudaPhase):
                     writer.line("continue")
             yield
 
-    @contextmanager
-    def _edges(self, body: HeldBody) -> Iterator[None]:
-        """Print the loop over the edges from `u`."""
-        offsets = self.phase.rows.offsets
-        first, last = (f"{offsets}[{body.index(u)}]" for u in ("u", "u + 1"))
-        with self.writer.block(f"for slot in range({first}, {last}):"):
-            body.slot_end("v")
-            body.slot_edge()
-            yield
-
     def vertex(self) -> None:
         """Print the body of the kernel."""
         self._arrays()
@@ -115,23 +105,6 @@ class ThreadPhase(CudaPhase):
         body = self._body()
         body.vertex()
         body.copy_entries(self.phase.restores, "v", "if not alive:")
-
-    def edge(self) -> None:
-        """Print the body of the kernel."""
-        writer, body = self.writer, self._body()
-        self._arrays()
-        with self._each("u", "sources"), self._edges(body):
-            if self.several:
-                with writer.block("if edge_state[e] == 1:  # stopped"):
-                    writer.line("continue")
-            body.edge()
-            with writer.block("if alive:"):
-                writer.line(self._mark_passed())
-            if self.several or self.phase.restores:
-                with writer.block("else:"):
-                    if self.several:
-                        writer.line("edge_state[e] = 1")
-                    body.copy_entries(self.phase.restores, "e", "")
 
     def _arrays(self) -> None:
         """Bring matrices to hand; declare the small arrays that a thread works in."""

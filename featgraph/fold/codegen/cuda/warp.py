@@ -202,7 +202,7 @@ class WarpBody(WarpForward):
 
     # -- edges
 
-    def edge(self, mask: str = "inside_edge") -> None:
+    def edge(self, mask: str = "runs_edge") -> None:
         """Print the edge functions for `e` where `mask`; the verdict is ``alive``."""
         names = self.entries_of(self.phase.copies, "e")
         if names:
@@ -222,6 +222,6 @@ class WarpBody(WarpForward):
         if self.context.forwarded:
             self.forward_edge()
             return
-        self.edge("runs_edge")
+        self.edge()
         self.writer.line("edge_passed = edge_passed or alive")
         self.restore("e", "runs_edge")
