@@ -63,15 +63,15 @@ from featgraph.program.operations import (
 )
 from featgraph.program.state import State, edge_property, vertex_property
 from featgraph.runtime.driver.driver import iterate
-from featgraph.runtime.driver.foldmap import (
+from featgraph.runtime.loops.near_far import NearFar
+from featgraph.runtime.loops.run import Run
+from featgraph.runtime.superstep.foldmap import (
     FoldMap,
     edgemap,
     foldmap,
     trianglemap,
     vertexmap,
 )
-from featgraph.runtime.driver.near_far import NearFar
-from featgraph.runtime.driver.run import Run
 
 # Installed, algorithms/ lies in this folder. In a checkout it lies beside it, and
 # Python that is started there finds this folder first, whatever is installed.

@@ -24,7 +24,7 @@ from featgraph.algorithms.sssp import step as paths
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.driver.worklist import QueueRunner
+from featgraph.runtime.loops.worklist import WorklistLoop
 from featgraph.runtime.memory.buffers import graph_arrays
 
 if TYPE_CHECKING:
@@ -132,10 +132,10 @@ def _counting(graph: fg.Graph, target: str) -> Iterator[list[int]]:
     """Count the edges that gathers are launched on: into due vertices, or pushed."""
     device = type(choose_device(target))
     launch, edges = device.launch, [0]
-    run_queue = QueueRunner.run
+    run_several = WorklistLoop.run_several
 
-    def counted_run(self: QueueRunner, *arguments: Any) -> Any:
-        ran = run_queue(self, *arguments)
+    def counted_several(self: WorklistLoop, *arguments: Any) -> Any:
+        ran = run_several(self, *arguments)
         edges[0] += 0 if ran is None else ran.edges
         return ran
 
@@ -151,12 +151,12 @@ def _counting(graph: fg.Graph, target: str) -> Iterator[list[int]]:
         edges[0] += self.edges_of(chosen, offsets)
 
     device.launch = counted  # type: ignore[method-assign]
-    QueueRunner.run = counted_run  # type: ignore[method-assign]
+    WorklistLoop.run_several = counted_several  # type: ignore[method-assign]
     try:
         yield edges
     finally:
         device.launch = launch  # type: ignore[method-assign]
-        QueueRunner.run = run_queue  # type: ignore[method-assign]
+        WorklistLoop.run_several = run_several  # type: ignore[method-assign]
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:

@@ -13,8 +13,8 @@ import pytest
 import featgraph as fg
 from featgraph import reference
 from featgraph.program.program import Program
-from featgraph.runtime.driver import loop
-from featgraph.runtime.driver.step import Step
+from featgraph.runtime.driver import setup
+from featgraph.runtime.loops.step import Step
 from tests.simt.superstep import mask_of
 
 __all__ = ["Watch", "check_invariant", "runs"]
@@ -56,7 +56,7 @@ class Watch:
 
     def iterate(self, foldmaps: Any, state: fg.State, **options: Any) -> fg.Run:
         """Run `fg.iterate`; it may reach its limit."""
-        make_steps = loop.make_steps
+        make_steps = setup.make_steps
 
         def watched(*args: Any) -> list[Step]:
             self.steps = make_steps(*args)
@@ -77,7 +77,7 @@ class Watch:
 
         with self.monkeypatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore", fg.ConvergenceWarning)
-            patch.setattr(loop, "make_steps", watched)
+            patch.setattr(setup, "make_steps", watched)
             return fg.iterate(
                 foldmaps, state, callback=take_down, record_active=True, **options
             )

@@ -19,8 +19,8 @@ if not _cuda.is_installed():
 from featgraph.algorithms.als import cholesky_half
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cuda_device import CudaDevice
-from featgraph.runtime.driver import in_place, replay
-from featgraph.runtime.driver.step import Step
+from featgraph.runtime.loops import in_place, replay
+from featgraph.runtime.loops.step import Step
 from tests.simt.gpu import Gpu, emulated_gpu
 
 USERS, ITEMS, K = 23, 14, 4

@@ -11,7 +11,7 @@ from featgraph import _cuda
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.runtime.driver import replay, step
+from featgraph.runtime.loops import replay, step
 from tests.simt.gpu import Gpu
 from tests.simt.test_replay import VERTICES, gpu, shares, shares_state
 

@@ -20,7 +20,7 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.runtime.devices.cuda_trace import RecordedSuperstep
-from featgraph.runtime.driver import replay
+from featgraph.runtime.loops import replay
 from tests.simt.gpu import Gpu, Recording, emulated_gpu
 
 

@@ -18,7 +18,7 @@ if not _cuda.is_installed():
 
 from featgraph.program.active import ActiveSet
 from featgraph.runtime.devices import cuda_device, cuda_loops
-from featgraph.runtime.driver import step as steps
+from featgraph.runtime.loops import step as steps
 from featgraph.runtime.memory.buffers import graph_arrays
 from featgraph.runtime.superstep import phases
 from featgraph.runtime.superstep.bound import BoundState

@@ -27,7 +27,7 @@ from featgraph.device import queue_cpu
 from featgraph.fold.plan.worklist import is_queued
 from featgraph.program.names import GENERATED, LOOPS
 from featgraph.runtime.devices.cpu import CpuDevice
-from featgraph.runtime.driver import worklist
+from featgraph.runtime.loops import worklist
 from tests.programs.queued import QUEUED, settle, unseen
 from tests.strategies import graphs, seeds
 
@@ -118,13 +118,13 @@ def test_the_loop_leaves_what_supersteps_leave(name: str, data: st.DataObject) -
 
 def test_most_of_a_search_runs_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    call = worklist.QueueRunner._call
+    call = worklist.WorklistLoop._call
 
-    def counting(self: worklist.QueueRunner, values: list[Any]) -> Any:
+    def counting(self: worklist.WorklistLoop, values: list[Any]) -> Any:
         calls.append(self.queue.name)
         return call(self, values)
 
-    monkeypatch.setattr(worklist.QueueRunner, "_call", counting)
+    monkeypatch.setattr(worklist.WorklistLoop, "_call", counting)
     monkeypatch.setattr(CpuDevice, "launch", None)  # not to be called
     ends = np.arange(4000)
     graph = fg.Graph.from_edges(ends, ends + 1, directed=False)
@@ -140,14 +140,14 @@ def test_most_of_a_search_runs_in_one_call(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("batch", [3, 1 << 14])
 def test_edges_are_counted(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = fg.graph.generators.grid(9, 7)
-    ran, edges = worklist.QueueRunner.run, []
+    ran, edges = worklist.WorklistLoop.run_several, []
 
     def counted(self: Any, *arguments: Any) -> Any:
         done = ran(self, *arguments)
         edges.append(0 if done is None else done.edges)
         return done
 
-    monkeypatch.setattr(worklist.QueueRunner, "run", counted)
+    monkeypatch.setattr(worklist.WorklistLoop, "run_several", counted)
     with in_a_loop(1 << 20, batch):
         found = bfs(graph, 5, target="cpu")
     assert found.converged
@@ -412,3 +412,31 @@ def test_far_vertices_wait_once(seed: int, delta: float) -> None:
         assert set(np.flatnonzero(waits).tolist()) == waiting
         assert waiting <= set(far[:far_count].tolist())
         assert limit == limit_expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"callback": lambda run, state: None}, "callback="),
+        ({"until": lambda state: False}, "until="),
+        ({"record_active": True}, "record_active="),
+        ({"direction": "pull"}, "direction='pull'"),
+        ({}, ""),
+    ],
+)
+def test_a_run_says_why_it_was_not_in_the_loop(options: Any, expected: str) -> None:
+    step, state, _ = make("search", fg.graph.generators.grid(9, 7), 3)
+    with in_a_loop(1 << 20):
+        done = run(step, state, max_supersteps=2, **options)
+    assert expected in done.refused.get("worklist", "")
+    assert ("worklist" in done.refused) == bool(expected)
+    assert done.refused["replay"] == "cpu has no launches to record"
+    assert "not by replay: cpu has no" in done.explain()
+
+
+def test_a_run_of_a_small_graph_or_several_foldmaps_says_so() -> None:
+    step, state, _ = make("search", fg.graph.generators.grid(9, 7), 3)
+    assert "too few" in run(step, state, max_supersteps=1).refused["worklist"]
+    with in_a_loop(1 << 20):
+        done = run([step, step], state, max_supersteps=2)
+    assert done.refused["worklist"] == "2 foldmaps take turns"

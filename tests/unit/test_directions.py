@@ -16,7 +16,7 @@ from tests.programs.combines import nearest_active, note_news, tell, tell_all
 @pytest.fixture(autouse=True)
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Choices are made for supersteps that do not run in a compiled loop."""
-    monkeypatch.setattr("featgraph.runtime.driver.worklist.SMALLEST_GRAPH", 1 << 60)
+    monkeypatch.setattr("featgraph.runtime.loops.worklist.SMALLEST_GRAPH", 1 << 60)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_few_edges_are_not_counted(
     def refuse(*arguments: Any) -> bool:
         raise AssertionError("counted")
 
-    monkeypatch.setattr("featgraph.runtime.driver.step.is_push_shorter", refuse)
+    monkeypatch.setattr("featgraph.runtime.loops.step.is_push_shorter", refuse)
     assert bfs(path, 4000, target="cpu").supersteps == 96
     with pytest.raises(AssertionError, match="counted"):
         bfs(graph, 0, target="cpu")

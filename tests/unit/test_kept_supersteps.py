@@ -16,7 +16,7 @@ import pytest
 import featgraph as fg
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.cpu import CpuDevice
-from featgraph.runtime.driver import foldmap as foldmaps
+from featgraph.runtime.superstep import foldmap as foldmaps
 from featgraph.runtime.superstep.frontier import Frontier
 
 COUNT = 70
@@ -88,7 +88,7 @@ def run(state: fg.State) -> None:
 
 @pytest.mark.parametrize(
     ("public", "chain"),
-    [(call, "__call__ run launch"), (run, "iterate _run advance run launch")],
+    [(call, "__call__ run launch"), (run, "iterate _run run run launch")],
     ids=["call", "iterate"],
 )
 def test_few_hops_lead_to_a_launch(public: Any, chain: str) -> None:

@@ -69,6 +69,7 @@ FLOORS = (
     "runtime.devices",
     "runtime.memory",
     "runtime.superstep",
+    "runtime.loops",
     "runtime.driver",
     "runtime",
 )

@@ -204,8 +204,8 @@ def test_options_against_it(option: dict[str, Any], text: str) -> None:
 def test_nothing_is_kept(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("featgraph.runtime.driver.step.FEWEST_CONTRIBUTIONS", 0)
-    monkeypatch.setattr("featgraph.runtime.driver.step.FEWEST_A_VERTEX", 0)
+    monkeypatch.setattr("featgraph.runtime.loops.step.FEWEST_CONTRIBUTIONS", 0)
+    monkeypatch.setattr("featgraph.runtime.loops.step.FEWEST_A_VERTEX", 0)
     program = BY_NAME["components"]
     graph = fg.Graph.from_edges(np.arange(60), np.arange(1, 61))
     given = program.state(graph, 0)
@@ -266,7 +266,7 @@ def test_deltas(delta: Any) -> None:
 def test_the_default_delta() -> None:
     """32 mean weights over the mean degree, and at least one of them."""
     from featgraph.runtime.devices.choose import choose_device
-    from featgraph.runtime.driver.near_far import Waiting
+    from featgraph.runtime.loops.near_far import Waiting
 
     for graph, expected in (
         (fg.Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 0]), 2.5 * 32),

@@ -142,8 +142,6 @@ class Queue:
         What the runtime must pass, by name.
     memory : tuple of (str, str, tuple of int)
         Of those, what gathers fill: dtypes and shapes of an entry.
-    keys : tuple of str
-        Properties by which it can tell near vertices from far ones.
     commits : tuple of str
         Iterated properties that it writes.
     offsets : str
@@ -153,7 +151,6 @@ class Queue:
     name: str
     arguments: tuple[str, ...]
     memory: tuple[tuple[str, str, tuple[int, ...]], ...]
-    keys: tuple[str, ...]
     commits: tuple[str, ...]
     offsets: str
 

@@ -34,6 +34,13 @@ def explain_plan(plan: FoldPlan) -> str:
             "where others see it in the same superstep; only the fixpoint is promised"
         )
     lines += _explain_keeping(plan)
+    if plan.target == "cpu":
+        why = plan.facts.not_queued
+        lines.append(
+            f"supersteps of few vertices: one by one, for {why}"
+            if why
+            else "supersteps of few vertices: many in one compiled loop"
+        )
     in_memory = {n for p in plan.phases for n in (*p.loads, *p.indexes, *p.stores)}
     kept = {n for p in plan.phases for n in p.keeps}
     from_active = {

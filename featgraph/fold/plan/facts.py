@@ -17,7 +17,7 @@ from featgraph.fold.analysis.gathers import (
 )
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import Facts, GatherReads, Phase, Reduction
-from featgraph.fold.plan.worklist import is_free
+from featgraph.fold.plan.worklist import is_free, keys_of, why_not_queued
 
 __all__ = ["find_facts"]
 
@@ -49,6 +49,8 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
         scalars=tuple(sorted(found)),
         kept_scalars=tuple(sorted(_scalars([f for f in gathers if f.into in kept]))),
         reductions=_reductions(analysis),
+        not_queued=why_not_queued(analysis, phases, options),
+        queue_keys=keys_of(analysis, phases),
         triangles_at=next(
             (f.declared.source.where() for f in functions if f.kind == "triangle"), ""
         ),

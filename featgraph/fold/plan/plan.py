@@ -199,6 +199,10 @@ class Facts:
         Those that gathers read whose aggregates are kept.
     reductions : dict of str to Reduction
         What its reduces fill.
+    not_queued : str
+        Why no compiled loop can run its supersteps; "" if one can, on the CPU.
+    queue_keys : tuple of str
+        Properties by which such a loop can tell near vertices from far ones.
     triangles_at : str
         Where a triangle function stands, which needs rows by degree; "" without one.
     twins_at : (str, str)
@@ -219,6 +223,8 @@ class Facts:
     scalars: tuple[str, ...]
     kept_scalars: tuple[str, ...]
     reductions: dict[str, Reduction]
+    not_queued: str
+    queue_keys: tuple[str, ...]
     triangles_at: str
     twins_at: tuple[str, str]
 

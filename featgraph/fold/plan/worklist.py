@@ -8,15 +8,13 @@ and its edges are gone along from those that are active.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import combine_of, is_matrix, takes_active
+from featgraph.fold.plan.options import Options
+from featgraph.fold.plan.plan import FoldPlan, Phase
 
-if TYPE_CHECKING:
-    from featgraph.fold.plan.plan import FoldPlan
-
-__all__ = ["EXACT", "is_free", "is_queued", "keys_of"]
+__all__ = ["EXACT", "is_free", "is_queued", "keys_of", "why_not_queued"]
 
 #: Combines that do not round, in any order.
 EXACT = {"min", "max", "any", "argmin", "argmax"}
@@ -38,22 +36,35 @@ def is_free(function: Analysed) -> bool:
 
 def is_queued(plan: FoldPlan) -> bool:
     """Whether a compiled loop over supersteps is printed for a plan."""
-    options, functions = plan.options, plan.analysis.functions
-    if options.target != "cpu" or options.direction != "auto" or options.checked:
-        return False
-    if options.asynchronous or plan.keeps or not options.folding:
-        return False
-    if len(plan.phases) != 1 or plan.phases[0].kind != "vertex":
-        return False
-    if plan.phases[0].mapping.loops or plan.phases[0].pulls_edges:
-        return False
-    if any("superstep" in f.scalars for f in functions):
-        return False
-    if any(a.where == "foreign" for f in functions for a in f.accesses):
-        return False
-    return _is_in_order(functions) and all(
-        is_free(f) and not f.collective for f in functions if f.kind == "gather"
+    return plan.target == "cpu" and not plan.facts.not_queued
+
+
+def why_not_queued(
+    analysis: Analysis, phases: Sequence[Phase], options: Options
+) -> str:
+    """Return why no compiled loop can run supersteps of a plan; "" if one can."""
+    functions = analysis.functions
+    accesses = [a for f in functions for a in f.accesses]
+    gathers = [f for f in functions if f.kind == "gather"]
+    kinds = [p.kind for p in phases]
+    apart = kinds != ["vertex"] or phases[0].pulls_edges
+    whys = (
+        (options.direction != "auto", f"direction={options.direction!r}"),
+        (options.checked, "indices are checked"),
+        (options.asynchronous, "asynchronous=True"),
+        (options.keep is not None, "aggregates are kept"),
+        (not options.folding, "folding=False"),
+        (apart, "it takes more than one kernel of gathers and vertex functions"),
+        (phases[0].mapping.loops, "features are too many for named copies"),
+        (any("superstep" in f.scalars for f in functions), "d.superstep is read"),
+        (any(a.where == "foreign" for a in accesses), "foreign vertices are read"),
+        (not _is_in_order(functions), "gathers do not share one pass over edges"),
+        (
+            not all(is_free(f) and not f.collective for f in gathers),
+            'a gather rounds, calls collaborative functions or is without "active"',
+        ),
     )
+    return next((why for holds, why in whys if holds), "")
 
 
 def _is_in_order(functions: Sequence[Analysed]) -> bool:
@@ -69,15 +80,15 @@ def _is_in_order(functions: Sequence[Analysed]) -> bool:
     return "gather" not in kinds[first + gathers :] and not filled & read
 
 
-def keys_of(plan: FoldPlan) -> tuple[str, ...]:
+def keys_of(analysis: Analysis, phases: Sequence[Phase]) -> tuple[str, ...]:
     """Return the properties by which a loop can tell near vertices from far ones."""
-    writes = plan.phases[0].writes_next
+    writes = phases[0].writes_next
     found = {
         a.name
-        for f in plan.analysis.functions
+        for f in analysis.functions
         if f.kind == "gather" and combine_of(f).name in _ORDERED
         for a in f.accesses
         if a.where == "neighbor" and a.name in writes
     }
-    signature = plan.analysis.signature
+    signature = analysis.signature
     return tuple(sorted(n for n in found if signature[n].dtype != "bool"))

@@ -13,12 +13,13 @@ from featgraph.errors import ArgumentError, ConvergenceWarning, StateError
 from featgraph.graph.building.arguments import require_flag, shown
 from featgraph.program.state import State
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.driver.foldmap import FoldMap, require_state
-from featgraph.runtime.driver.in_place import commit_in_place
-from featgraph.runtime.driver.loop import Loop, left_over
-from featgraph.runtime.driver.near_far import NearFar
-from featgraph.runtime.driver.replay import advancing
-from featgraph.runtime.driver.run import Run, progress_bar
+from featgraph.runtime.driver.setup import Asked, make_agenda, make_loops
+from featgraph.runtime.loops.agenda import Agenda, left_over
+from featgraph.runtime.loops.in_place import commit_in_place
+from featgraph.runtime.loops.near_far import NearFar
+from featgraph.runtime.loops.protocol import SuperstepLoop
+from featgraph.runtime.loops.run import Run, progress_bar
+from featgraph.runtime.superstep.foldmap import FoldMap, require_state
 
 __all__ = ["Run", "iterate"]
 
@@ -128,31 +129,38 @@ def iterate(
             )
     with require_state(state).in_use.hold("fg.iterate"):
         device = choose_device(target)
-        options |= {"asynchronous": asynchronous}
-        alone = until is None and callback is None and not record_active
-        loop = Loop(
-            foldmaps, state, device, options, active, recompute_every, near_far, alone,
-            then is not None,
+        looks = {
+            "until=": until is not None,
+            "callback=": callback is not None,
+            "record_active=": record_active,
+        }
+        asked = Asked(
+            foldmaps, state, device, active, recompute_every, near_far,
+            next((name for name, given in looks.items() if given), ""),
+            then is not None, options | {"asynchronous": asynchronous},
         )  # fmt: skip
+        agenda, watched = make_agenda(asked)
         if max_supersteps > len(foldmaps):  # whether they may takes a look at all edges
-            commit_in_place(loop.steps)
+            commit_in_place(agenda.steps)
+        loops, refused = make_loops(agenda, watched)
         run = Run(
             device.name,
-            [s.kernel for s in loop.steps],
+            [s.kernel for s in agenda.steps],
             active_sets=[] if record_active else None,
-            asynchronous=loop.is_asynchronous,
+            asynchronous=agenda.is_asynchronous,
+            refused=refused,
         )
         bar = progress_bar(progress, max_supersteps)
-        tell = partial(left_over, loop)
+        tell = partial(left_over, agenda)
         state.live.append(tell)
         try:
-            loop.release()
-            _run(run, loop, alone, bar, max_supersteps, until, callback, then)
+            agenda.release()
+            _run(run, agenda, loops, bar, max_supersteps, (until, callback, then))
         finally:
             bar.close()
-            loop.keep()
+            agenda.keep()
             state.live.remove(tell)
-            run.kernels = [s.kernel for s in loop.steps]
+            run.kernels = [s.kernel for s in agenda.steps]
     if not run.converged and run.supersteps >= max_supersteps:
         warnings.warn(
             f"not converged after {run.supersteps} supersteps; raise max_supersteps",
@@ -164,20 +172,23 @@ def iterate(
 
 def _run(
     run: Run,
-    loop: Loop,
-    alone: bool,
+    agenda: Agenda,
+    loops: Sequence[SuperstepLoop],
     bar: Any,
     max_supersteps: int,
-    until: Callable[[State], bool] | None,
-    callback: Callable[[Run, State], Any] | None,
-    then: Callable[[Run, State], Any] | None,
+    calls: tuple[Callable[..., Any] | None, ...],
 ) -> None:
-    """Run supersteps until nothing is due, or `until` or `callback` ends the run."""
-    advance, state = advancing(loop, alone), loop.state
+    """Run supersteps until nothing is due, or a call of the user's ends the run."""
+    until, callback, then = calls
+    state = agenda.state
     while run.supersteps < max_supersteps and not run.converged:
         before = run.supersteps
-        if not advance(run, max_supersteps - before):
-            if then is not None and loop.begin(then(run, state)):
+        for loop in loops:
+            ran = loop.run(run, max_supersteps - before)
+            if ran is not None:
+                break
+        if not ran:
+            if then is not None and agenda.begin(then(run, state)):
                 continue
             run.converged = True
             break
@@ -188,7 +199,7 @@ def _run(
         if callback is not None and callback(run, state):
             break
     else:
-        run.converged = run.converged or (then is None and not loop.has_work())
+        run.converged = run.converged or (then is None and not agenda.has_work())
 
 
 def _check_counts(max_supersteps: Any, recompute_every: Any) -> None:

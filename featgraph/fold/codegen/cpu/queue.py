@@ -18,7 +18,6 @@ from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.codegen.kernels.accumulators import Accumulator, source_name
 from featgraph.fold.plan.layout import rows_to_push
 from featgraph.fold.plan.plan import FoldPlan
-from featgraph.fold.plan.worklist import keys_of
 
 if TYPE_CHECKING:
     from featgraph.fold.codegen.module import Field, Queue
@@ -116,7 +115,7 @@ class _QueueBody(_HeldRows):
                 (n, t, shape) for n, t in zip(names, (dtype, "int32"), strict=False)
             ]
         return Queue(
-            "supersteps_0", tuple(arguments), tuple(types), keys_of(self.plan),
+            "supersteps_0", tuple(arguments), tuple(types),
             self.phase.writes_next, self.pushed.offsets,
         )  # fmt: skip
 
@@ -272,7 +271,7 @@ class _QueueBody(_HeldRows):
             with block("if key < 0:"):
                 line("sources, passed = passed, sources")
                 line("source_count = passed_count")
-            for place, name in enumerate(keys_of(self.plan)):
+            for place, name in enumerate(self.plan.facts.queue_keys):
                 with block(f"elif key == {place}:"):
                     line(
                         f"source_count, far_count, limit = queue.split(now.{name}, "

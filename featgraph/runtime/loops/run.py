@@ -40,6 +40,8 @@ class Run:
         Whether updates could be seen within their superstep.
     thresholds : list of float
         With `near_far`, the threshold of each superstep.
+    refused : dict of str to str
+        Ways to run many supersteps at once -> why this run could not take them.
     """
 
     target: str
@@ -53,6 +55,7 @@ class Run:
     active_sets: list[ActiveSet] | None = None
     asynchronous: bool = False
     thresholds: list[float] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
 
     def add(self, number: int, seconds: float, direction: str, work: str) -> None:
         """Record a superstep that committed `number` vertices."""
@@ -61,6 +64,11 @@ class Run:
         self.active_counts.append(number)
         self.directions.append(direction)
         self.aggregates.append(work)
+
+    def explain(self) -> str:
+        """Return what ran, and why no faster loop could run it."""
+        whys = [f"  not by {name}: {why}" for name, why in self.refused.items()]
+        return "\n".join([repr(self), *whys])
 
     def __repr__(self) -> str:
         end = "converged" if self.converged else "not converged"

@@ -11,7 +11,7 @@ import numpy as np
 from featgraph.program.snapshot import Left
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.driver.foldmap import FoldMap, as_active
+from featgraph.runtime.superstep.foldmap import FoldMap, as_active
 
 __all__ = [
     "Pending",

@@ -11,9 +11,6 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph import Graph
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device, is_dense
-from featgraph.runtime.driver.foldmap import FoldMap
-from featgraph.runtime.driver.near_far import Waiting
-from featgraph.runtime.driver.worklist import QueueRun, QueueRunner, has_queue
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.superstep.directions import (
     fixed_cost,
@@ -22,6 +19,7 @@ from featgraph.runtime.superstep.directions import (
     most_reached,
     pulls_all,
 )
+from featgraph.runtime.superstep.foldmap import FoldMap
 from featgraph.runtime.superstep.frontier import Frontier, LeftOut
 from featgraph.runtime.superstep.kept import Kept
 from featgraph.runtime.superstep.superstep import Superstep
@@ -97,11 +95,6 @@ class Step:
         #: Whether a gather is pulled or pushed; "-" without one.
         self.direction = facts.direction
         self._can_choose = facts.may_push
-        #: Whether supersteps can run in a compiled loop.
-        self._queue: QueueRunner | None = None
-        self.may_queue = (
-            device.name == "cpu" and self.only is None and has_queue(self.plain)
-        )
         #: In-edges of a vertex and its targets, at most.
         self._most_reached = most_reached(state.graph) if self._can_choose else 0
         self.change_driven = options.get("change_driven", "auto")
@@ -173,35 +166,6 @@ class Step:
         """Note that the superstep has run."""
         if self.work == "patched" and self._kept is not None:
             self._count_patches(self._kept)
-
-    def run_several(
-        self, active: Words | None, waiting: Waiting | None, most: int
-    ) -> QueueRun | None:
-        """Run up to `most` supersteps in one go, where there is a way and it pays.
-
-        Parameters
-        ----------
-        active : words or None
-            A; with `waiting`, what has been announced. None where everything is due.
-        waiting : Waiting or None
-            Tells near vertices from far ones.
-        most : int
-            The limit.
-
-        Returns
-        -------
-        QueueRun or None
-            None if nothing was run.
-        """
-        if active is None or most < 2 or not self.may_queue:
-            return None
-        if self._queue is None:
-            self._queue = QueueRunner(self.plain, waiting)
-        ran = self._queue.run(active, most)
-        if ran is None or not ran.counts:
-            return None
-        self.work = "recomputed"
-        return ran
 
     def _shorter(self, frontier: Frontier) -> Superstep:
         """Return what runs a superstep along fewer edges: pulled or pushed."""

@@ -5,7 +5,7 @@ See docs/design/0022-in-place.md.
 
 from __future__ import annotations
 
-from featgraph.runtime.driver.step import Step
+from featgraph.runtime.loops.step import Step
 
 __all__ = ["commit_in_place"]
 

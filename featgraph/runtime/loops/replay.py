@@ -11,23 +11,22 @@ were committed, while the next superstep runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from featgraph._interrupts import held_back
 from featgraph.config import config
+from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.devices.cycles import Cycles, Traced
-from featgraph.runtime.driver.loop import decisions_of
-from featgraph.runtime.driver.pending import announce
-from featgraph.runtime.driver.step import patches_left
+from featgraph.runtime.loops.agenda import Agenda
+from featgraph.runtime.loops.host import HostLoop
+from featgraph.runtime.loops.pending import announce
+from featgraph.runtime.loops.protocol import Watched
+from featgraph.runtime.loops.run import Run
+from featgraph.runtime.loops.step import patches_left
 from featgraph.runtime.memory.buffers import buffers_of
 
-if TYPE_CHECKING:
-    from featgraph.runtime.devices.protocol import Recorder
-    from featgraph.runtime.driver.loop import Loop
-    from featgraph.runtime.driver.run import Run
-
-__all__ = ["advancing"]
+__all__ = ["ReplayLoop"]
 
 #: Supersteps that take longer, in s, gain nothing: they keep the device busy, and one
 #: that is launched ahead for nothing costs as long.
@@ -42,56 +41,65 @@ _FEWEST = 8
 _MOST_LATE = 5e-4
 
 
-def may_be_late(loop: Loop, traced: Traced) -> bool:
+def may_be_late(agenda: Agenda, traced: Traced) -> bool:
     """Whether the next supersteps may be run in the way of one before.
 
     Where all vertices are due without a set, edges are looked at whose sources have not
     been announced, and what is kept is recomputed. That must not go on, but where all
     that changes is announced and nothing is kept.
     """
-    all_due, announces = traced.decisions[0], loop.steps[traced.place].announces
+    all_due, announces = traced.decisions[0], agenda.steps[traced.place].announces
     is_kept = traced.work in {"kept", "patched"}
-    return loop.is_dense or not all_due or (announces and not is_kept)
+    return agenda.is_dense or not all_due or (announces and not is_kept)
 
 
-def advancing(loop: Loop, alone: bool) -> Callable[[Run, int], bool]:
-    """Return what runs the supersteps of a loop; `alone`, if it is not observed.
+class ReplayLoop:
+    """Runs the supersteps of a run from their recordings, or as the host does.
 
-    It takes a record and how many may run, and returns False if nothing is due.
+    Parameters
+    ----------
+    agenda : Agenda
     """
-    recorder = loop.device.recorder
-    if recorder is None or not alone or not config.replay:
-        return loop.advance
-    return Replayer(loop, recorder).advance
 
+    name: ClassVar[str] = "replay"
 
-class Replayer:
-    """Runs the supersteps of a loop, by the host or from their recordings."""
-
-    def __init__(self, loop: Loop, recorder: Recorder) -> None:
-        self._loop = loop
+    def __init__(self, agenda: Agenda) -> None:
+        recorder = agenda.device.recorder
+        if recorder is None:
+            raise TypeError("a device without a recorder")
+        self._agenda = agenda
+        self._host = HostLoop(agenda, traces=True)
         self._recorder = recorder
-        loop.is_traced = True
-        self._cycles = Cycles(len(loop.steps), recorder.known)
-        self._stage = loop.stage
+        self._cycles = Cycles(len(agenda.steps), recorder.known)
+        self._stage = agenda.stage
 
-    def advance(self, run: Run, most: int) -> bool:
+    @staticmethod
+    def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:
+        """Return why it cannot run any superstep of a run; "" if it can."""
+        if watched.device.recorder is None:
+            return f"{watched.device.name} has no launches to record"
+        if watched.by:
+            return f"{watched.by} looks at each superstep"
+        return "" if config.replay else "fg.config.replay is False"
+
+    def run(self, run: Run, most: int) -> bool:
         """Run one superstep, or up to `most`; False if nothing is due."""
-        loop = self._loop
-        if self._stage != loop.stage:  # with other scalars, and other sets
-            self._stage = loop.stage
+        agenda = self._agenda
+        if self._stage != agenda.stage:  # with other scalars, and other sets
+            self._stage = agenda.stage
             self._cycles.forget()
         if self._replay(run, most):
             return True
-        self._recorder.begin(buffers_of(loop.state, loop.device).pools[0])
+        self._recorder.begin(buffers_of(agenda.state, agenda.device).pools[0])
         try:
-            is_run = loop.advance(run, most)
+            is_run = self._host.run(run, most)
         finally:
             operations = self._recorder.end()
-        made, loop.traced = loop.traced, None
+        made, self._host.traced = self._host.traced, None
         if is_run and made is not None:
             made.operations = operations
-            made.behind = tuple(id(s) for p in loop.pending for s in (p.words, p.left))
+            held = [s for p in agenda.pending for s in (p.words, p.left)]
+            made.behind = tuple(map(id, held))
             self._cycles.add(made)
         return is_run
 
@@ -107,23 +115,23 @@ class Replayer:
             recordings = [self._recorder.record(t.operations) for t in cycle]
             if None in recordings:
                 continue
-            _Flight(self._loop, run, cycle, recordings).run(limit)
+            _Flight(self._agenda, run, cycle, recordings).run(limit)
             return True
         return False
 
     def _limit(self, cycle: list[Traced], most: int) -> int:
         """Return how many supersteps may be replayed: whole cycles."""
-        loop, length = self._loop, len(cycle)
-        if not all(may_be_late(loop, t) for t in cycle):
+        agenda, length = self._agenda, len(cycle)
+        if not all(may_be_late(agenda, t) for t in cycle):
             return 0
         places = [t.place for t in cycle]
-        turns = len(loop.steps)
-        if places != [(loop.turn + i) % turns for i in range(length)]:
+        turns = len(agenda.steps)
+        if places != [(agenda.turn + i) % turns for i in range(length)]:
             return 0
         if turns > 1 and any(made() is None for t in cycle for made in t.pending):
             return 0  # what others have not seen yet was in no set
         cycles = most // length
-        for place, step in enumerate(loop.steps):
+        for place, step in enumerate(agenda.steps):
             left = patches_left(step)
             if left is not None:
                 cycles = min(cycles, left // places.count(place))
@@ -131,10 +139,10 @@ class Replayer:
 
     def _continues(self, first: Traced) -> bool:
         """Whether the next superstep is due, and would be like the first of a cycle."""
-        loop = self._loop
-        loop.refresh_version()
-        is_due = loop.pending[first.place].active_count != 0
-        return is_due and decisions_of(loop, first.place) == first.decisions
+        agenda = self._agenda
+        agenda.refresh_version()
+        is_due = agenda.pending[first.place].active_count != 0
+        return is_due and agenda.decisions(first.place) == first.decisions
 
 
 class _Flight:
@@ -146,9 +154,9 @@ class _Flight:
     """
 
     def __init__(
-        self, loop: Loop, run: Run, cycle: list[Traced], recordings: list[Any]
+        self, agenda: Agenda, run: Run, cycle: list[Traced], recordings: list[Any]
     ) -> None:
-        self._loop = loop
+        self._agenda = agenda
         self._run = run
         self._cycle = cycle
         self._recordings = recordings
@@ -156,7 +164,7 @@ class _Flight:
         self._begun = time.perf_counter()
         #: Supersteps that the host would not have run.
         self._idle = 0
-        self._first = loop.state.superstep
+        self._first = agenda.state.superstep
         #: How long supersteps have been run otherwise than was decided, in s.
         self._late = 0.0
         #: Whether no further cycle is begun.
@@ -171,7 +179,7 @@ class _Flight:
                 try:
                     self._complete()
                 finally:
-                    for waiting in self._loop.pending:
+                    for waiting in self._agenda.pending:
                         waiting.words = None
                 raise
 
@@ -208,35 +216,39 @@ class _Flight:
                     self._account()
             except KeyboardInterrupt:
                 continue
-        loop = self._loop
-        loop.superstep = loop.state.superstep = self._first + self._done - self._idle
+        self._number()
+
+    def _number(self) -> None:
+        """Tell the State how many supersteps the host would have run."""
+        agenda, number = self._agenda, self._first + self._done - self._idle
+        agenda.superstep = agenda.state.superstep = number
 
     def _account(self) -> int:
         """Wait for a superstep; return how many may be launched ahead of the next."""
-        loop, place = self._loop, self._done % len(self._cycle)
+        agenda, place = self._agenda, self._done % len(self._cycle)
         traced, number = self._cycle[place], self._recordings[place].wait()
         self._done += 1
         begun, self._begun = self._begun, time.perf_counter()
-        before = loop.pending[traced.place].active_count
+        before = agenda.pending[traced.place].active_count
         # Sets that the host would have made are where the recorded superstep made them.
-        everything = number == loop.state.graph.vertex_count
+        everything = number == agenda.state.graph.vertex_count
         told = None if everything else traced.committed()
         made = traced.pending
         announce(
-            loop.pending, traced.place, told, number, lambda other, _: made[other]()
+            agenda.pending, traced.place, told, number, lambda other, _: made[other]()
         )
         following = self._cycle[self._done % len(self._cycle)]
-        if loop.pending[following.place].active_count == 0:
+        if agenda.pending[following.place].active_count == 0:
             self._ends = True
         seconds = self._begun - begun
-        is_late = decisions_of(loop, following.place) != following.decisions
+        is_late = agenda.decisions(following.place) != following.decisions
         self._late = self._late + seconds if is_late else 0.0
         self._ends |= self._late > _MOST_LATE
         if before == 0 and number == 0:
             self._idle += 1
             return 0
         self._run.add(number, seconds, traced.direction, traced.work)
-        loop.steps[traced.place].patched_supersteps += traced.work == "patched"
-        loop.turn = (traced.place + 1) % len(loop.steps)
-        loop.superstep = loop.state.superstep = self._first + self._done - self._idle
+        agenda.steps[traced.place].patched_supersteps += traced.work == "patched"
+        agenda.turn = (traced.place + 1) % len(agenda.steps)
+        self._number()
         return int(number * number >= _FEWEST * (before or 0))

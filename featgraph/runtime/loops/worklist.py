@@ -7,20 +7,26 @@ each superstep has committed.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 
 from featgraph._interrupts import import_whole
+from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import word_count
-from featgraph.runtime.driver.near_far import NearFar, Waiting
+from featgraph.runtime.loops.agenda import Agenda
+from featgraph.runtime.loops.protocol import Watched
+from featgraph.runtime.loops.run import Run
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.superstep.bound import explained
 from featgraph.runtime.superstep.frontier import Frontier
 from featgraph.runtime.superstep.superstep import Superstep
 
-__all__ = ["QueueRun", "QueueRunner", "has_queue", "knows_key"]
+__all__ = ["QueueRun", "WorklistLoop"]
 
 Words = Any
 #: Graphs of fewer vertices and edges together are not worth compiling a loop for: a
@@ -63,51 +69,82 @@ class QueueRun:
     edges: int
 
 
-def has_queue(superstep: Superstep) -> bool:
-    """Whether supersteps of a kernel can run in a compiled loop on its graph."""
-    graph = superstep.bound.graph
-    return (
-        superstep.kernel.kernel_source.queue is not None
-        and graph.vertex_count + graph.edge_count >= SMALLEST_GRAPH
-    )
-
-
-def knows_key(superstep: Superstep, given: NearFar | None) -> bool:
-    """Whether the compiled loop of a kernel can tell near vertices from far ones."""
-    queue = superstep.kernel.kernel_source.queue
-    return queue is not None and given is not None and given.key in queue.keys
-
-
-class QueueRunner:
-    """Runs supersteps of one kernel on one state in its compiled loop.
+class WorklistLoop:
+    """Runs supersteps of the only foldmap of a run in its compiled loop.
 
     Parameters
     ----------
-    superstep : Superstep
-        What runs; `has_queue` says that it can.
-    waiting : Waiting or None
-        Tells near vertices from far ones.
+    agenda : Agenda
     """
 
-    def __init__(self, superstep: Superstep, waiting: Waiting | None) -> None:
-        self.superstep = superstep
-        self.waiting = waiting
-        self._loops: Any = import_whole("featgraph.runtime.devices.cpu_loops")
-        queue = superstep.kernel.kernel_source.queue
+    name: ClassVar[str] = "worklist"
+
+    def __init__(self, agenda: Agenda) -> None:
+        self._agenda = agenda
+        [step] = agenda.steps
+        queue = step.plain.kernel.kernel_source.queue
         if queue is None:
             raise TypeError("a kernel without a loop")
-        self.queue = queue
+        self.superstep, self.waiting, self.queue = step.plain, agenda.waiting, queue
         self._key = -1
-        #: Whether vertices wait by a key that the loop does not know.
-        self.is_off = waiting is not None and waiting.key not in queue.keys
-        if waiting is not None and not self.is_off:
-            self._key = queue.keys.index(waiting.key)
-        self._most_edges = _most_edges(superstep, waiting is not None)
+        if self.waiting is not None:
+            self._key = step.plan.facts.queue_keys.index(self.waiting.key)
         self._has_run = False
-        self._count = superstep.bound.graph.vertex_count
-        self._none = superstep.bound.empty_words()
+        self._count = agenda.state.graph.vertex_count
         self._arrays: dict[str, Any] = {}
         self._buffers: Buffers | None = None
+
+    @staticmethod
+    def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:
+        """Return why it cannot run any superstep of a run; "" if it can."""
+        facts, size = plans[0].facts, watched.size
+        whys = (
+            (watched.device.name != "cpu", "it is a loop of the CPU"),
+            (watched.by, f"{watched.by} looks at each superstep"),
+            (watched.is_dense, "every vertex is active in every superstep"),
+            (len(plans) > 1, f"{len(plans)} foldmaps take turns"),
+            (facts.not_queued, facts.not_queued),
+            (size < SMALLEST_GRAPH, f"{size} vertices and edges are too few"),
+            (
+                watched.key not in {"", *facts.queue_keys},
+                f"it does not write {watched.key}, by which vertices wait",
+            ),
+        )
+        return next((why for holds, why in whys if holds), "")
+
+    @cached_property
+    def _loops(self) -> Any:
+        """Compiled loops of the runtime; they are imported when a loop first runs."""
+        return import_whole("featgraph.runtime.devices.cpu_loops")
+
+    @cached_property
+    def _most_edges(self) -> int:
+        """How many edges may lead out of active vertices."""
+        return _most_edges(self.superstep, self.waiting is not None)
+
+    def run(self, run: Run, most: int) -> bool | None:
+        """Run supersteps, up to `most`, while few edges lead out of active vertices.
+
+        None where that does not pay, or nothing or everything is due.
+        """
+        agenda = self._agenda
+        agenda.refresh_version()
+        [pending] = agenda.pending
+        if pending.words is None or pending.left is not None or most < 2:
+            return None
+        if agenda.reads_others(0) or not agenda.is_due(0):
+            return None
+        scalars, begun = agenda.scalars[0].read(), time.perf_counter()
+        # Supersteps behind which an interrupt comes are from outside: `Agenda.keep`.
+        ran = self.run_several(pending.words, most)
+        if ran is None or not ran.counts:
+            return None
+        run.add_several(ran.counts, "recomputed", time.perf_counter() - begun)
+        run.thresholds += ran.thresholds
+        pending.words = None if ran.size == self._count else ran.words
+        pending.count, pending.scalars = ran.size, scalars
+        agenda.superstep = agenda.state.superstep
+        return True
 
     def _find_arrays(self, buffers: Buffers) -> dict[str, Any]:
         """Return the arrays that the loop works in, and the graph's."""
@@ -129,8 +166,8 @@ class QueueRunner:
         self._arrays = known
         return known
 
-    def run(self, active: Words, most: int) -> QueueRun | None:
-        """Run up to `most` supersteps, while few edges lead out of active vertices.
+    def run_several(self, active: Words, most: int) -> QueueRun | None:
+        """Run up to `most` supersteps in one call.
 
         Parameters
         ----------
@@ -144,7 +181,7 @@ class QueueRunner:
         """
         step, waiting, count = self.superstep, self.waiting, self._count
         buffers = step.bound.arrive()
-        if self.is_off or (waiting is None and not self._pays(active, buffers)):
+        if waiting is None and not self._pays(active, buffers):
             return None
         most = min(most, _MOST_SUPERSTEPS)
         arrays = self._find_arrays(buffers)
@@ -153,7 +190,7 @@ class QueueRunner:
         sizes[1] = self._loops.list_set(active, arrays["passed"])
         step.bound.stale.begin()
         # Both buffers are equal behind this.
-        step.bound.stale.freshen(buffers, step.plan.phases[0], self._none)
+        step.bound.stale.freshen(buffers, step.plan.phases[0], step.bound.empty_words())
         known = {
             **arrays,
             "chunk": 0,

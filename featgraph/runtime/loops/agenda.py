@@ -1,0 +1,181 @@
+"""The agenda of a run: its foldmaps, what is due for each, and what was announced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from featgraph.program.snapshot import Left
+from featgraph.runtime.loops.near_far import Waiting
+from featgraph.runtime.loops.pending import (
+    Pending,
+    begin_pending,
+    host_left,
+    keep_pending,
+    release_pending,
+)
+from featgraph.runtime.loops.step import Step, decide
+from featgraph.runtime.memory.scalars import ScalarsRead
+from featgraph.runtime.superstep.foldmap import FoldMap
+
+__all__ = ["Agenda", "left_over"]
+
+
+class Agenda:
+    """The foldmaps of a run, and what is pending for each.
+
+    Parameters
+    ----------
+    steps : list of Step
+        One for each foldmap.
+    pending : list of Pending
+        What each has not seen yet.
+    waiting : Waiting or None
+        Tells near vertices from far ones.
+
+    Attributes
+    ----------
+    turn : int
+        The foldmap whose turn is next.
+    stage : int
+        How often the run has begun anew.
+    is_dense : bool
+        Whether every vertex is active in every superstep.
+    """
+
+    def __init__(
+        self, steps: list[Step], pending: list[Pending], waiting: Waiting | None
+    ) -> None:
+        self.steps = steps
+        self.pending = pending
+        self.waiting = waiting
+        self.foldmaps = [step.foldmap for step in steps]
+        self.state, self.device = steps[0].state, steps[0].device
+        self.is_dense = steps[0].change_driven is False
+        self.is_asynchronous = steps[0].plan.options.asynchronous
+        self.version = self.state.version
+        self.superstep = self.state.superstep
+        self.turn = self.stage = 0
+        #: Of each foldmap.
+        self.scalars = [ScalarsRead(self.state, s.plan.facts.scalars) for s in steps]
+
+    def begin(self, active: Any) -> bool:
+        """Go on with some vertices, and no others; False if there are none."""
+        begun = self.pending  # nothing is due, but for what .on leaves out
+        if active is not None:
+            begun = [begin_pending(active, self.state, self.device) for _ in begun]
+            for left_out in filter(None, (s.left_out for s in self.steps)):
+                left_out.forget()
+        for pending, step, scalars in zip(begun, self.steps, self.scalars, strict=True):
+            pending.scalars = scalars.read()
+            step.forget()  # what was written was not announced
+        if self.waiting is not None:
+            self.waiting.forget()
+        self.pending, self.stage = begun, self.stage + 1
+        self.version, self.superstep = self.state.version, self.state.superstep
+        return active is not None and bool(begun[0].count)
+
+    def release(self) -> None:
+        """Hold nothing of an earlier call but what is pending here; `keep` ends it."""
+        release_pending(self.foldmaps, self.state)
+
+    def keep(self) -> None:
+        """Remember what stays due for a later call: all, behind a write that failed."""
+        self.refresh_version()
+        keep_pending(self.foldmaps, _all_pending(self), self.state, self.device)
+
+    def refresh_version(self) -> None:
+        """Make everything due behind a write, or a superstep, from outside."""
+        seen = (self.version, self.superstep)
+        if (self.state.version, self.state.superstep) != seen:
+            self.version, self.superstep = self.state.version, self.state.superstep
+            for pending in self.pending:
+                pending.words = None
+            if self.waiting is not None:
+                self.waiting.forget()
+
+    def is_due(self, place: int) -> bool:
+        """Whether a foldmap has something to do."""
+        pending, step = self.pending[place], self.steps[place]
+        if pending.words is None or self.reads_others(place):
+            return True
+        count = pending.count  # 0 only if nothing was committed
+        if count is None:
+            count = self.device.count(pending.words)
+        if count > 0:
+            return True
+        left, on = pending.left, step.on
+        if left is not None and on is not None:
+            left = self.device.words_and(left, on)
+        return left is not None and self.device.count(left) > 0
+
+    def has_work(self) -> bool:
+        """Whether any foldmap has something due, or rounded aggregates."""
+        self.refresh_version()
+        places = range(len(self.steps))
+        return any(self.is_due(p) for p in places) or self.unproven() is not None
+
+    def unproven(self) -> tuple[int, Any] | None:
+        """Return a foldmap whose aggregates are rounded by patches, and where."""
+        for place, step in enumerate(self.steps):
+            words = step.unproven()
+            if words is not None and self.device.count(words) > 0:
+                return place, words
+        return None
+
+    def find_due(self) -> int | None:
+        """Return the next foldmap that has something due; its turn is over then."""
+        count = len(self.steps)
+        for _ in range(count):
+            place, self.turn = self.turn, (self.turn + 1) % count
+            if self.is_due(place):
+                return place
+        return None
+
+    @contextmanager
+    def announcing(self) -> Iterator[None]:
+        """Have everything due if what is committed here cannot be announced."""
+        number = self.state.superstep
+        in_place = self.is_asynchronous or any(s.in_place for s in self.steps)
+        try:
+            yield
+        except BaseException:
+            if in_place or self.state.superstep != number:
+                for waiting in self.pending:
+                    waiting.words = None
+            raise
+
+    def reads_others(self, place: int) -> bool:
+        """Whether scalars that a foldmap reads are not what it has read last."""
+        before = self.pending[place].scalars
+        return before is not None and before != self.scalars[place].read()
+
+    def decisions(self, place: int) -> tuple[Any, ...]:
+        """Return what the number of active vertices decides of a superstep."""
+        if self.is_dense:  # everything is due, however many were active
+            return (True,)
+        pending = self.pending[place]
+        return pending.words is None, *decide(self.steps[place], pending.active_count)
+
+
+def left_over(agenda: Agenda) -> dict[FoldMap, Left]:
+    """Return what a later call would have to know if a run ended here."""
+    seen, state = (agenda.version, agenda.superstep), agenda.state
+    is_whole = (state.version, state.superstep) == seen
+    told = {}
+    for foldmap, pending in zip(agenda.foldmaps, _all_pending(agenda), strict=True):
+        known = pending if is_whole else replace(pending, words=None)
+        told[foldmap.base] = host_left(known, agenda.device)
+    return told
+
+
+def _all_pending(agenda: Agenda) -> list[Pending]:
+    """Return what is pending, with what ``.on`` has left out."""
+    return [
+        pending
+        if pending.left is not None or step.left_out is None
+        else replace(pending, left=step.left_out.words)
+        for pending, step in zip(agenda.pending, agenda.steps, strict=True)
+    ]

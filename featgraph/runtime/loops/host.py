@@ -1,0 +1,133 @@
+"""Supersteps one by one, each decided and launched by the host."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from featgraph._interrupts import held_back
+from featgraph.fold.plan.plan import FoldPlan
+from featgraph.program.active import ActiveSet
+from featgraph.runtime.devices.cycles import Traced
+from featgraph.runtime.loops.agenda import Agenda
+from featgraph.runtime.loops.near_far import Waiting
+from featgraph.runtime.loops.pending import announce
+from featgraph.runtime.loops.protocol import Watched
+from featgraph.runtime.loops.run import Run
+from featgraph.runtime.superstep.bound import full_words
+from featgraph.runtime.superstep.frontier import Frontier
+
+__all__ = ["HostLoop"]
+
+
+class HostLoop:
+    """Runs whatever is due, a superstep at a time.
+
+    Parameters
+    ----------
+    agenda : Agenda
+    traces : bool
+        Whether `traced` tells of the superstep that was run last.
+    """
+
+    name: ClassVar[str] = "host"
+
+    def __init__(self, agenda: Agenda, traces: bool = False) -> None:
+        self._agenda = agenda
+        self._traces = traces
+        self.traced: Traced | None = None
+
+    @staticmethod
+    def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:
+        """Return why it cannot run any superstep of a run: it can."""
+        return ""
+
+    def run(self, run: Run, most: int) -> bool:
+        """Run the next foldmap that has something due; False if none has."""
+        agenda = self._agenda
+        agenda.refresh_version()
+        place = agenda.find_due()
+        if place is None:
+            unproven = agenda.unproven()
+            if unproven is not None:
+                self._prove(*unproven, run)
+            return unproven is not None
+        step, pending = agenda.steps[place], agenda.pending[place]
+        scalars = agenda.scalars[place].read()
+        changed = pending.words is not None and agenda.reads_others(place)
+        begun = time.perf_counter()
+        due = None if agenda.is_dense else pending.words
+        count = pending.active_count
+        decisions = agenda.decisions(place) if self._traces else ()
+        far = None
+        if agenda.waiting is not None and not changed:
+            due, far, count = self._nearest(due, agenda.waiting)
+        if agenda.waiting is not None:
+            run.thresholds.append(agenda.waiting.threshold)
+        announced = due if far is not None else pending.words
+        frontier = Frontier(
+            due, changed, also_due=pending.left, active_count=count,
+            tracks=pending.scalars is not None,
+        )  # fmt: skip
+        # No interrupt between a kernel and what tells of it.
+        with held_back(step.in_place):
+            with agenda.announcing():
+                committed = step.choose(frontier, announced).run(frontier)
+                del frontier  # memory of its sets is used again
+                step.end()
+                self._note(place, run, committed, begun, decisions)
+            if far is not None and pending.words is not None:
+                pending.words = agenda.device.words_or(pending.words, far)
+                pending.count = None
+            pending.scalars = scalars
+            pending.left = None  # the step knows
+        return True
+
+    def _prove(self, place: int, words: Any, run: Run) -> None:
+        """Recompute what patches have rounded: convergence must be exact."""
+        begun = time.perf_counter()
+        with self._agenda.announcing():
+            committed = self._agenda.steps[place].prove(words)
+            self._note(place, run, committed, begun, ())
+
+    def _nearest(self, words: Any, waiting: Waiting) -> tuple[Any, Any, int]:
+        """Return the near ones of what is announced, the others, how many are near."""
+        device, count = self._agenda.device, self._agenda.state.graph.vertex_count
+        full = full_words(device, count)
+        announced = full if words is None else words
+        near, number = waiting.split(announced)
+        far = device.words_without(announced, near)
+        return (None if number == count else near), far, number
+
+    def _note(
+        self, place: int, run: Run, committed: Any, begun: float, decisions: Any
+    ) -> None:
+        """Announce what was committed, and record the superstep."""
+        agenda = self._agenda
+        number = agenda.device.count(committed)
+        step, seconds = agenda.steps[place], time.perf_counter() - begun
+        run.add(number, seconds, step.direction, step.work)
+        if run.active_sets is not None:
+            words = np.array(agenda.device.download(committed))
+            count = agenda.state.graph.vertex_count
+            run.active_sets.append(ActiveSet.from_words(count, words))
+        everything = number == agenda.state.graph.vertex_count
+        union = agenda.device.words_or
+        told = None if everything else committed
+        announce(agenda.pending, place, told, number, lambda _, w: union(w, committed))
+        if self._traces:
+            sets = [p.words for p in agenda.pending]
+            self.traced = Traced(
+                place, decisions, everything, weakref.ref(committed),
+                [_nothing if words is None else weakref.ref(words) for words in sets],
+                step.direction, step.work,
+            )  # fmt: skip
+        agenda.superstep = agenda.state.superstep
+
+
+def _nothing() -> None:
+    """Stand in for a reference to the set of all vertices, which is None."""

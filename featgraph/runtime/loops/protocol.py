@@ -1,0 +1,64 @@
+"""What a way to run many supersteps must do (docs/design/0033-superstep-loops.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from featgraph.fold.plan.plan import FoldPlan
+from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.loops.agenda import Agenda
+from featgraph.runtime.loops.run import Run
+
+__all__ = ["SuperstepLoop", "Watched"]
+
+
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """What a loop is told of a run, beside the plans of its foldmaps.
+
+    Attributes
+    ----------
+    device : Device
+        Where it runs.
+    size : int
+        Vertices and edges of its graph together.
+    by : str
+        The option of `iterate` that looks at each superstep; "" without one.
+    is_dense : bool
+        Whether every vertex is active in every superstep.
+    key : str
+        The property that tells near vertices from far ones; "" where none wait.
+    """
+
+    device: Device
+    size: int
+    by: str = ""
+    is_dense: bool = False
+    key: str = ""
+
+
+class SuperstepLoop(Protocol):
+    """A way to run supersteps of a run, made for one `Agenda`.
+
+    The result is the same whichever runs: values, what is due behind each superstep,
+    and how many vertices it has committed.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, agenda: Agenda) -> None: ...
+
+    @staticmethod
+    def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:
+        """Return why it cannot run any superstep of a run; "" if it can."""
+
+    def run(self, run: Run, most: int) -> bool | None:
+        """Run supersteps, up to `most`, and record them.
+
+        Returns
+        -------
+        bool or None
+            False if nothing is due; None if that is to be run in another way now.
+        """
