@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from featgraph.fold.schedules.table import OWN_OPTIONS
 from tests.generated.draw import Draw
 
 __all__ = ["draw_sets", "for_target"]
@@ -27,6 +28,9 @@ CHOICES: tuple[dict[str, Any], ...] = (
     {"schedule": "virtual_warp", "lanes_per_vertex": 2},
     {"schedule": "virtual_warp", "lanes_per_vertex": 16},
     {"schedule": "block"},
+    {"schedule": "warp_segmentation"},
+    {"schedule": "warp_segmentation", "edges_at_a_time": 1},
+    {"schedule": "warp_segmentation", "change_driven": True},
 )
 #: Aggregates are kept, and patched with what has changed.
 PATCHING: tuple[dict[str, Any], ...] = (
@@ -59,8 +63,7 @@ def for_target(options: dict[str, Any], target: str, is_run: bool) -> dict[str, 
     """Return what to pass: schedules are CUDA's, change_driven is for runs."""
     given = {n: v for n, v in options.items() if n != "checked"}
     if target == "cpu" and given.get("schedule") not in {None, "mark", "merge"}:
-        del given["schedule"]
-        given.pop("lanes_per_vertex", None)
+        given = {n: v for n, v in given.items() if n not in {"schedule", *OWN_OPTIONS}}
     if target == "cuda" and given.get("schedule") == "merge":
         del given["schedule"]
     if not is_run:

@@ -43,6 +43,11 @@ MAPPINGS = {
     "cuda_fa": ("cuda", {"feature_parallel": True}),
     "cuda_nfa": ("cuda", {"feature_parallel": False}),
 }
+#: Schedules that are asked for, with label propagation alone.
+SCHEDULES = {
+    "virtual_warp": ("cuda", {"schedule": "virtual_warp", "lanes_per_vertex": 16}),
+    "warp_segmentation": ("cuda", {"schedule": "warp_segmentation"}),
+}
 #: Few of the bank: argmin, a reduce, edges and twins, matrices, atomics.
 PROGRAMS = {
     "bfs": (8,),
@@ -78,6 +83,10 @@ CASES += [
     ("label_propagation", label_propagation, k, mapping, "long")
     for mapping, k in (("cpu", 3), ("cpu", 33), ("cuda_fa", 8), ("cuda_nfa", 3))
 ]
+CASES += [
+    ("label_propagation", label_propagation, k, schedule, "pull")
+    for schedule, k in (("virtual_warp", 3), ("warp_segmentation", 8))
+]
 CASES += [("search", QUEUED["search"][0], 2, "cpu", "auto")]
 CASES += [
     case
@@ -105,7 +114,7 @@ def with_long_rows(kernel: Kernel) -> Kernel:
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_golden(case: tuple[Any, ...], request: pytest.FixtureRequest) -> None:
     _, step, k, mapping, direction = case
-    target, options = MAPPINGS[mapping]
+    target, options = (MAPPINGS | SCHEDULES)[mapping]
     kernel = step.fold(k=k, target=target, **options, **DIRECTIONS[direction])
     if direction in {"packed", "listed"}:
         kernel = kernel.in_form(direction)

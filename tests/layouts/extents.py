@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from featgraph.fold.plan.layout import rows_along
 from featgraph.fold.plan.plan import Phase
-from featgraph.fold.tree.layout import Walk, WalkedByPlace
+from featgraph.fold.tree.layout import WalkedByPlace
 from featgraph.fold.tree.statements import Body, code
 
 __all__ = ["POISON", "Extents", "arrays_of", "extents_of"]
@@ -45,6 +45,8 @@ class Extents(WalkedByPlace):
     finds_edges : bool
         Whether a kernel uses the numbers of edges.
     """
+
+    bound: ClassVar[tuple[str, ...]] = ("start", "first_extent", "last_extent")
 
     prefix: str
     finds_edges: bool
@@ -80,9 +82,9 @@ class Extents(WalkedByPlace):
             f"start, stop = {self._place('0')}, {self.array('places')}[last_extent]"
         )
 
-    def edges(self, vertex: str, walk: Walk, part: str, body: Body) -> Body:
-        """Walk with a cursor: places of a lane only grow."""
-        return code("extent = first_extent") + super().edges(vertex, walk, part, body)
+    def begin(self) -> Body:
+        """Walk with a cursor: places of a lane in a row only grow."""
+        return code("extent = first_extent")
 
     def edge_at(self, place: str) -> tuple[Body, str, str]:
         find = code(

@@ -102,6 +102,25 @@ def test_no_spills_and_no_stray_float64(
         assert ".f64" not in ptx, entry.name
 
 
+@pytest.mark.drawn(4)
+@pytest.mark.parametrize("k", [1, 3, 4, 8, 33])
+@pytest.mark.parametrize("at_a_time", [1, 4])
+@pytest.mark.parametrize(
+    "name", ["label_propagation", "bfs", "custom", "weighted_sum", "first", "wander"]
+)
+def test_rows_that_a_warp_goes_through_together(
+    name: str, at_a_time: int, k: int
+) -> None:
+    options = {"schedule": "warp_segmentation", "hubs": True}
+    own = (("edges_at_a_time", at_a_time),)
+    kernel = _kernel(BY_NAME[name], k, of_schedule=own, **options)
+    for entry, ptx, used in _compile(kernel, (9, 0)):
+        assert used.registers > 0
+        assert used.spill_stores_bytes == used.spill_loads_bytes == 0, entry.name
+        assert used.stack_bytes == 0, entry.name
+        assert ".f64" not in ptx, entry.name
+
+
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("k", [4, 8])
 @pytest.mark.parametrize(

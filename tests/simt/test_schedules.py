@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import featgraph as fg
+from featgraph.device import segments
 from featgraph.fold.plan.options import parse_options
+from tests.simt import superstep
 from tests.simt.case import Case
-from tests.simt.programs import CASES
+from tests.simt.emulator import Emulator
+from tests.simt.lanes import EmulationError
+from tests.simt.programs import BY_NAME, CASES
 from tests.simt.test_kernels import Run
 
 WIDTHS = (1, 2, 3, 4, 7, 8, 10, 33)
+KINDS: dict[str, dict[str, Any]] = {
+    "pull": {},
+    "hubs": {"hubs": True},
+    "packed": {"form": "packed"},
+    "listed": {"form": "listed"},
+    "push": {"direction": "push"},
+}
+SCHEDULES: dict[str, dict[str, Any]] = {
+    f"{schedule}-{value}": {"schedule": schedule, option: value}
+    for schedule, option, values in (
+        ("virtual_warp", "lanes_per_vertex", (2, 4, 8, 16, 32)),
+        ("warp_segmentation", "edges_at_a_time", (1, 2, 4)),
+    )
+    for value in values
+}
 #: Option sets; `hubs` and `form` are of the run.
 VARIANTS: dict[str, dict[str, Any]] = {
-    f"virtual_warp-{lanes}-{kind}": {
-        "schedule": "virtual_warp",
-        "lanes_per_vertex": lanes,
-        **more,
-    }
-    for lanes in (2, 4, 8, 16, 32)
-    for kind, more in {
-        "pull": {},
-        "hubs": {"hubs": True},
-        "packed": {"form": "packed"},
-        "listed": {"form": "listed"},
-        "push": {"direction": "push"},
-    }.items()
+    f"{schedule}-{kind}": {**options, **more}
+    for schedule, options in SCHEDULES.items()
+    for kind, more in KINDS.items()
 }
-
-
 #: Of the variants, each case runs in so many, in turn.
 EACH = 2
 
@@ -57,10 +66,58 @@ def test_agrees_with_the_interpreter(
     run_options = {n: v for n, v in options.items() if n in {"hubs", "form"}}
     asked = {n: v for n, v in options.items() if n not in run_options}
     parsed = parse_options("cuda", False, asked)
-    given = {**asked, "of_schedule": parsed.of_schedule}
-    given.pop("lanes_per_vertex", None)
+    own = dict(parsed.of_schedule)
+    given = {n: v for n, v in asked.items() if n not in own}
     try:
-        run = Run(case, k, **run_options, **given)
+        run = Run(case, k, **run_options, **given, of_schedule=parsed.of_schedule)
     except fg.PlanError:
         return  # some phases have no such mapping, and say so
     run.check()
+
+
+# -- faults
+
+#: Where an edge's row is looked up, and where kernels use that.
+LIBRARY = Path(segments.__file__).read_text(encoding="utf-8")
+#: Name, program, K, options, text, what stands in its place.
+FAULTS = [
+    ("boundary", "label_propagation", 3, {}, "<= place:", "< place:"),
+    ("row", "label_propagation", 8, {}, "(row + step) * width", "(row + step)"),
+    ("begin", "label_propagation", 3, {}, "int32(total - own)", "int32(total)"),
+    ("run", "label_propagation", 3, {}, "if run_0 >> row_hop != 0:", "if True:"),
+    ("short", "label_propagation", 3, {}, "= min(place, int32(slot", "= min(0, (slot"),
+    ("last", "label_propagation", 3, {}, "8) - 1", "8) - 2"),
+    ("round", "label_propagation", 3, {}, "if in_round:", "if True:"),
+    ("own", "label_propagation", 3, {}, "v, start = (own_v", "v, start = (v"),
+    ("lent", "combines", 3, {}, "v = segments.of_row(own_v, row, 4)", "v = own_v"),
+    (
+        "tail",
+        "label_propagation",
+        3,
+        {"direction": "push"},
+        "inside_edge = place < row_places",
+        "inside_edge = True",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "k", "options", "text", "instead"),
+    [pytest.param(*fault[1:], id=fault[0]) for fault in FAULTS],
+)
+def test_a_planted_fault_is_caught(
+    name: str,
+    k: int,
+    options: dict[str, Any],
+    text: str,
+    instead: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Run(BY_NAME[name], k, schedule="warp_segmentation", **options)
+    kernel = run.kernels.text.replace(text, instead)
+    library = LIBRARY.replace(text, instead)
+    assert (kernel, library) != (run.kernels.text, LIBRARY)
+    planted = partial(Emulator, {segments.__name__: library})
+    monkeypatch.setattr(superstep, "Emulator", planted)
+    with pytest.raises((AssertionError, IndexError, EmulationError)):
+        run.check(kernel)

@@ -11,7 +11,7 @@ from featgraph.fold.codegen.kernels.accumulators import Accumulator
 from featgraph.fold.codegen.kernels.blocks import CPU_LEVELS
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.leaves import element, shape_of
-from featgraph.fold.tree.layout import Walk
+from featgraph.fold.tree.layout import Together, Walk
 from featgraph.fold.tree.nodes import AddUp, Features, ForEdges, PutBy, Start
 from featgraph.fold.tree.statements import Body, Rewriting, agreed, code, when
 
@@ -34,20 +34,30 @@ def waiting(facts: Facts, name: str) -> str:
     return f"block_sums_{facts.summed.index(name)}"
 
 
-def in_blocks_of(facts: Facts, node: ForEdges, walk: Walk, body: Body) -> Body:
+def in_blocks_of(
+    facts: Facts, node: ForEdges, walk: Walk, body: Body | Together
+) -> Body:
     """Return the walk over edges, cut into blocks where some rows are long."""
     layout, block = facts.layout, facts.binding.block
     if not node.summed:
-        return layout.edges(node.vertex, walk, node.part, body) + node.behind
+        return _walked(facts, node, walk, body) + node.behind
     put_by: Body = [PutBy(node.summed, node.prefix)]
     put_by += [Start(name, node.prefix) for name in node.summed]
     behind: Body = [AddUp(node.summed, node.prefix)]
-    if walk.form == "rounds":
+    if isinstance(body, Together) or walk.form == "rounds":
         each = agreed(when([f"step > 0 and step % {block} == 0"], put_by), walk.company)
-        rounds = layout.edges(node.vertex, walk, node.part, each + body)
+        first = body.takes[0] if isinstance(body, Together) else body
+        first[:0] = each
+        rounds = _walked(facts, node, walk, body)
         return code("block_count = 0") + rounds + node.behind + behind
     each = layout.edges(node.vertex, walk, "block", body) + node.behind
     return layout.blocks(node.part, block * walk.lanes, each, put_by) + behind
+
+
+def _walked(facts: Facts, node: ForEdges, walk: Walk, body: Body | Together) -> Body:
+    if isinstance(body, Together):
+        return facts.layout.together(node.vertex, walk, node.part, body)
+    return facts.layout.edges(node.vertex, walk, node.part, body)
 
 
 def finished(accumulator: Accumulator, features: str, in_blocks: bool) -> Body:

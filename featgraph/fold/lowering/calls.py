@@ -9,7 +9,13 @@ from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.tree.nodes import RowLoad
 from featgraph.fold.tree.statements import expression
 
-__all__ = ["call_for_all", "call_for_one", "call_of_part", "rows_of"]
+__all__ = [
+    "call_for_all",
+    "call_for_one",
+    "call_of_part",
+    "registers_of",
+    "rows_of",
+]
 
 
 def call_for_one(facts: Facts, printed: Printed) -> ast.expr:
@@ -65,6 +71,12 @@ def rows_of(printed: Printed) -> tuple[RowLoad, ...]:
         RowLoad(row.held) if row.held else RowLoad(row.name, row.key[0], row.index)
         for row in printed.rows
     )
+
+
+def registers_of(facts: Facts, name: str) -> list[str]:
+    """Return the names under which a lane has a temporary of its vertex."""
+    axis = facts.binding.features
+    return axis.names(name) if facts.is_wide(name) else [_entry(facts, name)]
 
 
 def _roles(printed: Printed) -> list[str]:

@@ -11,11 +11,12 @@ from dataclasses import replace
 
 from featgraph.fold.codegen.kernels.patches import Patch as PatchText
 from featgraph.fold.lowering.blocks import in_blocks_of
+from featgraph.fold.lowering.calls import registers_of
 from featgraph.fold.lowering.diverge import Diverge
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.gathers import announced
 from featgraph.fold.schedules.mapping import WARP
-from featgraph.fold.tree.layout import Walk
+from featgraph.fold.tree.layout import Together, Walk
 from featgraph.fold.tree.nodes import (
     Begin,
     BeginPatch,
@@ -24,6 +25,7 @@ from featgraph.fold.tree.nodes import (
     Copy,
     FinishPatch,
     ForEdges,
+    FromMemory,
     Kept,
     Mark,
     Meet,
@@ -34,6 +36,7 @@ from featgraph.fold.tree.nodes import (
     Restore,
     Run,
     Select,
+    Start,
     Stop,
     Sweep,
     Then,
@@ -45,6 +48,7 @@ from featgraph.fold.tree.statements import (
     Rewriting,
     agreed,
     code,
+    copied,
     every,
     noted,
     when,
@@ -151,7 +155,9 @@ class Converge(Rewriting):
     # -- edges
 
     def visit_ForEdges(self, node: ForEdges) -> Body:
-        """Let each lane go its own way, or in rounds where those of an edge meet."""
+        """Let lanes go together, or each its own way, or in rounds where some meet."""
+        if self.binding.together is not None:
+            return self._together(node, self.binding.together)
         return self._edges(node, self.binding.walk)
 
     def _edges(self, node: ForEdges, walk: Walk) -> Body:
@@ -171,6 +177,39 @@ class Converge(Rewriting):
         return together and any(
             isinstance(n, Run) or self.facts.shuffles(n.function) for n in calls
         )
+
+    def _together(self, node: ForEdges, walk: Walk) -> Body:
+        """Have a warp go through the rows of its lanes, and combine row by row.
+
+        What a lane takes of an edge is for the lanes of another row. Nothing ends
+        early: no row is done before all are.
+        """
+        lent = self._lent(node)
+        does = Together([], [], lent)
+        for n in range(walk.at_a_time):
+            body = _Endless().over(copied(part) for part in node.body)
+            starts: Body = []
+            for take in (t for t in every(body) if isinstance(t, Contribute)):
+                name, own = self.facts.filled(take.function).name, take.prefix
+                take.prefix = f"round_{n}_{own}"
+                starts.append(Start(name, take.prefix))
+                names = (name, own, take.prefix, str(n))
+                does.behind.append(Meet("rows", "row", names))
+            does.takes.append(starts + self._masked(body, "inside_edge"))
+        return in_blocks_of(self.facts, node, walk, does)
+
+    def _lent(self, node: ForEdges) -> dict[str, bool]:
+        """Return which gathered values of a vertex functions take at its edges."""
+        facts, lent = self.facts, dict[str, bool]()
+        loaded = {n.of for n in every(node.body) if isinstance(n, FromMemory)}
+        takes = [n for n in every(node.body) if isinstance(n, TAKES)]
+        for name in (t for n in takes for t in facts.printed[n.function].temporaries):
+            base = str(facts.base(name))
+            if not loaded & {name, base}:
+                is_bool = facts.accumulators[base].type == "bool"
+                for own in registers_of(facts, name):
+                    lent[own] = is_bool and not own.startswith(f"{base}_source")
+        return lent
 
     def _masked(self, body: Body, mask: str) -> Body:
         """Return a body that all lanes go through; those of `mask` take what it has."""
@@ -247,3 +286,11 @@ class Converge(Rewriting):
         body += [Select(facts.filled(f).name, "all_") for f in node.functions]
         test = f"warp.group_any({self.wanted} and not is_patched, {WARP})"
         return agreed(noted(when([test], body), "the whole warp"), "warp")
+
+
+class _Endless(Rewriting):
+    """Takes out what ends a walk early."""
+
+    def visit_Stop(self, node: Stop) -> Body:
+        """Go on."""
+        return []

@@ -146,6 +146,7 @@ class Facts:
         """Whether aggregates are taken anew beside those of other lanes of a warp."""
         binding = self.binding
         alone = not binding.walk.own and not any(map(self.shuffles, functions))
+        alone = alone and binding.together is None
         company = binding.scopes["vertex"].company
         return binding.meets and company == "warp" and not alone
 

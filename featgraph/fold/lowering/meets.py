@@ -8,7 +8,7 @@ from featgraph.fold.lowering.leaves import element, shape_of
 from featgraph.fold.schedules.base import Scope
 from featgraph.fold.schedules.mapping import WARP
 from featgraph.fold.tree.nodes import Features, Meet
-from featgraph.fold.tree.statements import Body, Rewriting, code
+from featgraph.fold.tree.statements import Body, Rewriting, code, when
 
 __all__ = ["Meets", "box_dtypes"]
 
@@ -28,6 +28,8 @@ class Meets(Rewriting):
             return scope.any(*node.names)
         if node.what == "all":
             return scope.all(*node.names)
+        if node.what == "rows":
+            return self._by_row(scope, *node.names)
         return self._combined(scope, *node.names)
 
     def _combined(self, scope: Scope, name: str, prefix: str = "") -> Body:
@@ -49,6 +51,48 @@ class Meets(Rewriting):
             some = names[first : first + step]
             out += _shuffled(accumulator, some, lanes, scope.lanes)
         return out
+
+    def _by_row(self, scope: Scope, name: str, prefix: str, step: str, n: str) -> Body:
+        """Combine what a round has come to, row by row, into what the row's lanes have.
+
+        Each lane takes what the lanes before it have, as far as they are of its row: in
+        log2 steps the last lane of a row has all. The lanes of the row ask that one.
+        """
+        accumulator = self.facts.accumulators[name]
+        lanes, rows = self.axis.lanes, scope.lanes // self.axis.lanes
+        own, new = (element(accumulator, f"{p}{name}") for p in (prefix, step))
+        hops = rows.bit_length() - 1
+        first = f"round_begin{f' + {int(n) * rows}' if int(n) else ''}"
+        out = code(
+            f"row_last = min(int32(row_end - ({first})), {rows}) - 1\n"
+            f"in_round = row_last >= max(int32(row_begin - ({first})), 0)\n"
+            "row_last = max(row_last, 0)"
+        )
+        hop = self._moved(
+            accumulator, new, f"segments.from_left({{}}, {lanes} << row_hop)"
+        )
+        hop += when([f"run_{n} >> row_hop != 0"], self._take(accumulator, new))
+        each = (
+            code(f"for row_hop in range({hops}):\n    BODY", BODY=hop) if hops else []
+        )
+        each += self._moved(
+            accumulator, new, f"segments.of_row({{}}, row_last, {lanes})"
+        )
+        each += when(["in_round"], self._take(accumulator, own))
+        return [*out, Features(shape_of(accumulator), each)]
+
+    def _moved(self, accumulator: Accumulator, name: str, text: str) -> Body:
+        """Return what brings a value from another lane."""
+        if accumulator.is_arg:
+            both = text.format(name), text.format(source_name(name))
+            return code(f"taken, taken_source = {', '.join(both)}")
+        if accumulator.type == "bool":
+            return code(f"taken = {text.format(f'int32({name})')} != 0")
+        return code(f"taken = {text.format(name)}")
+
+    def _take(self, accumulator: Accumulator, name: str) -> Body:
+        value = "taken, taken_source" if accumulator.is_arg else "taken"
+        return code("\n".join(accumulator.take(name, value, "warp")))
 
     def _in_block(self, scope: Scope, accumulator: Accumulator, name: str) -> Body:
         """Combine over a block: by shuffles, then through shared memory, in order.

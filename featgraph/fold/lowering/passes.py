@@ -274,6 +274,7 @@ _MODULE = frozenset(
         "int64",
         "math",
         "np",
+        "segments",
         "tiles",
         "uint32",
         "uint64",

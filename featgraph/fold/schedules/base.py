@@ -193,9 +193,13 @@ class Binding:
     features : FeatureAxis
         Which features a lane has.
     walk : Walk
-        How it goes through edges, where its way is its own.
+        How it goes through the edges of its vertex, where its way is its own.
+    together : Walk or None
+        How lanes of a warp go through the edges of all their vertices, side by side;
+        None where each keeps to its own.
     scopes : mapping
-        "edge", "vertex" and "partial" -> the lanes that share one.
+        "edge", "vertex", "partial" and, where lanes go together, "row" -> the lanes
+        that share one.
     own : str
         Test that a vertex is not left to another kernel; "" where none is.
     uninvited : bool
@@ -217,6 +221,7 @@ class Binding:
     block: int = 0
     leaves_early: bool = False
     partial: str = "cuda.blockIdx.x"
+    together: Walk | None = None
 
     def one(self, *shared: str) -> list[str]:
         """Return the tests that let one lane through, of those that share a thing."""
@@ -243,6 +248,8 @@ class Schedule:
         Whether it knows nothing of phases that are printed without a nest.
     options : mapping
         Options of its own -> the values that they take.
+    modules : tuple of str
+        Modules of `featgraph.device` that its kernels call, beside ``warp``.
     """
 
     name: ClassVar[str]
@@ -250,6 +257,7 @@ class Schedule:
     shares_features: ClassVar[bool] = True
     needs_nest: ClassVar[bool] = False
     options: ClassVar[Dict[str, tuple[int, ...]]] = {}
+    modules: ClassVar[tuple[str, ...]] = ()
 
     def check(self, given: Dict[str, int]) -> None:
         """Refuse options of its own without which, or with which, it cannot do."""

@@ -139,7 +139,7 @@ def lanes_of(binding: Binding, place: str) -> Body:
     lanes, out = binding.features.lanes, code("")
     if lanes > 1:
         out += code(f"lane = cuda.laneid & {lanes - 1}")
-    if binding.walk.own:
+    if binding.walk.own or binding.together:
         shift = lanes.bit_length() - 1
         out += code(f"slot = {place}{f' >> {shift}' if shift else ''}")
     return [*out, *binding.features.front(), Areas()]

@@ -14,6 +14,7 @@ from featgraph.fold.schedules.lanes import LaneSchedule
 from featgraph.fold.schedules.mapping import INTERSECTIONS, Mapping
 from featgraph.fold.schedules.thread import ThreadSchedule
 from featgraph.fold.schedules.virtual_warp import VirtualWarpSchedule
+from featgraph.fold.schedules.warp_segmentation import WarpSegmentationSchedule
 
 __all__ = ["NAMES", "OWN_OPTIONS", "SCHEDULES", "check_own", "describe"]
 
@@ -23,6 +24,7 @@ _ALL: tuple[Schedule, ...] = (
     LaneSchedule(),
     VirtualWarpSchedule(),
     BlockSchedule(),
+    WarpSegmentationSchedule(),
 )
 SCHEDULES = {schedule.name: schedule for schedule in _ALL}
 #: What may be asked for; the CPU has one alone.

@@ -7,12 +7,13 @@ place stands in memory is the layout's affair.
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from featgraph.fold.tree.statements import Body, agreed, code, copied
 
-__all__ = ["AdjacencyLayout", "Csr", "Walk", "WalkedByPlace"]
+__all__ = ["AdjacencyLayout", "Csr", "Together", "Walk", "WalkedByPlace"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Walk:
     ----------
     form : str
         "range"; "while", with a counter as narrow as the places are; "rounds", where
-        lanes that have no edge go along on a valid one, ``inside_edge`` being False.
+        lanes that have no edge go along on a valid one, ``inside_edge`` being False;
+        "together", rounds through the rows of all lanes of a warp.
     lanes : int
         Edges that are walked beside each other: a lane takes every `lanes`-th place.
     own : str
@@ -31,7 +33,7 @@ class Walk:
     company : str
         Of rounds, all lanes that go round equally often: "warp" or "block".
     at_a_time : int
-        Edges whose loads a lane has on the way together; of "while".
+        Edges whose loads a lane has on the way together; not of "range" and "rounds".
     is_looped : bool
         Whether they are a loop that the compiler unrolls, not written out.
     numbers_late : bool
@@ -45,6 +47,30 @@ class Walk:
     at_a_time: int = 1
     is_looped: bool = False
     numbers_late: bool = False
+
+
+@dataclass(frozen=True)
+class Together:
+    """What a warp does that goes through the rows of its lanes side by side.
+
+    Attributes
+    ----------
+    takes : list of body
+        What a lane does with each of the edges that it has on the way. It knows of one
+        whether it is its lane's, ``inside_edge``, and of the n-th how many of those
+        before it, in other lanes, are of the same row, ``run_n``.
+    behind : body
+        What follows on these, in each round. A lane knows where its own row begins and
+        ends among the places of all, ``row_begin`` and ``row_end``, and which place the
+        round begins with, ``round_begin``.
+    lent : mapping
+        What the lane of an edge must know of the lane of its row -> whether that is a
+        bool.
+    """
+
+    takes: list[Body]
+    behind: Body
+    lent: Mapping[str, bool]
 
 
 class AdjacencyLayout(Protocol):
@@ -76,6 +102,9 @@ class AdjacencyLayout(Protocol):
     def edges(self, vertex: str, walk: Walk, part: str, body: Body) -> Body:
         """Return a walk over a part of the row of `vertex`, ``u`` or ``v``."""
 
+    def together(self, vertex: str, walk: Walk, part: str, does: Together) -> Body:
+        """Return a walk over that part of the rows of all lanes of a warp."""
+
     def blocks(self, part: str, places: int, each: Body, behind: Body) -> Body:
         """Return a loop over blocks of `places` of a part of a row.
 
@@ -100,7 +129,11 @@ class WalkedByPlace:
     place_type, number_type : str
         Types of places, and of numbers of edges; "" where Python's will do. Left alone,
         Numba computes places in int64.
+    bound : tuple of str
+        Names that tell where a row is, which another lane must know to find its edges.
     """
+
+    bound: ClassVar[tuple[str, ...]] = ("start",)
 
     ends: str
     place_type: str
@@ -109,6 +142,10 @@ class WalkedByPlace:
     def edge_at(self, place: str) -> tuple[Body, str, str]:
         """Return what finds an edge, where it stands in `ends`, and its number."""
         raise NotImplementedError
+
+    def begin(self) -> Body:
+        """Return what a walk needs before its first edge."""
+        return []
 
     @property
     def degree(self) -> str:
@@ -125,13 +162,15 @@ class WalkedByPlace:
     def edges(self, vertex: str, walk: Walk, part: str, body: Body) -> Body:
         """Return a walk over a part of the row of `vertex`."""
         start, stop = _BOUNDS[part]
+        out = self.begin()
         if walk.form == "rounds":
-            return self._rounds(vertex, walk, part, body)
+            return out + self._rounds(vertex, walk, part, body)
         each = self.bind(vertex, walk, "position", body)
         if walk.form == "range":
-            return code(f"for position in range({start}, {stop}):\n    BODY", BODY=each)
+            loop = f"for position in range({start}, {stop}):\n    BODY"
+            return out + code(loop, BODY=each)
         first = self._place(f"{start} + {walk.own}") if walk.own else start
-        out = code(f"position = {first}")
+        out += code(f"position = {first}")
         each += self._step(walk.lanes)
         if walk.at_a_time > 1:
             out += self._several(vertex, walk, stop, body, each)
@@ -198,6 +237,42 @@ class WalkedByPlace:
         loop = code("for step in range(rounds):\n    BODY", BODY=each)
         return code(f"rounds = {edges}") + agreed(loop, walk.company)
 
+    def together(self, vertex: str, walk: Walk, part: str, does: Together) -> Body:
+        """Return a walk over that part of the rows of all lanes of a warp.
+
+        Lanes that share the features of an edge have a row, and an edge each round.
+        """
+        start, stop = _BOUNDS[part]
+        width, count = _WARP // walk.lanes, walk.lanes * len(does.takes)
+        lent = {vertex: False, **dict.fromkeys(self.bound, False), **does.lent}
+        own = ", ".join(f"own_{name}" for name in lent)
+        out = code(
+            f"row_begin, row_places = segments.places_before(int32({stop} - {start}), "
+            f"{width})\n"
+            f"row_end = int32(row_begin + ({stop} - {start}))\n"
+            f"{own} = {', '.join(lent)}\n"
+            f"rounds = row_places + {count - 1} >> {count.bit_length() - 1}"
+        )
+        each = code(f"round_begin = int32(step * {count})")
+        for n, body in enumerate(does.takes):
+            more = f" + {n * walk.lanes}" if n else ""
+            each += code(
+                f"place = int32(round_begin + {walk.own}{more})\n"
+                "inside_edge = place < row_places\n"
+                "place = min(place, int32(row_places - 1))\n"
+                f"row = segments.row_of(row_begin, place, {width})\n"
+                f"place = int32(place - segments.of_row(row_begin, row, {width}))\n"
+                f"run_{n} = min(place, int32({walk.own}))"
+            )
+            for name, is_bool in lent.items():
+                given = f"int32(own_{name})" if is_bool else f"own_{name}"
+                test = " != 0" if is_bool else ""
+                each += code(f"{name} = segments.of_row({given}, row, {width}){test}")
+            each += code(f"position = {self._place(f'{start} + place')}") + self.begin()
+            each += self.bind(vertex, walk, "position", body)
+        loop = code("for step in range(rounds):\n    BODY", BODY=each + does.behind)
+        return out + agreed(loop, "warp") + code(f"{', '.join(lent)} = {own}")
+
     def _place(self, text: str) -> str:
         return f"{self.place_type}({text})" if self.place_type else text
 
@@ -244,6 +319,7 @@ class Csr(WalkedByPlace):
         return [], at, self._number(f"{self.numbers}[{at}]") if self.numbers else at
 
 
+_WARP = 32
 #: Part of a row -> the names of where it begins and ends.
 _BOUNDS = {
     "": ("start", "stop"),

@@ -255,15 +255,17 @@ class Areas(Node):
 
 @dataclass(eq=False)
 class Meet(Node):
-    """Lanes of a scope, "edge", "vertex" or "partial", meet.
+    """Lanes of a scope, "edge", "vertex", "partial" or "row", meet.
 
     Attributes
     ----------
     what : str
         "sync", so that each sees what others have written; "any" or "all" of a flag;
-        "combine" of what each has accumulated.
+        "combine" of what each has accumulated; "rows", of what lanes that go together
+        have of each row in a round.
     names : tuple of str
-        The flag and the name of the result, or what is combined and its prefix.
+        The flag and the name of the result, or what is combined and its prefix; for
+        rows also the prefix of what the round has, and which of its edges that is.
     """
 
     what: str

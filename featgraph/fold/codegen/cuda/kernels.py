@@ -19,6 +19,7 @@ from featgraph.fold.codegen.cuda.triangles import print_triangles
 from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.schedules import MOST_HELD
+from featgraph.fold.schedules.table import SCHEDULES
 
 if TYPE_CHECKING:
     from featgraph.fold.codegen.module import Entry
@@ -49,6 +50,9 @@ def imports(plan: FoldPlan) -> list[str]:
         lines.append("from featgraph.device import linalg_cuda as linalg")
     if any(p.mapping.lanes == 1 and not _in_registers(plan, p) for p in solving):
         lines.append("from featgraph.device import linalg_thread")
+    schedules = [SCHEDULES.get(p.mapping.schedule) for p in plan.phases]
+    modules = dict.fromkeys(m for s in schedules if s is not None for m in s.modules)
+    lines += [f"from featgraph.device import {name}" for name in modules]
     if plan.analysis.uses_numbers(cuda=True):
         lines.append("from featgraph.device import numbers_cuda as numbers")
     return lines

@@ -1,0 +1,68 @@
+"""Rows of edges that a warp goes through side by side: whose an edge is, and its row.
+
+A warp has 32 / `width` groups of `width` lanes, and each group a row of a vertex. The
+edges of all rows, one row behind the other, have places from 0; `begin` is the place of
+the first edge of a group's own row. As in `featgraph.device.warp`, every lane of the
+warp takes part in every call, and `width` is a literal.
+
+======================================================  ================================
+``places_before(count, width)``                         the place of the first edge of
+                                                        the group's row, and how many
+                                                        edges all rows have
+``row_of(begin, place, width)``                         the group whose row has the edge
+                                                        at a place
+``of_row(x, row, width)``                               x of the group `row`, feature by
+                                                        feature
+``from_left(x, lanes)``                                 x of the lane so many lanes
+                                                        before, or of this one where
+                                                        there is none
+======================================================  ================================
+"""
+
+from numba import int32, uint32
+
+from featgraph._cuda import cuda, device_function
+
+FULL_WARP = 0xFFFFFFFF
+
+
+@device_function
+def places_before(count, width):
+    """Return how many edges the rows of earlier groups have, and all rows together."""
+    total = int32(count)
+    own = total
+    offset = int32(width)
+    while offset < 32:
+        lower = cuda.shfl_up_sync(FULL_WARP, total, offset)
+        if cuda.laneid >= offset:
+            total = int32(total + lower)
+        offset += offset
+    return int32(total - own), cuda.shfl_sync(FULL_WARP, total, int32(31))
+
+
+@device_function
+def row_of(begin, place, width):
+    """Return the last group whose row begins at a place or before it.
+
+    Rows without edges begin where the next one does, and are passed by.
+    """
+    row = int32(0)
+    step = int32(16 // width)
+    while step > 0:
+        if cuda.shfl_sync(FULL_WARP, begin, int32((row + step) * width)) <= place:
+            row = int32(row + step)
+        step = int32(step >> 1)
+    return row
+
+
+@device_function
+def of_row(x, row, width):
+    """Return what the lane of the same features has in the group of a row."""
+    own = uint32(cuda.laneid) & uint32(width - 1)
+    return cuda.shfl_sync(FULL_WARP, x, int32(uint32(row) * uint32(width) + own))
+
+
+@device_function
+def from_left(x, lanes):
+    """Return what the lane `lanes` before this one has."""
+    return cuda.shfl_up_sync(FULL_WARP, x, int32(lanes))
