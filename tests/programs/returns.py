@@ -1,7 +1,8 @@
-"""Gathers and reduces that return behind their own collaborative calls.
+"""Functions that return in the middle: behind collaborative calls, or behind writes.
 
-Such a return is the same for all features, and what is given stands for all of them:
-``fg.nothing``, a value of the edge, or each feature's own.
+Behind a collaborative call of its own, a return of a gather or reduce is the same for
+all features, and what is given stands for all of them: ``fg.nothing``, a value of the
+edge, or each feature's own.
 """
 
 from __future__ import annotations
@@ -98,6 +99,33 @@ def settle_nested(f, v, d):
     return fg.any_feature(d.y[v, f] > 2)
 
 
+@fg.vertex
+def write_some(f, v, d):
+    if d.turns[v] < 1:
+        return False
+    if d.n[v, f] > 0:
+        d.n_next[v, f] = d.n[v, f] - 1
+    return d.turns[v] > 3
+
+
+@fg.vertex
+def count_some(f, v, d):
+    if d.turns[v] > 5:
+        return False
+    if d.n[v, f] < 0:
+        d.seen_next[v, f] = d.n_next[v, f]
+    return True
+
+
+def _some_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
+    v = graph.vertex_count
+    return {
+        "n": fg.vertex_property(signed(rng, v, k), iterated=True),
+        "seen": fg.vertex_property(signed(rng, v, k), iterated=True),
+        "turns": fg.vertex_property(rng.integers(0, 8, v).astype(np.int32)),
+    }
+
+
 def _nested_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     v, e = graph.vertex_count, edge_count(graph)
     return {
@@ -134,6 +162,14 @@ PROGRAMS = (
         ),
         _heard_state,
         widths=(3, 17),
+        exact=True,
+        iterable=False,
+    ),
+    BankProgram(
+        "undone_writes",
+        (fg.foldmap(write_some, count_some),),
+        _some_state,
+        widths=(1, 3, 17),
         exact=True,
         iterable=False,
     ),

@@ -52,7 +52,7 @@ class Phase:
         first.
     restores : tuple of str
         Iterated properties whose ``_next`` entries are put back where a function
-        returns False.
+        returns False. A copy that no function has touched by then stays.
     commits : tuple of str
         Iterated properties whose ``_next`` entries are committed in the kernel, where
         the last function returned True.

@@ -17,6 +17,7 @@ from featgraph.fold.analysis.change_driven import (
     find_kept,
     join_changes,
 )
+from featgraph.fold.analysis.definite_assignment import next_dropped
 from featgraph.fold.analysis.gathered_values import base_name
 from featgraph.fold.analysis.gathers import (
     declared_along,
@@ -143,7 +144,7 @@ def _finish(
         # Behind an earlier phase of this side every entry is written, restored or
         # refreshed already.
         copies = tuple(sorted(writes - _definite(members) - before))
-        restores = tuple(sorted(writes | before))
+        written = tuple(sorted(writes | before))
         for side in sides:
             written_before[side] |= {
                 n for f in members if f.kind == side for n in f.writes("next")
@@ -165,8 +166,8 @@ def _finish(
                 indexes=tuple(sorted(indexes)),
                 stores=tuple(sorted(s for s in stores if s)),
                 copies=copies,
-                restores=restores,
-                commits=restores if options.asynchronous else (),
+                restores=_restores(members, written, copies),
+                commits=written if options.asynchronous else (),
                 spreads=_spreads(members, options),
                 writes_next=tuple(sorted(writes)),
                 pulls_edges=number == pulled,
@@ -182,18 +183,30 @@ def _finish(
                 along=along,
                 finds_edges=finds,
                 into=str(members[0].into) if kind in {"push", "reduce"} else "",
-                touches_next=_touches_next(members, restores, writes),
+                touches_next=_touches_next(members, written, writes),
                 is_behind_vertices="vertex" in ran,
             )
         )
     return _start_at_edges(phases, options)
 
 
+def _restores(
+    members: Sequence[Analysed], written: Sequence[str], copies: Collection[str]
+) -> tuple[str, ...]:
+    """Return what a False verdict changes: all but copies that nothing has touched."""
+    dropped = {
+        name
+        for kind in ("vertex", "edge")
+        for name in next_dropped([f.body for f in members if f.kind == kind])
+    }
+    return tuple(n for n in written if n in dropped or n not in copies)
+
+
 def _touches_next(
-    members: Sequence[Analysed], restores: Sequence[str], writes: Collection[str]
+    members: Sequence[Analysed], written: Sequence[str], writes: Collection[str]
 ) -> tuple[tuple[str, bool], ...]:
     """Return whose ``_next`` entries a phase touches, and if it reads others' first."""
-    found = dict.fromkeys(restores, False)
+    found = dict.fromkeys(written, False)
     for access in (a for f in members for a in f.accesses if a.version == "next"):
         is_others = access.where != "own" or access.name not in writes
         known = found.get(access.name, False)
