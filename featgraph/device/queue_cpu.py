@@ -10,19 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numba import float64, int64, njit
 
-__all__ = ["count_edges", "refresh", "split"]
+__all__ = ["refresh", "split"]
 
 _njit = njit(cache=True, error_model="numpy")
-
-
-@_njit
-def count_edges(vertices, count, offsets):  # type: ignore[no-untyped-def]
-    """Return the sum of the degrees of some vertices, by their row offsets."""
-    total = int64(0)
-    for place in range(count):
-        v = int64(vertices[place])
-        total += offsets[v + 1] - offsets[v]
-    return total
 
 
 @_njit

@@ -77,9 +77,9 @@ FAULTS = (
     ("emulator", "fold/codegen/cuda/thread.py",
      'body.copy_entries(self.phase.restores, "v", "if not alive:")', "pass"),
     ("cpu", "fold/codegen/functions/looped.py", "result |= {text}", "result = {text}"),
-    ("cpu", "fold/codegen/cpu/queue.py",
-     'copy_entries(tuple(sorted(dropped)), "v", "else:")',
-     'copy_entries((), "v", "else:")'),
+    ("cpu", "fold/lowering/worklist.py",
+     'return out + when(["alive"], code(_PASSED), dropped)',
+     'return out + when(["alive"], code(_PASSED))'),
     ("emulator", "runtime/memory/buffers.py",
      "type_.dtype)\n            self.stale[name] ="
      " ALL", "type_.dtype)\n            self.stale[name] = None"),

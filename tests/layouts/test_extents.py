@@ -35,10 +35,12 @@ from tests.generated.check import check
 from tests.generated.programs import generate
 from tests.layouts.extents import POISON, Extents, arrays_of, extents_of
 from tests.layouts.laid_out import LAYOUT, extents_known, laid_out
+from tests.programs.queued import QUEUED
 from tests.reference.test_agreement import check_agreement
 from tests.simt.emulator import MemoryFault
 from tests.simt.superstep import Superstep
 from tests.strategies import active_sets, graphs, seeds
+from tests.unit.test_cpu_queue import in_a_loop, make, record, run
 
 #: Kinds of phases that are printed from nests, and how they are asked for.
 KINDS: dict[str, dict[str, Any]] = {
@@ -210,6 +212,24 @@ def test_a_run_has_the_same_bits(options: dict[str, Any]) -> None:
     assert runs[0].supersteps > 2
     for name in states[0]:
         same_bits(states[1][name], states[0][name], name)
+
+
+@pytest.mark.parametrize("name", sorted(QUEUED))
+def test_supersteps_in_one_loop_have_the_same_bits(name: str) -> None:
+    rng = np.random.default_rng(6)
+    graph = fg.Graph.from_edges(*rng.integers(0, 200, (2, 500)), vertex_count=200)
+    found = []
+    for each, most in ((graph, -1), (laid_out(graph, 5), 1 << 20)):
+        step, state, _ = make(name, each, 7)
+        with in_a_loop(most):
+            done = run(step, state, deterministic=True, max_supersteps=60)
+        found.append((state, done))
+    (csr, ours), (laid, theirs) = found
+    assert record(theirs) == record(ours)
+    assert "push" in theirs.directions
+    assert "extent_firsts" in step.fold(laid).source
+    for value in csr:
+        same_bits(laid[value], csr[value], value)
 
 
 @dataclass

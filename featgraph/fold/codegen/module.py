@@ -140,6 +140,8 @@ class Queue:
         Function name in the module.
     arguments : tuple of str
         What the runtime must pass, by name.
+    graph : tuple of str
+        Of those, the arrays of the graph.
     memory : tuple of (str, str, tuple of int)
         Of those, what gathers fill: dtypes and shapes of an entry.
     commits : tuple of str
@@ -150,6 +152,7 @@ class Queue:
 
     name: str
     arguments: tuple[str, ...]
+    graph: tuple[str, ...]
     memory: tuple[tuple[str, str, tuple[int, ...]], ...]
     commits: tuple[str, ...]
     offsets: str
@@ -209,12 +212,6 @@ class KernelSource:
             else Argument(name, "launch" if name in launched else "superstep")
             for name in entry.arguments
         )
-
-    @property
-    def queue_arrays(self) -> tuple[Argument, ...]:
-        """Arrays of the graph that the loop over supersteps takes."""
-        names = self.queue.arguments if self.queue is not None else ()
-        return tuple(Argument(n, "graph", _ARRAYS[n]) for n in names if n in _ARRAYS)
 
     @property
     def fill_values(self) -> dict[str, str]:

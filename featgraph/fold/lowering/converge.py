@@ -42,6 +42,7 @@ from featgraph.fold.tree.nodes import (
     Then,
     ToMemory,
     Verdict,
+    is_seldom,
 )
 from featgraph.fold.tree.statements import (
     Body,
@@ -163,8 +164,9 @@ class Converge(Rewriting):
     def _edges(self, node: ForEdges, walk: Walk) -> Body:
         if self._meets(node.body):
             body = self._masked(node.body, "inside_edge")
-            walk = replace(walk, form="rounds", at_a_time=1, numbers_late=False)
+            walk = replace(walk, form="rounds", at_a_time=1)
         else:
+            walk = replace(walk, numbers_late=is_seldom(node))
             body = Diverge(self.facts).over(node.body)
             if any(isinstance(n, Stop) for n in every(body)):
                 walk = replace(walk, at_a_time=1)  # out of one loop, not into the next
@@ -260,7 +262,7 @@ class Converge(Rewriting):
         facts = self.facts
         node.patch.part = "part"
         out = self.layout.narrowed("is_patched", "part")
-        out += self._edges(node.patch, replace(self.binding.walk, numbers_late=True))
+        out += self._edges(node.patch, self.binding.walk)
         for function in node.patched:
             accumulator = facts.filled(function)
             measures = PatchText(accumulator, "warp", facts.context.real).measures

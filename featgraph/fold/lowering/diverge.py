@@ -27,6 +27,7 @@ from featgraph.fold.tree.nodes import (
     Then,
     ToMemory,
     Verdict,
+    is_seldom,
 )
 from featgraph.fold.tree.statements import Body, Rewriting, code, every, when
 
@@ -91,8 +92,7 @@ class Diverge(Rewriting):
         one_by_one = replace(self.binding.walk, at_a_time=1)
         held: Body = [BeginPatch(f) for f in node.functions]
         if node.patched:
-            seldom = replace(one_by_one, numbers_late=True)
-            held += self._edges(node.patch, seldom)
+            held += self._edges(node.patch, one_by_one)
         held += [FinishPatch(f) for f in node.patched]
         anew = [
             part
@@ -111,6 +111,7 @@ class Diverge(Rewriting):
         return out + [s for f, s in stores.items() if f in node.patched]
 
     def _edges(self, node: ForEdges, walk: Walk) -> Body:
+        walk = replace(walk, numbers_late=is_seldom(node))
         body = self.over(node.body)
         nodes = list(every(body))
         if any(isinstance(n, ast.If | Stop) for n in nodes) or self._is_looped():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,6 +17,7 @@ from featgraph.fold.lowering.layouts import layout_of
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
 from featgraph.fold.tree.layout import AdjacencyLayout
+from featgraph.fold.tree.statements import Body
 from featgraph.program.signature import PropertyKind
 
 __all__ = ["Facts"]
@@ -41,6 +43,8 @@ class Facts:
         What the kernel is given.
     covers : bool
         Whether the grid has a place for each vertex.
+    nest : callable or None
+        What makes its nest, where that is not a phase's.
     """
 
     context: Context
@@ -51,6 +55,7 @@ class Facts:
     threads: int = 0
     arguments: tuple[str, ...] = ()
     covers: bool = False
+    nest: Callable[[], Body] | None = None
 
     @property
     def title(self) -> str:

@@ -2,21 +2,23 @@
 
 Most accumulators are with the other values of a lane, and `leaves` says what is done
 with them. Others have a home of their own until all have contributed: vectors in
-registers, or rows that wait to be added to a matrix. What such a home does with
-contributions stands here, and nowhere else.
+registers, rows of memory, or rows that wait to be added to a matrix. What such a home
+does with contributions stands here, and nowhere else.
 """
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import is_only_solved
 from featgraph.fold.codegen.functions.vectorized import pieces
-from featgraph.fold.codegen.kernels.accumulators import Accumulator
-from featgraph.fold.lowering.calls import call_for_all, call_of_part
+from featgraph.fold.codegen.kernels.accumulators import Accumulator, source_name
+from featgraph.fold.lowering.calls import call_for_all, call_for_one, call_of_part
 from featgraph.fold.lowering.facts import Facts
-from featgraph.fold.tree.nodes import Contribute, Finish, Settle, Start
+from featgraph.fold.lowering.leaves import element, shape_of
+from featgraph.fold.tree.nodes import Contribute, Features, Finish, Settle, Start
 from featgraph.fold.tree.statements import Body, Rewriting, code, when
 
 __all__ = ["Area", "Home", "Homes", "home_of", "padded", "row_of"]
@@ -104,6 +106,40 @@ class InVectors(Home):
             name = f"{self.name}_{first}"
             out += code(text.format(name=name, place=place, first=first, size=size))
         return out
+
+
+class InRows(Home):
+    """Rows of memory, one for each vertex that was met; behind all edges, registers."""
+
+    @property
+    def arrays(self) -> list[str]:
+        """The arrays of these rows: of values, and of their sources."""
+        name = f"held_{self.name}"
+        return [name, f"{name}_source"] if self.accumulator.is_arg else [name]
+
+    def start(self, node: Start) -> Body:
+        """Set the row to the identity."""
+        return self._each(self.accumulator.start(self._element()))
+
+    def take(self, node: Contribute) -> Body:
+        """Combine a contribution into the row."""
+        facts = self.facts
+        value = ast.unparse(call_for_one(facts, facts.printed[node.function]))
+        return self._each(self.accumulator.take(self._element(), value, facts.library))
+
+    def settle(self) -> Body:
+        """Bring what the row has come to."""
+        held, own = self._element(), element(self.accumulator)
+        lines = [f"{own} = {held}"]
+        if self.accumulator.is_arg:
+            lines.append(f"{source_name(own)} = {source_name(held)}")
+        return self._each(lines)
+
+    def _element(self) -> str:
+        return f"{self.arrays[0]}[row{', f' if self.accumulator.is_wide else ''}]"
+
+    def _each(self, lines: list[str]) -> Body:
+        return [Features(shape_of(self.accumulator), code("\n".join(lines)))]
 
 
 class InTiles(Home):
@@ -217,6 +253,8 @@ def home_of(facts: Facts, name: str) -> Home:
             return InTiles(facts, accumulator, function)
         if facts.printed[function.name].vectors:
             return InVectors(facts, accumulator)
+        if facts.binding.in_rows:
+            return InRows(facts, accumulator)
     return Home(facts, accumulator)
 
 

@@ -119,7 +119,10 @@ def sweep(facts: Facts, tree: Body) -> Body:
     A schedule says which lane comes to which vertex, and how passed ones are marked.
     What stands in front of the loop comes behind the names and areas it works with.
     """
-    [node] = [node for node in tree if isinstance(node, nodes.Sweep)]
+    sweeps = [node for node in tree if isinstance(node, nodes.Sweep)]
+    if not sweeps:
+        return tree  # it goes through vertices its own way
+    [node] = sweeps
     place = tree.index(node)
     swept = facts.schedule.sweep(node, facts.binding, facts.shape)
     [areas] = [n for n, part in enumerate(swept, 1) if isinstance(part, nodes.Areas)]

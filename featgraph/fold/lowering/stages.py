@@ -53,6 +53,8 @@ def has_nest(plan: FoldPlan, phase: Phase) -> bool:
 
 def nest_of(facts: Facts) -> Body:
     """Return the nest of the phase."""
+    if facts.nest is not None:
+        return facts.nest()
     kinds = {
         "edge": _edges,
         "push": _pushed,

@@ -19,11 +19,11 @@ __all__ = [
     "SAID",
     "Rows",
     "along_of",
+    "along_to_push",
     "expands_along",
     "other_along",
     "phase_along",
     "rows_along",
-    "rows_to_push",
     "rows_with",
     "traits_along",
 ]
@@ -79,22 +79,18 @@ def rows_along(along: str, *, finds_edges: bool = True) -> Rows:
     return rows if finds_edges else replace(rows, edges="")
 
 
-def rows_to_push(
-    along: str,
-    finds_edges: bool,
-    functions: Sequence[Analysed],
-    analysis: Analysis,
-    traits: GraphTraits,
-) -> Rows:
-    """Return the rows of edges to the vertices that gather from a neighbor `along`.
+def along_to_push(
+    along: str, functions: Sequence[Analysed], analysis: Analysis, traits: GraphTraits
+) -> str:
+    """Return which edges lead to the vertices that gather from a neighbor `along`.
 
     Of an undirected graph these are also the in-edges, whose ids are slots, unless
     the direction of an edge is asked for.
     """
     alike = not any(_tells_twins_apart(f, analysis) for f in functions)
     if traits.undirected and along == "in" and alike:
-        return rows_along("in")
-    return rows_along(REVERSED[along], finds_edges=finds_edges)
+        return "in"
+    return REVERSED[along]
 
 
 def rows_with(name: str) -> Rows | None:

@@ -210,6 +210,8 @@ class Binding:
         Whether a lane may end a vertex before it gathers anything.
     partial : str
         Number of the part of all vertices that a reduce comes to here.
+    in_rows : bool
+        Whether what gathers fill is in rows of memory until all have contributed.
     """
 
     meets: bool
@@ -222,6 +224,7 @@ class Binding:
     leaves_early: bool = False
     partial: str = "cuda.blockIdx.x"
     together: Walk | None = None
+    in_rows: bool = False
 
     def one(self, *shared: str) -> list[str]:
         """Return the tests that let one lane through, of those that share a thing."""

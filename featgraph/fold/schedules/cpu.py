@@ -53,7 +53,7 @@ class CpuSchedule(Schedule):
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
-        front = [*self._features(binding.features), Areas()]
+        front = self.front(binding)
         if shape.kind == "vertex":
             return front + self._swept(node, shape)
         every = f"range(word * 32, min(word * 32 + 32, {shape.vertex_count}))"
@@ -82,15 +82,19 @@ class CpuSchedule(Schedule):
         word += self._set_bits(node, shape, body) + code("passed[word] = done")
         return code("for place in range(first_word, last_word):\n    BODY", BODY=word)
 
-    def _features(self, axis: FeatureAxis) -> Body:
-        """Return the names of the features; LLVM folds them into constants."""
+    def front(self, binding: Binding) -> Body:
+        """Return the names of the features, and what is worked in.
+
+        LLVM folds the names into constants.
+        """
+        axis = binding.features
         if not axis.are_passed_as_values:
-            return []
+            return [Areas()]
         why = "not a literal, or each feature would be compiled apart"
         out = noted(code("f_0 = chunk - chunk"), why)
         for j in range(1, axis.per_lane):
             out += code(f"f_{j} = f_0 + {j}")
-        return out
+        return [*out, Areas()]
 
     def _set_bits(self, node: Sweep, shape: KernelShape, body: Body) -> Body:
         """Return a loop over the vertices of a word of a set."""

@@ -37,7 +37,8 @@ class Walk:
     is_looped : bool
         Whether they are a loop that the compiler unrolls, not written out.
     numbers_late : bool
-        Whether an edge gets its number behind the test that a body is, which few pass.
+        Whether an edge gets its number behind the test that a body ends with, which few
+        pass.
     """
 
     form: str
@@ -195,9 +196,8 @@ class WalkedByPlace:
         )
         if not walk.numbers_late:
             return [*find, end, number, *body]
-        for test in body:
-            if isinstance(test, ast.If):
-                test.body.insert(0, number)
+        if body and isinstance(body[-1], ast.If):
+            body[-1].body.insert(0, number)
         return [*find, end, *body]
 
     def _several(

@@ -51,6 +51,7 @@ __all__ = [
     "ToMemory",
     "ToPartials",
     "Verdict",
+    "is_seldom",
 ]
 
 
@@ -138,6 +139,12 @@ class ForEdges(Node):
     summed: tuple[str, ...] = ()
     prefix: str = ""
     behind: Body = field(default_factory=list)
+
+
+def is_seldom(node: ForEdges) -> bool:
+    """Whether what is done for edges ends with what few of them come to."""
+    last = node.body[-1]
+    return isinstance(last, Only) and last.seldom
 
 
 @dataclass(eq=False)

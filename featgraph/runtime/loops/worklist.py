@@ -161,8 +161,8 @@ class WorklistLoop:
         }  # fmt: skip
         for name, dtype, shape in self.queue.memory:
             known[name] = buffers.temporary(f"queue {name}", dtype, (count, *shape))
-        for argument in self.superstep.kernel.kernel_source.queue_arrays:
-            known[argument.name] = buffers.graph[argument.array]
+        for name in self.queue.graph:
+            known[name] = buffers.graph[name]
         self._arrays = known
         return known
 

@@ -1,0 +1,39 @@
+"""What only the CPU wants of the text of a kernel."""
+
+from __future__ import annotations
+
+import ast
+
+from featgraph.fold.tree.statements import Body, Rewriting
+
+__all__ = ["unsigned_vertices"]
+
+
+def unsigned_vertices(body: Body, wide_offsets: bool) -> Body:
+    """Read vertices and places of rows as unsigned.
+
+    Indices that may be negative, and count from an array's end then, cost a test each.
+    """
+    return _Unsigned(wide_offsets).over(body)
+
+
+class _Unsigned(Rewriting):
+    """Casts what is bound to ``u`` or ``v``, and to ``start`` and ``stop``."""
+
+    def __init__(self, wide_offsets: bool) -> None:
+        self.wide_offsets = wide_offsets
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        """Cast what stands in memory."""
+        [target] = node.targets
+        if isinstance(target, ast.Name) and target.id in {"u", "v"}:
+            node.value = _unsigned(node.value)
+        elif isinstance(target, ast.Tuple) and not self.wide_offsets:
+            value, names = node.value, [ast.unparse(name) for name in target.elts]
+            if isinstance(value, ast.Tuple) and names == ["start", "stop"]:
+                value.elts = [_unsigned(part) for part in value.elts]
+        return node
+
+
+def _unsigned(node: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name("int64"), [ast.Call(ast.Name("uint32"), [node], [])], [])
