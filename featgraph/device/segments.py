@@ -13,6 +13,8 @@ warp takes part in every call, and `width` is a literal.
                                                         at a place
 ``of_row(x, row, width)``                               x of the group `row`, feature by
                                                         feature
+``row_at(begins, first, last, place)``                  of a list of rows, the one that
+                                                        has the edge at a place
 ``from_left(x, lanes)``                                 x of the lane so many lanes
                                                         before, or of this one where
                                                         there is none
@@ -53,6 +55,22 @@ def row_of(begin, place, width):
             row = int32(row + step)
         step = int32(step >> 1)
     return row
+
+
+@device_function
+def row_at(begins, first, last, place):
+    """Return the last row of a list that begins at a place or before it.
+
+    Rows `first` to `last` are asked; all of them have edges.
+    """
+    low, high = int32(first), int32(last)
+    while low < high:
+        middle = int32((low + high + 1) >> 1)
+        if begins[uint32(middle)] <= place:
+            low = middle
+        else:
+            high = int32(middle - 1)
+    return low
 
 
 @device_function

@@ -31,6 +31,8 @@ CHOICES: tuple[dict[str, Any], ...] = (
     {"schedule": "warp_segmentation"},
     {"schedule": "warp_segmentation", "edges_at_a_time": 1},
     {"schedule": "warp_segmentation", "change_driven": True},
+    {"schedule": "balanced_push", "direction": "push"},
+    {"schedule": "balanced_push", "direction": "push", "change_driven": False},
 )
 #: Aggregates are kept, and patched with what has changed.
 PATCHING: tuple[dict[str, Any], ...] = (

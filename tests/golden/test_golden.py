@@ -47,6 +47,7 @@ MAPPINGS = {
 SCHEDULES = {
     "virtual_warp": ("cuda", {"schedule": "virtual_warp", "lanes_per_vertex": 16}),
     "warp_segmentation": ("cuda", {"schedule": "warp_segmentation"}),
+    "balanced_push": ("cuda", {"schedule": "balanced_push"}),
 }
 #: Few of the bank: argmin, a reduce, edges and twins, matrices, atomics.
 PROGRAMS = {
@@ -84,8 +85,12 @@ CASES += [
     for mapping, k in (("cpu", 3), ("cpu", 33), ("cuda_fa", 8), ("cuda_nfa", 3))
 ]
 CASES += [
-    ("label_propagation", label_propagation, k, schedule, "pull")
-    for schedule, k in (("virtual_warp", 3), ("warp_segmentation", 8))
+    ("label_propagation", label_propagation, k, schedule, direction)
+    for schedule, k, direction in (
+        ("virtual_warp", 3, "pull"),
+        ("warp_segmentation", 8, "pull"),
+        ("balanced_push", 8, "push"),
+    )
 ]
 CASES += [("search", QUEUED["search"][0], 2, "cpu", "auto")]
 CASES += [

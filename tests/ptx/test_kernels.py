@@ -113,7 +113,18 @@ def test_rows_that_a_warp_goes_through_together(
 ) -> None:
     options = {"schedule": "warp_segmentation", "hubs": True}
     own = (("edges_at_a_time", at_a_time),)
-    kernel = _kernel(BY_NAME[name], k, of_schedule=own, **options)
+    _check_lean(_kernel(BY_NAME[name], k, of_schedule=own, **options))
+
+
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("k", [1, 4, 8, 33])
+@pytest.mark.parametrize("name", ["label_propagation", "custom", "turn"])
+def test_edges_that_are_shared_out(name: str, k: int) -> None:
+    options = {"schedule": "balanced_push", "direction": "push"}
+    _check_lean(_kernel(BY_NAME[name], k, **options))
+
+
+def _check_lean(kernel: Kernel) -> None:
     for entry, ptx, used in _compile(kernel, (9, 0)):
         assert used.registers > 0
         assert used.spill_stores_bytes == used.spill_loads_bytes == 0, entry.name

@@ -13,7 +13,7 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
 
 from featgraph.fold.compiling.signatures import entry_signature
-from featgraph.runtime.devices.cuda_device import cuda_loops
+from featgraph.runtime.devices.cuda_device import cuda_lists, cuda_loops
 from tests.ptx.test_kernels import _compile, _kernel
 from tests.simt.programs import BY_NAME
 
@@ -79,6 +79,14 @@ def test_small_kernels() -> None:
         "near": (words, rows, types.float64, types.float64, words),
         "first_key": (words, rows, types.float64, types.float64[::1]),
     }
+    counts, edges = types.int32[::1], types.int64[::1]
+    swept = (words, types.boolean, offsets, counts, edges)
+    signatures |= {
+        "count_rows": swept,
+        "add_up": (counts, edges, types.int64, offsets, counts),
+        "list_rows": (*swept, counts, offsets),
+    }
     for name, signature in signatures.items():
-        ptx = _cuda.compile_ptx(getattr(cuda_loops, name), signature, (9, 0))
+        kernel = getattr(cuda_loops, name, None) or getattr(cuda_lists, name)
+        ptx = _cuda.compile_ptx(kernel, signature, (9, 0))
         assert sizes_packed(signature) == sizes_taken(ptx), name

@@ -34,6 +34,22 @@ def mask_of(words: Any, count: int) -> Any:
     return np.unpackbits(words.view(np.uint8), bitorder="little")[:count].astype(bool)
 
 
+def shares_of(
+    plan: FoldPlan, phase: Phase, words: dict[str, Any], degrees: Any
+) -> dict[str, Any]:
+    """Return the sources that have edges, and how many those before each have."""
+    sources = words["sources" if phase.kind == "edge" else "active_sources"]
+    everything = phase.kind == "push" and not plan.takes_active(phase)
+    mask = mask_of(sources, len(degrees)) | everything
+    rows = np.flatnonzero(mask & (degrees > 0))
+    begins = np.append(0, np.cumsum(degrees[rows]))
+    return {
+        "share_rows": rows.astype(np.int32),
+        "share_begins": begins.astype(degrees.dtype),
+        "share_count": np.array([rows.size], np.int32),
+    }
+
+
 def active_behind(plan: FoldPlan, committed: Any, targets: Any) -> Any:
     """Return what is active behind a superstep (S3)."""
     if plan.phases[-1].kind == "edge":
@@ -292,6 +308,8 @@ class Superstep:
         groups = grid * entry.block // phase.mapping.span
         for name, (dtype, shape) in entry.scratch.items():
             available[name] = poisoned((groups, *shape), np.dtype(dtype))
+        if phase.mapping.lists_rows:
+            available |= shares_of(self.plan, phase, words, degrees)
         arguments = [available[name] for name in entry.arguments]
         self.emulator.launch(module, entry.name, grid, entry.block, arguments)
 

@@ -34,11 +34,13 @@ SCHEDULES: dict[str, dict[str, Any]] = {
     )
     for value in values
 }
+SCHEDULES["balanced_push"] = {"schedule": "balanced_push"}
 #: Option sets; `hubs` and `form` are of the run.
 VARIANTS: dict[str, dict[str, Any]] = {
     f"{schedule}-{kind}": {**options, **more}
     for schedule, options in SCHEDULES.items()
     for kind, more in KINDS.items()
+    if kind == "push" or schedule != "balanced_push"
 }
 #: Of the variants, each case runs in so many, in turn.
 EACH = 2

@@ -37,7 +37,7 @@ _ARRAYS = {
 _CHUNKS = {"reduce": "vertex_chunks", "triangle": "triangle_chunks"}
 _HUBS = {"triangle": "upper_hubs"}
 #: What a device decides when it launches an entry, beside its scratch areas.
-_LAUNCHED = frozenset({"swept_words"})
+_LAUNCHED = frozenset({"share_begins", "share_count", "share_rows", "swept_words"})
 
 
 @dataclass(frozen=True)

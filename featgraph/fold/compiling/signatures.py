@@ -36,7 +36,9 @@ def entry_signature(
         known[name] = _array("uint32", 1)
     for name in ("in_sources", "out_targets", "incident_neighbors", "hubs", "listed"):
         known[name] = _array("int32", 1)
-    for name in ("in_offsets", "out_offsets", "out_edges"):
+    for name in ("share_rows", "share_count"):
+        known[name] = _array("int32", 1)
+    for name in ("in_offsets", "out_offsets", "out_edges", "share_begins"):
         known[name] = _array(offset, 1)
     for name in ("incident_offsets", "incident_edges"):
         known[name] = _array(offset, 1)

@@ -80,7 +80,9 @@ class Converge(Rewriting):
         if any(isinstance(n, TAKES) for n in node.body):
             node.body = self._masked(node.body, node.wanted)
             return node
-        if any(isinstance(n, ForEdges) for n in every(node.body)):
+        together = self.binding.together
+        finds_rows = together is not None and together.is_shared
+        if not finds_rows and any(isinstance(n, ForEdges) for n in every(node.body)):
             out += self.layout.row(node.vertex)
             if self.binding.own:
                 own = self.binding.own.format(self.layout.degree)

@@ -291,7 +291,7 @@ class FoldPlan:
 
     def can_take(self, form: str, phase: Phase) -> bool:
         """Whether a phase sweeps a set so, and the lane of a vertex does not matter."""
-        if self.options.checked:
+        if self.options.checked or phase.mapping.lists_rows:
             return False
         if form == "listed":  # pulled edges sweep others, too
             return phase.kind == "vertex" and not phase.pulls_edges

@@ -45,6 +45,9 @@ class Mapping:
     column_piece : int
         Where lanes sum the columns of matrices in registers: the features of a row that
         a lane loads at once for them. 0 where sums stand in memory.
+    lists_rows : bool
+        Whether its kernels go by a list of the vertices that they sweep, and by how
+        many edges those before each of them have.
     block : int
         Contributions to a sum of real numbers that a thread or lane adds up one after
         the other, before they are added up pairwise; 0 for all.
@@ -63,6 +66,7 @@ class Mapping:
     hub_resident: int = 0
     column_piece: int = 0
     block: int = 0
+    lists_rows: bool = False
 
     @property
     def slots(self) -> int:

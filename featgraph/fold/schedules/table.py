@@ -6,6 +6,7 @@ from collections.abc import Mapping as Dict
 from typing import Any
 
 from featgraph.errors import PlanError
+from featgraph.fold.schedules.balanced_push import BalancedPushSchedule
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.block import BlockSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule
@@ -25,6 +26,7 @@ _ALL: tuple[Schedule, ...] = (
     VirtualWarpSchedule(),
     BlockSchedule(),
     WarpSegmentationSchedule(),
+    BalancedPushSchedule(),
 )
 SCHEDULES = {schedule.name: schedule for schedule in _ALL}
 #: What may be asked for; the CPU has one alone.

@@ -36,6 +36,9 @@ class Walk:
         Edges whose loads a lane has on the way together; not of "range" and "rounds".
     is_looped : bool
         Whether they are a loop that the compiler unrolls, not written out.
+    is_shared : bool
+        Of "together": whether rows are those of a list, and their edges are shared out
+        evenly among all warps.
     numbers_late : bool
         Whether an edge gets its number behind the test that a body ends with, which few
         pass.
@@ -48,6 +51,7 @@ class Walk:
     at_a_time: int = 1
     is_looped: bool = False
     numbers_late: bool = False
+    is_shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,10 @@ class AdjacencyLayout(Protocol):
         """Return a walk over a part of the row of `vertex`, ``u`` or ``v``."""
 
     def together(self, vertex: str, walk: Walk, part: str, does: Together) -> Body:
-        """Return a walk over that part of the rows of all lanes of a warp."""
+        """Return a walk over that part of the rows of all lanes of a warp.
+
+        Where the walk is shared, over those rows of a list that are the warp's.
+        """
 
     def blocks(self, part: str, places: int, each: Body, behind: Body) -> Body:
         """Return a loop over blocks of `places` of a part of a row.
@@ -139,6 +146,10 @@ class WalkedByPlace:
     ends: str
     place_type: str
     number_type: str
+
+    def row(self, vertex: str) -> Body:
+        """Bind the row of a vertex."""
+        raise NotImplementedError
 
     def edge_at(self, place: str) -> tuple[Body, str, str]:
         """Return what finds an edge, where it stands in `ends`, and its number."""
@@ -242,6 +253,8 @@ class WalkedByPlace:
 
         Lanes that share the features of an edge have a row, and an edge each round.
         """
+        if walk.is_shared:
+            return self._shared(vertex, walk, does)
         start, stop = _BOUNDS[part]
         width, count = _WARP // walk.lanes, walk.lanes * len(does.takes)
         lent = {vertex: False, **dict.fromkeys(self.bound, False), **does.lent}
@@ -272,6 +285,37 @@ class WalkedByPlace:
             each += self.bind(vertex, walk, "position", body)
         loop = code("for step in range(rounds):\n    BODY", BODY=each + does.behind)
         return out + agreed(loop, "warp") + code(f"{', '.join(lent)} = {own}")
+
+    def _shared(self, vertex: str, walk: Walk, does: Together) -> Body:
+        """Return a walk over a warp's share of the edges of all rows of a list."""
+        [body] = does.takes
+        shift = walk.lanes.bit_length() - 1
+        first = "edge_share * (cuda.grid(1) >> 5)"
+        # As 64 bits, for the last warps' shares may begin behind all edges.
+        out = code(
+            "share_edges = int64(share_begins[share_count[0]])\n"
+            "edge_share = share_edges // (cuda.gridsize(1) >> 5)\n"
+            f"edge_share = (edge_share >> {shift}) + 1 << {shift}\n"
+            f"share_first = {self._place(f'min({first}, share_edges)')}\n"
+            f"share_last = {self._place(f'min({first} + edge_share, share_edges)')}\n"
+            f"rounds = int32(share_last - share_first + {walk.lanes - 1} >> {shift})\n"
+            "row_last = share_count[0] - 1\n"
+            "row = segments.row_at(share_begins, 0, row_last, share_first)\n"
+            "row_last = segments.row_at(share_begins, row, row_last, share_last - 1)"
+        )
+        place = self._place(f"share_first + step * {walk.lanes} + {walk.own}")
+        each = code(
+            f"place = {place}\n"
+            "inside_edge = place < share_last\n"
+            f"place = min(place, {self._place('share_last - 1')})\n"
+            "row = segments.row_at(share_begins, row, row_last, place)\n"
+            f"{vertex} = share_rows[row]"
+        )
+        each += self.row(vertex)
+        each += code(f"position = {self._place('start + (place - share_begins[row])')}")
+        each += self.begin() + self.bind(vertex, walk, "position", body) + does.behind
+        loop = code("for step in range(rounds):\n    BODY", BODY=each)
+        return out + agreed(loop, "warp")
 
     def _place(self, text: str) -> str:
         return f"{self.place_type}({text})" if self.place_type else text

@@ -41,6 +41,8 @@ class BoundEntry:
         Whether it goes through chunks, which `sweep` takes one by one (CPU).
     vertex_count, edge_count : int
         Of the graph.
+    offsets : array or None
+        Where the rows begin whose vertices it has a list of.
     blocks : int or None
         Blocks of its grid, once they are known and stay (CUDA).
     """
@@ -54,6 +56,8 @@ class BoundEntry:
         self.vertex_count, self.edge_count = graph.vertex_count, graph.edge_count
         self.place = {name: place for place, name in enumerate(entry.arguments)}
         self.is_swept = "chunks" in self.place and entry.role == "main"
+        lists = self.phase.mapping.lists_rows
+        self.offsets = arrays[self.phase.rows.offsets] if lists else None
         self.blocks: int | None = None
         long_row = LONG_ROW if self.phase.kind == "triangle" else HUB_DEGREE
         sizes = {"vertex_count": self.vertex_count, "hub_degree": long_row}

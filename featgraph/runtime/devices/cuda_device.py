@@ -15,7 +15,7 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import HUB_DEGREE
 from featgraph.graph import Graph
 from featgraph.program.active import word_count
-from featgraph.runtime.devices import cuda_loops
+from featgraph.runtime.devices import cuda_lists, cuda_loops
 from featgraph.runtime.devices.bound import LONG_ROW, BoundEntry
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.host_arrays import host_graph_array
@@ -41,6 +41,10 @@ _PACKING_BLOCKS = 2112
 _PACKED_ALONE, _PACKED_SHARED = 16, 512
 #: Foldmaps restricted to at most such a share of the vertices go by a list of them.
 _LISTED = 3 / 4
+#: Blocks that share out the edges of a list evenly: some more than run at a time.
+_SHARING_BLOCKS = 2112
+#: Sets of sources, by their names in a module.
+_SOURCES = ("sources", "active_sources")
 #: Threads of the block that goes through the row of a hub.
 _HUB_THREADS = 512
 #: Blocks that look at the words of a set. With more, most warps start for nothing; with
@@ -195,6 +199,8 @@ class CudaDevice(CudaArrays):
                 bound.blocks = blocks
         if blocks == 0:
             return
+        if bound.offsets is not None:
+            self._list_rows(bound, values)
         for name, (dtype, shape) in entry.scratch.items():
             groups = blocks * block // mapping.span
             memory = self._scratch_area(name, (groups, *shape), dtype)
@@ -212,6 +218,8 @@ class CudaDevice(CudaArrays):
         if phase.kind == "reduce":
             return _REDUCE_BLOCKS
         lanes = phase.mapping.span
+        if phase.mapping.lists_rows:
+            return min(block_count(bound.edge_count * lanes, block), _SHARING_BLOCKS)
         if form == "listed":
             listed = int(values[bound.place["listed"]].size)
             return block_count(listed * lanes, block)
@@ -228,6 +236,33 @@ class CudaDevice(CudaArrays):
             most = _SCRATCH_BYTES // max(each * (block // lanes), 1)
             blocks = max(1, min(blocks, most))
         return min(blocks, (1 << 31) - 1)
+
+    def _list_rows(self, bound: BoundEntry, values: list[Any]) -> None:
+        """List the sources that an entry sweeps, and the edges before each."""
+        words = [values[bound.place[n]] for n in _SOURCES if n in bound.place]
+        offsets: Array = bound.offsets
+        count = bound.vertex_count
+        rows = self._scratch_area("share_rows", (max(count, 1),), "int32")
+        begins = self._scratch_area("share_begins", (count + 1,), offsets.dtype.name)
+        size = self._scratch_area("share_count", (1,), "int32")
+        blocks = min(block_count(count), cuda_lists.MOST_BLOCKS)
+        warps = blocks * BLOCK // 32
+        counts = self._scratch_area("share counts", (warps,), "int32")
+        edges = self._scratch_area("share edges", (warps,), "int64")
+        # Any set will do where all vertices are sources: it is not looked at.
+        own = (words or [values[bound.place["due"]]])[0], not words, offsets
+        sums = counts, edges
+        self._launch(cuda_lists.count_rows, blocks, BLOCK, (*own, *sums))
+        totals = (*sums, np.int64(warps), begins, size)
+        self._launch(cuda_lists.add_up, 1, cuda_lists.THREADS, totals)
+        listed = (*own, *sums, rows, begins)
+        self._launch(cuda_lists.list_rows, blocks, BLOCK, listed)
+        for name, array in (
+            ("share_rows", rows),
+            ("share_begins", begins),
+            ("share_count", size),
+        ):
+            values[bound.place[name]] = array
 
     def _scratch_area(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:
         key = f"{name} {shape[1:]} {dtype}"

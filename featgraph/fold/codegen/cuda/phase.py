@@ -137,7 +137,8 @@ class CudaPhase(KernelAreas):
         with what is worth more than one vertex, grids are smaller.
         """
         loops = bool(self.scratch) or self._strides() > 1 or self.phase.kind == "reduce"
-        return not loops and self.form == "plain"
+        lists = self.phase.mapping.lists_rows
+        return not (loops or lists) and self.form == "plain"
 
     # -- around the kernel
 
@@ -146,6 +147,8 @@ class CudaPhase(KernelAreas):
         layout = layout_of(self.plan, self.phase)
         edges = layout.arrays if nested else self.phase.rows.arguments
         count = ["hubs"] if self.role == "hubs" else ["vertex_count"]
+        if self.phase.mapping.lists_rows:
+            count = ["share_rows", "share_begins", "share_count"]
         arguments = {
             "vertex": [
                 "d",
@@ -195,6 +198,8 @@ class CudaPhase(KernelAreas):
             doc += " A block for each hub."
         else:
             doc += _FORMS[self.form]
+        if self.phase.mapping.lists_rows:
+            doc += " Warps have equal shares of their edges."
         writer.line(f'"""{doc}"""')
         yield
         writer.depth -= 1

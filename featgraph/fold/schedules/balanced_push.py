@@ -1,0 +1,67 @@
+"""Warps take equal shares of the edges of all sources (Onyx's balanced push)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as Dict
+from dataclasses import replace
+
+from featgraph.errors import PlanError
+from featgraph.fold.schedules.base import Binding, KernelShape
+from featgraph.fold.schedules.lanes import LaneSchedule, lanes_of
+from featgraph.fold.schedules.mapping import WARP, Mapping, Work
+from featgraph.fold.tree.layout import Walk
+from featgraph.fold.tree.nodes import Sweep
+from featgraph.fold.tree.statements import Body
+
+__all__ = ["BalancedPushSchedule"]
+
+
+class BalancedPushSchedule(LaneSchedule):
+    """A list has the sources, and how many edges those before each have.
+
+    A warp takes as many edges as every other, wherever rows begin and end; so there are
+    no hubs. Lanes that share the features of an edge find its source by binary search.
+    """
+
+    name = "balanced_push"
+    needs_nest = True
+    modules = ("segments",)
+
+    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
+        """Have edges shared out where sources write along them."""
+        if work.kind in {"push", "edge"}:
+            return replace(
+                mapping,
+                schedule=self.name,
+                span=mapping.lanes,
+                hubs=False,
+                lists_rows=True,
+            )
+        if work.sweeps_edges:
+            raise PlanError(
+                "balanced_push shares out the edges along which sources write, and "
+                "these gathers are pulled",
+                where="schedule='balanced_push'",
+                expected="direction='push', and change_driven=False in a run",
+                fix="add direction='push', or ask for schedule='warp_segmentation'",
+            )
+        return mapping
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        loads = f" in loads of {mapping.piece}" if mapping.piece > 1 else ""
+        return (
+            f"equal shares of edges a warp, {WARP // mapping.lanes} of them at a time, "
+            f"{mapping.lanes} lanes x {mapping.copies} features{loads} (FA)"
+        )
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        binding = super().bind(mapping, shape)
+        edges = WARP // mapping.lanes
+        together = Walk("together", edges, "slot", "warp", is_shared=True)
+        return replace(binding, together=together)
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return what is done for the edges: the list has the vertices."""
+        return lanes_of(binding, "cuda.laneid") + node.body
