@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from featgraph.errors import UserFunctionError
+from featgraph.program.combines import CUSTOM, RULES, Rules
 from featgraph.program.source import FunctionSource, parse_function, plain_function
 
 __all__ = ["NO_SOURCE", "Combine", "as_combine", "combine", "identity_value"]
 
 #: The source that ``argmin`` and ``argmax`` give where nothing contributed.
 NO_SOURCE = -1
-
-_BUILTIN = ("sum", "min", "max", "product", "any", "argmin", "argmax")
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,14 @@ class Combine:
         return self.function is not None
 
     @property
+    def rules(self) -> Rules:
+        """What is known of it; a function of the user's may have any name."""
+        return CUSTOM if self.is_custom else RULES[self.name]
+
+    @property
     def is_arg(self) -> bool:
         """Whether it gives a key and its source."""
-        return self.name in {"argmin", "argmax"} and not self.is_custom
+        return self.rules.is_arg
 
 
 def combine(function: Callable[..., Any], *, identity: float) -> Combine:
@@ -108,12 +112,12 @@ def as_combine(given: str | Combine, where: str) -> Combine:
     """Return the `Combine` that `given` names."""
     if isinstance(given, Combine):
         return given
-    if not isinstance(given, str) or given not in _BUILTIN:
+    if not isinstance(given, str) or given not in RULES:
         raise UserFunctionError(
             "unknown combine",
             where=where,
             got=repr(given),
-            expected=", ".join(_BUILTIN),
+            expected=", ".join(RULES),
             fix="or make one with fg.combine(function, identity=...)",
         )
     return Combine(given)
@@ -123,13 +127,9 @@ def identity_value(operator: Combine, dtype: np.dtype[Any]) -> Any:
     """Return the identity of `operator` (argmin, argmax: of its key) as a number."""
     if operator.is_custom:
         return operator.identity
-    if operator.name == "sum":
-        return dtype.type(0).item()
-    if operator.name == "product":
-        return dtype.type(1).item()
-    if operator.name == "any":
-        return False
-    least = operator.name in {"min", "argmin"}
+    neutral, least = operator.rules.neutral, operator.rules.order == "min"
+    if neutral is not None:
+        return neutral if operator.rules.gives == "bool" else dtype.type(neutral).item()
     if dtype.kind == "f":
         return float("inf") if least else float("-inf")
     if dtype.kind == "b":

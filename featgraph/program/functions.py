@@ -8,6 +8,7 @@ from typing import Any, Self, overload
 from featgraph.errors import UserFunctionError
 from featgraph.program.by_name import find_named, named
 from featgraph.program.combine import Combine, as_combine
+from featgraph.program.combines import SELECTIVE
 from featgraph.program.names import GENERATED, LONGEST, name_problem
 from featgraph.program.source import FunctionSource, parse_function, plain_function
 
@@ -27,10 +28,6 @@ __all__ = [
 
 #: Which edges of a vertex a gather may go along.
 ALONG = ("in", "out", "both")
-
-
-#: Combines whose result is one of the contributions.
-SELECTIVE = ("min", "max", "any", "argmin", "argmax")
 
 
 class UserFunction:
@@ -326,7 +323,7 @@ def gather(
                 where=where,
                 got=operator.name,
             )
-        if first and (matrix or operator.name not in SELECTIVE or operator.is_custom):
+        if first and (matrix or not operator.rules.selects):
             raise UserFunctionError(
                 "first=True takes one contribution for all of them",
                 where=where,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,15 +15,6 @@ from featgraph.reference.facts import Facts
 from featgraph.reference.numbers import as_number, freeze, round_to
 
 __all__ = ["Accumulator"]
-
-_COMBINE: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": operator.add,
-    "product": operator.mul,
-    "min": min,
-    "max": max,
-    "any": lambda a, b: bool(a) or bool(b),
-}
-_COMPARED = {"min", "max", "argmin", "argmax"}
 
 
 class Accumulator:
@@ -48,6 +37,7 @@ class Accumulator:
         self, program: Program, function: GatherFunction | ReduceFunction, facts: Facts
     ) -> None:
         self.combine = function.combine
+        self.rules = function.combine.rules
         self.dtype = np.dtype(facts.names[function.into].dtype)
         self.wide = np.dtype(np.float64) if self.dtype.kind == "f" else self.dtype
         self.identity = identity_value(self.combine, self.dtype)
@@ -68,14 +58,14 @@ class Accumulator:
         """Combine `value`, the contribution at ``place = (i, f)`` from `source`."""
         if isinstance(value, Nothing):
             return
-        if self.combine.name in _COMPARED and self.custom is None and value != value:
+        if self.rules.order and value != value:
             return  # NaN is neither less nor greater (S5)
         i, f = place
         entry = () if self.result.ndim == 0 else (f,) if i is None else (i, f)
         value = self._typed(value)
-        if not self.combine.is_arg and self.combine.name != "any":
+        if not self.rules.is_arg and self.rules.gives != "bool":
             self.magnitude[entry] += abs(float(value))
-        if self.combine.is_arg:
+        if self.rules.is_arg:
             if self._is_better(value, source, entry):
                 self.result[entry], self.sources[entry] = value, source
         else:
@@ -83,10 +73,10 @@ class Accumulator:
 
     def _typed(self, value: Any) -> Any:
         """Return `value` in the type of the result; what is compared is rounded."""
-        if self.combine.name == "any" and self.custom is None:
+        if self.rules.gives == "bool":
             return bool(value)
         if self.dtype.kind == "f":
-            compared = self.combine.name in _COMPARED and self.custom is None
+            compared = self.rules.order
             return as_number(
                 round_to(self.dtype.name, value) if compared else float(value)
             )
@@ -98,9 +88,8 @@ class Accumulator:
             return True
         if key == best:
             return bool(source < best_source)
-        return bool(key < best if self.combine.name == "argmin" else key > best)
+        return bool(key < best if self.rules.order == "min" else key > best)
 
     def _combined(self, a: Any, b: Any) -> Any:
-        if self.custom is not None:
-            return self.custom(as_number(a), b)
-        return _COMBINE[self.combine.name](as_number(a), b)
+        pair: Any = self.custom or self.rules.pair
+        return pair(as_number(a), b)

@@ -149,12 +149,12 @@ class Facts:
             self.names[source] = PropertyType(kind, "int32", shape)
 
     def _result_dtype(self, function: GatherFunction | ReduceFunction) -> str:
-        if function.combine.name == "any" and not function.combine.is_custom:
-            return "bool"
+        gives = function.combine.rules.gives
+        if gives == "bool":
+            return gives
         type_ = value_type(self.program, function, self.names)
-        summed = function.combine.name in {"sum", "product"}
-        if summed and not function.combine.is_custom and type_ != "real":
-            type_ = "int64"
+        if gives and type_ != "real":
+            type_ = gives
         if type_ == "bool" and function.combine.is_arg:
             type_ = "int32"
         return storage_dtype(type_, self.real)

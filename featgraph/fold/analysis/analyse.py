@@ -39,6 +39,7 @@ from featgraph.fold.syntax.normal_form import has_collective, normal_form
 from featgraph.fold.syntax.resolve import Resolved, resolve_function
 from featgraph.fold.syntax.types import assign_types
 from featgraph.fold.syntax.variance import find_varying, returns_varying
+from featgraph.program.combine import Combine
 from featgraph.program.functions import UserFunction
 from featgraph.program.names import GENERATED, TRIANGLES
 from featgraph.program.operation import Collaborative
@@ -67,8 +68,7 @@ class Temporary:
     name: str
     type: str
     item_shape: tuple[int, ...]
-    combine: str
-    is_arg: bool
+    combine: Combine
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class _Analyser:
         for name, temporary in self.result.temporaries.items():
             ranks[name] = len(temporary.item_shape) + 1
             kinds[name] = "into"
-            if temporary.is_arg:
+            if temporary.combine.is_arg:
                 ranks[f"{name}_source"], kinds[f"{name}_source"] = ranks[name], "into"
         for name in self.result.reductions:
             ranks[name] = len(self.result.reductions[name])
@@ -323,7 +323,7 @@ class _Analyser:
             {r: _PARAMETER_TYPES[r] for r in function.roles if r != "d"},
             self._dtypes(),
             self._call_helper,
-            "bool" if decides or function.combine.name == "any" else None,  # type: ignore[attr-defined]
+            "bool" if decides or function.combine.rules.gives == "bool" else None,  # type: ignore[attr-defined]
         )
         if not decides:
             returned = contributed(function, body, returned)
@@ -440,17 +440,16 @@ class _Analyser:
             shape = (analysed.width, analysed.width)
         type_ = analysed.returns
         combine = gather.combine
-        if combine.name == "any":
-            type_ = "bool"
-        elif combine.name in {"sum", "product"} and type_ != "real":
-            type_ = "int64"
+        gives = combine.rules.gives
+        if gives == "bool" or (gives and type_ != "real"):
+            type_ = gives
         elif combine.is_custom and isinstance(combine.identity, float):
             type_ = "real"
         elif type_ == "bool":
             type_ = "int32"
         type_ = self._custom_combine(analysed, type_)
         self.result.temporaries[gather.into] = Temporary(
-            gather.into, type_, shape, combine.name, combine.is_arg
+            gather.into, type_, shape, combine
         )
 
     def _custom_combine(self, analysed: Analysed, type_: str) -> str:
@@ -493,6 +492,6 @@ def _rank_one(
     function: UserFunction, body: list[ast.stmt], returned: str
 ) -> RankOne | None:
     matrix = getattr(function, "matrix", False)
-    if not matrix or returned != "real" or function.combine.name != "sum":  # type: ignore[attr-defined]
+    if not matrix or returned != "real" or not function.combine.rules.is_sum:  # type: ignore[attr-defined]
         return None
     return find_rank_one(body)

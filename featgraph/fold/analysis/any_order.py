@@ -14,11 +14,9 @@ from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.change_driven import Changes, changes_of, join_changes
 from featgraph.fold.analysis.gathers import combine_of
+from featgraph.program.combines import SELECTIVE
 
 __all__ = ["check_any_order", "place_of"]
-
-#: Combines to which it is all the same how often and in which order they see a value.
-IDEMPOTENT = ("min", "max", "any", "argmin", "argmax")
 
 
 def check_any_order(analysis: Analysis, others: Iterable[Changes], where: str) -> None:
@@ -95,14 +93,14 @@ def _problem(function: Analysed, read: Sequence[str]) -> tuple[str | None, str]:
         ), f"reduce it behind the run, or {drop}"
     if function.kind != "gather" or not read:
         return None, ""
-    combine = combine_of(function).name
-    if combine not in IDEMPOTENT:
+    combine = combine_of(function)
+    if not combine.rules.selects:
         return (
             f"combines {read[0]}, which changes in the run, with "
-            f"{combine!r}: what was counted early would stay in it"
-        ), f"combine with {', '.join(IDEMPOTENT)}, or {drop}"
+            f"{combine.name!r}: what was counted early would stay in it"
+        ), f"combine with {', '.join(SELECTIVE)}, or {drop}"
     any_will_do = getattr(function.declared, "first", False)
-    if any_will_do and combine != "any":
+    if any_will_do and combine.rules.gives != "bool":
         return (
             f"takes the first of what {read[0]} contributes, which changes in the run: "
             "another one may be better"

@@ -33,9 +33,6 @@ __all__ = [
     "seen_name",
 ]
 
-#: Combines whose result can be patched.
-PATCHABLE = ("sum", "product", "min", "max", "any")
-
 
 @dataclass(frozen=True)
 class Changes:
@@ -168,16 +165,16 @@ def _keep(
     moving = [a for a in function.accesses if a.name in changing]
     temporary = analysis.temporaries[str(function.into)]
     is_real = temporary.type == "real"
-    exact = not (is_real and temporary.combine in {"sum", "product"})
+    exact = not (is_real and temporary.combine.rules.rounds)
     if not moving:
         return KeptGather(temporary.name, True, (), True, None)
     for record in moving:
         problem = _moving_problem(record, changes)
         if problem is not None:
             return problem
-    if temporary.combine not in PATCHABLE:
-        return f"combines with {temporary.combine}"
-    if temporary.combine == "product" and not is_real:
+    if not temporary.combine.rules.patch:
+        return f"combines with {temporary.combine.name}"
+    if temporary.combine.rules.patch == "quotient" and not is_real:
         return "a product of integers cannot be divided"
     reads = tuple(sorted({a.name for a in moving}))
     seen = _as_seen(function, reads, analysis)
@@ -197,8 +194,8 @@ def _problem(
     if len(temporary.item_shape) == 2:
         size = entry_bytes(temporary.item_shape, temporary.type, analysis.real)
         return f"matrix: would take {size} bytes a vertex"
-    if temporary.is_arg:
-        return temporary.combine
+    if temporary.combine.is_arg:
+        return temporary.combine.name
     if "superstep" in function.scalars:
         return "reads d.superstep"
     for record in function.accesses:

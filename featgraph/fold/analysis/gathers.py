@@ -54,7 +54,7 @@ def memory_dtype(type_: str, real: str) -> str:
 
 def reduced_type(function: Analysed) -> str:
     """Return the type in which a reduce accumulates; of truth values, 0 and 1."""
-    votes = combine_of(function).name == "any"
+    votes = combine_of(function).rules.gives == "bool"
     return "int32" if function.returns == "bool" and not votes else function.returns
 
 
@@ -67,15 +67,14 @@ def partial_dtype(function: Analysed, real: str) -> str:
 def has_wide_key(temporary: Temporary, real: str) -> bool:
     """Whether a key of 64 bits comes with a source: both do not fit one word."""
     is_real = temporary.type == "real" and real == "float64"
-    return temporary.is_arg and (is_real or temporary.type == "int64")
+    return temporary.combine.is_arg and (is_real or temporary.type == "int64")
 
 
 def rounds(function: Analysed) -> bool:
     """Whether the result of a gather depends on the order it combines in."""
     if function.kind not in {"gather", "reduce"} or function.returns != "real":
         return False
-    combine = combine_of(function)
-    return combine.is_custom or combine.name in {"sum", "product"}
+    return combine_of(function).rules.rounds
 
 
 def in_blocks(function: Analysed) -> bool:
@@ -83,7 +82,7 @@ def in_blocks(function: Analysed) -> bool:
 
     A product rounds as often in any order. A combine of the user's may be a sum.
     """
-    return rounds(function) and combine_of(function).name != "product"
+    return rounds(function) and combine_of(function).rules.in_blocks
 
 
 def takes_active(function: Analysed) -> bool:

@@ -241,7 +241,7 @@ def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
             )
             continue
         found[name] = Field(name, "temporary", dtype, rank, name)
-        if temporary.is_arg:
+        if temporary.combine.is_arg:
             found[f"{name}_source"] = Field(
                 f"{name}_source", "temporary", "int32", rank, name
             )

@@ -156,7 +156,7 @@ def announced(facts: Facts, function: str) -> Comment:
         kept = ", kept: nothing that it reads changes"
     name = facts.functions[function].declared.name
     return Comment(
-        f"gather {name}: {accumulator.combine} into {accumulator.name}{kept}"
+        f"gather {name}: {accumulator.combine.name} into {accumulator.name}{kept}"
     )
 
 

@@ -43,7 +43,7 @@ class Meets(Rewriting):
             body = self._in_block(scope, accumulator, element(accumulator, own))
             return [Features(shape_of(accumulator), body)]
         names = self.axis.names(own) if accumulator.is_wide else [own]
-        fours = accumulator.combine in {"sum", "product", "min", "max"}
+        fours = accumulator.rules.by_fours
         # Four take as many shuffles as two where a span goes over eight edges.
         step = 4 if fours and len(names) % 4 == 0 and edges >= 8 else 1
         out: Body = []
@@ -100,7 +100,7 @@ class Meets(Rewriting):
         So the result is repeatable. A combine of the user's has no shuffles.
         """
         lanes, out = self.axis.lanes, code("")
-        shuffled = accumulator.combine != "custom"
+        shuffled = not accumulator.combine.is_custom
         if shuffled and lanes < WARP:
             out += _shuffled(accumulator, [name], lanes, WARP)
         row = WARP if shuffled else lanes
@@ -128,7 +128,7 @@ def _shuffled(
     if accumulator.is_arg:
         names = [*names, *map(source_name, names)]
     left = ", ".join(names)
-    function = f"warp.slot_{accumulator.combine}{four}"
+    function = f"warp.slot_{accumulator.combine.name}{four}"
     return code(f"{left} = {function}({left}, {lanes}, {span})")
 
 

@@ -35,8 +35,8 @@ def find_stops(
             continue
         declared: Any = function.declared
         combine = combine_of(function)
-        is_any = combine.name == "any" and not combine.is_custom
-        is_any = is_any and not (mapping.loops or is_matrix(function))
-        if is_any or (declared.first and not options.deterministic):
+        ends = combine.rules.final is not None
+        ends = ends and not (mapping.loops or is_matrix(function))
+        if ends or (declared.first and not options.deterministic):
             stops.append(str(function.into))
     return tuple(stops)

@@ -59,7 +59,7 @@ def explain_plan(plan: FoldPlan) -> str:
         active = ", of active sources" * (name in from_active)
         lines.append(
             f"temporary {name} {temporary.item_shape or ''}: "
-            f"{temporary.combine}{active}, {place}"
+            f"{temporary.combine.name}{active}, {place}"
         )
     lines.append("")
     lines.append("accesses:")

@@ -78,7 +78,7 @@ def _reads(gather: Analysed) -> GatherReads:
     anywhere = {a.name for a in gather.accesses}
     return GatherReads(
         gather.declared.name,
-        combine_of(gather).name,
+        combine_of(gather),
         tuple(sorted(of_neighbors)),
         tuple(sorted(anywhere)),
     )

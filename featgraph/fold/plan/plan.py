@@ -17,6 +17,7 @@ from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.fold.schedules.table import describe
+from featgraph.program.combine import Combine
 
 __all__ = ["Facts", "FoldPlan", "GatherReads", "Phase", "Reduction"]
 
@@ -149,8 +150,8 @@ class GatherReads:
     ----------
     name : str
         As the user has called it.
-    combine : str
-        Name of the operator.
+    combine : Combine
+        The operator.
     of_neighbors : tuple of str
         Properties that it reads at the other end of an edge.
     anywhere : tuple of str
@@ -158,7 +159,7 @@ class GatherReads:
     """
 
     name: str
-    combine: str
+    combine: Combine
     of_neighbors: tuple[str, ...]
     anywhere: tuple[str, ...]
 

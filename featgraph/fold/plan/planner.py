@@ -270,7 +270,7 @@ def _held(
     return tuple(
         n
         for n, t in temporaries
-        if len(t.item_shape) == 2 and not t.is_arg
+        if len(t.item_shape) == 2 and not t.combine.is_arg
         if not any(other.startswith(f"{n}_") for other in into)  # as elements are named
     )
 

@@ -14,12 +14,7 @@ from featgraph.fold.analysis.gathers import combine_of, is_matrix, takes_active
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import FoldPlan, Phase
 
-__all__ = ["EXACT", "is_free", "is_queued", "keys_of", "why_not_queued"]
-
-#: Combines that do not round, in any order.
-EXACT = {"min", "max", "any", "argmin", "argmax"}
-#: Those of them that take the first of some keys.
-_ORDERED = {"min", "max", "argmin", "argmax"}
+__all__ = ["is_free", "is_queued", "keys_of", "why_not_queued"]
 
 
 def is_free(function: Analysed) -> bool:
@@ -30,8 +25,8 @@ def is_free(function: Analysed) -> bool:
     if not takes_active(function) or is_matrix(function):
         return False
     combine = combine_of(function)
-    is_count = combine.name == "sum" and function.returns != "real"
-    return not combine.is_custom and (combine.name in EXACT or is_count)
+    is_count = combine.rules.is_sum and function.returns != "real"
+    return combine.rules.selects or is_count
 
 
 def is_queued(plan: FoldPlan) -> bool:
@@ -86,7 +81,7 @@ def keys_of(analysis: Analysis, phases: Sequence[Phase]) -> tuple[str, ...]:
     found = {
         a.name
         for f in analysis.functions
-        if f.kind == "gather" and combine_of(f).name in _ORDERED
+        if f.kind == "gather" and combine_of(f).rules.order
         for a in f.accesses
         if a.where == "neighbor" and a.name in writes
     }

@@ -110,14 +110,14 @@ def contributed(function: UserFunction, body: list[ast.stmt], returned: str) -> 
     Truth values that are not voted on become 0 and 1.
     """
     combine: Any = function.combine  # type: ignore[attr-defined]
-    if combine.is_custom or combine.name == "any" or returned == "real":
+    if combine.is_custom or combine.rules.gives == "bool" or returned == "real":
         return returned
     if returned == "bool" and not combine.is_arg:
         for node in (each for statement in body for each in ast.walk(statement)):
             if isinstance(node, ast.Return) and node.value is not None:
                 node.value = _counted(node.value)
-    sums = function.kind == "reduce" and combine.name in {"sum", "product"}
-    return "int64" if sums else returned
+    counts = function.kind == "reduce" and combine.rules.gives
+    return combine.rules.gives if counts else returned
 
 
 def _counted(node: ast.expr) -> ast.expr:

@@ -16,6 +16,7 @@ import numpy as np
 
 from featgraph.errors import PlanError
 from featgraph.fold.plan.plan import FoldPlan, GatherReads
+from featgraph.program.combines import RULES
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
@@ -26,8 +27,8 @@ __all__ = ["NEAR_FAR", "NearFar", "Waiting", "checked_near_far"]
 Words = Any
 #: How the option is called in messages.
 NEAR_FAR = "near_far="
-#: Combine -> whether the smallest keys come first.
-_FIRST = {"min": True, "argmin": True, "max": False, "argmax": False}
+#: Combines that compare keys: the smallest, or the largest, come first.
+_ORDERED = [name for name, rules in RULES.items() if rules.order]
 #: The derived delta is so many mean weights, over the mean degree: about as many edges
 #: lead from a bucket as a warp has lanes (Davidson et al., "Work-efficient parallel GPU
 #: methods for single-source shortest paths", 2014).
@@ -130,7 +131,7 @@ class Waiting:
         self.device = device
         _check_key(given.key, state)
         readers = [f for plan in plans for f in _readers(given.key, plan)]
-        first = {_FIRST[gather.combine] for gather in readers}
+        first = {gather.combine.rules.order == "min" for gather in readers}
         if len(first) > 1:
             raise PlanError(
                 f"some gathers take the smallest {given.key}, others the largest",
@@ -204,16 +205,16 @@ def _check_key(name: str, state: State) -> None:
 def _readers(name: str, plan: FoldPlan) -> list[GatherReads]:
     """Return the gathers that hand the key on; refuse a foldmap without."""
     gathers = [g for g in plan.facts.gathers if name in g.of_neighbors]
-    found = [g for g in gathers if g.combine in _FIRST]
+    found = [g for g in gathers if g.combine.rules.order]
     if not found:
         names = " + ".join(plan.facts.names)
         raise PlanError(
             f"{names} has no gather that takes the smallest or the largest of what it "
             f"makes of {name}",
             where=NEAR_FAR,
-            got=", ".join(f"{g.name} ({g.combine})" for g in gathers)
+            got=", ".join(f"{g.name} ({g.combine.name})" for g in gathers)
             or f"no gather that reads {name} at its sources",
-            expected=f"a gather with {', '.join(_FIRST)}",
+            expected=f"a gather with {', '.join(_ORDERED)}",
         )
     return found
 

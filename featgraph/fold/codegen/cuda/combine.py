@@ -21,7 +21,7 @@ def print_span_combine(
     writer: Writer, accumulator: Accumulator, name: str, lanes: int, span: int
 ) -> None:
     """Combine the same lane of all groups of a span by shuffles."""
-    function = f"warp.slot_{accumulator.combine}"
+    function = f"warp.slot_{accumulator.combine.name}"
     names = f"{name}, {source_name(name)}" if accumulator.is_arg else name
     writer.line(f"{names} = {function}({names}, {lanes}, {span})")
 
@@ -31,7 +31,7 @@ def combines_four(accumulator: Accumulator, copies: int, slots: int) -> bool:
 
     That takes as many shuffles for four as for two where a span has eight slots.
     """
-    shuffled = accumulator.combine in {"sum", "product", "min", "max"}
+    shuffled = accumulator.rules.by_fours
     return shuffled and copies % 4 == 0 and slots >= 8
 
 
@@ -39,7 +39,7 @@ def print_four_combine(
     writer: Writer, accumulator: Accumulator, names: list[str], lanes: int, span: int
 ) -> None:
     """Combine the same lane of all groups of a span, four copies at a time."""
-    function = f"warp.slot_{accumulator.combine}_4"
+    function = f"warp.slot_{accumulator.combine.name}_4"
     for first in range(0, len(names), 4):
         four = ", ".join(names[first : first + 4])
         writer.line(f"{four} = {function}({four}, {lanes}, {span})")
@@ -58,7 +58,7 @@ def print_block_combine(
     First by shuffles, then through shared memory and in order, so that the result is
     repeatable. A combine of the user's has no shuffles.
     """
-    shuffled = accumulator.combine != "custom"
+    shuffled = not accumulator.combine.is_custom
     if shuffled and lanes < WARP:
         print_span_combine(writer, accumulator, name, lanes, WARP)
     row = WARP if shuffled else lanes

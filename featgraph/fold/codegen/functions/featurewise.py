@@ -178,7 +178,7 @@ def gather_identity(function: Analysed, analysis: Analysis) -> str:
 def key_type(function: Analysed, analysis: Analysis) -> str:
     """Return the type of an argmin's or argmax's key, "" for other functions."""
     temporary = analysis.temporaries.get(function.into or "")
-    if function.kind != "gather" or temporary is None or not temporary.is_arg:
+    if function.kind != "gather" or temporary is None or not temporary.combine.is_arg:
         return ""
     return analysis.real if temporary.type == "real" else temporary.type
 

@@ -65,7 +65,7 @@ def vector_form(context: Context, phase: Phase, function: Analysed) -> bool:
         temporary = context.analysis.temporaries[str(function.into)]
         others = [str(f.into) for f in context.analysis.functions]
         if (
-            temporary.combine != "sum"
+            not temporary.combine.rules.is_sum
             or temporary.type != "real"
             or len(temporary.item_shape) != 1
             or function.into in phase.keeps

@@ -9,7 +9,8 @@ from typing import Any
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import reduced_type
 from featgraph.fold.codegen.functions.featurewise import gather_identity
-from featgraph.program.combine import NO_SOURCE
+from featgraph.program.combine import NO_SOURCE, Combine
+from featgraph.program.combines import Rules
 
 __all__ = ["Accumulator", "accumulator_of", "found", "is_packed"]
 
@@ -24,8 +25,8 @@ class Accumulator:
         ``into``.
     type : str
         "real", "int64", "int32" or "bool".
-    combine : str
-        Name of the operator; "custom" for the user's.
+    combine : Combine
+        The operator.
     function : str
         Emitted name of the user's operator.
     identity : str
@@ -36,15 +37,20 @@ class Accumulator:
 
     name: str
     type: str
-    combine: str
+    combine: Combine
     function: str
     identity: str
     shape: tuple[int, ...]
 
     @property
+    def rules(self) -> Rules:
+        """What is known of the operator."""
+        return self.combine.rules
+
+    @property
     def is_arg(self) -> bool:
         """Whether it gives a key and its source."""
-        return self.combine in {"argmin", "argmax"}
+        return self.rules.is_arg
 
     @property
     def size(self) -> int:
@@ -74,21 +80,15 @@ class Accumulator:
             source = source_name(name)
             return [
                 f"key, source = {value}",
-                f"if {library}.wins_{self.combine[3:]}(key, source, {name}, {source}):",
+                f"if {library}.wins_{self.rules.order}(key, source, {name}, {source}):",
                 f"    {name}, {source} = key, source",
             ]
         return [self.update(name, value)]
 
     def update(self, name: str, value: str) -> str:
         """Return the statement that combines a value; for those without a source."""
-        forms = {
-            "sum": f"{name} += {value}",
-            "product": f"{name} *= {value}",
-            "min": f"{name} = min({name}, {value})",
-            "max": f"{name} = max({name}, {value})",
-            "any": f"{name} |= {value}",
-        }
-        return forms.get(self.combine, f"{name} = {self.function}({name}, {value})")
+        custom = f"{{0}} = {self.function}({{0}}, {{1}})"
+        return (self.rules.update or custom).format(name, value)
 
     def atomic(
         self, array: str, index: str, value: str, library: str, real: str
@@ -96,31 +96,23 @@ class Accumulator:
         """Return the statements that combine `value` into memory."""
         if self.is_arg:
             kind = "float32" if self.type == "real" else "int32"
-            pack = f"pack_{self.combine[3:]}_{kind}"
+            pack = f"pack_{self.rules.order}_{kind}"
             return [
                 f"key, source = {value}",
                 f"{library}.atomic_min({array}, {index}, {library}.{pack}(key, "
                 "source))",
             ]
         cast = {"real": real, "bool": "int32"}.get(self.type, self.type)
-        forms = {
-            "sum": f"{library}.atomic_add({array}, {index}, {cast}({value}))",
-            "min": f"{library}.atomic_min({array}, {index}, {cast}({value}))",
-            "max": f"{library}.atomic_max({array}, {index}, {cast}({value}))",
-            "product": f"{library}.atomic_product({array}, {index}, {cast}({value}))",
-            "any": f"{library}.atomic_or({array}, {index}, int32({value}))",
-        }
-        custom = (
-            f"{library}.atomic_combine({array}, {index}, {cast}({value}), "
-            f"{self.function})"
-        )
-        return [forms.get(self.combine, custom)]
+        given = f"{array}, {index}, {cast}({value})"
+        if self.combine.is_custom:
+            given += f", {self.function}"
+        return [f"{library}.atomic_{self.rules.atomic}({given})"]
 
     def load(self, name: str, index: str, packed: bool, library: str) -> list[str]:
         """Return the statements that bring an entry back from memory."""
         if packed:
             kind = "float32" if self.type == "real" else "int32"
-            unpack = f"unpack_{self.combine[3:]}_{kind}"
+            unpack = f"unpack_{self.rules.order}_{kind}"
             return [
                 f"{name}, {source_name(name)} = "
                 f"{library}.{unpack}(d.{self.name}_packed[{index}])"
@@ -135,7 +127,7 @@ class Accumulator:
         """Return how an entry in memory is read: ``{}`` stands for its indices."""
         if packed:
             kind = "float32" if self.type == "real" else "int32"
-            unpack = f"{library}.unpack_{self.combine[3:]}_{kind}"
+            unpack = f"{library}.unpack_{self.rules.order}_{kind}"
             both = f"{unpack}(d.{self.name}_packed[{{}}])"
             return {self.name: f"{both}[0]", f"{self.name}_source": f"{both}[1]"}
         key = f"d.{self.name}[{{}}]"
@@ -179,7 +171,7 @@ def accumulator_of(function: Analysed, analysis: Analysis) -> Accumulator:
     return Accumulator(
         into,
         type_,
-        "custom" if combine.is_custom else combine.name,
+        combine,
         helper.name if helper is not None else "",
         gather_identity(function, analysis) if type_ != "bool" else "False",
         shape,
@@ -195,6 +187,6 @@ def found(accumulator: Accumulator, name: str) -> str:
     """Return the test that nothing that may still come changes an accumulator."""
     if accumulator.is_arg:
         return f"{source_name(name)} >= 0"
-    if accumulator.combine == "any":
-        return name
+    if accumulator.rules.final is not None:
+        return name if accumulator.rules.final else f"not {name}"
     return f"{name} != {accumulator.identity}"

@@ -47,7 +47,7 @@ class KeptGathers(BlockedRows):
         if how is not None and how.is_constant:
             kept = ", kept: nothing that it reads changes"
         self.writer.line(
-            f"# gather {function.declared.name}: {accumulator.combine} into "
+            f"# gather {function.declared.name}: {accumulator.combine.name} into "
             f"{accumulator.name}{kept}"
         )
 

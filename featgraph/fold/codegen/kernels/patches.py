@@ -40,12 +40,12 @@ class Patch:
     @property
     def measures(self) -> bool:
         """Whether the absolute differences are added up too, for sums of reals."""
-        return self.accumulator.combine == "sum" and self.accumulator.type == "real"
+        return self.accumulator.rules.is_sum and self.accumulator.type == "real"
 
     @property
     def starts_from_kept(self) -> bool:
         """Whether the kept value itself is where patches begin: min, max and any."""
-        return self.accumulator.combine in {"min", "max", "any"}
+        return self.accumulator.rules.patch == "extremum"
 
     def start(self, name: str, change: str, kept: str) -> list[str]:
         """Return the statements in front of the edges; `kept` is in memory."""
@@ -58,22 +58,21 @@ class Patch:
 
     def take(self, name: str, change: str, new: str, old: str) -> list[str]:
         """Return the statements for one edge: `new` instead of `old`."""
-        combine = self.accumulator.combine
-        if combine == "product":
+        if self.accumulator.rules.patch == "quotient":
             return [
                 f"{name} *= {new} / {old}",
                 f"is_patched &= {self.library}.is_normal({name})",
             ]
-        if combine == "sum" and not self.measures:
+        if self.accumulator.rules.is_sum and not self.measures:
             return [f"{name} += {new} - {old}"]
-        if combine == "sum":
+        if self.measures:
             return [
                 f"patch = {new} - {old}",
                 f"{name} += patch",
                 f"{change} += abs(patch)",
             ]
         # A contribution that was the extremum retreats: another one may be it now.
-        order = {"min": "<=", "max": ">=", "any": ""}[combine]
+        order = {"min": "<=", "max": ">=", "": ""}[self.accumulator.rules.order]
         lines = [f"contributed, retreated = {new}, {old}"]
         if order:
             lines.append(
@@ -90,7 +89,7 @@ class Patch:
         What starts from what is kept needs none.
         """
         update = self.accumulator.update(name, kept)
-        if self.accumulator.combine == "product":
+        if self.accumulator.rules.patch == "quotient":
             test = f"is_patched &= {self.library}.is_normal"
             return [f"{test}({kept})", update, f"{test}({name})"]
         if not self.measures:
