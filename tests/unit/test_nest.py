@@ -153,6 +153,21 @@ def test_a_lane_numbers_its_own_features() -> None:
 # -- the layout
 
 
+def test_an_edge_gets_its_number_behind_the_test_that_few_pass() -> None:
+    body = code("met = marks[u]\nif met == 0:\n    meet(u)\nif met > 0:\n    take(e)")
+    late = Walk("range", numbers_late=True)
+    assert text_of(Csr("offsets", "ends", "numbers").edges("v", late, "", body)) == [
+        "for position in range(start, stop):",
+        "    u = ends[position]",
+        "    met = marks[u]",
+        "    if met == 0:",
+        "        meet(u)",
+        "    if met > 0:",
+        "        e = numbers[position]",
+        "        take(e)",
+    ]
+
+
 def test_a_row_is_walked_by_every_nth_place() -> None:
     walk = Walk("while", lanes=4, own="slot")
     assert text_of(CSR.edges("v", walk, "", code("take(u, e)"))) == [
