@@ -17,7 +17,48 @@ __all__ = ["DeclareAreas", "group_areas", "scratch_of", "work_shape"]
 
 
 def group_areas(facts: Facts) -> list[Area]:
-    """Return the matrices that lanes that share an edge work in together."""
+    """Return the matrices that lanes that share an edge have together.
+
+    On the CPU a thread is alone; what functions work in has another form there.
+    """
+    if facts.library == "cpu":
+        return _works(facts)
+    held = [a.name for a in _held(facts) if a.is_matrix]
+    gathered = [area for name in held for area in home_of(facts, name).areas()]
+    waits = [area for area, in_group in _waiting(facts) if in_group]
+    return [*gathered, *waits, *_works(facts)]
+
+
+def _waiting(facts: Facts) -> list[tuple[Area, bool]]:
+    """Return the arrays in which sums of blocks wait, and whether a group has one.
+
+    A matrix that one thread of a GPU has in memory waits there, too.
+    """
+    if not facts.binding.block or facts.phase.kind == "push":
+        return []
+    axis, found = facts.binding.features, list[tuple[Area, bool]]()
+    own = axis.width if axis.is_looped else axis.per_lane
+    alone = facts.library == "warp" and not facts.binding.meets
+    for name in facts.summed:
+        wide = (own,) if facts.accumulators[name].shape else (1,)
+        shape = (*facts.accumulators[name].shape[:-1], *wide)
+        several = levels(facts)
+        shape = shape if several == 1 else (several, *shape)
+        area = Area(waiting(facts, name), shape, facts.context.real)
+        found.append((area, alone and home_of(facts, name).shape == "matrix"))
+    return found
+
+
+def _held(facts: Facts) -> list[Accumulator]:
+    """Return what lanes keep for a vertex: what they load, or fill."""
+    names = set(facts.phase.loads)
+    if facts.phase.kind != "push":
+        names |= {f.into for f in facts.functions.values() if f.into is not None}
+    return [facts.accumulators[n] for n in sorted(names)]
+
+
+def _works(facts: Facts) -> list[Area]:
+    """Return the matrices that functions work in."""
     k, real = facts.phase.width, facts.context.real
     return [
         Area(f"{printed.name}_work_{n}", (k, columns), real)
@@ -47,9 +88,10 @@ class DeclareAreas(Rewriting):
             out += at_hand(facts.context.staged, facts.context.real, facts.threads)
         for n, area in enumerate(group_areas(facts)):
             out += self._of_group(area, n)
-        for area in (*self._waiting(), *self._of_lane()):
+        waits = [area for area, in_group in _waiting(facts) if not in_group]
+        for area in (*waits, *self._of_lane()):
             out += self._declared(area)
-        boxes = [n for a in self._held() for n in box_dtypes(a, facts.context.real)]
+        boxes = [n for a in _held(facts) for n in box_dtypes(a, facts.context.real)]
         for name in dict.fromkeys(boxes) if self._has_boxes() else ():
             dtype = "int32" if name == "source" else name
             box = f"cuda.shared.array({facts.threads}, {dtype})"
@@ -61,22 +103,6 @@ class DeclareAreas(Rewriting):
         kind, scopes = self.facts.phase.kind, self.facts.binding.scopes
         shared = {"vertex": "vertex", "reduce": "partial"}.get(kind)
         return shared is not None and scopes[shared].company == "block"
-
-    def _waiting(self) -> list[Area]:
-        """Return the arrays in which sums of blocks wait."""
-        facts, found = self.facts, list[Area]()
-        if not facts.binding.block or facts.phase.kind == "push":
-            return found
-        axis = facts.binding.features
-        for name in facts.summed:
-            accumulator = facts.accumulators[name]
-            shape = accumulator.shape or (1,)
-            if accumulator.is_wide and not axis.is_looped:
-                shape = (axis.per_lane,)
-            several = levels(facts)
-            shape = shape if several == 1 else (several, *shape)
-            found.append(Area(waiting(facts, name), shape, facts.context.real))
-        return found
 
     def _of_group(self, area: Area, number: int) -> Body:
         """Return where the area of a group is; on the CPU a thread is one."""
@@ -103,7 +129,9 @@ class DeclareAreas(Rewriting):
             counts = [p.arrays.get(kind, 0) for p in facts.printed.values()]
             if max(counts, default=0):
                 found.append(Area(array, (max(counts), k), dtype))
-        for accumulator in self._held():
+        for accumulator in _held(facts):
+            if accumulator.is_matrix and facts.library == "warp":
+                continue  # of its group
             own = home_of(facts, accumulator.name).areas()
             found += own
             if own and accumulator.name in facts.phase.keeps:
@@ -116,13 +144,6 @@ class DeclareAreas(Rewriting):
                 seen = facts.row_left(name, "contribution_seen")
                 found += row_of(facts, seen, accumulator)[:1]
         return list({a.name: a for a in found}.values())
-
-    def _held(self) -> list[Accumulator]:
-        """Return what lanes keep for a vertex: what they load, or fill."""
-        facts, names = self.facts, set(self.facts.phase.loads)
-        if facts.phase.kind != "push":
-            names |= {f.into for f in facts.functions.values() if f.into is not None}
-        return [facts.accumulators[n] for n in sorted(names)]
 
     def _declared(self, area: Area) -> Body:
         shape = area.shape[0] if len(area.shape) == 1 else area.shape

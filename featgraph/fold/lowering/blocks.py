@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from featgraph.fold.codegen.kernels.accumulators import Accumulator
 from featgraph.fold.codegen.kernels.blocks import CPU_LEVELS
-from featgraph.fold.lowering.facts import Facts
-from featgraph.fold.lowering.leaves import element, shape_of
+from featgraph.fold.lowering.facts import Facts, shape_of
+from featgraph.fold.lowering.homes import home_of
+from featgraph.fold.lowering.leaves import element
 from featgraph.fold.tree.layout import Together, Walk
 from featgraph.fold.tree.nodes import AddUp, Features, ForEdges, PutBy, Start
 from featgraph.fold.tree.statements import Body, Rewriting, agreed, code, when
@@ -122,11 +123,11 @@ class Blocks(Rewriting):
             place = self._place(accumulator)
             line = text.format(place=place, name=name)
             line = line or accumulator.update(name, place)
-            out.append(Features(shape_of(accumulator), code(line)))
+            out.append(Features(home_of(self.facts, base).shape, code(line)))
         return out
 
     def _place(self, accumulator: Accumulator) -> str:
         """Return the element that waits: ``j`` is the number of a lane's feature."""
         level = "block_level, " if self.levels > 1 else ""
-        own = {"one": "0", "wide": "j", "matrix": "i, f"}[shape_of(accumulator)]
+        own = {"one": "0", "wide": "j", "matrix": "i, j"}[shape_of(accumulator)]
         return f"{waiting(self.facts, accumulator.name)}[{level}{own}]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from featgraph.fold.analysis.gathers import is_matrix
 from featgraph.fold.codegen.functions.featurewise import Printed
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.tree.nodes import RowLoad
@@ -27,7 +28,8 @@ def call_for_one(facts: Facts, printed: Printed) -> ast.expr:
     for name in printed.temporaries:
         wide = facts.is_wide(name)
         args.append(f"{name}[f]" if wide else _entry(facts, name))
-    args += [f"{row.held or row.name}[f]" for row in printed.rows]
+    index = "i" if is_matrix(printed.function) else "f"
+    args += [f"{row.held or row.name}[{index}]" for row in printed.rows]
     return expression(f"{printed.name}({', '.join(args)})")
 
 
@@ -44,9 +46,12 @@ def call_for_all(
         What arrays are called in which loops leave contributions.
     """
     args = _roles(printed) + (["lane", mask] if mask else [])
+    axis = facts.binding.features
     for name in printed.temporaries:
-        wide = facts.is_wide(name) or facts.base(name) in facts.phase.solved
-        args.append(f"*{name}" if wide else _entry(facts, name))
+        if name in facts.phase.solved:
+            args += [axis.element(name, i, j) for i, j in axis.elements()]
+            continue
+        args.append(f"*{name}" if facts.is_wide(name) else _entry(facts, name))
     if printed.arrays:
         own = printed.function.name
         if own in facts.rows_left:
@@ -62,6 +67,8 @@ def call_of_part(facts: Facts, printed: Printed, part: str, feature: str = "") -
     """Return the text of a call: "row", "column" or "scale" of an outer product."""
     args = [feature] * bool(feature) + _roles(printed)
     args += [_entry(facts, name) for name in printed.temporaries]
+    if part == "column":
+        args += [f"{row.name}[f]" for row in printed.rows]
     return f"{printed.name}_{part}({', '.join(args)})"
 
 

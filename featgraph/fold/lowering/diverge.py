@@ -8,10 +8,12 @@ from dataclasses import replace
 from featgraph.fold.lowering.blocks import in_blocks_of
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.gathers import announced
+from featgraph.fold.lowering.homes import home_of
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import (
     Begin,
     BeginPatch,
+    Contribute,
     Copy,
     FinishPatch,
     ForEdges,
@@ -114,10 +116,13 @@ class Diverge(Rewriting):
         walk = replace(walk, numbers_late=is_seldom(node))
         body = self.over(node.body)
         nodes = list(every(body))
-        if any(isinstance(n, ast.If | Stop) for n in nodes) or self._is_looped():
+        if any(isinstance(n, ast.If | Stop) for n in nodes) or self._is_looped(nodes):
             walk = replace(walk, at_a_time=1)
         row = self.layout.row(node.vertex)
         return row + in_blocks_of(self.facts, node, walk, body)
 
-    def _is_looped(self) -> bool:
-        return self.binding.features.is_looped
+    def _is_looped(self, nodes: list[ast.AST]) -> bool:
+        """Whether what takes an edge loops over features, or over elements."""
+        taken = [n.function for n in nodes if isinstance(n, Contribute)]
+        homes = {home_of(self.facts, self.facts.filled(f).name).shape for f in taken}
+        return self.binding.features.is_looped or "matrix" in homes

@@ -20,7 +20,12 @@ from featgraph.fold.tree.layout import AdjacencyLayout
 from featgraph.fold.tree.statements import Body
 from featgraph.program.signature import PropertyKind
 
-__all__ = ["Facts"]
+__all__ = ["Facts", "shape_of"]
+
+
+def shape_of(accumulator: Accumulator) -> str:
+    """Return what features an accumulator has: "one", "wide" or "matrix"."""
+    return ("one", "wide", "matrix")[len(accumulator.shape)]
 
 
 @dataclass(eq=False)

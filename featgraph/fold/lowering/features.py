@@ -6,7 +6,12 @@ import ast
 from typing import Any
 
 from featgraph.fold.schedules.base import FeatureAxis
-from featgraph.fold.tree.nodes import AllFound, AnyFeature, Features, RowLoad
+from featgraph.fold.tree.nodes import (
+    AllFound,
+    AnyFeature,
+    Features,
+    RowLoad,
+)
 from featgraph.fold.tree.statements import (
     Body,
     Rewriting,
@@ -33,6 +38,8 @@ class Unrolled(Rewriting):
             return self._loads(node, 0) + when([lane], self._copy(node, 0))
         if node.shape == "matrix":
             return self._matrix(node)
+        if node.shape in {"elements", "lower"}:
+            return self._elements(node)
         if axis.is_looped:
             named = _Renamed()
             return _loop("f", axis.width, self.over(map(named.visit, node.body)))
@@ -46,21 +53,31 @@ class Unrolled(Rewriting):
         """Return the body for each element of a matrix that stands in memory."""
         axis = self.axis
         if axis.lanes == 1 and axis.per_lane == axis.width:
-            body = _loop("f", axis.width, self.over(node.body))
+            named = _Renamed()
+            body = _loop("f", axis.width, self.over(map(named.visit, node.body)))
         else:
             body = []
             for j in range(axis.per_lane):
                 body += when([axis.inside(j)], self._copy(node, j))
         return _loop("i", axis.width, body)
 
-    def _copy(self, node: Features, j: int) -> Body:
-        """Return the body of `node` for feature j of the lane."""
-        feature = _Feature(self.axis, node.rows, j)
+    def _elements(self, node: Features) -> Body:
+        """Return the body for each element that the lane has in registers."""
+        axis, out = self.axis, code("")
+        for i, j in axis.elements(node.shape == "lower"):
+            if j == 0:
+                out += self._loads(node, i, axis.along_column)
+            out += self._copy(node, j, i)
+        return out
+
+    def _copy(self, node: Features, j: int, i: int | None = None) -> Body:
+        """Return the body of `node` for feature j of the lane, in row i of a matrix."""
+        feature = _Feature(self.axis, node.rows, j, i)
         return self.over(feature.visit(copied(s)) for s in node.body)
 
-    def _loads(self, node: Features, j: int) -> Body:
+    def _loads(self, node: Features, j: int, along: FeatureAxis | None = None) -> Body:
         """Return the loads of rows that features from j on need."""
-        axis, out = self.axis, code("")
+        axis, out = along or self.axis, code("")
         if j % axis.vector_width:
             return out
         for row in (r for r in node.rows if r.array):
@@ -134,22 +151,41 @@ class Unrolled(Rewriting):
 class _Feature(ast.NodeTransformer):
     """Puts feature j of a lane in the place of ``f``."""
 
-    def __init__(self, axis: FeatureAxis, rows: tuple[RowLoad, ...], j: int) -> None:
-        self.axis, self.rows, self.j = axis, {r.name: r for r in rows}, j
+    def __init__(
+        self,
+        axis: FeatureAxis,
+        rows: tuple[RowLoad, ...],
+        j: int,
+        i: int | None = None,
+    ) -> None:
+        self.axis, self.rows = axis, {r.name: r for r in rows}
+        self.j, self.i = j, i
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         """Name feature j of what a lane has, or say where it stands in memory."""
-        own = isinstance(node.value, ast.Name) and _is_feature(node.slice)
-        if own and isinstance(node.value, ast.Name):
-            name, axis = node.value.id, self.axis
-            row = self.rows.get(name)
-            if row is not None and row.array:
-                piece = ast.Name(_piece_name(axis, row, self.j))
-                return ast.Subscript(piece, ast.Constant(self.j % axis.vector_width))
-            return ast.Name(axis.name(name, self.j))
+        if isinstance(node.value, ast.Name):
+            name, index = node.value.id, ast.unparse(node.slice)
+            if index == "f":
+                return self._own(name, self.axis, self.j)
+            if index == "i" and self.i is not None:
+                return self._own(name, self.axis.along_column, self.i)
+            if index == "(i, f)" and self.i is not None:
+                return ast.Name(self.axis.element(name, self.i, self.j))
         self.visit(node.value)
         node.slice = self._index(node.slice)
         return node
+
+    def _own(self, name: str, axis: FeatureAxis, j: int) -> ast.expr:
+        """Return feature j of what a lane has, or of a row that it has loaded."""
+        row = self.rows.get(name)
+        if row is None or not row.array:
+            return ast.Name(axis.name(name, j))
+        piece = ast.Name(_piece_name(axis, row, j))
+        return ast.Subscript(piece, ast.Constant(j % axis.vector_width))
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Say which row of a matrix it is."""
+        return node if node.id != "i" or self.i is None else ast.Constant(self.i)
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         """Say which feature a function is called for."""

@@ -8,6 +8,7 @@ from featgraph.fold.analysis.gathers import in_blocks, takes_active
 from featgraph.fold.analysis.store_sinking import leaving_test
 from featgraph.fold.codegen.text.expressions import print_expression
 from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.homes import home_of
 from featgraph.fold.syntax.nodes import Access
 from featgraph.fold.tree.nodes import (
     Begin,
@@ -128,7 +129,12 @@ class Accumulators(_OfGathers):
         """Start accumulators; lanes of a vertex combine what each of them has."""
         facts, prefix = self.facts, node.prefix
         filled = [facts.filled(f).name for f in node.functions]
-        out: Body = []
+        matrices = [
+            home_of(facts, n) for n in filled if facts.accumulators[n].is_matrix
+        ]
+        apart = any(home.shape != "matrix" for home in matrices)
+        in_memory = any(home.shape == "matrix" for home in matrices)
+        out: Body = [Meet("sync", "edge")] if in_memory else []
         for function, name in zip(node.functions, filled, strict=True):
             if not prefix and not facts.kept(function):
                 out.append(announced(facts, function))
@@ -138,7 +144,9 @@ class Accumulators(_OfGathers):
         out.append(node.edges)
         if facts.binding.walk.lanes > 1:
             out += [Meet("combine", "vertex", (name, prefix)) for name in filled]
+        out += [Meet("sync", "edge")] if apart else []
         out += [Finish(name) for name in filled]
+        out += [Meet("sync", "edge")] if matrices else []
         return [*out, Share(node.functions)]
 
     def visit_Kept(self, node: Kept) -> Kept:

@@ -1,9 +1,9 @@
 """Where a sum is while edges or vertices contribute to it.
 
 Most accumulators are with the other values of a lane, and `leaves` says what is done
-with them. Others have a home of their own until all have contributed: vectors in
-registers, rows of memory, or rows that wait to be added to a matrix. What such a home
-does with contributions stands here, and nowhere else.
+with them. Others have a home of their own until all have contributed: vectors or
+elements of matrices in registers, rows of memory, or rows that wait to be added to a
+matrix. What such a home does with contributions stands here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -15,10 +15,22 @@ from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import is_only_solved
 from featgraph.fold.codegen.functions.vectorized import pieces
 from featgraph.fold.codegen.kernels.accumulators import Accumulator, source_name
-from featgraph.fold.lowering.calls import call_for_all, call_for_one, call_of_part
-from featgraph.fold.lowering.facts import Facts
-from featgraph.fold.lowering.leaves import element, shape_of
-from featgraph.fold.tree.nodes import Contribute, Features, Finish, Settle, Start
+from featgraph.fold.lowering.calls import (
+    call_for_all,
+    call_for_one,
+    call_of_part,
+    rows_of,
+)
+from featgraph.fold.lowering.facts import Facts, shape_of
+from featgraph.fold.lowering.leaves import element
+from featgraph.fold.tree.nodes import (
+    Contribute,
+    Features,
+    Finish,
+    RowLoad,
+    Settle,
+    Start,
+)
 from featgraph.fold.tree.statements import Body, Rewriting, code, when
 
 __all__ = ["Area", "Home", "Homes", "home_of", "padded", "row_of"]
@@ -49,6 +61,17 @@ class Home:
     def __init__(self, facts: Facts, accumulator: Accumulator) -> None:
         self.facts, self.accumulator = facts, accumulator
         self.name = accumulator.name
+
+    @property
+    def shape(self) -> str:
+        """What features it has, as `Features` has shapes."""
+        return shape_of(self.accumulator)
+
+    def names(self, prefix: str) -> list[str]:
+        """Return what a lane calls all that it has."""
+        own = f"{prefix}{self.name}"
+        wide = self.accumulator.is_wide
+        return self.facts.binding.features.names(own) if wide else [own]
 
     def areas(self) -> list[Area]:
         """Return the arrays that it takes."""
@@ -140,6 +163,83 @@ class InRows(Home):
 
     def _each(self, lines: list[str]) -> Body:
         return [Features(shape_of(self.accumulator), code("\n".join(lines)))]
+
+
+class InRegisters(Home):
+    """A matrix whose elements have names: all, or those of a lane's columns.
+
+    In memory every element would be read and written for each edge. Of outer products,
+    factors are computed once for all elements; one that is symmetric is summed on and
+    below the diagonal.
+    """
+
+    def __init__(
+        self, facts: Facts, accumulator: Accumulator, function: Analysed
+    ) -> None:
+        super().__init__(facts, accumulator)
+        self.axis, self.printed = facts.binding.features, facts.printed[function.name]
+        self.is_solved = self.name in facts.phase.solved
+        self.parts = function.rank_one if self.name in facts.phase.held else None
+        self.is_lower = self.parts is not None and self.parts.symmetric
+
+    @property
+    def shape(self) -> str:
+        """What features it has, as `Features` has shapes."""
+        return "lower" if self.is_lower else "elements"
+
+    def names(self, prefix: str) -> list[str]:
+        """Return what a lane calls all that it has."""
+        pairs = self.axis.elements(self.is_lower)
+        return [self.axis.element(f"{prefix}{self.name}", i, j) for i, j in pairs]
+
+    def areas(self) -> list[Area]:
+        """Return the matrix that functions index; some only solve with its elements."""
+        return [] if self.is_solved else super().areas()
+
+    def start(self, node: Start) -> Body:
+        """Set all elements to the identity."""
+        own = f"{node.prefix}{self.name}[i, f]"
+        return [Features(self.shape, code(f"{own} = {self.accumulator.identity}"))]
+
+    def take(self, node: Contribute) -> Body:
+        """Combine a contribution, element by element."""
+        own, rows = f"{node.prefix}{self.name}[i, f]", rows_of(self.printed)
+        if self.parts is None:
+            value = ast.unparse(call_for_one(self.facts, self.printed))
+            return self._each(own, value, rows)
+        column = code(f"element[f] = {self._part('column', 'f')}")
+        out: Body = [Features("wide", column, rows)]
+        row = "element[f]" if self.is_lower else self._part("row", "f")
+        if self.parts.scale is not None:
+            out += code(f"value = {self._part('scale')}")
+            row = f"value * {row}"
+        if row == "element[f]":
+            return out + self._each(own, "element[i] * element[f]")
+        out.append(Features("wide", code(f"row[f] = {row}")))
+        return out + self._each(own, "row[i] * element[f]")
+
+    def _each(self, own: str, value: str, rows: tuple[RowLoad, ...] = ()) -> Body:
+        line = self.accumulator.update(own, value)
+        return [Features(self.shape, code(line), rows)]
+
+    def _part(self, part: str, feature: str = "") -> str:
+        return call_of_part(self.facts, self.printed, part, feature)
+
+    def finish(self) -> Body:
+        """Give elements above the diagonal a value; leave all where they are read."""
+        axis, out = self.axis, code("")
+        for j in range(axis.per_lane):
+            column: Body = []
+            for i in range(axis.width):
+                mirrors = self.is_lower and j > i
+                place = f"{self.name}[{i}, {axis.feature(j)}]"
+                if self.is_solved:
+                    place = axis.element(self.name, i, j)
+                if mirrors or not self.is_solved:
+                    own = axis.element(self.name, *((j, i) if mirrors else (i, j)))
+                    column += code(f"{place} = {own}")
+            out += when([axis.inside(j)], column)
+        return out
 
 
 class InTiles(Home):
@@ -249,6 +349,8 @@ def home_of(facts: Facts, name: str) -> Home:
     accumulator = facts.accumulators[name]
     filling = [f for f in facts.functions.values() if f.into == name]
     for function in filling:
+        if name in facts.phase.held or _has_columns(facts, accumulator):
+            return InRegisters(facts, accumulator, function)
         if name in facts.phase.tiles:
             return InTiles(facts, accumulator, function)
         if facts.printed[function.name].vectors:
@@ -256,6 +358,11 @@ def home_of(facts: Facts, name: str) -> Home:
         if facts.binding.in_rows:
             return InRows(facts, accumulator)
     return Home(facts, accumulator)
+
+
+def _has_columns(facts: Facts, accumulator: Accumulator) -> bool:
+    """Whether each lane sums columns of its own of a matrix."""
+    return accumulator.is_matrix and facts.phase.mapping.column_piece > 0
 
 
 def row_of(facts: Facts, name: str, accumulator: Accumulator) -> list[Area]:

@@ -12,7 +12,7 @@ from featgraph.fold.codegen.kernels.patches import Patch as PatchText
 from featgraph.fold.codegen.kernels.patches import change_name
 from featgraph.fold.lowering.calls import call_for_all, call_for_one, rows_of
 from featgraph.fold.lowering.copies import copied_entry
-from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.facts import Facts, shape_of
 from featgraph.fold.tree.nodes import (
     AllFound,
     AnyFeature,
@@ -36,12 +36,7 @@ from featgraph.fold.tree.nodes import (
 )
 from featgraph.fold.tree.statements import Body, Rewriting, code, expression, when
 
-__all__ = ["Leaves", "element", "place_of", "shape_of"]
-
-
-def shape_of(accumulator: Accumulator) -> str:
-    """Return what features an accumulator has: "one", "wide" or "matrix"."""
-    return ("one", "wide", "matrix")[len(accumulator.shape)]
+__all__ = ["Leaves", "element", "place_of"]
 
 
 def element(accumulator: Accumulator, name: str = "") -> str:

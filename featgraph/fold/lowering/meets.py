@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from featgraph.fold.codegen.kernels.accumulators import Accumulator, source_name
 from featgraph.fold.lowering.facts import Facts
-from featgraph.fold.lowering.leaves import element, shape_of
+from featgraph.fold.lowering.homes import home_of
+from featgraph.fold.lowering.leaves import element
 from featgraph.fold.schedules.base import Scope
 from featgraph.fold.schedules.mapping import WARP
 from featgraph.fold.tree.nodes import Features, Meet
@@ -38,11 +39,11 @@ class Meets(Rewriting):
         lanes, edges = self.axis.lanes, scope.lanes // self.axis.lanes
         if edges == 1:
             return []
-        own = f"{prefix}{name}"
+        own, home = f"{prefix}{name}", home_of(self.facts, name)
         if scope.company == "block":
             body = self._in_block(scope, accumulator, element(accumulator, own))
-            return [Features(shape_of(accumulator), body)]
-        names = self.axis.names(own) if accumulator.is_wide else [own]
+            return [Features(home.shape, body)]
+        names = home.names(prefix)
         fours = accumulator.rules.by_fours
         # Four take as many shuffles as two where a span goes over eight edges.
         step = 4 if fours and len(names) % 4 == 0 and edges >= 8 else 1
@@ -79,7 +80,7 @@ class Meets(Rewriting):
             accumulator, new, f"segments.of_row({{}}, row_last, {lanes})"
         )
         each += when(["in_round"], self._take(accumulator, own))
-        return [*out, Features(shape_of(accumulator), each)]
+        return [*out, Features(home_of(self.facts, name).shape, each)]
 
     def _moved(self, accumulator: Accumulator, name: str, text: str) -> Body:
         """Return what brings a value from another lane."""

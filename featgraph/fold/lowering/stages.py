@@ -41,10 +41,10 @@ __all__ = ["has_nest", "nest_of"]
 def has_nest(plan: FoldPlan, phase: Phase) -> bool:
     """Whether a phase is one whose nest is known.
 
-    Edge functions that are pulled, and matrices on CUDA, are printed without.
+    Pulled edge functions, and reduces to matrices on CUDA, are printed without.
     """
-    functions = plan.functions_of(phase)
-    matrices = plan.target == "cuda" and any(is_matrix(f) for f in functions)
+    reduced = phase.kind == "reduce" and any(map(is_matrix, plan.functions_of(phase)))
+    matrices = plan.target == "cuda" and reduced
     apart = phase.pulls_edges or matrices
     return phase.kind in {"edge", "push"} or (
         phase.kind in {"vertex", "reduce"} and not apart

@@ -75,6 +75,8 @@ class FeatureAxis:
         Features that a lane has; lane l has ``l * per_lane`` and following.
     vector_width : int
         Features of a row that are loaded at once.
+    column_width : int
+        The same, where a lane goes along a column of a matrix.
     is_looped : bool
         Whether features are loops over small arrays.
     are_values : bool
@@ -87,6 +89,7 @@ class FeatureAxis:
     lanes: int = 1
     per_lane: int = 1
     vector_width: int = 1
+    column_width: int = 1
     is_looped: bool = False
     are_values: bool = False
     are_passed_as_values: bool = False
@@ -120,6 +123,22 @@ class FeatureAxis:
         """Return all names of what a lane has."""
         count = 1 if self.is_looped else self.per_lane
         return [self.name(base, j) for j in range(count)] if count > 1 else [base]
+
+    @property
+    def along_column(self) -> FeatureAxis:
+        """The features that a lane goes through along a column of a matrix: all."""
+        width = self.width
+        return FeatureAxis(width, per_lane=width, vector_width=self.column_width)
+
+    def elements(self, is_lower: bool = False) -> list[tuple[int, int]]:
+        """Return row, and number of the lane's column, of elements in registers."""
+        columns = range(self.per_lane)
+        pairs = ((i, j) for i in range(self.width) for j in columns)
+        return [(i, j) for i, j in pairs if j <= i or not is_lower]
+
+    def element(self, base: str, i: int, j: int) -> str:
+        """Return what an element of a matrix is called that a lane has."""
+        return self.name(f"{base}_{i}", j)
 
     def front(self) -> Body:
         """Return what names the features of a lane."""

@@ -110,6 +110,7 @@ def shared(mapping: Mapping, shape: KernelShape, vertex: Scope) -> Binding:
         lanes=mapping.lanes,
         per_lane=mapping.copies,
         vector_width=mapping.piece,
+        column_width=mapping.column_piece or 1,
         are_values=mapping.lanes > 1,
     )
     edges = vertex.lanes // mapping.lanes

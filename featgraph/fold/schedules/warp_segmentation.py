@@ -6,6 +6,7 @@ from collections.abc import Mapping as Dict
 from dataclasses import replace
 from typing import ClassVar
 
+from featgraph.errors import PlanError
 from featgraph.fold.schedules.base import Binding, KernelShape, Scope
 from featgraph.fold.schedules.lanes import LaneSchedule, lanes_of
 from featgraph.fold.schedules.mapping import WARP, Mapping, Work
@@ -40,6 +41,12 @@ class WarpSegmentationSchedule(LaneSchedule):
         """Have lanes that share an edge have a vertex, too."""
         if not work.sweeps_edges:
             return mapping
+        if work.leaves_matrices:
+            raise PlanError(
+                "the warp_segmentation schedule cannot hold matrices in memory",
+                where="schedule='warp_segmentation'",
+                fix="ask for schedule='lanes'",
+            )
         fit = max(MOST_ON_THE_WAY // mapping.copies, 1)
         at_a_time = given.get(OPTION, min(AT_A_TIME, 1 << (fit.bit_length() - 1)))
         return replace(

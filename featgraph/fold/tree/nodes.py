@@ -2,8 +2,8 @@
 
 Functions and what they fill are named, not held. A leaf is a Python statement for one
 feature, ``aggr[f] += weigh(f, u, v, e, d)``: there ``x[f]`` is feature f of what a lane
-has, and ``*x`` all that it has; j is the number of f among these. `Features` says for
-which features it runs.
+has, and ``*x`` all that it has; j is the number of f among these. ``x[i, f]`` is an
+element of a matrix. `Features` says for which features it runs.
 """
 
 from __future__ import annotations
@@ -380,9 +380,11 @@ class Features(Node):
     Attributes
     ----------
     shape : str
-        "one": there are no features; "wide": each of K; "matrix": each of K x K.
+        "one": there are no features; "wide": each of K; "matrix": each of K x K in
+        memory; "elements": each that a lane has in registers; "lower": those of them
+        that are not above the diagonal.
     rows : tuple of RowLoad
-        Loaded in front, for as many features as a load takes.
+        Loaded in front, for as many features as a load takes; of a matrix along i.
     guarded : bool
         Whether lanes without a feature of their own must be kept out.
     """

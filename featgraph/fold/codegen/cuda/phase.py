@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from featgraph.errors import PlanError
@@ -120,8 +121,8 @@ class CudaPhase(KernelAreas):
             self.threads,
         )
         self.scratch = scratch_of(facts)
-        facts.arguments = (*self._arguments(), *self.scratch)
-        facts.covers = self.covers
+        arguments = (*self._arguments(), *self.scratch)
+        facts = replace(facts, arguments=arguments, covers=self.covers)
         print_body(self.writer, unsigned_indices(lower(facts)))
 
     def reduce(self) -> None:
