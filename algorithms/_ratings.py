@@ -135,9 +135,10 @@ def checked_options(
     weighted: bool,
     implicit: bool,
     alpha: float,
-    solver: str,
-    iterations: int,
-    tolerance: float,
+    *,
+    solver: str = "cholesky",
+    iterations: int = 1,
+    tolerance: float = 0.0,
 ) -> Options:
     """Return the options.
 

@@ -257,8 +257,8 @@ def als(
     """
     given = checked_ratings(ratings, np.dtype(dtype))
     chosen = checked_options(
-        factors, regularization, weighted_regularization, implicit, alpha, solver,
-        iterations, tolerance,
+        factors, regularization, weighted_regularization, implicit, alpha,
+        solver=solver, iterations=iterations, tolerance=tolerance,
     )  # fmt: skip
     x = initial_factors(given, factors, initial, random_state, np.dtype(dtype))
     state = make_state(given, x, chosen)
@@ -410,9 +410,8 @@ def solve_side(
     """
     given = checked_ratings(ratings, others.dtype)
     chosen = checked_options(
-        others.shape[1], regularization, weighted_regularization, implicit, alpha,
-        "cholesky", 1, 0.0,
-    )  # fmt: skip
+        others.shape[1], regularization, weighted_regularization, implicit, alpha
+    )
     no_factors = np.zeros((given.user_count, others.shape[1]), others.dtype)
     state = make_state(given, np.concatenate([no_factors, others]), chosen)
     if implicit:
@@ -459,7 +458,7 @@ def verify_als(
     """
     given = checked_ratings(ratings, np.dtype(np.float64))
     chosen = checked_options(
-        1, regularization, weighted_regularization, implicit, alpha, "cholesky", 1, 0.0
+        1, regularization, weighted_regularization, implicit, alpha
     )
     x, y = (np.asarray(a, np.float64) for a in (user_factors, item_factors))
     confidence, wanted = chosen.of_edges(given.values)

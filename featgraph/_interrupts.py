@@ -10,20 +10,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["held_back", "import_whole"]
+__all__ = ["deferred_interrupts", "import_whole"]
 
 
 @contextmanager
-def held_back(holds: bool = True) -> Iterator[list[int]]:
-    """Hold interrupts back until the end; give the list of those that have come.
+def deferred_interrupts(defers: bool = True) -> Iterator[list[int]]:
+    """Defer interrupts until the end; give the list of those that have come.
 
-    Without `holds`, do nothing.
+    Without `defers`, do nothing.
 
     Python looks for signals behind every call, so nothing else could tell whether a
     superstep had been launched when one came.
     """
     came: list[int] = []
-    before = signal.getsignal(signal.SIGINT) if holds else None
+    before = signal.getsignal(signal.SIGINT) if defers else None
     if before is None or threading.current_thread() is not threading.main_thread():
         yield came  # another thread handles them
         return
@@ -48,5 +48,5 @@ def import_whole(name: str) -> Any:
         spec = getattr(known, "__spec__", None)
         if not getattr(spec, "_initializing", False):
             return known
-    with held_back():
+    with deferred_interrupts():
         return importlib.import_module(name)

@@ -28,12 +28,12 @@ VERTICES, SUPERSTEPS = 65, 3
 def use_small_bounds() -> None:
     """Have small graphs treated as large ones are."""
     from featgraph.fold.plan import schedules, traits
-    from featgraph.runtime.devices import bound, cuda_device
+    from featgraph.runtime.devices import bound, cuda_device, cuda_sets
     from featgraph.runtime.superstep import directions
 
     schedules.FEW_EDGES = 0
     directions.FEWEST_TO_SKIP = 0
-    for module in (cuda_device, bound, traits):
+    for module in (cuda_device, cuda_sets, bound, traits):
         module.HUB_DEGREE = HUB_DEGREE  # type: ignore[attr-defined]
     for module in (cuda_device, bound):
         module.LONG_ROW = LONG_ROW
@@ -156,28 +156,28 @@ def run_loops() -> None:
     for share in (0.02, 0.6):
         masks = rng.random((3, count)) < share
         a, b, c = (device.upload(ActiveSet(count, mask).words) for mask in masks)
-        for name in ("words_or", "words_and", "words_without"):
-            getattr(device, name)(a, b)
-        device.settle(a, b, c)
-        device.leave_out(a, b, c)
-        device.count(a)
-        device.edges_of(a, arrays["out_offsets"])
+        for name in ("union", "intersection", "without"):
+            getattr(device.sets, name)(a, b)
+        device.sets.settle(a, b, c)
+        device.sets.leave_out(a, b, c)
+        device.sets.count(a)
+        device.sets.edges_of(a, arrays["out_offsets"])
         for along in ("in", "out", "both"):
             for active in (None, int(masks[0].sum())):
-                device.expand(a, arrays, active, along)
+                device.sets.expand(a, arrays, active, along)
         rows = device.upload(rng.random((count, 3)))
-        device.near(a, rows, 1.0, 0.5)
-        device.first_key(a, rows, 1.0)
+        device.sets.near(a, rows, 1.0, 0.5)
+        device.sets.first_key(a, rows, 1.0)
         others = device.upload(rng.random((count, 3)))
-        device.refresh_vertices(a, rows, others)
-        device.refresh_vertices(a, rows, others, b)
+        device.sets.refresh_vertices(a, rows, others)
+        device.sets.refresh_vertices(a, rows, others, b)
         edges = [device.upload(rng.random((1500, 3))) for _ in range(2)]
-        device.refresh_edges(a, *edges, arrays)
-        device.refresh_edges(a, *edges, ChainMap(no_hubs, arrays))
+        device.sets.refresh_edges(a, *edges, arrays)
+        device.sets.refresh_edges(a, *edges, ChainMap(no_hubs, arrays))
         state = device.upload(rng.integers(0, 3, 1500).astype(np.uint8))
-        device.targets(state, arrays)
+        device.sets.targets(state, arrays)
     many = device.upload(np.ones(5000, np.uint32))  # more than one block counts
-    device.count(many)
+    device.sets.count(many)
     device.fill(device.empty((33,), "float64"), 0.5)
 
 

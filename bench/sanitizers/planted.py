@@ -130,7 +130,7 @@ def _launches() -> dict[str, Any]:
         return device.upload(np.zeros(64, np.int32))
 
     def of(function: Any, *arguments: Any) -> Any:
-        return lambda device: device._launch(
+        return lambda device: device.launches(
             function, 1, 64, tuple(make(device) for make in arguments)
         )
 

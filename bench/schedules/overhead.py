@@ -131,7 +131,7 @@ def _parts(problem: Problem, superstep: Any, target: str) -> dict[str, Call]:
     count = problem.graph.vertex_count
     half = np.full(word_count(count), 0x55555555, np.uint32)
     some, full = device.upload(half), bound.full
-    passed = device.empty_words(word_count(count))
+    passed = device.sets.empty(word_count(count))
 
     given = {"due": full, "passed": passed}
     [entry] = superstep.phases[0].entries("plain")
@@ -142,10 +142,10 @@ def _parts(problem: Problem, superstep: Any, target: str) -> dict[str, Call]:
 
     parts: dict[str, Call] = {
         "launch of the superstep's kernel": launch,
-        "clear a set": lambda: device.empty_words(word_count(count)),
-        "combine two sets": lambda: device.words_without(full, some),
-        "expand a set": lambda: device.expand(some, bound.buffers.graph),
-        "count a set": lambda: device.count(some),
+        "clear a set": lambda: device.sets.empty(word_count(count)),
+        "combine two sets": lambda: device.sets.without(full, some),
+        "expand a set": lambda: device.sets.expand(some, bound.buffers.graph),
+        "count a set": lambda: device.sets.count(some),
     }
     if target == "cpu":
         return {"launch of a kernel with one array": _numba_launch(), **parts}
@@ -181,7 +181,7 @@ def _cuda_launches(device: Any) -> dict[str, Call]:
         "launch of a kernel with one array by the dialect": lambda: kernel[1, 64](
             array
         ),
-        "launch of a kernel with one array by the driver": lambda: device._launch(
+        "launch of a kernel with one array by the driver": lambda: device.launches(
             kernel, 1, 64, (array,)
         ),
     }

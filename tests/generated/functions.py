@@ -75,44 +75,44 @@ class Functions(Gathers):
         hot = [p for p in found if p.name in self.hot]
         if hot and (draw.chance(85) or self.patches):
             targets[0] = draw.one(hot)
-        if body.wide and not any(p.wide for p in targets):
+        if body.reads.wide and not any(p.wide for p in targets):
             targets.insert(0, draw.one([p for p in found if p.wide]))
         targets = list({p.name: p for p in targets}.values())
-        body.writes_place = {p.name for p in targets if p.role == "place"}
-        body.writes_next = {p.name for p in targets if p.role == "next"}
+        body.reads.writes_place = {p.name for p in targets if p.role == "place"}
+        body.reads.writes_next = {p.name for p in targets if p.role == "next"}
         return targets
 
     def _updated(self, body: Body, percent: int) -> list[Property]:
-        found = self._of("vertex", {"atomic"}, body.wide)
+        found = self._of("vertex", {"atomic"}, body.reads.wide)
         hot = [p for p in found if p.name in self.hot]
         if not self.draw.chance(max(percent, 80) if hot else percent):
             return []
         found = hot or found
         chosen = [self.draw.one(found)] if found else []
-        body.updates = {p.name for p in chosen}
+        body.reads.updates = {p.name for p in chosen}
         return chosen
 
     def _leave(self, body: Body, value: str = "False") -> None:
         """Return early now and then; behind that not all features are here."""
         if self.draw.chance(20):
-            condition = body.of("bool", 2)
+            condition = body.reads.of("bool", 2)
             body.line(f"if {condition}:")
             body.line(f"    return {value}")
             self.draw.use("early return")
             if not condition.uniform:
-                body.together = False
+                body.reads.together = False
                 body.varying += 1
 
     def _show(self, body: Body) -> None:
         """Store what gathers have left, as it is, where it can be seen."""
         shown: set[str] = set()
         for t in list(self.unseen):
-            if t.wide > 1 or (t.wide and not body.wide):
+            if t.wide > 1 or (t.wide and not body.reads.wide):
                 continue
             outs = {"real": ("o0", "o2"), "int": ("o4", "o5"), "bool": ("o6", "o6")}
             name = outs[t.type][0 if t.wide else 1]
             p = next(p for p in self.properties if p.name == name)
-            if (p.wide and not body.wide) or name in shown:
+            if (p.wide and not body.reads.wide) or name in shown:
                 continue
             shown.add(name)
             index = "v, f" if p.wide else "v"
@@ -133,11 +133,11 @@ class Functions(Gathers):
         draw = self.draw
         for p in targets:
             if draw.chance(25):
-                condition = body.of("bool", 2)
+                condition = body.reads.of("bool", 2)
                 body.line(f"if {condition}:")
                 body.indent += 1
                 body.varying += not condition.uniform
-                with Apart(body, condition.uniform):
+                with Apart(body.reads, condition.uniform):
                     body.write(p, end)
                 body.varying -= not condition.uniform
                 body.indent -= 1
@@ -145,7 +145,7 @@ class Functions(Gathers):
                     body.line("else:")
                     body.indent += 1
                     body.varying += not condition.uniform
-                    with Apart(body, condition.uniform):
+                    with Apart(body.reads, condition.uniform):
                         body.write(p, end)
                     body.varying -= not condition.uniform
                     body.indent -= 1
@@ -163,13 +163,13 @@ class Functions(Gathers):
             return False
         place = body.place_of(p, "v")
         own = Expression(f"d.{p.name}{place}", p.type, p.bound, p.scale, not p.wide)
-        gathered = body.read_temporary(self.draw.one(found))
+        gathered = body.reads.read_temporary(self.draw.one(found))
         how = self.draw.one(("least", "add", "sub"))
-        e = body.joined(how, gathered, own, p.type)
-        fits = body.fit_int if p.type == "int" else body.fit_real
+        e = body.reads.joined(how, gathered, own, p.type)
+        fits = body.reads.fit_int if p.type == "int" else body.reads.fit_real
         low = (p.lowest,) if p.type == "int" else ()
         high = (p.bound,) if p.type == "int" else (p.bound, p.scale)
-        if not e.uniform and not p.wide and body.wide:
+        if not e.uniform and not p.wide and body.reads.wide:
             return False
         body.line(f"d.{p.name}_next{place} = {fits(e, *low, *high)}")
         self.changed = f"d.{p.name}_next{place} != d.{p.name}{place}"
@@ -177,7 +177,7 @@ class Functions(Gathers):
 
     def _return(self, body: Body) -> None:
         draw = self.draw
-        e = body.of("bool", 2)
+        e = body.reads.of("bool", 2)
         if self.changed and draw.chance(80):
             test = draw.one(("", " and v % 3 != 1", f" or {e}"))
             e = Expression(self.changed + test, "bool", 1, 0, False)
@@ -204,7 +204,7 @@ class Functions(Gathers):
         updated = self._updated(body, 40 if targets else 100)
         if wide and not targets:
             updated = [p for p in self._of("vertex", {"atomic"}, True) if p.wide][:1]
-            body.updates = {p.name for p in updated}
+            body.reads.updates = {p.name for p in updated}
         body.statements(draw.number(0, 1), 2)
         self._leave(body)
         self._write(body, targets, updated, "e", ["v", "u"])
@@ -215,9 +215,9 @@ class Functions(Gathers):
     def triangle(self) -> str:
         draw = self.draw
         body, name = self._body("triangle", 0), self._name("triangle")
-        body.together = False
+        body.reads.together = False
         updated = self._of("vertex", {"atomic"}, False)
-        body.updates = {p.name for p in updated}
+        body.reads.updates = {p.name for p in updated}
         within = ""
         flags = [p for p in self.properties if p.of == "edge" and p.type == "bool"
                  and not p.wide and p.role != "out"]  # fmt: skip

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from tests.generated.bodies import Body, Temporary
+from tests.generated.bodies import Body
 from tests.generated.draw import Draw
 from tests.generated.expressions import Expression
 from tests.generated.properties import GraphSpec, Property
+from tests.generated.reads import Known, Reads, Temporary
 
 __all__ = ["Gathers"]
 
@@ -62,21 +63,13 @@ class Gathers:
         self.changed = ""  # whether a row has changed, as an expression
 
     def _body(self, kind: str, wide: int) -> Body:
-        body = Body(
-            self.draw,
-            self.k,
-            self.without,
-            kind,
-            wide,
-            self.properties,
-            self.temporaries,
-            not self.graph.directed,
-        )
-        body.helpers, body.constants = self.helpers, self.constants
-        body.hot = self.hot
+        known = Known(self.properties, self.temporaries, not self.graph.directed)
+        reads = Reads(self.draw, self.k, self.without, known, kind, wide)
+        reads.helpers, reads.constants = self.helpers, self.constants
+        reads.hot = self.hot
         if self.patches and kind == "gather":
-            body.sources_only = self.draw.chance(75)
-        return body
+            reads.sources_only = self.draw.chance(75)
+        return Body(reads)
 
     def _name(self, kind: str) -> str:
         self.number += 1
@@ -127,7 +120,7 @@ class Gathers:
         draw = self.draw
         axes = 2 if matrix else int(draw.chance(75))
         body, name = self._body("reduce", axes), self._name("reduce")
-        body.together = False
+        body.reads.together = False
         combine = draw.one(("sum", "min", "max", "product", "any", "own"))
         into = f"t{self.number}"
         count = self.graph.vertex_count
@@ -168,15 +161,15 @@ class Gathers:
             text = f"fg.combine({own}, identity={OWN[own][1][type_]})"
             draw.use(f"combine of one's own: {own}")
         if is_first:
-            body.line(f"if {body.of('bool', 2)}:")
+            body.line(f"if {body.reads.of('bool', 2)}:")
             body.line("    return fg.nothing")
             e = _of_target(self.properties, body, type_)
         else:
             body.statements(draw.number(0, 1), 2)
             if not is_loose and draw.chance(30):
-                body.line(f"if {body.of('bool', 2)}:")
+                body.line(f"if {body.reads.of('bool', 2)}:")
                 body.line("    return fg.nothing")
-                body.together = False
+                body.reads.together = False
                 draw.use("fg.nothing")
             e = self._wide(body, type_, axes)
         bound, scale = 1, 0
@@ -184,27 +177,27 @@ class Gathers:
             choices = ("-1.0", "1.0", "0.0") if type_ == "real" else ("-1", "2", "3")
             c = self._wide(body, "bool", axes)
             a, b = draw.one(choices), draw.one(choices)
-            one = body.of("bool", 0)
+            one = body.reads.of("bool", 0)
             e = Expression(f"({a} if {c} else ({b} if {one} else 1))", type_)
             if type_ == "real":
                 e = replace(e, text=f"({a} if {c} else ({b} if {one} else 1.0))")
             bound = 1 if type_ == "real" else 1000
         elif type_ == "real":
-            e = body.fit_real(e, 16, 3) if e.units > 2**12 else e
+            e = body.reads.fit_real(e, 16, 3) if e.units > 2**12 else e
             bound, scale = e.bound * (terms if combine == "sum" else 1), e.scale
         elif type_ == "int":
             most = 2**40 if draw.chance(15) and combine != "own" else 2**21
             if combine in {"argmin", "argmax", "own"}:
                 most = 9000
-            e = body.small(e, most_int=most)
-            e = body.fit_int(e, -9000, 9000) if combine == "own" else e
+            e = body.reads.small(e, most_int=most)
+            e = body.reads.fit_int(e, -9000, 9000) if combine == "own" else e
             bound = e.bound * (terms if combine == "sum" else 1)
         if combine in {"argmin", "argmax"} and draw.chance(60):
             # Several sources have the best key.
             if type_ == "int":
                 e, bound = replace(e, text=f"({e} % 3)"), 3
             else:
-                e, bound, scale = body.fit_real(e, 1, 0), 1, 0
+                e, bound, scale = body.reads.fit_real(e, 1, 0), 1, 0
         body.line(f"return {e}")
         keeps = combine in {"sum", "any"} or (combine == "product" and type_ == "real")
         # The width is that of what is indexed with f itself, or with i.
@@ -231,14 +224,14 @@ class Gathers:
 
     def _wide(self, body: Body, type_: str, axes: int) -> Expression:
         """Return an expression that reads something with f, where it is to be wide."""
-        e = body.of(type_, 3)
+        e = body.reads.of(type_, 3)
         if not axes:
             if self.patches:
                 hot = [p for p in self.properties if p.name in self.hot]
                 if hot and hot[0].type == type_ != "bool":
-                    return body.joined("add", body.read(hot[0]), e, type_)
+                    return body.reads.joined("add", body.reads.read(hot[0]), e, type_)
             return e
-        ends = [x for x in body._ends() if x in "uv"]
+        ends = [x for x in body.reads._ends() if x in "uv"]
         found = [
             p
             for p in self.properties
@@ -271,12 +264,12 @@ class Gathers:
                 return Expression(
                     f"({read} or {e} or {other} == 0)", "bool", 1, 0, False
                 )
-            many = body.joined("add", read, Expression(other, "int", 5), type_)
-            return body.joined("add", many, e, type_)
+            many = body.reads.joined("add", read, Expression(other, "int", 5), type_)
+            return body.reads.joined("add", many, e, type_)
         if type_ == "bool":
             sign = self.draw.one(("or", "and", "!="))
             return Expression(f"({read} {sign} {e})", "bool", 1, 0, False)
-        return body.joined(self.draw.one(("add", "sub", "least")), read, e, type_)
+        return body.reads.joined(self.draw.one(("add", "sub", "least")), read, e, type_)
 
 
 def _of_target(properties: list[Property], body: Body, type_: str) -> Expression:
@@ -284,11 +277,11 @@ def _of_target(properties: list[Property], body: Body, type_: str) -> Expression
     found = [
         p
         for p in properties
-        if p.of == "vertex" and p.wide == body.axes and p.type == type_
+        if p.of == "vertex" and p.wide == body.reads.axes and p.type == type_
         and p.role in {"const", "next"} and not p.index
     ]  # fmt: skip
     if not found:
         return Expression({"bool": "True", "int": "v", "real": "1.5"}[type_], type_)
-    p = body.draw.one(found)
+    p = body.reads.draw.one(found)
     index = "v, f" if p.wide else "v"
     return Expression(f"d.{p.name}[{index}]", type_, p.bound, p.scale, False)

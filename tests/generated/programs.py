@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from tests.generated import options
-from tests.generated.bodies import Body
 from tests.generated.draw import Draw
 from tests.generated.expressions import Expression, literal
 from tests.generated.functions import Functions
@@ -22,6 +21,7 @@ from tests.generated.properties import (
     draw_width,
     fill,
 )
+from tests.generated.reads import Known, Reads
 
 __all__ = ["Case", "generate"]
 
@@ -204,18 +204,19 @@ def _helpers(draw: Draw, functions: Functions) -> list[str]:
     lines = []
     for number in range(draw.number(0, 2)):
         types = [draw.one(("real", "int")) for _ in range(draw.number(1, 2))]
-        body = Body(draw, 1, functions.without, "helper", 0, [], [], False)
+        nothing = Known([], [], False)
+        reads = Reads(draw, 1, functions.without, nothing, "helper", 0)
         for letter, type_ in zip("ab", types, strict=False):
             bound, scale = (8, 2) if type_ == "real" else (50, 0)
-            body.locals[letter] = Expression(letter, type_, bound, scale)
-        body.constants = list(functions.constants)
+            reads.locals[letter] = Expression(letter, type_, bound, scale)
+        reads.constants = list(functions.constants)
         name, result = f"h{number}", draw.one(("real", "int", "bool"))
-        first = body.of(result, 2)
+        first = reads.of(result, 2)
         letters = ", ".join("ab"[: len(types)])
         lines.append(f"def {name}({letters}):")
         bound, scale = first.bound, first.scale
         if draw.chance(40):
-            condition, other = body.of("bool", 1), body.of(result, 1)
+            condition, other = reads.of("bool", 1), reads.of(result, 1)
             lines += [f"    if {condition}:", f"        return {other}"]
             bound, scale = max(bound, other.bound), max(scale, other.scale)
         lines.append(f"    return {first}")

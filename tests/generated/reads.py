@@ -9,7 +9,7 @@ from tests.generated.draw import Draw
 from tests.generated.expressions import Expression, Expressions
 from tests.generated.properties import Property
 
-__all__ = ["Reads", "Temporary"]
+__all__ = ["Known", "Reads", "Temporary"]
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,25 @@ class Temporary:
     is_loose: bool = False
 
 
+@dataclass(frozen=True)
+class Known:
+    """What functions of a program can read.
+
+    `temporaries` are those that gathers and reduces in front of a function have left.
+    """
+
+    properties: list[Property]
+    temporaries: list[Temporary]
+    undirected: bool
+
+
 class Reads(Expressions):
     """The expressions of one function of a program.
 
     Parameters
     ----------
+    known : Known
+        What it can read.
     kind : str
         "vertex", "gather", "edge", "reduce", "triangle"; "helper" reads nothing.
     wide : int
@@ -45,20 +59,18 @@ class Reads(Expressions):
         draw: Draw,
         k: int,
         without: frozenset[str],
+        known: Known,
         kind: str,
         wide: int,
-        properties: list[Property],
-        temporaries: list[Temporary],
-        undirected: bool,
     ) -> None:
         super().__init__(draw, k, without)
         self.kind = kind
         self.wide = bool(wide)
         self.axes = wide
-        self.properties = properties
+        self.properties = known.properties
         gathered = kind in {"vertex", "gather"}
-        self.temporaries = [t for t in temporaries if t.is_loose or gathered]
-        self.undirected = undirected
+        self.temporaries = [t for t in known.temporaries if t.is_loose or gathered]
+        self.undirected = known.undirected
         self.together = kind in {"vertex", "edge", "gather"} and wide < 2
         self.locals: dict[str, Expression] = {}
         self.loops: list[str] = []  # loop variables that count features
@@ -90,7 +102,7 @@ class Reads(Expressions):
                 found += [lambda e=e: e] * 3
         found += [lambda e=e: e for _, e in self.constants if e.type == type_]
         if type_ == "int" and self.kind != "helper":
-            found.append(self._read_number)
+            found.append(lambda: _read_number(self))
         if type_ == "bool" and "e" in self._ends() and self.undirected:
             found.append(lambda: Expression("fg.is_twin(e)", "bool"))
         return found
@@ -112,22 +124,6 @@ class Reads(Expressions):
         if p.wide and self.kind == "triangle":
             return False
         return not (p.index and self.draw.chance(60))
-
-    def _read_number(self) -> Expression:
-        draw = self.draw
-        letters = [x for x in self._ends() if x in "uvw"]
-        options = [*letters, "d.vertex_count"]
-        options += [f"d.in_degree[{x}]" for x in letters]
-        options += [f"d.out_degree[{x}]" for x in letters]
-        if self.wide:
-            options += ["f", "f"] + ["i"] * (self.axes == 2)
-        options += self.loops
-        if "superstep" not in self.without and draw.chance(5):
-            options = ["d.superstep"]
-            draw.use("superstep")
-        text = draw.one(options)
-        uniform = text not in {"f", "i"}
-        return Expression(text, "int", 400, 0, uniform)
 
     def feature(self) -> tuple[str, bool]:
         """Return an index over features, and whether it is the same for all."""
@@ -172,7 +168,7 @@ class Reads(Expressions):
             elif self.sources_only and p.role == "next":
                 end = "u"
             elif self.allows_foreign and draw.chance(50):
-                end = self._elsewhere()
+                end = _elsewhere(self)
             if p.role == "next" and self._may_read_next(p, "v"):
                 name, own = f"{p.name}_next", True
                 end = "v" if self.kind == "vertex" else end
@@ -211,14 +207,6 @@ class Reads(Expressions):
         self.draw.use("read next")
         return p.wide < 2
 
-    def _elsewhere(self) -> str:
-        self.draw.use("foreign")
-        pointers = [p for p in self.properties if p.index and p.of == "vertex"]
-        pointers = [p for p in pointers if not p.wide]
-        if pointers and self.draw.chance(50):
-            return f"d.{pointers[0].name}[v]"
-        return f"(v + {self.draw.number(1, 5)}) % d.vertex_count"
-
     def read_temporary(self, t: Temporary) -> Expression:
         """Return ``d.into[v, f]``; what stands for nothing is brought into bounds."""
         draw = self.draw
@@ -243,3 +231,31 @@ class Reads(Expressions):
             return replace(e, text=f"min(max({e}, {-t.bound}), {t.bound})")
         low, high = float(-t.bound), float(t.bound)
         return replace(e, text=f"min(max({e}, {low}), {high})")
+
+
+def _read_number(reads: Reads) -> Expression:
+    """Return a number that needs no property."""
+    draw = reads.draw
+    letters = [x for x in reads._ends() if x in "uvw"]
+    options = [*letters, "d.vertex_count"]
+    options += [f"d.in_degree[{x}]" for x in letters]
+    options += [f"d.out_degree[{x}]" for x in letters]
+    if reads.wide:
+        options += ["f", "f"] + ["i"] * (reads.axes == 2)
+    options += reads.loops
+    if "superstep" not in reads.without and draw.chance(5):
+        options = ["d.superstep"]
+        draw.use("superstep")
+    text = draw.one(options)
+    uniform = text not in {"f", "i"}
+    return Expression(text, "int", 400, 0, uniform)
+
+
+def _elsewhere(reads: Reads) -> str:
+    """Return a vertex that need be no neighbor."""
+    reads.draw.use("foreign")
+    pointers = [p for p in reads.properties if p.index and p.of == "vertex"]
+    pointers = [p for p in pointers if not p.wide]
+    if pointers and reads.draw.chance(50):
+        return f"d.{pointers[0].name}[v]"
+    return f"(v + {reads.draw.number(1, 5)}) % d.vertex_count"

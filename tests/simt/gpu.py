@@ -23,7 +23,7 @@ import pytest
 
 from featgraph import _cuda
 from featgraph._cuda_driver import Compiled, ParameterType
-from featgraph.runtime.devices import cuda_arrays, cuda_device
+from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_sets
 from featgraph.runtime.devices.arguments import flatten, point_to_words
 from featgraph.runtime.devices.cuda_launch import Launches
 from tests.simt.emulator import Emulator, MemoryFault
@@ -326,7 +326,7 @@ def emulated_gpu() -> Iterator[Gpu]:
     gpu = Gpu()
     with pytest.MonkeyPatch.context() as patch:
         launches = partial(Launches, by_dialect=gpu.bind, compiled=gpu.compiled)
-        for module in (cuda_arrays, cuda_device):
+        for module in (cuda_arrays, cuda_device, cuda_sets):
             patch.setattr(module, "cuda", gpu)
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(cuda_arrays, "Driver", lambda: gpu)

@@ -363,12 +363,12 @@ def test_threads_do_not_write_to_each_other_s_sets(gpu: Gpu) -> None:
     from featgraph.runtime.devices.cuda_device import cuda_device
 
     device = cuda_device()
-    mine = {id(device.empty_words(2)) for _ in range(3)}
+    mine = {id(device.sets.empty(2)) for _ in range(3)}
     theirs: list[int] = []
-    thread = threading.Thread(target=lambda: theirs.append(id(device.empty_words(2))))
+    thread = threading.Thread(target=lambda: theirs.append(id(device.sets.empty(2))))
     thread.start()
     thread.join()
-    assert id(device.empty_words(2)) in mine  # nothing holds it, so it is used again
+    assert id(device.sets.empty(2)) in mine  # nothing holds it, so it is used again
     assert theirs[0] not in mine
 
 

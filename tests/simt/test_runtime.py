@@ -17,7 +17,7 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.program.active import ActiveSet
-from featgraph.runtime.devices import cuda_device, cuda_loops
+from featgraph.runtime.devices import cuda_device, cuda_loops, cuda_sets
 from featgraph.runtime.loops import step as steps
 from featgraph.runtime.memory.buffers import graph_arrays
 from featgraph.runtime.superstep import phases
@@ -107,11 +107,11 @@ def test_few_warps_look_at_several_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Few warps for all words, in sweeps and in what finds and copies rows."""
-    for blocks in ("_PACKING_BLOCKS", "_SCAN_BLOCKS"):
-        monkeypatch.setattr(cuda_device, blocks, 1)
+    monkeypatch.setattr(cuda_device, "_PACKING_BLOCKS", 1)
+    monkeypatch.setattr(cuda_sets, "_SCAN_BLOCKS", 1)
     for one_in in ("_PACKED_ALONE", "_PACKED_SHARED"):
         monkeypatch.setattr(cuda_device, one_in, 0)
-    monkeypatch.setattr(cuda_device, "is_dense", lambda *_: False)
+    monkeypatch.setattr(cuda_sets, "is_dense", lambda *_: False)
     rng = np.random.default_rng(2)
     count = 5000  # 157 words: a warp looks at 32, and then at others
     graph = fg.Graph.from_edges(*rng.integers(0, count, (2, 5000)), vertex_count=count)
@@ -391,23 +391,23 @@ def test_sets(gpu: Gpu) -> None:
         a, b = rng.integers(0, 2**32, (2, 70), np.uint32)
         on_device = device.upload(a), device.upload(b)
         for name, wanted in (
-            ("words_or", a | b),
-            ("words_and", a & b),
-            ("words_without", a & ~b),
+            ("union", a | b),
+            ("intersection", a & b),
+            ("without", a & ~b),
         ):
-            got = getattr(device, name)(*on_device)
+            got = getattr(device.sets, name)(*on_device)
             np.testing.assert_array_equal(device.download(got), wanted)
         left = device.upload(c := rng.integers(0, 2**32, 70, np.uint32))
-        got = device.leave_out(*on_device, left)
+        got = device.sets.leave_out(*on_device, left)
         np.testing.assert_array_equal(device.download(got), a & b)
         np.testing.assert_array_equal(device.download(left), c | (a & ~b))
-        assert device.count(on_device[0]) == int(np.bitwise_count(a).sum())
+        assert device.sets.count(on_device[0]) == int(np.bitwise_count(a).sum())
         degrees = rng.integers(0, 9, 70 * 32)
         offsets = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int32)
         bits = np.unpackbits(a.view(np.uint8), bitorder="little").astype(bool)
-        counted = device.edges_of(on_device[0], device.upload(offsets))
+        counted = device.sets.edges_of(on_device[0], device.upload(offsets))
         assert counted == degrees[bits].sum()
-        again = device.upload_words(a)
+        again = device.sets.upload(a)
         assert again is not on_device[0]
         np.testing.assert_array_equal(device.download(again), a)
     large = rng.random(40_000)  # more than fits the page-locked memory
@@ -424,7 +424,8 @@ def test_hubs_and_others_find_who_is_due(
     gpu: Gpu,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cuda_device, "HUB_DEGREE", 30)
+    for module in (cuda_device, cuda_sets):
+        monkeypatch.setattr(module, "HUB_DEGREE", 30)
     rng = np.random.default_rng(5)
     sources, targets = rng.integers(0, 300, (2, 3000))
     sources[:60], targets[60:120] = 3, 11
@@ -436,7 +437,7 @@ def test_hubs_and_others_find_who_is_due(
     assert ((degree > cuda_loops.ALONE) & (degree < 30)).any()  # a warp for all
     device = cuda_device.cuda_device()
     words = device.upload(ActiveSet(300, active).words)
-    found = device.expand(words, graph_arrays(graph, device), count, along)
+    found = device.sets.expand(words, graph_arrays(graph, device), count, along)
     due = active.copy()
     if along != "out":
         due[targets[active[sources]]] = True
@@ -456,7 +457,7 @@ def test_rows_are_refreshed(share: float, gpu: Gpu) -> None:
     rows = np.arange(70 * 3.0).reshape(70, 3)
     for given, changes in (((words,), marked), ((words, others), marked & ~without)):
         next_, current = device.upload(-rows), device.upload(rows)
-        device.refresh_vertices(given[0], next_, current, *given[1:])
+        device.sets.refresh_vertices(given[0], next_, current, *given[1:])
         wanted = np.where(changes[:, None], rows, -rows)
         np.testing.assert_array_equal(device.download(next_), wanted)
 
@@ -471,8 +472,9 @@ def test_edges_are_refreshed(
     gpu: Gpu,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cuda_device, "HUB_DEGREE", hub_degree)
-    monkeypatch.setattr(cuda_device, "_SCAN_BLOCKS", 1)  # warps go round
+    for module in (cuda_device, cuda_sets):
+        monkeypatch.setattr(module, "HUB_DEGREE", hub_degree)
+    monkeypatch.setattr(cuda_sets, "_SCAN_BLOCKS", 1)  # warps go round
     rng = np.random.default_rng(7)
     graph = fg.Graph.from_edges(*rng.integers(0, 70, (2, 3000)), vertex_count=70)
     device = cuda_device.cuda_device()
@@ -482,7 +484,7 @@ def test_edges_are_refreshed(
     entries = np.arange(3000.0 * width).reshape(3000, width)
     next_, current = device.upload(-entries), device.upload(entries)
     words = device.upload(ActiveSet(70, marked).words)
-    device.refresh_edges(words, next_, current, arrays)
+    device.sets.refresh_edges(words, next_, current, arrays)
     ins = graph.in_edges.column_indices  # edge properties stand in this order
     wanted = np.where(marked[ins][:, None], entries, -entries)
     np.testing.assert_array_equal(device.download(next_), wanted)

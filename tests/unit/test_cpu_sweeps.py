@@ -87,9 +87,9 @@ def test_a_hub_is_left_to_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ActiveSet(COUNT, [0]).words
     for most, known in ((COUNT, False), (10, False)):  # all words are not few
         monkeypatch.setattr(cpu_sweeps, "_MOST_ALONE", most)
-        due = cpu.expand(words, graph_arrays(star, cpu), 1)
-        assert cpu.count(due) == COUNT
-        assert (cpu.known.find(due) is not None) == known
+        due = cpu.sets.expand(words, graph_arrays(star, cpu), 1)
+        assert cpu.sets.count(due) == COUNT
+        assert (cpu.sets.known.find(due) is not None) == known
 
 
 def test_who_is_due_is_looked_for_where_there_is_less_to_go_through() -> None:
@@ -104,9 +104,9 @@ def test_who_is_due_is_looked_for_where_there_is_less_to_go_through() -> None:
     assert isinstance(cpu, CpuDevice)
     offsets = graph_arrays(graph, cpu)["out_offsets"]
     few, many = (ActiveSet(COUNT, v).words for v in (leaves, np.arange(3001, COUNT)))
-    assert not cpu._finds_sooner(few, leaves.size, offsets)
-    assert cpu._finds_sooner(many, COUNT - 3001, offsets)
-    assert not cpu._finds_sooner(many, None, offsets)
+    assert not cpu.sets._finds_sooner(few, leaves.size, offsets)
+    assert cpu.sets._finds_sooner(many, COUNT - 3001, offsets)
+    assert not cpu.sets._finds_sooner(many, None, offsets)
 
 
 def test_what_is_known_of_a_set_goes_with_it() -> None:

@@ -37,7 +37,7 @@ def test_every_kernel_is_prepared_after_one_launch(name: str) -> None:
     foldmap(state, target="cuda")
     foldmap(state, target="cuda")
     kernel = foldmap.kernel(state, "cuda", {})
-    launches = cuda_device()._launch
+    launches = cuda_device().launches
     for entry in kernel.entries:
         if entry.role != "hubs":  # there are none
             assert launches.is_prepared(kernel.function(entry)), entry.name
@@ -88,11 +88,11 @@ def test_the_driver_s_errors_are_named() -> None:
 
     device = cuda_device()
     words = device.upload(np.ones(4, np.uint32))
-    assert device.count(words) == 4
-    arguments = (words, device._own.total)
-    device._launch(
+    assert device.sets.count(words) == 4
+    arguments = (words, device.own.total)
+    device.launches(
         cuda_loops.count_bits, 1, 256, arguments
     )  # the dialect's, to compile
     with pytest.raises(DeviceError, match="CUDA_ERROR_INVALID_VALUE"):
-        device._launch(cuda_loops.count_bits, 0, 256, arguments)  # no blocks
-    assert device.count(words) == 4
+        device.launches(cuda_loops.count_bits, 0, 256, arguments)  # no blocks
+    assert device.sets.count(words) == 4

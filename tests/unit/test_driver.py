@@ -13,6 +13,7 @@ import pytest
 import featgraph as fg
 from featgraph.fold.plan.traits import needs_wide_positions
 from featgraph.runtime.devices.cpu import CpuDevice
+from featgraph.runtime.devices.cpu_sweeps import CpuSets
 
 # Shortest paths on a line: exactly one vertex changes in each superstep.
 
@@ -414,7 +415,7 @@ def test_interrupted_behind_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     state = path_state()
     with pytest.warns(fg.ConvergenceWarning):
         fg.iterate(paths, state, target="cpu", max_supersteps=1)
-    count = CpuDevice.count
+    count = CpuSets.count
     calls: list[int] = []
 
     def interrupted(self: Any, words: Any) -> int:
@@ -424,7 +425,7 @@ def test_interrupted_behind_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
         return count(self, words)
 
     with monkeypatch.context() as patch:
-        patch.setattr(CpuDevice, "count", interrupted)
+        patch.setattr(CpuSets, "count", interrupted)
         with pytest.raises(KeyboardInterrupt):
             fg.iterate(paths, state, target="cpu")
     assert calls
@@ -456,9 +457,9 @@ def test_nobody_looks_for_gatherers_behind_a_superstep_that_committed_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls = []
-    expand = CpuDevice.expand
+    expand = CpuSets.expand
     monkeypatch.setattr(
-        CpuDevice, "expand", lambda *given: calls.append(given) or expand(*given)
+        CpuSets, "expand", lambda *given: calls.append(given) or expand(*given)
     )
     copying = fg.foldmap(nearest, copy_nearest)
     for enough, expected in ((6, 0), (3, 3)):  # no vertex 6: all commit

@@ -43,6 +43,6 @@ def test_both_ends_find_who_is_due(
         cpu = choose_device("cpu")
         words = ActiveSet(vertices, active).words
         about = vertices if count == "all" else count
-        found = cpu.expand(words.copy(), graph_arrays(graph, cpu), about, along)
+        found = cpu.sets.expand(words.copy(), graph_arrays(graph, cpu), about, along)
         due = ActiveSet.from_words(vertices, found)
         np.testing.assert_array_equal(due.mask, expected(graph, active, along))

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,37 @@ TOP_LEVEL = {
     "tests",
 }
 
-MAX_FILE, MAX_FUNCTION, MAX_CLASS = 500, 80, 250
+#: Lines of a file, and of all files but half; lines and parameters of a function;
+#: methods of a class with those that it inherits from ours; files of a package.
+MAX_FILE, MAX_USUAL_FILE, MAX_FUNCTION, MAX_PARAMETERS = 800, 250, 80, 7
+MAX_METHODS, MAX_PACKAGE = 25, 20
+
+#: What is over a limit as long as phases are printed without a nest. What is not over
+#: any more must be taken out.
+EXCEPTIONS = {
+    "featgraph.fold.codegen.cpu.kernels._CpuBody",
+    "featgraph.fold.codegen.cpu.tiles.TiledBody",
+    "featgraph.fold.codegen.cpu.vectors.VectorBody",
+    "featgraph.fold.codegen.cuda",
+    "featgraph.fold.codegen.cuda.blocks.CudaBlocks",
+    "featgraph.fold.codegen.cuda.columns.WarpColumns",
+    "featgraph.fold.codegen.cuda.forward.WarpForward",
+    "featgraph.fold.codegen.cuda.forwarded.ForwardedEntries",
+    "featgraph.fold.codegen.cuda.gathers.WarpGathers",
+    "featgraph.fold.codegen.cuda.held.HeldBody",
+    "featgraph.fold.codegen.cuda.kept.WarpKept",
+    "featgraph.fold.codegen.cuda.lanes.HubPhase",
+    "featgraph.fold.codegen.cuda.lanes.WarpPhase",
+    "featgraph.fold.codegen.cuda.matrix._ElementBody",
+    "featgraph.fold.codegen.cuda.names.WarpNames",
+    "featgraph.fold.codegen.cuda.slots.EdgeSlots",
+    "featgraph.fold.codegen.cuda.warp.WarpBody",
+    "featgraph.fold.codegen.functions.unrolled._Copies",
+    "featgraph.fold.codegen.kernels.blocks.BlockedRows",
+    "featgraph.fold.codegen.kernels.owner.OwnerBody",
+    "featgraph.fold.codegen.kernels.owner_first.StoppingGathers",
+    "featgraph.fold.codegen.kernels.owner_kept.KeptGathers",
+}
 
 
 def sources(*folders: str) -> list[Path]:
@@ -255,17 +286,109 @@ def docstring_line_count(node: Any) -> int:
     return line_count(node.body[0]) if ast.get_docstring(node) is not None else 0
 
 
-@pytest.mark.parametrize(
-    "path", sources("featgraph", "algorithms", "tests", "bench"), ids=identify
-)
+EVERYWHERE = ("featgraph", "algorithms", "tests", "bench")
+#: Decorators of functions whose parameters are not ours to choose: compiled code takes
+#: arrays one by one, and a backend what NetworkX's function does.
+GIVEN = {"claim", "jit", "njit", "_njit", "kernel", "device_function"}
+
+
+def decorators(node: Any) -> set[str]:
+    """Return the names of a function's decorators, without their arguments."""
+    found = (d.func if isinstance(d, ast.Call) else d for d in node.decorator_list)
+    return {ast.unparse(d) for d in found}
+
+
+def parameters(node: Any) -> list[str]:
+    """Return what may be given by position."""
+    names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+
+
+@pytest.mark.parametrize("path", sources(*EVERYWHERE), ids=identify)
 def test_sizes(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").count("\n")
     assert lines <= MAX_FILE, f"{lines} lines"
     for node in ast.walk(parse(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            length = line_count(node) - docstring_line_count(node)
-            limit = MAX_CLASS if isinstance(node, ast.ClassDef) else MAX_FUNCTION
-            assert length <= limit, f"{node.name}: {length} lines"
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        length = line_count(node) - docstring_line_count(node)
+        assert length <= MAX_FUNCTION, f"{node.name}: {length} lines"
+        if node.name.startswith("test_") or decorators(node) & GIVEN:
+            continue
+        count = len(parameters(node))
+        assert count <= MAX_PARAMETERS, f"{node.name}: {count} parameters"
+
+
+@pytest.mark.parametrize("folder", EVERYWHERE)
+def test_half_of_all_files_are_small(folder: str) -> None:
+    sizes = [p.read_text(encoding="utf-8").count("\n") for p in sources(folder)]
+    assert sorted(sizes)[len(sizes) // 2] < MAX_USUAL_FILE
+
+
+class OurClass:
+    """A class as it stands in a file: its own methods, and its bases by full name."""
+
+    def __init__(self, module: str, node: ast.ClassDef, names: dict[str, str]) -> None:
+        self.methods = {
+            n.name
+            for n in node.body
+            if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
+            # A property is data for whoever reads it.
+            and not decorators(n) & {"property", "cached_property"}
+        }
+        bases = (b.value if isinstance(b, ast.Subscript) else b for b in node.bases)
+        texts = [ast.unparse(base) for base in bases]
+        self.bases = [names.get(text, f"{module}.{text}") for text in texts]
+
+
+def our_classes() -> dict[str, OurClass]:
+    """Return all classes by their full names."""
+    found = {}
+    for path in sources(*EVERYWHERE):
+        tree = parse(path)
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        names = {
+            alias.asname or alias.name: f"{node.module}.{alias.name}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found[f"{module}.{node.name}"] = OurClass(module, node, names)
+    return found
+
+
+def classes_over() -> set[str]:
+    """Return the classes with too many methods, or more than one base of ours."""
+    classes = our_classes()
+
+    def methods(name: str) -> set[str]:
+        bases = (b for b in classes[name].bases if b in classes and b != name)
+        return classes[name].methods.union(*map(methods, bases))
+
+    return {
+        name
+        for name, of in classes.items()
+        if len(methods(name)) > MAX_METHODS or sum(b in classes for b in of.bases) > 1
+    }
+
+
+def packages_over() -> set[str]:
+    """Return the packages with too many files."""
+    parents = Counter(path.parent for path in sources("featgraph"))
+    return {
+        ".".join(folder.relative_to(ROOT).parts)
+        for folder, count in parents.items()
+        if count > MAX_PACKAGE
+    }
+
+
+def test_classes_and_packages_are_small() -> None:
+    over = classes_over() | packages_over()
+    assert not over - EXCEPTIONS, "a class in slices is one class: find the seam"
+    assert not EXCEPTIONS - over, "within the limits by now: take it out of the list"
+    assert all(name.startswith("featgraph.fold.codegen") for name in EXCEPTIONS)
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:

@@ -297,18 +297,20 @@ def test_which_are_near(large_first: bool, dtype: str, target: str) -> None:
         keys[5] = np.inf
     mask = rng.random(77) < 0.5
     mask[[3, 5]] = True
-    words = device.upload_words(fg.ActiveSet(77, mask).words.copy())
+    words = device.sets.upload(fg.ActiveSet(77, mask).words.copy())
     uploaded = device.upload(keys)
     sign = -1.0 if large_first else 1.0
     within = ~(sign * keys > sign * 30.0)
-    near = np.array(device.download(device.near(words, uploaded, sign, sign * 30.0)))
+    near = np.array(
+        device.download(device.sets.near(words, uploaded, sign, sign * 30.0))
+    )
     np.testing.assert_array_equal(
         fg.ActiveSet.from_words(77, near).mask, mask & within.any(axis=1)
     )
-    first = device.first_key(words, uploaded, sign)
+    first = device.sets.first_key(words, uploaded, sign)
     assert first == np.nanmin(sign * keys[mask])
-    empty = device.empty_words(len(near))
-    assert device.first_key(empty, uploaded, sign) == np.inf
+    empty = device.sets.empty(len(near))
+    assert device.sets.first_key(empty, uploaded, sign) == np.inf
 
 
 def test_what_a_kernel_says_of_itself() -> None:

@@ -80,9 +80,7 @@ class Calls(Expressions):
         args = [self.visit(bound[p]) for p in parameters[:required]]
         options: dict[str, int] = {}
         extra: list[ast.expr] = []
-        defaults = dict(
-            zip(parameters[required:], self._defaults(called), strict=False)
-        )
+        defaults = dict(zip(parameters[required:], _defaults(called), strict=False))
         for name in parameters[required:]:
             value = bound.get(name, defaults.get(name))
             if value is None or (
@@ -118,19 +116,6 @@ class Calls(Expressions):
             )
         return copy_location(ast.Constant(str(word)), node)
 
-    def _defaults(self, called: Operation | Collaborative) -> list[ast.expr]:
-        """Return the default values of a user's operation as constants."""
-        if isinstance(called, Operation):
-            return []
-        for value in called.defaults:
-            if value is not None and not isinstance(value, bool | int | float):
-                raise called.source.error(
-                    "a default value must be a number or None",
-                    got=type(value).__name__,
-                )
-        tree = called.source.tree
-        return [ast.copy_location(ast.Constant(v), tree) for v in called.defaults]
-
     def _atomic(self, node: ast.Call, called: Operation) -> ast.expr:
         if len(node.args) != 3 or node.keywords:
             raise self.source.error(
@@ -163,3 +148,17 @@ class Calls(Expressions):
             )
         op = called.name.removeprefix("atomic.")
         return copy_location(Atomic(op, name, indices, self.visit(value)), node)
+
+
+def _defaults(called: Operation | Collaborative) -> list[ast.expr]:
+    """Return the default values of a user's operation as constants."""
+    if isinstance(called, Operation):
+        return []
+    for value in called.defaults:
+        if value is not None and not isinstance(value, bool | int | float):
+            raise called.source.error(
+                "a default value must be a number or None",
+                got=type(value).__name__,
+            )
+    tree = called.source.tree
+    return [ast.copy_location(ast.Constant(v), tree) for v in called.defaults]

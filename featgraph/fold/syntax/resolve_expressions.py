@@ -92,7 +92,7 @@ class Expressions(ast.NodeTransformer):
                     fix="index a property: d.name[v, f]",
                 )
             return node
-        return self._captured(node, self._value(node))
+        return _captured(self.source, node, self._value(node))
 
     def _value(self, node: ast.Name) -> Any:
         if node.id not in self.captured:
@@ -103,36 +103,12 @@ class Expressions(ast.NodeTransformer):
             )
         return self.captured[node.id]
 
-    def _captured(self, node: ast.expr, value: Any) -> ast.expr:
-        if isinstance(value, bool | np.bool_):
-            return copy_location(ast.Constant(bool(value)), node)
-        if isinstance(value, int | float | np.integer | np.floating):
-            plain = value.item() if isinstance(value, np.generic) else value
-            return self._number(plain, node)
-        if isinstance(value, Nothing):
-            return copy_location(Identity(), node)
-        shown = ast.unparse(node)
-        if hasattr(value, "__cuda_array_interface__") or hasattr(value, "shape"):
-            raise self.source.error(
-                f"{shown} is a captured array",
-                node,
-                got=type(value).__name__,
-                expected="numbers, functions and featgraph operations",
-                fix=f"give it to fg.State({shown}=...) and read d.{shown}[...]",
-            )
-        raise self.source.error(
-            f"{shown} cannot be used in a folded function",
-            node,
-            got=type(value).__name__,
-            expected="numbers, functions and featgraph operations",
-        )
-
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         """Resolve a property or a captured object."""
         if self._is_data(node.value):
             return self._bare_property(node)
         value = self._object(node)
-        return self._captured(node, value)
+        return _captured(self.source, node, value)
 
     def _is_data(self, node: ast.expr) -> bool:
         return (
@@ -255,7 +231,7 @@ class Expressions(ast.NodeTransformer):
             )
         if isinstance(node.value, bool):
             return node
-        return self._number(node.value, node)
+        return _number(self.source, node.value, node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         """Take the sign with the least integer, which without it is none of 64 bits."""
@@ -263,25 +239,6 @@ class Expressions(ast.NodeTransformer):
         if least and node.operand.value == 2**63:  # type: ignore[attr-defined]
             return node
         return self.generic_visit(node)
-
-    def _number(self, value: float, node: ast.expr) -> ast.expr:
-        """Return a constant; negative ones negated, to print as they parse."""
-        if isinstance(value, int) and value not in _INT64:
-            raise self.source.error(
-                "this integer does not fit 64 bits",
-                node,
-                got=value
-                if abs(value) < 10**40
-                else f"{value:.3e}"
-                if abs(value) < 10**300
-                else "an integer of more than 300 digits",
-                expected="-2**63 <= value < 2**63",
-                fix="use a float",
-            )
-        if value < 0:
-            inner = copy_location(ast.Constant(-value), node)
-            return copy_location(ast.UnaryOp(ast.USub(), inner), node)
-        return copy_location(ast.Constant(value), node)
 
     def generic_visit(self, node: ast.AST) -> Any:
         """Refuse what cannot be folded."""
@@ -308,7 +265,7 @@ class Expressions(ast.NodeTransformer):
         if isinstance(node, ast.BinOp | ast.UnaryOp):
             value = literal_value(node)
             if value is not None and value not in _INT64:
-                self._number(value, node)
+                _number(self.source, value, node)
         return visited
 
 
@@ -330,3 +287,49 @@ def _whole(
 
 def _shown(node: ast.AST) -> str:
     return ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
+
+
+def _captured(source: FunctionSource, node: ast.expr, value: Any) -> ast.expr:
+    """Return what stands for a captured value: a constant."""
+    if isinstance(value, bool | np.bool_):
+        return copy_location(ast.Constant(bool(value)), node)
+    if isinstance(value, int | float | np.integer | np.floating):
+        plain = value.item() if isinstance(value, np.generic) else value
+        return _number(source, plain, node)
+    if isinstance(value, Nothing):
+        return copy_location(Identity(), node)
+    shown = ast.unparse(node)
+    if hasattr(value, "__cuda_array_interface__") or hasattr(value, "shape"):
+        raise source.error(
+            f"{shown} is a captured array",
+            node,
+            got=type(value).__name__,
+            expected="numbers, functions and featgraph operations",
+            fix=f"give it to fg.State({shown}=...) and read d.{shown}[...]",
+        )
+    raise source.error(
+        f"{shown} cannot be used in a folded function",
+        node,
+        got=type(value).__name__,
+        expected="numbers, functions and featgraph operations",
+    )
+
+
+def _number(source: FunctionSource, value: float, node: ast.expr) -> ast.expr:
+    """Return a constant; negative ones negated, to print as they parse."""
+    if isinstance(value, int) and value not in _INT64:
+        raise source.error(
+            "this integer does not fit 64 bits",
+            node,
+            got=value
+            if abs(value) < 10**40
+            else f"{value:.3e}"
+            if abs(value) < 10**300
+            else "an integer of more than 300 digits",
+            expected="-2**63 <= value < 2**63",
+            fix="use a float",
+        )
+    if value < 0:
+        inner = copy_location(ast.Constant(-value), node)
+        return copy_location(ast.UnaryOp(ast.USub(), inner), node)
+    return copy_location(ast.Constant(value), node)

@@ -93,13 +93,14 @@ def assign_types(
     variables = dict(parameters)
     returned = "bool"
     while True:
-        typer = _Typer(source, variables, dtypes, call_helper, returns)
-        typed = typer.block(copy.deepcopy(body))
-        if typer.variables == variables and typer.returned == returned:
+        values = _Expressions(source, variables, dtypes, call_helper)
+        typer = _Statements(values, returns)
+        typer.block(copy.deepcopy(body))
+        if values.variables == variables and typer.returned == returned:
             break
-        variables, returned = typer.variables, typer.returned
-    finish = _Typer(source, variables, dtypes, call_helper, returns, returned)
-    typed = finish.block(copy.deepcopy(body))
+        variables, returned = values.variables, typer.returned
+    values = _Expressions(source, variables, dtypes, call_helper)
+    typed = _Statements(values, returns, returned).block(copy.deepcopy(body))
     return typed, variables, returned
 
 
@@ -112,28 +113,17 @@ class _Expressions:
         variables: Mapping[str, str],
         dtypes: Mapping[str, str],
         call_helper: Callable[[Helper, list[str]], str],
-        returns: str | None,
-        return_as: str | None = None,
     ) -> None:
         self.source = source
         self.variables = dict(variables)
         self.dtypes = dtypes
         self.call_helper = call_helper
-        self.returns = returns
-        self.return_as = return_as
-        self.returned = "bool"
-
-    def truth(self, node: ast.expr, type_: str) -> ast.expr:
-        if type_ == "bool":
-            return node
-        zero = converted(copy_location(ast.Constant(0), node), "int64", type_)
-        return copy_location(ast.Compare(bare(node), [ast.NotEq()], [zero]), node)
 
     def condition(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.BoolOp):  # which of its values it is does not matter
             node.values = [self.condition(v) for v in node.values]
             return node
-        return self.truth(*self.value(node))
+        return _truth(*self.value(node))
 
     def real(self, node: ast.expr) -> ast.expr:
         value, type_ = self.value(node)
@@ -187,16 +177,12 @@ class _Expressions:
 
     def typed(self, node: ast.expr) -> Typed:
         """Type any expression."""
+        known = _type_at_sight(node)
+        if known is not None:
+            return known
         handler = getattr(self, f"_{type(node).__name__.lower()}")
         typed: Typed = handler(node)
         return typed
-
-    def _constant(self, node: ast.Constant) -> Typed:
-        if isinstance(node.value, bool):
-            return node, "bool"
-        if isinstance(node.value, int):
-            return node, "int64"
-        return copy_location(Cast("real", node), node), "real"
 
     def _name(self, node: ast.Name) -> Typed:
         return node, self.variables.get(node.id, "bool")
@@ -212,12 +198,6 @@ class _Expressions:
     def _whole(self, node: Whole) -> Typed:
         node.indices = [self.index(i) for i in node.indices]
         return node, type_of_dtype(self.dtypes[node.name])
-
-    def _identity(self, node: Identity) -> Typed:
-        return node, "bool"
-
-    def _cast(self, node: Cast) -> Typed:
-        return node, {"real": "real", "int": "int64"}[node.to]
 
     def _subscript(self, node: ast.Subscript) -> Typed:  # an element of an inverse
         indices = narrowed(node.slice, ast.Tuple)
@@ -329,8 +309,16 @@ class _Expressions:
         return option
 
 
-class _Typer(_Expressions):
-    """Types statements."""
+class _Statements:
+    """Types statements; `returned` is what they return."""
+
+    def __init__(
+        self, values: _Expressions, returns: str | None, return_as: str | None = None
+    ) -> None:
+        self.values = values
+        self.returns = returns
+        self.return_as = return_as
+        self.returned = "bool"
 
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
         return [self.statement(node) for node in body]
@@ -341,61 +329,83 @@ class _Typer(_Expressions):
         elif isinstance(node, ast.Return):
             self._return(node)
         elif isinstance(node, ast.If | ast.While):
-            node.test = self.condition(node.test)
+            node.test = self.values.condition(node.test)
             node.body = self.block(node.body)
             node.orelse = self.block(node.orelse)
         elif isinstance(node, ast.For):
             call = narrowed(node.iter, ast.Call)
-            bounds = [self.integer(a, "a bound of range") for a in call.args]
+            bounds = [self.values.integer(a, "a bound of range") for a in call.args]
             call.args = stepped(bounds)
             self._bind(narrowed(node.target, ast.Name).id, "int64")
             node.body = self.block(node.body)
         elif isinstance(node, ast.Expr):
-            value = self.value(node.value)[0]
+            value = self.values.value(node.value)[0]
             node.value = value.value if isinstance(value, Cast) else value
         return node
 
     def _assign(self, node: ast.Assign) -> None:
-        value, type_ = self.value(node.value)
+        value, type_ = self.values.value(node.value)
         target = node.targets[0]
         if isinstance(target, ast.Name):
             self._bind(target.id, type_)
-            wanted = self.variables[target.id]
+            wanted = self.values.variables[target.id]
             if not _is_collective(node.value):
                 value = converted(value, type_, wanted)
         else:
             target = narrowed(target, Access)
-            target.indices = [self.index(i) for i in target.indices]
+            target.indices = [self.values.index(i) for i in target.indices]
             value = self._stored(value, type_, target)
         node.value = value
 
     def _stored(self, value: ast.expr, type_: str, target: Access) -> ast.expr:
-        wanted = type_of_dtype(self.dtypes[target.name])
+        dtype = self.values.dtypes[target.name]
+        wanted = type_of_dtype(dtype)
         if type_ == "real" and wanted != "real":
-            raise self.source.error(
-                f"a real number is stored in the {self.dtypes[target.name]} property "
-                f"{target.name!r}",
+            raise self.values.error(
+                f"a real number is stored in the {dtype} property {target.name!r}",
                 target,
                 fix="convert it: int(...) or a comparison",
             )
         if wanted == "bool":
-            return self.truth(value, type_)
+            return _truth(value, type_)
         return converted(value, type_, wanted if wanted == "real" else type_)
 
     def _bind(self, name: str, type_: str) -> None:
-        known = self.variables.get(name)
-        self.variables[name] = type_ if known is None else join(known, type_)
+        variables = self.values.variables
+        known = variables.get(name)
+        variables[name] = type_ if known is None else join(known, type_)
 
     def _return(self, node: ast.Return) -> None:
         given = narrowed(node.value, ast.expr)
         if isinstance(given, Identity):
             return
         if self.returns == "bool":
-            node.value = self.condition(given)
+            node.value = self.values.condition(given)
             return
-        value, type_ = self.value(given)
+        value, type_ = self.values.value(given)
         self.returned = join(self.returned, type_)
         node.value = converted(value, type_, self.return_as or type_)
+
+
+def _type_at_sight(node: ast.expr) -> Typed | None:
+    """Type what has its type whatever stands around it; None for all else."""
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, int):  # a bool is one
+            return node, "bool" if isinstance(node.value, bool) else "int64"
+        return copy_location(Cast("real", node), node), "real"
+    if isinstance(node, Identity):
+        return node, "bool"
+    if isinstance(node, Cast):
+        return node, {"real": "real", "int": "int64"}[node.to]
+    return None
+
+
+def _truth(node: ast.expr, type_: str) -> ast.expr:
+    """Return whether a value is not zero."""
+    if type_ == "bool":
+        return node
+    zero = converted(copy_location(ast.Constant(0), node), "int64", type_)
+    return copy_location(ast.Compare(bare(node), [ast.NotEq()], [zero]), node)
 
 
 def _is_collective(node: ast.expr) -> bool:

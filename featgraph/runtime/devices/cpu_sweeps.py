@@ -12,14 +12,16 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from featgraph._interrupts import import_whole
 from featgraph.fold.plan.layout import REVERSED, rows_along
+from featgraph.program.active import word_count
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cpu_sets import KnownSets, SparseSet
 from featgraph.runtime.devices.forks import is_single_threaded
 
-__all__ = ["CHUNKS_PER_THREAD", "SMALLEST_CHUNK", "CpuSweeps"]
+__all__ = ["CHUNKS_PER_THREAD", "SMALLEST_CHUNK", "CpuSets", "CpuSweeps"]
 
 Array = Any
 Words = Any
@@ -37,31 +39,40 @@ _FEW = 64
 _MOST_ALONE = 60_000
 
 
-class CpuSweeps:
-    """Operations on bitvectors, and launches."""
+class CpuSets:
+    """Sets of vertices as bitvectors."""
 
     def __init__(self) -> None:
         self.known = KnownSets()
         self._all_words: dict[int, Array] = {}
 
     @cached_property
-    def _loops(self) -> Any:
+    def loops(self) -> Any:
+        """Compiled loops over bitvectors."""
         import_whole("numba")
         return import_whole("featgraph.runtime.devices.cpu_loops")
 
-    def empty_words(self, count: int) -> Words:
+    def upload(self, words: npt.NDArray[np.uint32]) -> Words:
+        """Return a bitvector of the device; on the CPU `words` itself."""
+        return words
+
+    def hold(self, words: Words | None) -> Words | None:
+        """Return a set that stays as it is: a copy."""
+        return None if words is None else words.copy()
+
+    def empty(self, count: int) -> Words:
         """Return a bitvector of no vertices."""
         return np.zeros(count, np.uint32)
 
-    def words_or(self, a: Words, b: Words) -> Words:
+    def union(self, a: Words, b: Words) -> Words:
         """Return the union of two sets."""
         return a | b
 
-    def words_and(self, a: Words, b: Words) -> Words:
+    def intersection(self, a: Words, b: Words) -> Words:
         """Return the intersection of two sets."""
         return a & b
 
-    def words_without(self, a: Words, b: Words) -> Words:
+    def without(self, a: Words, b: Words) -> Words:
         """Return `a` without `b`."""
         return a & ~b
 
@@ -86,10 +97,11 @@ class CpuSweeps:
     def edges_of(self, words: Words, offsets: Array) -> int:
         """Return how many edges the vertices of a set have, by their row offsets."""
         known = self.known.find(words)
-        at = self._every_word(words.size) if known is None else known.at
-        return int(self._loops.count_edges(words, at, offsets))
+        at = self.every_word(words.size) if known is None else known.at
+        return int(self.loops.count_edges(words, at, offsets))
 
-    def _every_word(self, count: int) -> Array:
+    def every_word(self, count: int) -> Array:
+        """Return the numbers of all words of a set."""
         every = self._all_words.get(count)
         if every is None:
             every = self._all_words[count] = np.arange(count)
@@ -109,7 +121,7 @@ class CpuSweeps:
         if few is not None:
             due = np.zeros(active.size, np.uint32)
             found = np.empty(active.size, np.int64)
-            size, edges = self._loops.expand_few(
+            size, edges = self.loops.expand_few(
                 active, few.at, due, found, offsets, ends, _MOST_ALONE
             )
             if size >= 0:
@@ -118,14 +130,14 @@ class CpuSweeps:
         due = active.copy()
         alone = is_single_threaded()
         if offsets.size + ends.size < SMALLEST_CHUNK:
-            self._loops.expand_alone(active, due, offsets, ends)
+            self.loops.expand_alone(active, due, offsets, ends)
         elif self._finds_sooner(active, count, offsets):
-            find = self._loops.find_due_alone if alone else self._loops.find_due
+            find = self.loops.find_due_alone if alone else self.loops.find_due
             find(active, due, arrays[own.offsets], arrays[own.ends])
         elif alone:
-            self._loops.expand_alone(active, due, offsets, ends)
+            self.loops.expand_alone(active, due, offsets, ends)
         else:
-            self._loops.expand(active, due, offsets, ends)
+            self.loops.expand(active, due, offsets, ends)
         return due
 
     def _finds_sooner(self, active: Words, count: int | None, offsets: Array) -> bool:
@@ -162,11 +174,52 @@ class CpuSweeps:
             next_, current = next_.reshape(rows), current.reshape(rows)
         known = self.known.find(words)
         if known is not None:
-            self._loops.refresh_few(words, known.at, without, next_, current)
+            self.loops.refresh_few(words, known.at, without, next_, current)
             return
         if without is not None:
             words = words & ~without
-        self._loops.refresh_vertices(words, next_, current)
+        self.loops.refresh_vertices(words, next_, current)
+
+    def refresh_edges(
+        self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
+    ) -> None:
+        """Copy the rows of the out-edges of the vertices in `words`."""
+        rows = (len(current), current.size // max(len(current), 1))
+        self.loops.refresh_edges(
+            words,
+            next_.reshape(rows),
+            current.reshape(rows),
+            arrays["out_offsets"],
+            arrays["out_edges"],
+        )
+
+    def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
+        """Return the vertices of a set with a feature of ``sign * key <= limit``."""
+        near = np.empty_like(words)
+        rows = keys.reshape(len(keys), -1)
+        self.loops.near(words, rows, np.float64(sign), np.float64(limit), near)
+        at = np.flatnonzero(near)
+        self._note(near, at, 0, int(np.bitwise_count(near[at]).sum()))
+        return near
+
+    def first_key(self, words: Words, keys: Array, sign: float) -> float:
+        """Return the smallest ``sign * key`` in a set; inf for the empty one."""
+        rows = keys.reshape(len(keys), -1)
+        return float(self.loops.first_key(words, rows, np.float64(sign)))
+
+    def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
+        """Return the targets of the edges that passed last."""
+        offsets = arrays["in_offsets"]
+        words = np.zeros(word_count(offsets.size - 1), np.uint32)
+        self.loops.collect_targets(edge_state, offsets, words)
+        return words
+
+
+class CpuSweeps:
+    """Runs kernels over sets of vertices."""
+
+    def __init__(self) -> None:
+        self.sets = CpuSets()
 
     def launch(self, bound: BoundEntry, given: Mapping[str, Any]) -> None:
         """Run one entry of a kernel; a single chunk on this thread.
@@ -190,8 +243,8 @@ class CpuSweeps:
         if few is not None:
             passed = given["passed"]
             found = np.empty(few.at.size, np.int64)
-            size, count = self._loops.find_set(passed, few.at, found)
-            self.known.note(passed, SparseSet(found[:size], few.work, count))
+            size, count = self.sets.loops.find_set(passed, few.at, found)
+            self.sets.known.note(passed, SparseSet(found[:size], few.work, count))
 
     def _find_swept(
         self, place: Mapping[str, int], values: list[Any], spreads: bool
@@ -200,9 +253,9 @@ class CpuSweeps:
         swept = values[place["swept" if "swept" in place else "due"]]
         if spreads:  # the kernel makes vertices due, at any of the words
             values[place["due"]] = values[place["due"]].copy()
-        few = None if spreads else self.known.find(swept)
+        few = None if spreads else self.sets.known.find(swept)
         if few is None:
-            values[place["swept_words"]] = self._every_word(swept.size)
+            values[place["swept_words"]] = self.sets.every_word(swept.size)
             return None
         values[place["swept_words"]] = few.at
         values[place["chunks"]] = _cut(few)

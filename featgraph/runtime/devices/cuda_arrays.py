@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import weakref
 from functools import cached_property
 from typing import Any
 
@@ -27,8 +26,6 @@ Words = Any
 BLOCK = 256
 #: Up to here arrays are read through page-locked memory.
 _LANDING_BYTES = 1 << 16
-#: Up to here one block counts a set: without atomics there is nothing to clear first.
-_ONE_BLOCK_WORDS = 4096
 #: Recorded supersteps that may be held at a time.
 _COUNTS = 256
 
@@ -70,35 +67,21 @@ class Own(threading.local):
         return address_of(self.total)
 
 
-def _count_references(pool: list[Any]) -> int:
-    """Return how many references to its first entry there are, seen by a loop."""
-    for entry in pool:
-        return sys.getrefcount(entry)
-    return 0
-
-
-#: The same of a set that only its pool holds.
-_UNHELD = _count_references([object()])
-
-
 class CudaArrays:
     """Device arrays of numba-cuda; all work on the default stream, in order."""
 
     def __init__(self) -> None:
         counts = cuda.pinned_array(_COUNTS, np.int64)
-        self._driver = self.recorder = TracedDriver(
+        self.driver = self.recorder = TracedDriver(
             Driver(), counts, Repetition, Recording
         )
-        self._launch = Launches(self._driver)
+        self.launches = Launches(self.driver)
         # Page-locked: the driver copies there without a detour. One reader at a time.
         self._landing = cuda.pinned_array(_LANDING_BYTES, np.uint8)
         self._landing_address = int(self._landing.ctypes.data)
         self._landed_total = self._landing[:8].view(np.int64)
         self._reading = threading.Lock()
-        self._views: weakref.WeakKeyDictionary[Array, Array] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._own = Own()
+        self.own = Own()
         self.full_sets: dict[int, Words] = {}
 
     # -- arrays
@@ -109,9 +92,9 @@ class CudaArrays:
         wanted = given.shape, given.dtype
         if memory is not None and (memory.shape, memory.dtype) == wanted and given.size:
             source = int(given.ctypes.data)
-            self._driver.write(address_of(memory), source, given.nbytes)
+            self.driver.write(address_of(memory), source, given.nbytes)
             return memory
-        self._driver.note(*OPAQUE)
+        self.driver.note(*OPAQUE)
         try:
             made = cuda.to_device(given)
         except Exception as error:
@@ -122,10 +105,10 @@ class CudaArrays:
         """Copy a device array to the host; waits for the device."""
         size = array.size * array.dtype.itemsize
         if not 0 < size <= _LANDING_BYTES:
-            self._driver.note(*OPAQUE)
+            self.driver.note(*OPAQUE)
             return array.copy_to_host()  # type: ignore[no-any-return]
         with self._reading:
-            self._driver.read(self._landing_address, address_of(array), size)
+            self.driver.read(self._landing_address, address_of(array), size)
             landed = np.array(self._landing[:size])
         return np.ndarray(array.shape, array.dtype, landed)
 
@@ -166,130 +149,23 @@ class CudaArrays:
         if size == 0:
             return
         if item == item[:1] * len(item) and size % 4:
-            self._driver.set_bytes(address_of(array), item[0], size)
+            self.driver.set_bytes(address_of(array), item[0], size)
         elif item[:4] * (len(item) // 4) == item or item == item[:1] * len(item):
             word = int.from_bytes((item * 4)[:4], sys.byteorder)
-            self._driver.set_words(address_of(array), word, size // 4)
+            self.driver.set_words(address_of(array), word, size // 4)
         else:
             flat = array.reshape(array.size) if array.ndim > 1 else array
             blocks = min(block_count(flat.size), 1 << 12)
-            self._launch(cuda_loops.fill, blocks, BLOCK, (flat, typed))
+            self.launches(cuda_loops.fill, blocks, BLOCK, (flat, typed))
 
     def copy(self, target: Array, source: Array) -> None:
         """Copy an array to another one of the same type and shape."""
         size = source.size * source.dtype.itemsize
         if size:
-            self._driver.copy(address_of(target), address_of(source), size)
+            self.driver.copy(address_of(target), address_of(source), size)
 
-    # -- bitvectors
-
-    def _words(self, count: int) -> Words:
-        """Return a bitvector without another reference.
-
-        Freeing device memory waits for the device, so bitvectors are kept. A State has
-        its own, and those of a superstep are those of the one before the last, so that
-        supersteps repeat, in whatever run.
-        """
-        pool = self.recorder.pools.setdefault(count, [])
-        for words in pool:
-            if sys.getrefcount(words) == _UNHELD:
-                return words
-        pool.append(cuda.device_array(count, np.uint32))
-        return pool[-1]
-
-    def upload_words(self, words: npt.NDArray[np.uint32]) -> Words:
-        """Return a bitvector with what `words` of the host has."""
-        given = np.ascontiguousarray(words, np.uint32)
-        uploaded = self._words(given.size)
-        size = 4 * given.size
-        self._driver.write(address_of(uploaded), int(given.ctypes.data), size)
-        return uploaded
-
-    def hold(self, words: Words | None) -> Words | None:
-        """Return a set that stays as it is: itself, for none that is held is reused."""
-        return words
-
-    def empty_words(self, count: int) -> Words:
-        """Return a bitvector of no vertices."""
-        words = self._words(count)
-        self._driver.set_words(address_of(words), 0, count)
-        return words
-
-    def _combine(self, function: Any, a: Words, b: Words) -> Words:
-        out = self._words(a.size)
-        self._launch(function, block_count(a.size), BLOCK, (a, b, out))
-        return out
-
-    def words_or(self, a: Words, b: Words) -> Words:
-        """Return the union of two sets."""
-        return self._combine(cuda_loops.words_or, a, b)
-
-    def words_and(self, a: Words, b: Words) -> Words:
-        """Return the intersection of two sets."""
-        return self._combine(cuda_loops.words_and, a, b)
-
-    def words_without(self, a: Words, b: Words) -> Words:
-        """Return `a` without `b`."""
-        return self._combine(cuda_loops.words_without, a, b)
-
-    def leave_out(self, due: Words, on: Words, left: Words) -> Words:
-        """Return what of `due` is in `on`, and add the rest to `left`."""
-        out = self._words(due.size)
-        arguments = due, on, left, out
-        self._launch(cuda_loops.leave_out, block_count(due.size), BLOCK, arguments)
-        return out
-
-    def settle(self, due: Words, stale: Words, patched: Words) -> None:
-        """Note that due vertices have been patched or, where stale, recomputed."""
-        blocks = block_count(due.size)
-        self._launch(cuda_loops.settle, blocks, BLOCK, (due, stale, patched))
-
-    def count(self, words: Words) -> int:
-        """Return the number of set bits; waits for the device."""
-        arguments = (words, self._own.total)
-        if words.size <= _ONE_BLOCK_WORDS:
-            self._launch(cuda_loops.count_in_one_block, 1, BLOCK, arguments)
-        else:
-            self._driver.set_words(self._own.total_address, 0, 2)
-            blocks = block_count(words.size)
-            self._launch(cuda_loops.count_bits, blocks, BLOCK, arguments)
+    def read_total(self) -> int:
+        """Return the count that a kernel has left; waits for the device."""
         with self._reading:
-            self._driver.read(self._landing_address, self._own.total_address, 8)
+            self.driver.read(self._landing_address, self.own.total_address, 8)
             return int(self._landed_total[0])
-
-    def edges_of(self, words: Words, offsets: Array) -> int:
-        """Return how many edges a set has, by row offsets; waits for the device."""
-        self._driver.set_words(self._own.total_address, 0, 2)
-        blocks = min(block_count(words.size * 32), 1 << 12)
-        arguments = (words, offsets, self._own.total)
-        self._launch(cuda_loops.count_edges, blocks, BLOCK, arguments)
-        with self._reading:
-            self._driver.read(self._landing_address, self._own.total_address, 8)
-            return int(self._landed_total[0])
-
-    def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
-        """Return the vertices of a set with a feature of ``sign * key <= limit``."""
-        out = self._words(words.size)
-        blocks = min(block_count(words.size * 32), 1 << 16)
-        numbers = np.float64(sign), np.float64(limit)
-        arguments = (words, self._rows(keys), *numbers, out)
-        self._launch(cuda_loops.near, blocks, BLOCK, arguments)
-        return out
-
-    def first_key(self, words: Words, keys: Array, sign: float) -> float:
-        """Return the smallest ``sign * key`` in a set; waits for the device."""
-        out = self.upload(np.full(1, np.inf))
-        blocks = min(block_count(keys.shape[0]), 1 << 12)
-        arguments = (words, self._rows(keys), np.float64(sign), out)
-        self._launch(cuda_loops.first_key, blocks, BLOCK, arguments)
-        return float(self.download(out)[0])
-
-    def _rows(self, array: Array) -> Array:
-        """Return an array as one of shape (V, N), the same object each time."""
-        if array.ndim == 2:
-            return array
-        view = self._views.get(array)
-        if view is None:
-            shape = (array.shape[0], array.size // max(array.shape[0], 1))
-            self._views[array] = view = array.reshape(shape)
-        return view

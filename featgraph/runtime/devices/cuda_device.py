@@ -10,16 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cuda import cuda
-from featgraph.fold.plan.layout import REVERSED, rows_along, rows_with
+from featgraph.fold.plan.layout import rows_with
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import HUB_DEGREE
 from featgraph.graph import Graph
-from featgraph.program.active import word_count
-from featgraph.runtime.devices import cuda_lists, cuda_loops
+from featgraph.runtime.devices import cuda_lists
 from featgraph.runtime.devices.bound import LONG_ROW, BoundEntry
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
+from featgraph.runtime.devices.cuda_sets import CudaSets
 from featgraph.runtime.devices.host_arrays import host_graph_array
-from featgraph.runtime.devices.protocol import is_dense
 
 __all__ = ["CudaDevice", "cuda_device"]
 
@@ -45,16 +44,6 @@ _LISTED = 3 / 4
 _SHARING_BLOCKS = 2112
 #: Sets of sources, by their names in a module.
 _SOURCES = ("sources", "active_sources")
-#: Threads of the block that goes through the row of a hub.
-_HUB_THREADS = 512
-#: Blocks that look at the words of a set. With more, most warps start for nothing; with
-#: fewer, each goes through the words that it has found one after the other.
-_SCAN_BLOCKS = 2112
-
-
-def scanning(words: Words) -> int:
-    """Return how many blocks look at the words of a set."""
-    return min(block_count(int(words.size) * 32), _SCAN_BLOCKS)
 
 
 class CudaDevice(CudaArrays):
@@ -64,84 +53,10 @@ class CudaDevice(CudaArrays):
 
     def __init__(self) -> None:
         super().__init__()
+        self.sets = CudaSets(self)
         # Hubs and all other vertices run side by side. Both streams wait for the
         # default one and it for them.
         self._streams = {"hubs": cuda.stream(), "main": cuda.stream()}
-
-    # -- edges and rows
-
-    def expand(
-        self,
-        active: Words,
-        arrays: Mapping[str, Array],
-        count: int | None = None,
-        along: str = "in",
-    ) -> Words:
-        """Return `active` and the vertices that gather from it `along` some edges."""
-        due = self._words(active.size)
-        theirs, own = rows_along(REVERSED[along]), rows_along(along)
-        vertices = arrays[theirs.offsets].size - 1
-        if is_dense(count, vertices, arrays[theirs.ends].size):
-            rows, blocks = own, min(block_count(vertices), 1 << 16)
-            kernels = cuda_loops.find_due, cuda_loops.find_due_hubs
-        else:
-            self.copy(due, active)
-            rows, blocks = theirs, scanning(active)
-            kernels = cuda_loops.expand, cuda_loops.expand_hubs
-        edges, hubs = (arrays[rows.offsets], arrays[rows.ends]), arrays[rows.hubs]
-        self._launch(kernels[0], blocks, BLOCK, (active, due, *edges, HUB_DEGREE))
-        if hubs.size:
-            self._launch(
-                kernels[1], hubs.size, _HUB_THREADS, (active, due, hubs, *edges)
-            )
-        return due
-
-    def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
-        """Return the targets of the edges that passed last."""
-        offsets = arrays["in_offsets"]
-        count = offsets.size - 1
-        words = self.empty_words(word_count(count))
-        self._launch(
-            cuda_loops.collect_targets,
-            block_count(count),
-            BLOCK,
-            (edge_state, offsets, words, count),
-        )
-        return words
-
-    def refresh_vertices(
-        self, words: Words, next_: Array, current: Array, without: Words = None
-    ) -> None:
-        """Copy the rows of the vertices in `words` that are not in `without`."""
-        blocks = scanning(words)
-        rows = self._rows(next_), self._rows(current)
-        if without is None:
-            self._launch(cuda_loops.refresh_vertices, blocks, BLOCK, (words, *rows))
-        else:
-            function = cuda_loops.refresh_vertices_without
-            self._launch(function, blocks, BLOCK, (words, without, *rows))
-
-    def refresh_edges(
-        self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
-    ) -> None:
-        """Copy the rows of the out-edges of the vertices in `words`.
-
-        A warp that came to a hub's edges would be busy for long: where there are hubs,
-        all edges are asked for their sources.
-        """
-        if current.size == 0:
-            return
-        rows = words, self._rows(next_), self._rows(current)
-        if arrays["out_hubs"].size:
-            sources = arrays["in_sources"]
-            blocks = min(block_count(-(-sources.size // 4)), _SCAN_BLOCKS)
-            self._launch(cuda_loops.refresh_edges, blocks, BLOCK, (*rows, sources))
-            return
-        edges = arrays["out_offsets"], arrays["out_edges"]
-        kernel, blocks = cuda_loops.refresh_edges_by_row, scanning(words)
-        self._launch(kernel, blocks, BLOCK, (*rows, *edges))
-
-    # -- graphs and launches
 
     def graph_array(self, graph: Graph, name: str) -> Array:
         """Return an array of the graph by its name in generated code, on the device."""
@@ -206,7 +121,7 @@ class CudaDevice(CudaArrays):
             memory = self._scratch_area(name, (groups, *shape), dtype)
             values[bound.place[name]] = memory
         stream = self._streams[entry.role] if mapping.hubs else 0
-        self._launch(bound.function, blocks, block, values, stream)
+        self.launches(bound.function, blocks, block, values, stream)
 
     def _grid(self, bound: BoundEntry, values: list[Any], block: int) -> int:
         """Return how many blocks an entry takes."""
@@ -252,11 +167,11 @@ class CudaDevice(CudaArrays):
         # Any set will do where all vertices are sources: it is not looked at.
         own = (words or [values[bound.place["due"]]])[0], not words, offsets
         sums = counts, edges
-        self._launch(cuda_lists.count_rows, blocks, BLOCK, (*own, *sums))
+        self.launches(cuda_lists.count_rows, blocks, BLOCK, (*own, *sums))
         totals = (*sums, np.int64(warps), begins, size)
-        self._launch(cuda_lists.add_up, 1, cuda_lists.THREADS, totals)
+        self.launches(cuda_lists.add_up, 1, cuda_lists.THREADS, totals)
         listed = (*own, *sums, rows, begins)
-        self._launch(cuda_lists.list_rows, blocks, BLOCK, listed)
+        self.launches(cuda_lists.list_rows, blocks, BLOCK, listed)
         for name, array in (
             ("share_rows", rows),
             ("share_begins", begins),
@@ -266,9 +181,9 @@ class CudaDevice(CudaArrays):
 
     def _scratch_area(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:
         key = f"{name} {shape[1:]} {dtype}"
-        held = self._own.scratch.get(key)
+        held = self.own.scratch.get(key)
         if held is None or held.shape[0] < shape[0]:
-            self._own.scratch[key] = held = self.empty(shape, dtype)
+            self.own.scratch[key] = held = self.empty(shape, dtype)
         return held
 
     def synchronize(self) -> None:

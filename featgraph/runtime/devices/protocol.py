@@ -14,7 +14,7 @@ from featgraph.graph import Graph
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cycles import KnownCycles
 
-__all__ = ["Device", "Recorder", "is_dense"]
+__all__ = ["Device", "Recorder", "VertexSets", "is_dense"]
 
 # Threads that wait by spinning hold up the ones that work wherever cores are shared.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -57,51 +57,25 @@ class Recorder(Protocol):
         """
 
 
-class Device(Protocol):
-    """A target's arrays, bitvectors and launches.
+class VertexSets(Protocol):
+    """A target's sets of vertices: bitvectors, uint32 arrays of the target."""
 
-    Bitvectors are uint32 arrays of the target.
-    """
-
-    name: str
-    #: Vertex count -> the set of all vertices.
-    full_sets: dict[int, Words]
-
-    @property
-    def recorder(self) -> Recorder | None:
-        """What makes launches of whole supersteps, where that is faster."""
-
-    def upload(self, array: npt.NDArray[Any], memory: Array | None = None) -> Array:
-        """Return an array of the device, in the memory of one that is given up."""
-
-    def upload_words(self, words: npt.NDArray[np.uint32]) -> Words:
+    def upload(self, words: npt.NDArray[np.uint32]) -> Words:
         """Return a bitvector of the device."""
 
     def hold(self, words: Words | None) -> Words | None:
         """Return a set that stays as it is, whatever runs next."""
 
-    def download(self, array: Array) -> npt.NDArray[Any]:
-        """Return a host array."""
+    def empty(self, count: int) -> Words:
+        """Return the empty set of `count` vertices."""
 
-    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return an array with any contents."""
-
-    def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return an array that kernels write before they use it."""
-
-    def fill(self, array: Array, value: Any) -> None:
-        """Set all elements."""
-
-    def copy(self, target: Array, source: Array) -> None:
-        """Copy an array to another one."""
-
-    def words_or(self, a: Words, b: Words) -> Words:
+    def union(self, a: Words, b: Words) -> Words:
         """Return the union of two sets."""
 
-    def words_and(self, a: Words, b: Words) -> Words:
+    def intersection(self, a: Words, b: Words) -> Words:
         """Return the intersection of two sets."""
 
-    def words_without(self, a: Words, b: Words) -> Words:
+    def without(self, a: Words, b: Words) -> Words:
         """Return `a` without `b`."""
 
     def leave_out(self, due: Words, on: Words, left: Words) -> Words:
@@ -138,9 +112,6 @@ class Device(Protocol):
         many vertices are active, where that is known.
         """
 
-    def empty_words(self, count: int) -> Words:
-        """Return the empty set of `count` vertices."""
-
     def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
         """Return the targets of the edges that passed."""
 
@@ -153,6 +124,40 @@ class Device(Protocol):
         self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
     ) -> None:
         """Copy the rows of the out-edges of `words`."""
+
+
+class Device(Protocol):
+    """A target's arrays and launches, and its sets."""
+
+    name: str
+    #: Vertex count -> the set of all vertices.
+    full_sets: dict[int, Words]
+
+    @property
+    def sets(self) -> VertexSets:
+        """What is done with sets of vertices."""
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """What makes launches of whole supersteps, where that is faster."""
+
+    def upload(self, array: npt.NDArray[Any], memory: Array | None = None) -> Array:
+        """Return an array of the device, in the memory of one that is given up."""
+
+    def download(self, array: Array) -> npt.NDArray[Any]:
+        """Return a host array."""
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array with any contents."""
+
+    def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array that kernels write before they use it."""
+
+    def fill(self, array: Array, value: Any) -> None:
+        """Set all elements."""
+
+    def copy(self, target: Array, source: Array) -> None:
+        """Copy an array to another one."""
 
     def graph_array(self, graph: Graph, name: str) -> Array:
         """Return an array of the graph by its generated name."""

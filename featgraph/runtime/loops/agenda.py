@@ -103,13 +103,13 @@ class Agenda:
             return True
         count = pending.count  # 0 only if nothing was committed
         if count is None:
-            count = self.device.count(pending.words)
+            count = self.device.sets.count(pending.words)
         if count > 0:
             return True
         left, on = pending.left, step.on
         if left is not None and on is not None:
-            left = self.device.words_and(left, on)
-        return left is not None and self.device.count(left) > 0
+            left = self.device.sets.intersection(left, on)
+        return left is not None and self.device.sets.count(left) > 0
 
     def has_work(self) -> bool:
         """Whether any foldmap has something due, or rounded aggregates."""
@@ -121,7 +121,7 @@ class Agenda:
         """Return a foldmap whose aggregates are rounded by patches, and where."""
         for place, step in enumerate(self.steps):
             words = step.unproven()
-            if words is not None and self.device.count(words) > 0:
+            if words is not None and self.device.sets.count(words) > 0:
                 return place, words
         return None
 

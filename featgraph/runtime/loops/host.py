@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from featgraph._interrupts import held_back
+from featgraph._interrupts import deferred_interrupts
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import ActiveSet
 from featgraph.runtime.devices.cycles import Traced
@@ -74,14 +74,14 @@ class HostLoop:
             tracks=pending.scalars is not None,
         )  # fmt: skip
         # No interrupt between a kernel and what tells of it.
-        with held_back(step.in_place):
+        with deferred_interrupts(step.in_place):
             with agenda.announcing():
                 committed = step.choose(frontier, announced).run(frontier)
                 del frontier  # memory of its sets is used again
                 step.end()
                 self._note(place, run, committed, begun, decisions)
             if far is not None and pending.words is not None:
-                pending.words = agenda.device.words_or(pending.words, far)
+                pending.words = agenda.device.sets.union(pending.words, far)
                 pending.count = None
             pending.scalars = scalars
             pending.left = None  # the step knows
@@ -100,7 +100,7 @@ class HostLoop:
         full = full_words(device, count)
         announced = full if words is None else words
         near, number = waiting.split(announced)
-        far = device.words_without(announced, near)
+        far = device.sets.without(announced, near)
         return (None if number == count else near), far, number
 
     def _note(
@@ -108,7 +108,7 @@ class HostLoop:
     ) -> None:
         """Announce what was committed, and record the superstep."""
         agenda = self._agenda
-        number = agenda.device.count(committed)
+        number = agenda.device.sets.count(committed)
         step, seconds = agenda.steps[place], time.perf_counter() - begun
         run.add(number, seconds, step.direction, step.work)
         if run.active_sets is not None:
@@ -116,7 +116,7 @@ class HostLoop:
             count = agenda.state.graph.vertex_count
             run.active_sets.append(ActiveSet.from_words(count, words))
         everything = number == agenda.state.graph.vertex_count
-        union = agenda.device.words_or
+        union = agenda.device.sets.union
         told = None if everything else committed
         announce(agenda.pending, place, told, number, lambda _, w: union(w, committed))
         if self._traces:

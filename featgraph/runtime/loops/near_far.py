@@ -162,13 +162,13 @@ class Waiting:
         The threshold moves where none is. Then one is, unless there is no vertex.
         """
         keys = buffers_of(self.state, self.device).property(self.key)
-        near = self.device.near(words, keys, self.sign, self.limit)
-        count = self.device.count(near)
-        if count == 0 and self.device.count(words) > 0:
-            first = self.device.first_key(words, keys, self.sign)
+        near = self.device.sets.near(words, keys, self.sign, self.limit)
+        count = self.device.sets.count(near)
+        if count == 0 and self.device.sets.count(words) > 0:
+            first = self.device.sets.first_key(words, keys, self.sign)
             self.limit = first + self.delta
-            near = self.device.near(words, keys, self.sign, self.limit)
-            count = self.device.count(near)
+            near = self.device.sets.near(words, keys, self.sign, self.limit)
+            count = self.device.sets.count(near)
         return near, count
 
 

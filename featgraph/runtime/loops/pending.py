@@ -57,7 +57,7 @@ class _Left:
         words, left = self.words, self.left
         if device is not self.device:
             words, left = (
-                None if w is None else device.upload_words(self.device.download(w))
+                None if w is None else device.sets.upload(self.device.download(w))
                 for w in (words, left)
             )
         return Pending(words, left, self.scalars)
@@ -79,7 +79,7 @@ def host_left(pending: Pending, device: Device) -> Left:
 def begin_pending(active: Any, state: State, device: Device) -> Pending:
     """Return what is pending where some vertices are given, and no others."""
     given = as_active(active, state)
-    return Pending(device.upload_words(given.words.copy()), count=len(given))
+    return Pending(device.sets.upload(given.words.copy()), count=len(given))
 
 
 def recall_pending(foldmap: FoldMap, state: State, device: Device) -> Pending:
@@ -92,7 +92,7 @@ def recall_pending(foldmap: FoldMap, state: State, device: Device) -> Pending:
         return Pending(None)
     if isinstance(known, Left):  # of a copy, or of another process
         words, left = (
-            None if w is None else device.upload_words(w.copy())
+            None if w is None else device.sets.upload(w.copy())
             for w in (known.words, known.left)
         )
         return Pending(words, left, known.scalars)
@@ -156,6 +156,6 @@ def keep_pending(
     if version != state.version:
         kept = {}
     for foldmap, waits in zip(foldmaps, pending, strict=True):
-        words, left = map(device.hold, (waits.words, waits.left))
+        words, left = map(device.sets.hold, (waits.words, waits.left))
         kept[foldmap.base] = _Left(device, words, left, waits.scalars)
     state.left = (state.version, kept)

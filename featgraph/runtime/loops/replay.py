@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from featgraph._interrupts import held_back
+from featgraph._interrupts import deferred_interrupts
 from featgraph.config import config
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.devices.cycles import Cycles, Traced
@@ -172,7 +172,7 @@ class _Flight:
 
     def run(self, limit: int) -> None:
         """Run supersteps, at most `limit`, which is a multiple of the cycle's."""
-        with held_back() as came:
+        with deferred_interrupts() as came:
             try:
                 self._fly(limit, came)
             except BaseException:

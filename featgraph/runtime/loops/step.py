@@ -171,7 +171,7 @@ class Step:
         """Return what runs a superstep along fewer edges: pulled or pushed."""
         active, count = frontier.active, frontier.active_count
         arrays = buffers_of(self.state, self.device).graph
-        frontier.base = self.device.expand(active, arrays, count)
+        frontier.base = self.device.sets.expand(active, arrays, count)
         self.direction = "pull"
         if not (
             self._may_push(count)
@@ -188,12 +188,14 @@ class Step:
         if kept is None or not kept.is_known or kept.is_exact:
             return None
         words = kept.patched
-        return words if self.on is None else self.device.words_and(words, self.on)
+        return (
+            words if self.on is None else self.device.sets.intersection(words, self.on)
+        )
 
     def prove(self, words: Words) -> Words:
         """Run a superstep on some vertices with their aggregates recomputed."""
         keeping, kept = self._prepare()
-        none = self.device.empty_words(words.size)
+        none = self.device.sets.empty(words.size)
         kept.begin(buffers_of(self.state, self.device), none)
         kept.recompute(words)
         frontier = Frontier(

@@ -239,7 +239,7 @@ class WorklistLoop:
         if self._has_run:
             return True
         offsets = buffers.graph[self.queue.offsets]
-        return self.superstep.device.edges_of(active, offsets) <= self._most_edges
+        return self.superstep.device.sets.edges_of(active, offsets) <= self._most_edges
 
 
 def _most_edges(superstep: Superstep, waits: bool) -> int:

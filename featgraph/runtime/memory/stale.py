@@ -64,7 +64,9 @@ class StaleEntries:
             if name not in self._of_vertices:
                 known = self._sources.get(name)
                 self._sources[name] = (
-                    sources if known is None else self._device.words_or(known, sources)
+                    sources
+                    if known is None
+                    else self._device.sets.union(known, sources)
                 )
 
     def freshen(
@@ -104,11 +106,11 @@ class StaleEntries:
         device = self._device
         next_, current = buffers.next_of(name), buffers.property(name)
         if name in self._of_vertices:
-            device.refresh_vertices(words, next_, current, without)
+            device.sets.refresh_vertices(words, next_, current, without)
             return
         if without is not None:
-            words = device.words_without(words, without)
-        device.refresh_edges(words, next_, current, buffers.graph)
+            words = device.sets.without(words, without)
+        device.sets.refresh_edges(words, next_, current, buffers.graph)
 
     def commit(self, buffers: Buffers, passed: Words | None) -> None:
         """Swap the buffers of what was written.

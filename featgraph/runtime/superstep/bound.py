@@ -113,7 +113,7 @@ class BoundState:
 
     def empty_words(self) -> Words:
         """Return a set of no vertices."""
-        return self.device.empty_words(self._word_count)
+        return self.device.sets.empty(self._word_count)
 
     def edge_state(self, *, is_first: bool) -> Any:
         """Where several phases sweep edges: 0 not run, 1 stopped, 2 passed last."""

@@ -53,8 +53,8 @@ def is_push_shorter(bound: BoundState, active: Words, due: Words) -> bool:
         A, and the vertices that gather from A.
     """
     device, arrays = bound.device, bound.buffers.graph
-    pushed = device.edges_of(active, arrays["out_offsets"])
-    pulled = device.edges_of(due, arrays["in_offsets"])
+    pushed = device.sets.edges_of(active, arrays["out_offsets"])
+    pulled = device.sets.edges_of(due, arrays["in_offsets"])
     return pulled > _EDGES_A_PUSH * pushed + fixed_cost(bound.plan, bound.graph)
 
 

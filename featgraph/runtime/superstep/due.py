@@ -44,7 +44,7 @@ class Due:
             if frontier.all_due:
                 frontier.base = self._full
             elif self._reads_foreign:
-                anything = self._device.count(active) > 0
+                anything = self._device.sets.count(active) > 0
                 frontier.base = self._full if anything else active
             elif self._expands:
                 frontier.base = self._expand(active, frontier, self._expands)
@@ -58,29 +58,29 @@ class Due:
         """Return a set with the vertices that gather from it, along some edges."""
         count = frontier.active_count if words is frontier.active else None
         device = self._device
-        found = [device.expand(words, self._graph, count, a) for a in alongs]
-        return reduce(device.words_or, found)
+        found = [device.sets.expand(words, self._graph, count, a) for a in alongs]
+        return reduce(device.sets.union, found)
 
     def reached(self, frontier: Frontier) -> Words:
         """Return what A makes due, and what is due besides."""
         base = self._base(frontier)
         if frontier.also_due is None or base is self._full:
             return base
-        return self._device.words_or(base, frontier.also_due)
+        return self._device.sets.union(base, frontier.also_due)
 
     def vertices(self, frontier: Frontier) -> Words:
         """Return the vertices that run next: reached, or targets, and not stopped."""
         due = self.reached(frontier)
         if frontier.targets is not None:
-            due = self._device.words_or(due, frontier.targets)
+            due = self._device.sets.union(due, frontier.targets)
         if frontier.stopped is not None:
-            due = self._device.words_without(due, frontier.stopped)
+            due = self._device.sets.without(due, frontier.stopped)
         if frontier.left_out is not None:
             return frontier.left_out.cut(due)
         if frontier.only is None:
             return due
         on = frontier.only.words
-        return on if due is self._full else self._device.words_and(due, on)
+        return on if due is self._full else self._device.sets.intersection(due, on)
 
     def active(self, frontier: Frontier) -> Words:
         """Return A, as edge functions and gathers from active vertices see it."""
@@ -99,4 +99,4 @@ class Due:
         if due is self._full:
             return due
         found = self._expand(sources, frontier)
-        return found if due is sources else self._device.words_or(found, due)
+        return found if due is sources else self._device.sets.union(found, due)

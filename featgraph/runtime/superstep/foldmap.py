@@ -141,7 +141,7 @@ class FoldMap:
                 as_active(active_out, state, "active_out is")
             active = None
             if active_in is not None:
-                active = device.upload_words(as_active(active_in, state).words.copy())
+                active = device.sets.upload(as_active(active_in, state).words.copy())
             only = None if self.vertices is None else self.restriction(state, device)
             words = step.run(Frontier(active, only=only))
             count = state.graph.vertex_count
@@ -182,7 +182,7 @@ class FoldMap:
         key = device, state.graph.vertex_count
         if key not in self._on:
             given = as_active(self.vertices, state)
-            words = device.upload_words(given.words.copy())
+            words = device.sets.upload(given.words.copy())
             listed = cache(lambda: device.list_vertices(given.mask))
             self._on[key] = Restriction(words, listed)
         return self._on[key]

@@ -63,11 +63,11 @@ class LeftOut:
         device, on = self._device, self._on
         if due is self._full:
             if not self._is_all:
-                self.words, self._is_all = device.words_without(due, on), True
+                self.words, self._is_all = device.sets.without(due, on), True
             return on
         if self.words is None:
-            self.words = device.empty_words(due.size)
-        return device.leave_out(due, on, self.words)
+            self.words = device.sets.empty(due.size)
+        return device.sets.leave_out(due, on, self.words)
 
 
 @dataclass(eq=False, slots=True)

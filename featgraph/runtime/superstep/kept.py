@@ -70,7 +70,7 @@ class Kept:
         holds = self.is_known and changed is not None and scalars == self.scalars
         if not holds:
             self._make_stale(buffers)
-            changed = self.device.empty_words(self.stale.size)
+            changed = self.device.sets.empty(self.stale.size)
         self.changed, self.scalars = changed, scalars
         return holds
 
@@ -79,15 +79,15 @@ class Kept:
 
         The properties are still as they were when the superstep began.
         """
-        self.device.settle(self.due, self.stale, self.patched)
+        self.device.sets.settle(self.due, self.stale, self.patched)
         for field in self._fields("seen"):
-            self.device.refresh_vertices(
+            self.device.sets.refresh_vertices(
                 self.changed, self.arrays[field.name], buffers.property(field.of)
             )
 
     def recompute(self, words: Words) -> None:
         """Have the aggregates of some vertices recomputed when they are next due."""
-        self.stale = self.device.words_or(self.stale, words)
+        self.stale = self.device.sets.union(self.stale, words)
 
     def _make_stale(self, buffers: Buffers) -> None:
         count = self.state.graph.vertex_count
@@ -102,9 +102,9 @@ class Kept:
                 made = self.device.empty(current.shape, field.dtype)
                 self.arrays[field.name] = made
             self.device.copy(self.arrays[field.name], current)
-        self.stale = self.device.empty_words(word_count(count))
+        self.stale = self.device.sets.empty(word_count(count))
         self.device.fill(self.stale, np.uint32(0xFFFFFFFF))
-        self.patched = self.device.empty_words(word_count(count))
+        self.patched = self.device.sets.empty(word_count(count))
         self.is_known = True
 
     def _fields(self, source: str) -> list[Any]:

@@ -100,12 +100,12 @@ def _settle(
         frontier.passed = passed
         return
     device = bound.device
-    stopped = device.words_without(due, passed)
+    stopped = device.sets.without(due, passed)
     if before is not None:
-        passed = device.words_or(device.words_without(before, stopped), passed)
+        passed = device.sets.union(device.sets.without(before, stopped), passed)
     frontier.passed = passed
     if frontier.stopped is not None:
-        stopped = device.words_or(frontier.stopped, stopped)
+        stopped = device.sets.union(frontier.stopped, stopped)
     frontier.stopped = stopped
 
 
@@ -134,7 +134,7 @@ def _finish_edges(
 ) -> None:
     if "edge_state" in given:
         arrays = bound.buffers.graph
-        frontier.targets = bound.device.targets(given["edge_state"], arrays)
+        frontier.targets = bound.device.sets.targets(given["edge_state"], arrays)
 
 
 def _prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
@@ -151,9 +151,9 @@ def _prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> G
         swept = bound.due.targeted(sources, due, frontier)
     allowed = full if frontier.only is None else frontier.only.words
     if frontier.stopped is not None:
-        allowed = device.words_without(allowed, frontier.stopped)
+        allowed = device.sets.without(allowed, frontier.stopped)
     if allowed is not full:
-        due = device.words_and(due, allowed)
+        due = device.sets.intersection(due, allowed)
     bound.stale.freshen(bound.buffers, phase, swept, sources)
     bound.stale.remember_sources(phase, sources)
     frontier.targets = bound.empty_words()

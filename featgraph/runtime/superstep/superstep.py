@@ -123,7 +123,7 @@ class Superstep:
             return frontier.targets
         out = bound.empty_words() if frontier.passed is None else frontier.passed
         if self.plan.facts.tells_targets:
-            return device.words_or(out, frontier.targets)
+            return device.sets.union(out, frontier.targets)
         return out
 
     def _begin_checks(self) -> Any:

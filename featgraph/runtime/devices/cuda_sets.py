@@ -1,0 +1,237 @@
+"""Sets of vertices of the CUDA target: bitvectors on the device."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._cuda import cuda
+from featgraph._cuda_driver import address_of
+from featgraph.fold.plan.layout import REVERSED, rows_along
+from featgraph.fold.plan.traits import HUB_DEGREE
+from featgraph.program.active import word_count
+from featgraph.runtime.devices import cuda_loops
+from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
+from featgraph.runtime.devices.protocol import is_dense
+
+__all__ = ["CudaSets"]
+
+Array = Any
+Words = Any
+#: Up to here one block counts a set: without atomics there is nothing to clear first.
+_ONE_BLOCK_WORDS = 4096
+#: Threads of the block that goes through the row of a hub.
+_HUB_THREADS = 512
+#: Blocks that look at the words of a set. With more, most warps start for nothing; with
+#: fewer, each goes through the words that it has found one after the other.
+_SCAN_BLOCKS = 2112
+
+
+def _count_references(pool: list[Any]) -> int:
+    """Return how many references to its first entry there are, seen by a loop."""
+    for entry in pool:
+        return sys.getrefcount(entry)
+    return 0
+
+
+#: The same of a set that only its pool holds.
+_UNHELD = _count_references([object()])
+
+
+def scanning(words: Words) -> int:
+    """Return how many blocks look at the words of a set."""
+    return min(block_count(int(words.size) * 32), _SCAN_BLOCKS)
+
+
+class CudaSets:
+    """Bitvectors of one device, by its arrays and launches."""
+
+    def __init__(self, arrays: CudaArrays) -> None:
+        self._arrays = arrays
+        self._launch, self._driver = arrays.launches, arrays.driver
+        self._views: weakref.WeakKeyDictionary[Array, Array] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def _words(self, count: int) -> Words:
+        """Return a bitvector without another reference.
+
+        Freeing device memory waits for the device, so bitvectors are kept. A State has
+        its own, and those of a superstep are those of the one before the last, so that
+        supersteps repeat, in whatever run.
+        """
+        pool = self._arrays.recorder.pools.setdefault(count, [])
+        for words in pool:
+            if sys.getrefcount(words) == _UNHELD:
+                return words
+        pool.append(cuda.device_array(count, np.uint32))
+        return pool[-1]
+
+    def upload(self, words: npt.NDArray[np.uint32]) -> Words:
+        """Return a bitvector with what `words` of the host has."""
+        given = np.ascontiguousarray(words, np.uint32)
+        uploaded = self._words(given.size)
+        size = 4 * given.size
+        self._driver.write(address_of(uploaded), int(given.ctypes.data), size)
+        return uploaded
+
+    def hold(self, words: Words | None) -> Words | None:
+        """Return a set that stays as it is: itself, for none that is held is reused."""
+        return words
+
+    def empty(self, count: int) -> Words:
+        """Return a bitvector of no vertices."""
+        words = self._words(count)
+        self._driver.set_words(address_of(words), 0, count)
+        return words
+
+    def _combine(self, function: Any, a: Words, b: Words) -> Words:
+        out = self._words(a.size)
+        self._launch(function, block_count(a.size), BLOCK, (a, b, out))
+        return out
+
+    def union(self, a: Words, b: Words) -> Words:
+        """Return the union of two sets."""
+        return self._combine(cuda_loops.words_or, a, b)
+
+    def intersection(self, a: Words, b: Words) -> Words:
+        """Return the intersection of two sets."""
+        return self._combine(cuda_loops.words_and, a, b)
+
+    def without(self, a: Words, b: Words) -> Words:
+        """Return `a` without `b`."""
+        return self._combine(cuda_loops.words_without, a, b)
+
+    def leave_out(self, due: Words, on: Words, left: Words) -> Words:
+        """Return what of `due` is in `on`, and add the rest to `left`."""
+        out = self._words(due.size)
+        arguments = due, on, left, out
+        self._launch(cuda_loops.leave_out, block_count(due.size), BLOCK, arguments)
+        return out
+
+    def settle(self, due: Words, stale: Words, patched: Words) -> None:
+        """Note that due vertices have been patched or, where stale, recomputed."""
+        blocks = block_count(due.size)
+        self._launch(cuda_loops.settle, blocks, BLOCK, (due, stale, patched))
+
+    def count(self, words: Words) -> int:
+        """Return the number of set bits; waits for the device."""
+        arguments = (words, self._arrays.own.total)
+        if words.size <= _ONE_BLOCK_WORDS:
+            self._launch(cuda_loops.count_in_one_block, 1, BLOCK, arguments)
+        else:
+            self._driver.set_words(self._arrays.own.total_address, 0, 2)
+            blocks = block_count(words.size)
+            self._launch(cuda_loops.count_bits, blocks, BLOCK, arguments)
+        return self._arrays.read_total()
+
+    def edges_of(self, words: Words, offsets: Array) -> int:
+        """Return how many edges a set has, by row offsets; waits for the device."""
+        self._driver.set_words(self._arrays.own.total_address, 0, 2)
+        blocks = min(block_count(words.size * 32), 1 << 12)
+        arguments = (words, offsets, self._arrays.own.total)
+        self._launch(cuda_loops.count_edges, blocks, BLOCK, arguments)
+        return self._arrays.read_total()
+
+    def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
+        """Return the vertices of a set with a feature of ``sign * key <= limit``."""
+        out = self._words(words.size)
+        blocks = min(block_count(words.size * 32), 1 << 16)
+        numbers = np.float64(sign), np.float64(limit)
+        arguments = (words, self._rows(keys), *numbers, out)
+        self._launch(cuda_loops.near, blocks, BLOCK, arguments)
+        return out
+
+    def first_key(self, words: Words, keys: Array, sign: float) -> float:
+        """Return the smallest ``sign * key`` in a set; waits for the device."""
+        out = self._arrays.upload(np.full(1, np.inf))
+        blocks = min(block_count(keys.shape[0]), 1 << 12)
+        arguments = (words, self._rows(keys), np.float64(sign), out)
+        self._launch(cuda_loops.first_key, blocks, BLOCK, arguments)
+        return float(self._arrays.download(out)[0])
+
+    def _rows(self, array: Array) -> Array:
+        """Return an array as one of shape (V, N), the same object each time."""
+        if array.ndim == 2:
+            return array
+        view = self._views.get(array)
+        if view is None:
+            shape = (array.shape[0], array.size // max(array.shape[0], 1))
+            self._views[array] = view = array.reshape(shape)
+        return view
+
+    def expand(
+        self,
+        active: Words,
+        arrays: Mapping[str, Array],
+        count: int | None = None,
+        along: str = "in",
+    ) -> Words:
+        """Return `active` and the vertices that gather from it `along` some edges."""
+        due = self._words(active.size)
+        theirs, own = rows_along(REVERSED[along]), rows_along(along)
+        vertices = arrays[theirs.offsets].size - 1
+        if is_dense(count, vertices, arrays[theirs.ends].size):
+            rows, blocks = own, min(block_count(vertices), 1 << 16)
+            kernels = cuda_loops.find_due, cuda_loops.find_due_hubs
+        else:
+            self._arrays.copy(due, active)
+            rows, blocks = theirs, scanning(active)
+            kernels = cuda_loops.expand, cuda_loops.expand_hubs
+        edges, hubs = (arrays[rows.offsets], arrays[rows.ends]), arrays[rows.hubs]
+        self._launch(kernels[0], blocks, BLOCK, (active, due, *edges, HUB_DEGREE))
+        if hubs.size:
+            self._launch(
+                kernels[1], hubs.size, _HUB_THREADS, (active, due, hubs, *edges)
+            )
+        return due
+
+    def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
+        """Return the targets of the edges that passed last."""
+        offsets = arrays["in_offsets"]
+        count = offsets.size - 1
+        words = self.empty(word_count(count))
+        self._launch(
+            cuda_loops.collect_targets,
+            block_count(count),
+            BLOCK,
+            (edge_state, offsets, words, count),
+        )
+        return words
+
+    def refresh_vertices(
+        self, words: Words, next_: Array, current: Array, without: Words = None
+    ) -> None:
+        """Copy the rows of the vertices in `words` that are not in `without`."""
+        blocks = scanning(words)
+        rows = self._rows(next_), self._rows(current)
+        if without is None:
+            self._launch(cuda_loops.refresh_vertices, blocks, BLOCK, (words, *rows))
+        else:
+            function = cuda_loops.refresh_vertices_without
+            self._launch(function, blocks, BLOCK, (words, without, *rows))
+
+    def refresh_edges(
+        self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
+    ) -> None:
+        """Copy the rows of the out-edges of the vertices in `words`.
+
+        A warp that came to a hub's edges would be busy for long: where there are hubs,
+        all edges are asked for their sources.
+        """
+        if current.size == 0:
+            return
+        rows = words, self._rows(next_), self._rows(current)
+        if arrays["out_hubs"].size:
+            sources = arrays["in_sources"]
+            blocks = min(block_count(-(-sources.size // 4)), _SCAN_BLOCKS)
+            self._launch(cuda_loops.refresh_edges, blocks, BLOCK, (*rows, sources))
+            return
+        edges = arrays["out_offsets"], arrays["out_edges"]
+        kernel, blocks = cuda_loops.refresh_edges_by_row, scanning(words)
+        self._launch(kernel, blocks, BLOCK, (*rows, *edges))
