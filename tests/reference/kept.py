@@ -85,7 +85,7 @@ class Watch:
 
 def runs(step: Step) -> bool:
     """Whether a step has aggregates that hold something."""
-    return step._kept is not None and step._kept.is_known
+    return step._incremental is not None and step._incremental.is_known
 
 
 def check_invariant(step: Step, state: fg.State) -> None:
@@ -95,7 +95,7 @@ def check_invariant(step: Step, state: fg.State) -> None:
     """
     if not runs(step):
         return
-    kept, device = step._kept, step.device
+    kept, device = step._incremental, step.device
     assert kept is not None
     graph, values, signature = reference.from_state(state)
     count = graph.vertex_count

@@ -80,7 +80,7 @@ def test_recompute_every(
     stale: list[int] = []
 
     def look(run: fg.Run, state: fg.State) -> None:
-        kept = watch.steps[0]._kept
+        kept = watch.steps[0]._incremental
         assert kept is not None
         words = np.asarray(watch.steps[0].device.download(kept.stale))
         patched = np.asarray(watch.steps[0].device.download(kept.patched))

@@ -81,7 +81,7 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
     watched = Watched(device, size, asked.by, is_dense)
     waiting = _make_waiting(asked, steps, watched)
     for step in steps:
-        step.may_keep = waiting is None and not is_asynchronous
+        step.may_be_incremental = waiting is None and not is_asynchronous
         step.spreads = waiting is None
         step.may_sweep_all &= waiting is None  # far vertices wait
     pending = [

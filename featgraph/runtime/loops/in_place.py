@@ -13,25 +13,25 @@ __all__ = ["commit_in_place"]
 def commit_in_place(steps: list[Step]) -> None:
     """Have those foldmaps of a run commit in place that can.
 
-    A step that keeps aggregates needs earlier values. And where buffers change places
-    for one foldmap, they do for all that write the property.
+    A step with incremental aggregates needs earlier values. And where buffers change
+    places for one foldmap, they do for all that write the property.
     """
-    if any(_may_keep(step) for step in steps):
+    if any(_may_be_incremental(step) for step in steps):
         return
     found = [step for step in steps if _can_be(step)]
     while True:
         swapped = {n for s in steps if s not in found for n in _written(s)}
-        kept = [step for step in found if not _written(step) & swapped]
-        if len(kept) == len(found):
+        left = [step for step in found if not _written(step) & swapped]
+        if len(left) == len(found):
             break
-        found = kept
+        found = left
     for step in found:
         step.in_place = True
 
 
-def _may_keep(step: Step) -> bool:
-    """Whether a superstep of the run may keep or patch aggregates."""
-    if step.change_driven is False or not step.may_keep:
+def _may_be_incremental(step: Step) -> bool:
+    """Whether aggregates of a superstep of the run may be incremental."""
+    if step.change_driven is False or not step.may_be_incremental:
         return False
     asked = step.change_driven is True or step.may_pay
     return asked and bool(step.plan.keeping.gathers)

@@ -45,12 +45,12 @@ def may_be_late(agenda: Agenda, traced: Traced) -> bool:
     """Whether the next supersteps may be run in the way of one before.
 
     Where all vertices are due without a set, edges are looked at whose sources have not
-    been announced, and what is kept is recomputed. That must not go on, but where all
-    that changes is announced and nothing is kept.
+    been announced, and incremental aggregates are recomputed. That must not go on, but
+    where all that changes is announced and no aggregate is incremental.
     """
     all_due, announces = traced.decisions[0], agenda.steps[traced.place].announces
-    is_kept = traced.work in {"kept", "patched"}
-    return agenda.is_dense or not all_due or (announces and not is_kept)
+    is_incremental = traced.work in {"kept", "patched"}
+    return agenda.is_dense or not all_due or (announces and not is_incremental)
 
 
 class ReplayLoop:

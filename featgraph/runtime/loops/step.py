@@ -1,4 +1,4 @@
-"""One foldmap of a run: which of its kernels runs a superstep, and what it keeps."""
+"""One foldmap of a run: which of its kernels runs a superstep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from featgraph.runtime.superstep.directions import (
 )
 from featgraph.runtime.superstep.foldmap import FoldMap
 from featgraph.runtime.superstep.frontier import Frontier, LeftOut
-from featgraph.runtime.superstep.kept import Kept
+from featgraph.runtime.superstep.incremental import Incremental
 from featgraph.runtime.superstep.superstep import Superstep
 
 __all__ = [
@@ -38,10 +38,10 @@ Words = Any
 #: patch took as long as all edges or longer, since it reads two versions of a row; with
 #: less, a half to a sixth (bench change-driven, 2026-11-21, two cores of an AMD EPYC).
 MOST_ACTIVE = 0.125
-#: "auto" keeps nothing where the mean degree times the features is less: there is too
-#: little to save for what a vertex that keeps has to do.
+#: "auto" patches nothing where the mean degree times the features is less: there is too
+#: little to save for what a vertex with incremental aggregates has to do.
 FEWEST_A_VERTEX = 64
-#: "auto" keeps nothing where edges times features are fewer: a kernel more takes a
+#: "auto" patches nothing where edges times features are fewer: a kernel more takes a
 #: second or more to compile, and rows that fit the caches are read as fast as tested.
 FEWEST_CONTRIBUTIONS = 1 << 23
 #: "auto" sweeps all vertices on a GPU from so many active ones and out-edges of theirs
@@ -57,7 +57,7 @@ SWEEPING_TARGETS = {"cuda"}
 
 
 class Step:
-    """One foldmap of a run, with the kernel that keeps and the one that does not.
+    """One foldmap of a run: a kernel that patches aggregates, and one that does not.
 
     Attributes
     ----------
@@ -98,15 +98,15 @@ class Step:
         #: In-edges of a vertex and its targets, at most.
         self._most_reached = most_reached(state.graph) if self._can_choose else 0
         self.change_driven = options.get("change_driven", "auto")
-        #: Whether the run allows for kept aggregates.
-        self.may_keep = True
+        #: Whether the run allows for incremental aggregates.
+        self.may_be_incremental = True
         self.changes = Changes()
         self.work = "-"
         self._width = max(p.width for p in phases)
-        #: Whether "auto" may keep aggregates.
+        #: Whether "auto" may make aggregates incremental.
         self.may_pay = _may_pay(state.graph, self._width)
-        self._keeping: Superstep | None = None
-        self._kept: Kept | None = None
+        self._patching: Superstep | None = None
+        self._incremental: Incremental | None = None
         #: In which sums or products of reals were patched since they were recomputed.
         self.patched_supersteps = 0
         #: Whether a thread has a vertex for itself.
@@ -129,8 +129,8 @@ class Step:
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel of the run: the one that keeps aggregates if it was chosen."""
-        return self.plain.kernel if self._keeping is None else self._keeping.kernel
+        """The kernel of the run: the one that patches aggregates if it was chosen."""
+        return self.plain.kernel if self._patching is None else self._patching.kernel
 
     def choose(self, frontier: Frontier, changed: Words | None) -> Superstep:
         """Decide how the next superstep is run; return what runs it from `frontier`.
@@ -146,9 +146,9 @@ class Step:
         frontier.only, frontier.left_out = self.only, self.left_out
         frontier.spreads = self.spreads
         everything = frontier.all_due or frontier.active is None
-        if not self._keeps(frontier.active_count):
-            if self._kept is not None:
-                self._kept.forget()
+        if not self._is_incremental(frontier.active_count):
+            if self._incremental is not None:
+                self._incremental.forget()
             self.work = "-" if self.direction == "-" else "recomputed"
             everything = everything or self._sweeps_all(frontier.active_count)
             frontier.all_due, frontier.in_place = everything, self.in_place
@@ -156,16 +156,16 @@ class Step:
             is_free = self._can_choose and not everything
             return self._shorter(frontier) if is_free else self.plain
         self._knows_all = self._knows_all or everything
-        keeping, frontier.kept = self._prepare()
+        patching, frontier.incremental = self._prepare()
         buffers = buffers_of(self.state, self.device)
-        is_patched = frontier.kept.begin(buffers, changed)
+        is_patched = frontier.incremental.begin(buffers, changed)
         self.work = "patched" if is_patched else "kept"
-        return keeping
+        return patching
 
     def end(self) -> None:
         """Note that the superstep has run."""
-        if self.work == "patched" and self._kept is not None:
-            self._count_patches(self._kept)
+        if self.work == "patched" and self._incremental is not None:
+            self._count_patches(self._incremental)
 
     def _shorter(self, frontier: Frontier) -> Superstep:
         """Return what runs a superstep along fewer edges: pulled or pushed."""
@@ -184,44 +184,44 @@ class Step:
 
     def unproven(self) -> Words | None:
         """Return the vertices whose aggregates hold only up to what patches rounded."""
-        kept = self._kept
-        if kept is None or not kept.is_known or kept.is_exact:
+        known = self._incremental
+        if known is None or not known.is_known or known.is_exact:
             return None
-        words = kept.patched
+        words = known.patched
         return (
             words if self.on is None else self.device.sets.intersection(words, self.on)
         )
 
     def prove(self, words: Words) -> Words:
         """Run a superstep on some vertices with their aggregates recomputed."""
-        keeping, kept = self._prepare()
+        patching, incremental = self._prepare()
         none = self.device.sets.empty(words.size)
-        kept.begin(buffers_of(self.state, self.device), none)
-        kept.recompute(words)
+        incremental.begin(buffers_of(self.state, self.device), none)
+        incremental.recompute(words)
         frontier = Frontier(
-            none, base=words, only=self.only, left_out=self.left_out, kept=kept,
-            tracks=True, spreads=self.spreads,
+            none, base=words, only=self.only, left_out=self.left_out,
+            incremental=incremental, tracks=True, spreads=self.spreads,
         )  # fmt: skip
-        committed = keeping.run(frontier)
+        committed = patching.run(frontier)
         self.work = "recomputed"
         self.patched_supersteps = 0
         return committed
 
     def forget(self) -> None:
-        """Take nothing for granted: not what is kept, nor that all were evaluated."""
+        """Take nothing for granted: no aggregate, nor that all were evaluated."""
         self._knows_all = False
-        if self._kept is not None:
-            self._kept.forget()
+        if self._incremental is not None:
+            self._incremental.forget()
 
-    def _keeps(self, active_count: int | None) -> bool:
-        if self.change_driven is False or not self.may_keep:
+    def _is_incremental(self, active_count: int | None) -> bool:
+        if self.change_driven is False or not self.may_be_incremental:
             return False
         if self.change_driven is not True:
             if active_count is None or not self.may_pay:
                 return False
             if active_count > MOST_ACTIVE * self.state.graph.vertex_count:
                 return False
-        return self._can_keep()
+        return self._can_be_incremental()
 
     def _sweeps_all(self, active_count: int | None) -> bool:
         """Whether all vertices are evaluated, though some are not due.
@@ -244,49 +244,51 @@ class Step:
         most = None if active_count is None else active_count * self._most_reached
         return most is None or most > fixed_cost(self.plan, self.state.graph)
 
-    def _can_keep(self) -> bool:
-        """Whether any aggregate can be kept, in a run that changes `changes`."""
+    def _can_be_incremental(self) -> bool:
+        """Whether any aggregate can be, in a run that changes `changes`."""
         if not self.plan.keeping.gathers:
             return False
-        return any(p.keeps for p in self._superstep_that_keeps().plan.phases)
+        return any(p.keeps for p in self._superstep_that_patches().plan.phases)
 
-    def _superstep_that_keeps(self) -> Superstep:
+    def _superstep_that_patches(self) -> Superstep:
         return self.foldmap.prepare(
-            self.state, self.device, self.options, keep=self.changes
+            self.state, self.device, self.options, incremental=self.changes
         )
 
-    def _prepare(self) -> tuple[Superstep, Kept]:
-        if self._keeping is None or self._kept is None:
-            self._keeping = self._superstep_that_keeps()
-            self._kept = Kept(self._keeping.kernel, self.state, self.device)
-        return self._keeping, self._kept
+    def _prepare(self) -> tuple[Superstep, Incremental]:
+        if self._patching is None or self._incremental is None:
+            self._patching = self._superstep_that_patches()
+            self._incremental = Incremental(
+                self._patching.kernel, self.state, self.device
+            )
+        return self._patching, self._incremental
 
-    def _count_patches(self, kept: Kept) -> None:
+    def _count_patches(self, incremental: Incremental) -> None:
         """Have what was patched recomputed from time to time: roundings add up."""
         self.patched_supersteps += 1
-        if self.recompute_every is None or kept.is_exact:
+        if self.recompute_every is None or incremental.is_exact:
             return
         if self.patched_supersteps >= self.recompute_every:
-            kept.recompute(kept.patched)
+            incremental.recompute(incremental.patched)
             self.patched_supersteps = 0
 
 
 def _may_pay(graph: Graph, width: int) -> bool:
-    """Whether "auto" keeps aggregates where few vertices are active."""
+    """Whether "auto" patches aggregates where few vertices are active."""
     fewest = max(FEWEST_CONTRIBUTIONS, FEWEST_A_VERTEX * graph.vertex_count)
     return graph.edge_count * width >= fewest
 
 
 def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
     """Return what the number of active vertices decides of a superstep."""
-    keeps = step._keeps(active_count)
-    if not keeps and step._sweeps_all(active_count):
+    incremental = step._is_incremental(active_count)
+    if not incremental and step._sweeps_all(active_count):
         return ("all",)
     graph = step.state.graph
-    runs = step._prepare()[0] if keeps else step.plain
+    runs = step._prepare()[0] if incremental else step.plain
     sizes = [graph.edge_count * (2 if a == "both" else 1) for a in runs.plan.expands]
     return (
-        keeps,
+        incremental,
         step._can_choose and step._may_push(active_count),
         *(is_dense(active_count, graph.vertex_count, size) for size in sizes),
         pulls_all(runs.bound, active_count),
@@ -296,8 +298,8 @@ def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
 
 def patches_left(step: Step) -> int | None:
     """Return how many supersteps may yet patch before all is recomputed; None: any."""
-    kept = step._kept
-    is_bounded = kept is not None and not kept.is_exact and step.work == "patched"
+    known = step._incremental
+    is_bounded = known is not None and not known.is_exact and step.work == "patched"
     if not is_bounded or step.recompute_every is None:
         return None
     return step.recompute_every - 1 - step.patched_supersteps

@@ -99,7 +99,7 @@ class BoundState:
             if name not in state:  # a reduce fills it after `d` is made
                 found = self.plan.facts.reductions[name]
                 self.store_reduction(name, np.zeros(found.shape, found.dtype))
-        extra = {} if frontier.kept is None else frontier.kept.arrays
+        extra = {} if frontier.incremental is None else frontier.incremental.arrays
         if fault is not None:
             extra = {**extra, "fault": fault}
         values = self._data.find(state, self.buffers, extra, frontier.in_place)

@@ -158,20 +158,20 @@ class FoldMap:
         state: State,
         device: Device,
         options: dict[str, Any],
-        keep: Changes | None = None,
+        incremental: Changes | None = None,
     ) -> Superstep:
         """Return what runs supersteps on a State, without running one.
 
-        It is kept as long as this foldmap and the State live. With `keep`, it keeps
-        aggregates in a run that changes that.
+        It is kept as long as this foldmap and the State live. With `incremental`, it
+        patches aggregates in a run that changes that.
         """
         known = self._supersteps.get(state)
         if known is None:
             known = self._supersteps[state] = {}
-        asked = device, config.checked, repr(options), keep
+        asked = device, config.checked, repr(options), incremental
         found = known.get(asked)
         if found is None or found.types_version != state.types_version:
-            kernel = self.kernel(state, device.name, options, keep=keep)
+            kernel = self.kernel(state, device.name, options, incremental=incremental)
             found = known[asked] = Superstep(kernel, state, device)
         return found
 
@@ -208,11 +208,11 @@ class FoldMap:
         target: str,
         options: dict[str, Any],
         *,
-        keep: Changes | None = None,
+        incremental: Changes | None = None,
     ) -> Kernel:
         """Return the kernel for a state, folding it when first asked for.
 
-        With `keep`, it keeps aggregates in a run that changes that.
+        With `incremental`, it patches aggregates in a run that changes that.
         """
         graph = state.graph
         if graph not in self._traits:
@@ -223,7 +223,9 @@ class FoldMap:
             for name, type_ in state.signature.items()
             if name not in filled or type_.kind is not PropertyKind.VECTOR
         }
-        parsed = replace(parse_options(target, config.checked, options), keep=keep)
+        parsed = replace(
+            parse_options(target, config.checked, options), keep=incremental
+        )
         key = (tuple(sorted(signature.items())), parsed, self._traits[graph])
         if key not in self._kernels:
             self._kernels[key] = fold(self.program, signature, *key[1:])
@@ -258,7 +260,7 @@ class FoldMap:
         if not isinstance(target, str) or target == "auto":
             name = choose_device(target).name
         parsed = parse_options(name, config.checked, options)
-        keep = Changes() if parse_change_driven(options) is True else None
+        incremental = Changes() if parse_change_driven(options) is True else None
         if state is not None:
             if not isinstance(state, State):
                 raise StateError(
@@ -267,7 +269,7 @@ class FoldMap:
                     got=type(state).__name__,
                     expected="a featgraph.State, or k= and dtype=",
                 )
-            return self.kernel(state, name, options, keep=keep)
+            return self.kernel(state, name, options, incremental=incremental)
         if type(k) is not int or k < 1:
             raise PlanError(
                 "the number of features is a count",
@@ -282,7 +284,7 @@ class FoldMap:
                 got=repr(dtype),
                 expected="'float32' or 'float64'",
             )
-        key = (k, dtype), replace(parsed, keep=keep)
+        key = (k, dtype), replace(parsed, keep=incremental)
         if key not in self._kernels:
             self._kernels[key] = fold_assumed(self.program, k, dtype, key[1])
         return self._kernels[key]

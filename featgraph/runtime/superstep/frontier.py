@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.superstep.kept import Kept
+from featgraph.runtime.superstep.incremental import Incremental
 
 __all__ = ["Frontier", "LeftOut", "Restriction"]
 
@@ -90,8 +90,8 @@ class Frontier:
         What the foldmap is restricted to.
     left_out : LeftOut or None
         Notes the due vertices that `only` leaves out.
-    kept : Kept or None
-        The aggregates that the kernel keeps, if it keeps any; `begin` was called.
+    incremental : Incremental or None
+        The aggregates that the kernel patches, if it does; `begin` was called.
     tracks : bool
         Whether a reduce with another result than the State has makes everything due.
     spreads : bool
@@ -113,7 +113,7 @@ class Frontier:
     active_count: int | None = None
     only: Restriction | None = None
     left_out: LeftOut | None = None
-    kept: Kept | None = None
+    incremental: Incremental | None = None
     tracks: bool = False
     spreads: bool = True
     in_place: bool = False

@@ -48,10 +48,10 @@ def _prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) ->
     }
     if not (frontier.all_due or due is bound.full):
         given["active_count"] = frontier.active_count
-    if phase.keeps and frontier.kept is not None:
-        given["changed_sources"] = frontier.kept.changed
-        given["stale"] = frontier.kept.stale
-        frontier.kept.due = due
+    if phase.keeps and frontier.incremental is not None:
+        given["changed_sources"] = frontier.incremental.changed
+        given["stale"] = frontier.incremental.stale
+        frontier.incremental.due = due
     if phase.spreads:
         on = bound.full if frontier.only is None else frontier.only.words
         given["allowed"] = on

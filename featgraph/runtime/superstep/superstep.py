@@ -106,12 +106,12 @@ class Superstep:
                     raise_fault(sites, np.array(device.download(fault)))
                 finish(bound, own, frontier, given)
                 del given  # memory of sets that are not needed any more is used again
-            if frontier.kept is not None:
-                frontier.kept.settle(buffers)
+            if frontier.incremental is not None:
+                frontier.incremental.settle(buffers)
         except BaseException as error:
             bound.stale.fail(buffers)
-            if frontier.kept is not None:
-                frontier.kept.forget()
+            if frontier.incremental is not None:
+                frontier.incremental.forget()
             if launched is None:
                 raise
             told = explained(launched.kernel, launched.entry.name, error)

@@ -1,6 +1,6 @@
-"""Aggregates that a foldmap keeps between its supersteps, and what they account for.
+"""Incremental aggregates: in memory between supersteps, and patched with changes.
 
-For every vertex that is not `stale`, the kept aggregate is the combine over all edges
+For every vertex that is not `stale`, the aggregate is the combine over all edges
 that it gathers along of what the neighbors contributed when they were as in the `seen`
 copies. The copies follow the properties at the end of each superstep, at the vertices
 that had changed before it: then every aggregate that they reach has been patched.
@@ -18,13 +18,13 @@ from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import Buffers
 
-__all__ = ["Kept"]
+__all__ = ["Incremental"]
 
 Words = Any
 
 
-class Kept:
-    """What one foldmap, with its ``.on``, keeps on one State in one run.
+class Incremental:
+    """The aggregates that one foldmap, with its ``.on``, updates on one State in a run.
 
     Attributes
     ----------
@@ -50,14 +50,14 @@ class Kept:
         self.scalars: tuple[Any, ...] | None = None
         self.arrays: dict[str, Any] = {}
         plan = kernel.plan
-        kept = [plan.keeping.gathers[n] for p in plan.phases for n in p.keeps]
+        gathers = [plan.keeping.gathers[n] for p in plan.phases for n in p.keeps]
         #: Whether no patch rounds.
-        self.is_exact = all(k.is_exact for k in kept)
-        #: Whether all that is kept stays as it is once it has been computed.
-        self.is_constant = all(k.is_constant for k in kept)
+        self.is_exact = all(g.is_exact for g in gathers)
+        #: Whether all of them stay as they are once they have been computed.
+        self.is_constant = all(g.is_constant for g in gathers)
 
     def forget(self) -> None:
-        """Take nothing for granted: what is kept is recomputed where it is due."""
+        """Take nothing for granted: aggregates are recomputed where they are due."""
         self.is_known = False
 
     def begin(self, buffers: Buffers, changed: Words | None) -> bool:
@@ -111,7 +111,7 @@ class Kept:
         return [f for f in self.kernel.kernel_source.fields if f.source == source]
 
     def _scalars_read(self) -> tuple[Any, ...]:
-        """Return the scalars and vectors that the kept gathers read, as bytes."""
+        """Return the scalars and vectors that incremental gathers read, as bytes."""
         return tuple(
             (n, np.asarray(self.state.stored(n)).tobytes())
             for n in self.kernel.plan.facts.kept_scalars
