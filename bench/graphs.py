@@ -2,6 +2,8 @@
 
 ================= ====================================================================
 ``rmat-S-F``      ``fg`` R-MAT, 2**S vertices, F * 2**S directed edges, repeats kept
+``rmat45-S-F``    the same with quadrants .45, .25, .15 (as Khorasani et al. have them)
+``uniform-S-F``   2**S vertices, F * 2**S directed edges, ends drawn uniformly
 ``rmat-1m``       ``rmat-20-16``: 1M vertices, 16M edges
 ``kron21``        2.1M vertices, 85M directed edges: symmetric, simple, hubs of low id
 ``kron21-mixed``  the same with its vertices shuffled
@@ -46,6 +48,7 @@ A, B, C = 0.57, 0.19, 0.19
 KRON_DRAWS_A_VERTEX = 21.65
 #: Quadrants and draws a vertex of ``mild22``.
 MILD = (0.45, 0.22, 0.22, 12.65)
+RMAT45 = (0.45, 0.25, 0.15)
 #: Of the streets between neighboring crossings, those that exist.
 STREETS = 0.72
 #: A street has 0 to so many vertices between its ends, uniformly.
@@ -99,6 +102,10 @@ def make_graph(name: str) -> NamedGraph:
         graph, generator = _rmat(20, 16)
     elif found := re.fullmatch(r"rmat-(\d+)-(\d+)", name):
         graph, generator = _rmat(int(found[1]), int(found[2]))
+    elif found := re.fullmatch(r"rmat45-(\d+)-(\d+)", name):
+        graph, generator = _rmat45(int(found[1]), int(found[2]))
+    elif found := re.fullmatch(r"uniform-(\d+)-(\d+)", name):
+        graph, generator = _uniform(int(found[1]), int(found[2]))
     elif found := re.fullmatch(r"kron-?(\d+)(-mixed)?", name):
         graph, generator = _kept(name, lambda: _kron(int(found[1]), bool(found[2])))
     elif found := re.fullmatch(r"mild-?(\d+)", name):
@@ -126,6 +133,19 @@ def make_graph(name: str) -> NamedGraph:
 def _rmat(scale: int, factor: int) -> tuple[fg.Graph, str]:
     graph = generators.rmat(scale, factor, seed=SEED)
     return graph, f"rmat({scale}, {factor}, seed={SEED})"
+
+
+def _rmat45(scale: int, factor: int) -> tuple[fg.Graph, str]:
+    a, b, c = RMAT45
+    graph = generators.rmat(scale, factor, a=a, b=b, c=c, seed=SEED)
+    return graph, f"rmat({scale}, {factor}, {a=}, {b=}, {c=}, seed={SEED})"
+
+
+def _uniform(scale: int, factor: int) -> tuple[fg.Graph, str]:
+    rng, count = np.random.default_rng(SEED), 1 << scale
+    source, target = rng.integers(0, count, (2, factor << scale), np.int32)
+    graph = fg.Graph.from_edges(source, target, vertex_count=count)
+    return graph, f"{factor} * 2**{scale} uniform edges, seed {SEED}"
 
 
 #: Ends of undirected edges, the number of vertices, and how they came about.

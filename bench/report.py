@@ -254,6 +254,13 @@ TABLES["classics-gpu"] = {
     "in supersteps ms": _number("superstep_ms"),
     **CHECK,
 }
+TABLES["schedules-gpu"] = {
+    "cell": _text("cell"),
+    "K": _text("k"),
+    "contender": _text("contender"),
+    **TIME,
+    **CHECK,
+}
 
 
 def print_report(lines: list[Line]) -> None:

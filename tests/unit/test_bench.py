@@ -16,7 +16,7 @@ from bench.compile import agreement, agreement_task
 from bench.graphs import make_graph
 from bench.programs import Problem, step
 from bench.record import Recorder, repeatable_command
-from bench.schedules import mapping_gpu
+from bench.schedules import mapping_gpu, schedules_gpu
 
 
 def run_bench(tmp_path: Path, *argv: str) -> list[dict[str, Any]]:
@@ -44,6 +44,33 @@ def test_superstep_is_checked_and_recorded(tmp_path: Path) -> None:
         assert len(line["trials_ms"]) == 3
         assert line["checks"]["ok"]
         assert line["graph"]["digest"] == digest
+
+
+@pytest.mark.slow
+def test_schedules_are_timed_on_an_emulated_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some schedules of the table, and shares; the emulator tells no times."""
+    from tests.simt.gpu import emulated_gpu
+
+    tables = {
+        "PROGRAMS": ("BFS", "PR"),
+        "SCHEDULES": ("lanes", "virtual_warp 8", "warp_segmentation 2"),
+    }
+    for table, names in tables.items():
+        some = {name: getattr(schedules_gpu, table)[name] for name in names}
+        monkeypatch.setattr(schedules_gpu, table, some)
+    monkeypatch.setattr(schedules_gpu, "gpu_name", lambda: "none")
+    monkeypatch.setattr(schedules_gpu, "ACTIVE", (0.1, 1.0))
+    monkeypatch.setattr(schedules_gpu, "BATCH", 1)
+    argv = ("schedules-gpu", "--graph", "uniform-3-2", "--k", "1", "--repeat", "1")
+    with emulated_gpu():
+        lines = run_bench(tmp_path, *argv, "--pushed", "rmat45-3-2", "--most", "3")
+    contenders = [line["contender"] for line in lines if line["part"] == "segments"]
+    assert contenders == 2 * list(schedules_gpu.SCHEDULES)
+    assert sum(line["part"] == "shares" for line in lines) == 4
+    assert len(schedules_gpu.summary(lines)) == 2
+    assert all(line["checks"]["ok"] for line in lines)
 
 
 def test_growth_and_overhead(
