@@ -27,6 +27,7 @@ import numpy as np
 
 import featgraph as fg
 from featgraph import _cuda
+from featgraph.algorithms.belief_propagation import step as belief_propagation
 from featgraph.algorithms.bfs import step as bfs
 from featgraph.algorithms.label_propagation import labels_of_neighbors, relax, step
 from featgraph.fold.codegen.emit import emit
@@ -246,11 +247,13 @@ def build(page: str, *, keep_other_compiler: bool) -> str:
     both = {"FA": cuda, "NFA": nfa}
     kept = step.fold(state, target="cuda", change_driven=True)
     search = bfs.fold(k=WIDTH, target="cuda", feature_parallel=False)
+    messages = belief_propagation.fold(k=WIDTH, target="cuda", feature_parallel=False)
     shown = {
         "": cuda,
         "Here one thread a vertex": nfa,
         "Here with `change_driven=True`": kept,
         "Here breadth-first search, one thread a vertex": search,
+        "Here belief propagation, one thread a vertex": messages,
         "Here for a graph with long rows": _with_long_rows(cuda),
     }
     makers: dict[str, Callable[[], str]] = {

@@ -359,7 +359,7 @@ def test_a_thread_has_a_matrix_and_two_messages_in_registers(
 def test_in_pairs_edges_of_many_bytes_would_spill() -> None:
     for k, dtype in ((8, "float32"), (4, "float64"), (6, "float64")):
         kernel = _kernel(BY_NAME["say"], k, dtype=dtype, feature_parallel=False)
-        assert ("other_edge" in kernel.source) == (k * int(dtype[-2:]) <= 256)
+        assert ("second_edge" in kernel.source) == (k * int(dtype[-2:]) <= 256)
         [(_, _, resources)] = _compile(kernel, (9, 0))
         assert resources.spill_stores_bytes == resources.stack_bytes == 0
 

@@ -11,19 +11,21 @@ from featgraph.fold.lowering.features import Unrolled
 from featgraph.fold.printing.cuda import unsigned_indices
 from featgraph.fold.printing.nests import changed_lines, print_nest
 from featgraph.fold.schedules.base import FeatureAxis, Scope, in_blocks
-from featgraph.fold.tree.layout import Csr, Walk
+from featgraph.fold.tree.layout import Csr, Pairs, Walk
 from featgraph.fold.tree.nodes import (
     AllFound,
     AnyFeature,
     Contribute,
     Features,
     ForEdges,
+    FromRow,
     Kept,
     Meet,
     Only,
     RowLoad,
     Start,
     Sweep,
+    ToRow,
 )
 from featgraph.fold.tree.statements import (
     Body,
@@ -194,6 +196,35 @@ def test_edges_on_the_way_together_leave_the_rest_to_a_second_loop() -> None:
     assert "    position = int32(position + 2)" in looped
 
 
+def test_one_edge_of_a_pair_is_ahead_of_what_follows_on_the_other() -> None:
+    pairs = Pairs("all_sources", code("x = load(e)"), code("take(u, e, x)"), ("x",))
+    body = CSR.edges("v", Walk("while", pairs=pairs), "", code("take(u, e, load(e))"))
+    verify(body, Stage())
+    assert text_of(body) == [
+        "position = start",
+        "whole = int32(stop - 1) if all_sources else position",
+        "while position < whole:",
+        "    u = ends[uint32(position)]",
+        "    e = uint32(position)",
+        "    x = load(e)",
+        "    first_edge = (u, e, x)",
+        "    u = ends[uint32(position + 1)]",
+        "    e = uint32(position + 1)",
+        "    x = load(e)",
+        "    second_edge = (u, e, x)",
+        "    u, e, x = first_edge",
+        "    take(u, e, x)",
+        "    u, e, x = second_edge",
+        "    take(u, e, x)",
+        "    position = int32(position + 2)",
+        "while position < stop:",
+        "    u = ends[uint32(position)]",
+        "    e = uint32(position)",
+        "    take(u, e, load(e))",
+        "    position = int32(position + 1)",
+    ]
+
+
 def test_walks_share_no_node() -> None:
     body = CSR.edges("v", Walk("while", at_a_time=4), "", code("take(u)"))
     verify(body, Stage())
@@ -257,6 +288,23 @@ def test_rows_are_loaded_in_front_of_the_features_that_take_them() -> None:
         "x_1 += y_u_0[1]",
         "y_u_2 = warp.load_row(d.y, u, 2, 4, 2)",
     ]
+
+
+def test_what_a_lane_has_of_a_row_is_moved_in_pieces() -> None:
+    axis = FeatureAxis(6, lanes=2, per_lane=4, vector_width=2, are_values=True)
+    assert unrolled(axis, FromRow("x", "d.x", "e", 2)) == [
+        "x_0, x_1 = warp.load_row(d.x, e, f_0, 6, 2)",
+        "x_2, x_3 = warp.load_row(d.x, e, f_2, 6, 2)",
+    ]
+    assert unrolled(axis, ToRow("x", "d.x", "e", 2)) == [
+        "if inside_0:",
+        "    warp.store_row(d.x, e, f_0, 6, 2, (x_0, x_1))",
+        "if inside_2:",
+        "    warp.store_row(d.x, e, f_2, 6, 2, (x_2, x_3))",
+    ]
+    one = FeatureAxis(2, lanes=2, are_values=True)
+    assert unrolled(one, FromRow("x", "d.x", "e")) == ["x = d.x[e, f]"]
+    assert unrolled(one, ToRow("x", "d.x", "e")) == ["d.x[e, f] = x"]
 
 
 def test_all_features_are_handed_over() -> None:

@@ -7,22 +7,26 @@ vertex and edge, and masks keep what they compute out of every result.
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import replace
 
 from featgraph.fold.codegen.kernels.patches import Patch as PatchText
 from featgraph.fold.lowering.blocks import in_blocks_of
 from featgraph.fold.lowering.calls import registers_of
 from featgraph.fold.lowering.diverge import Diverge
+from featgraph.fold.lowering.edges import found_due, passed
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.gathers import announced
 from featgraph.fold.schedules.mapping import WARP
 from featgraph.fold.tree.layout import Together, Walk
 from featgraph.fold.tree.nodes import (
+    Ahead,
     Begin,
     BeginPatch,
     Called,
     Contribute,
     Copy,
+    FindDue,
     FinishPatch,
     ForEdges,
     FromMemory,
@@ -31,6 +35,7 @@ from featgraph.fold.tree.nodes import (
     Meet,
     Only,
     Ordered,
+    Passed,
     Patch,
     Push,
     Restore,
@@ -41,6 +46,7 @@ from featgraph.fold.tree.nodes import (
     Sweep,
     Then,
     ToMemory,
+    ToRow,
     Verdict,
     is_seldom,
 )
@@ -125,6 +131,17 @@ class Converge(Rewriting):
             vote,
         ]
 
+    def visit_Passed(self, node: Passed) -> Body:
+        """Tell that an edge passed: each lane of it has agreed."""
+        return passed(node)
+
+    def visit_FindDue(self, node: FindDue) -> Body:
+        """Ask whether the vertex is due, in any case or by an edge of some lane."""
+        flag = "edge_passed"
+        shared = self.binding.walk.lanes > 1
+        votes: Body = [Meet("any", "vertex", (flag, flag))] if shared else []
+        return votes + found_due(self.facts, self.wanted)
+
     def visit_Ordered(self, node: Ordered) -> Meet:
         """Let lanes see what others of the vertex, or the edge, wrote."""
         return Meet("sync", SCOPES[node.entity])
@@ -176,11 +193,9 @@ class Converge(Rewriting):
 
     def _meets(self, body: Body) -> bool:
         """Whether lanes that share an edge meet there, in a function or behind one."""
-        calls = [n for n in every(body) if isinstance(n, (*TAKES, Run))]
-        together = self.binding.scopes["edge"].lanes > 1
-        return together and any(
-            isinstance(n, Run) or self.facts.shuffles(n.function) for n in calls
-        )
+        takes = [n for n in every(body) if isinstance(n, TAKES)]
+        shuffles = any(self.facts.shuffles(n.function) for n in takes)
+        return self.binding.scopes["edge"].lanes > 1 and (shuffles or _runs(body))
 
     def _together(self, node: ForEdges, walk: Walk) -> Body:
         """Have a warp go through the rows of its lanes, and combine row by row.
@@ -188,7 +203,7 @@ class Converge(Rewriting):
         What a lane takes of an edge is for the lanes of another row. Nothing ends
         early: no row is done before all are.
         """
-        lent = self._lent(node)
+        lent = _lent(self.facts, node)
         does = Together([], [], lent)
         for n in range(walk.at_a_time):
             body = _Endless().over(copied(part) for part in node.body)
@@ -199,37 +214,46 @@ class Converge(Rewriting):
                 starts.append(Start(name, take.prefix))
                 names = (name, own, take.prefix, str(n))
                 does.behind.append(Meet("rows", "row", names))
+            for part in (p for p in every(body) if isinstance(p, Passed)):
+                name, part.prefix = "edge_passed", f"round_{n}_"
+                starts += code(f"{part.prefix}{name} = False")
+                names = (name, "", part.prefix, str(n))
+                does.behind.append(Meet("rows", "row", names))
             does.takes.append(starts + self._masked(body, "inside_edge"))
         return in_blocks_of(self.facts, node, walk, does)
-
-    def _lent(self, node: ForEdges) -> dict[str, bool]:
-        """Return which gathered values of a vertex functions take at its edges."""
-        facts, lent = self.facts, dict[str, bool]()
-        loaded = {n.of for n in every(node.body) if isinstance(n, FromMemory)}
-        takes = [n for n in every(node.body) if isinstance(n, TAKES)]
-        for name in (t for n in takes for t in facts.printed[n.function].temporaries):
-            base = str(facts.base(name))
-            if not loaded & {name, base}:
-                is_bool = facts.accumulators[base].type == "bool"
-                for own in registers_of(facts, name):
-                    lent[own] = is_bool and not own.startswith(f"{base}_source")
-        return lent
 
     def _masked(self, body: Body, mask: str) -> Body:
         """Return a body that all lanes go through; those of `mask` take what it has."""
         out: Body = []
         takes: Body = []
         for node in body:
-            if isinstance(node, Only):
-                test = ast.unparse(node.test)
-                out += code(f"{mask} = {mask} and {test}")
+            if isinstance(node, Only) and _runs(node.body):
+                out += self._entered(node, mask)
+            elif isinstance(node, Only):
+                out += code(f"{mask} = {mask} and ({ast.unparse(node.test)})")
                 out += self._masked(node.body, mask)
+            elif isinstance(node, Ahead):
+                out += self._entered(node.pulled, mask, node.loads)
+            elif isinstance(node, ToRow):
+                out += when([mask], [node])
             elif isinstance(node, TAKES):
                 out += self._called(node, mask)
                 takes.append(node)
             else:
                 out += self.over([node])
         return out + when([mask], takes)
+
+    def _entered(self, node: Only, mask: str, loads: Sequence[ast.stmt] = ()) -> Body:
+        """Return functions for lanes of `mask`; a warp that has none goes past.
+
+        `loads` stand behind the test: `messages` took 40 registers with them in front
+        of it, and takes 38 (K = 3, sm_90).
+        """
+        runs = self.masks["e"] = "runs_edge"
+        test = f"{mask} and ({ast.unparse(node.test)})"
+        body = when([f"warp.group_any({runs}, {WARP})"], self.over(node.body))
+        self.masks["e"] = mask
+        return [*code(f"{runs} = {test}"), *loads, *agreed(body, "warp")]
 
     def _called(self, node: Contribute | Patch | Push, mask: str) -> Body:
         """Return the calls that all lanes make, of a function with shuffles."""
@@ -298,3 +322,22 @@ class _Endless(Rewriting):
     def visit_Stop(self, node: Stop) -> Body:
         """Go on."""
         return []
+
+
+def _runs(body: Body) -> bool:
+    """Whether functions run in a body that have a verdict."""
+    return any(isinstance(node, Run) for node in every(body))
+
+
+def _lent(facts: Facts, node: ForEdges) -> dict[str, bool]:
+    """Return which gathered values of a vertex functions take at its edges."""
+    lent = dict[str, bool]()
+    loaded = {n.of for n in every(node.body) if isinstance(n, FromMemory)}
+    takes = [n for n in every(node.body) if isinstance(n, TAKES)]
+    for name in (t for n in takes for t in facts.printed[n.function].temporaries):
+        base = str(facts.base(name))
+        if not loaded & {name, base}:
+            is_bool = facts.accumulators[base].type == "bool"
+            for own in registers_of(facts, name):
+                lent[own] = is_bool and not own.startswith(f"{base}_source")
+    return lent

@@ -6,15 +6,18 @@ import ast
 from dataclasses import replace
 
 from featgraph.fold.lowering.blocks import in_blocks_of
+from featgraph.fold.lowering.edges import found_due, passed
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.gathers import announced
 from featgraph.fold.lowering.homes import home_of
-from featgraph.fold.tree.layout import Walk
+from featgraph.fold.tree.layout import Pairs, Walk
 from featgraph.fold.tree.nodes import (
+    Ahead,
     Begin,
     BeginPatch,
     Contribute,
     Copy,
+    FindDue,
     FinishPatch,
     ForEdges,
     Kept,
@@ -22,6 +25,7 @@ from featgraph.fold.tree.nodes import (
     Meet,
     Only,
     Ordered,
+    Passed,
     Restore,
     Run,
     Share,
@@ -31,7 +35,14 @@ from featgraph.fold.tree.nodes import (
     Verdict,
     is_seldom,
 )
-from featgraph.fold.tree.statements import Body, Rewriting, code, every, when
+from featgraph.fold.tree.statements import (
+    Body,
+    Rewriting,
+    code,
+    copied,
+    every,
+    when,
+)
 
 __all__ = ["Diverge"]
 
@@ -68,6 +79,14 @@ class Diverge(Rewriting):
         """Put entries back where the verdict is False."""
         return when(["not alive"], [Copy(node.names, node.entity)])
 
+    def visit_Passed(self, node: Passed) -> Body:
+        """Tell that an edge passed."""
+        return passed(node)
+
+    def visit_FindDue(self, node: FindDue) -> Body:
+        """Ask whether the vertex is due, in any case or by an edge."""
+        return found_due(self.facts)
+
     def visit_Ordered(self, node: Ordered) -> Body:
         """Do nothing: a lane sees what it wrote."""
         return []
@@ -83,6 +102,10 @@ class Diverge(Rewriting):
     def visit_Only(self, node: Only) -> Body:
         """Go through the body where the test holds."""
         return when([node.test], self.over(node.body))
+
+    def visit_Ahead(self, node: Ahead) -> Body:
+        """Go through it in front of all else for its edge."""
+        return self.over([*node.loads, node.pulled])
 
     def visit_ForEdges(self, node: ForEdges) -> Body:
         """Go through all edges of the lane's vertex."""
@@ -114,15 +137,40 @@ class Diverge(Rewriting):
 
     def _edges(self, node: ForEdges, walk: Walk) -> Body:
         walk = replace(walk, numbers_late=is_seldom(node))
+        several = walk.at_a_time > 1 and not self._is_looped(node.body)
+        pairs = self._pairs(node.body) if several else None
         body = self.over(node.body)
-        nodes = list(every(body))
-        if any(isinstance(n, ast.If | Stop) for n in nodes) or self._is_looped(nodes):
-            walk = replace(walk, at_a_time=1)
+        if pairs is not None or not several or _has_branch(body):
+            walk = replace(walk, at_a_time=1, pairs=pairs)
         row = self.layout.row(node.vertex)
         return row + in_blocks_of(self.facts, node, walk, body)
 
-    def _is_looped(self, nodes: list[ast.AST]) -> bool:
+    def _is_looped(self, body: Body) -> bool:
         """Whether what takes an edge loops over features, or over elements."""
-        taken = [n.function for n in nodes if isinstance(n, Contribute)]
+        taken = [n.function for n in every(body) if isinstance(n, Contribute)]
         homes = {home_of(self.facts, self.facts.filled(f).name).shape for f in taken}
         return self.binding.features.is_looped or "matrix" in homes
+
+    def _pairs(self, body: Body) -> Pairs | None:
+        """Return how to go through two edges at a time, one of them ahead."""
+        ahead, *rest = map(copied, body)
+        if not isinstance(ahead, Ahead):
+            return None
+        untested = _Untested().over([ahead.pulled])
+        first, behind = self.over([*ahead.loads, *untested]), self.over(rest)
+        if _has_branch(behind):
+            return None
+        return Pairs(ahead.where, first, behind, ahead.names)
+
+
+class _Untested(Rewriting):
+    """Takes tests away that are known to hold."""
+
+    def visit_Only(self, node: Only) -> Body:
+        """Go through the body in any case."""
+        return self.over(node.body)
+
+
+def _has_branch(body: Body) -> bool:
+    """Whether loads of the next edge would have to wait for a test."""
+    return any(isinstance(node, ast.If | Stop) for node in every(body))

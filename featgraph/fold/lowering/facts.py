@@ -18,6 +18,7 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
 from featgraph.fold.tree.layout import AdjacencyLayout
 from featgraph.fold.tree.statements import Body
+from featgraph.program.combine import Combine
 from featgraph.program.signature import PropertyKind
 
 __all__ = ["Facts", "shape_of"]
@@ -80,9 +81,13 @@ class Facts:
 
     @cached_property
     def accumulators(self) -> dict[str, Accumulator]:
-        """What gathers and reduces of the program fill, by name."""
+        """What gathers and reduces of the program fill, by name.
+
+        Beside that, whether an edge of a vertex passed: lanes combine that, too.
+        """
         analysis = self.plan.analysis
-        return {
+        passed = Accumulator("edge_passed", "bool", Combine("any"), "", "False", ())
+        return {"edge_passed": passed} | {
             str(f.into): accumulator_of(f, analysis)
             for f in analysis.functions
             if f.kind in {"gather", "reduce"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import Any
 
 from featgraph.fold.schedules.base import FeatureAxis
@@ -10,7 +11,10 @@ from featgraph.fold.tree.nodes import (
     AllFound,
     AnyFeature,
     Features,
+    FromRow,
+    Returned,
     RowLoad,
+    ToRow,
 )
 from featgraph.fold.tree.statements import (
     Body,
@@ -85,6 +89,43 @@ class Unrolled(Rewriting):
             name = _piece_name(axis, row, j)
             out += code(f"{name} = warp.load_row({row.array}, {place})")
         return out
+
+    def visit_Returned(self, node: Returned) -> Body:
+        """Return what takes a row from what a function has returned."""
+        names, out = self.axis.names(node.name), code("")
+        for place, name in enumerate(names, 1 + node.number * len(names)):
+            out += code(f"{name} = result[{place}]")
+        return out
+
+    def visit_FromRow(self, node: FromRow) -> Body:
+        """Return the loads of what the lane has of a row."""
+        out: Body = []
+        for names, place, _ in self._of_row(node):
+            if node.at_once > 1:
+                loaded = f"warp.load_row({node.array}, {place})"
+            else:
+                loaded = f"{node.array}[{place}]"
+            out += code(f"{names} = {loaded}")
+        return out
+
+    def visit_ToRow(self, node: ToRow) -> Body:
+        """Return the stores of what the lane has of a row."""
+        out: Body = []
+        for names, place, inside in self._of_row(node):
+            store = f"{node.array}[{place}] = {names}"
+            if node.at_once > 1:
+                store = f"warp.store_row({node.array}, {place}, ({names}))"
+            out += when([inside], code(store))
+        return out
+
+    def _of_row(self, node: FromRow | ToRow) -> Iterator[tuple[str, str, str]]:
+        """Yield names that go together, their place, and the test that it is there."""
+        axis, count = self.axis, node.at_once
+        for j in range(0, axis.per_lane, count):
+            names = [axis.name(node.name, i) for i in range(j, j + count)]
+            place = f"{node.index}, {axis.feature(j)}"
+            place += f", {axis.width}, {count}" if count > 1 else ""
+            yield ", ".join(names), place, axis.inside(j)
 
     def visit_AnyFeature(self, node: AnyFeature) -> Body:
         """Return what asks for one feature after the other."""

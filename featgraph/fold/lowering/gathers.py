@@ -67,7 +67,10 @@ class ActiveSources(_OfGathers):
         function, facts = self.facts.functions[node.functions[0]], self.facts
         if takes_active(function) and facts.plan.takes_active(facts.phase):
             test = expression(f"{facts.library}.test_bit(active_sources, u)")
-            node.edges.body = [Only(test, node.edges.body)]
+            body = node.edges.body
+            takes: Body = [part for part in body if isinstance(part, Contribute)]
+            others = [part for part in body if part not in takes]
+            node.edges.body = [*others, Only(test, takes)]
         return node
 
 
@@ -106,7 +109,9 @@ class LeaveEarly(_OfGathers):
         Kept aggregates, and those that later phases read, are for others, too.
         """
         facts, phase = self.facts, self.facts.phase
-        if phase.keeps or phase.stores or phase.commits or facts.context.checked:
+        if phase.keeps or phase.stores or phase.commits or phase.pulls_edges:
+            return None
+        if facts.context.checked:
             return None
         functions = list(facts.functions.values())
         rest = [f for f in functions if f.kind != "gather"]

@@ -130,16 +130,18 @@ class Leaves(Rewriting):
     def visit_Verdict(self, node: Verdict) -> Body:
         """Call a vertex function: for each feature, or for all of them."""
         facts, printed = self.facts, self.facts.printed[node.function]
+        sends = printed.function.kind == "edge" and bool(facts.context.forwarded)
+        left = "result" if sends else node.target
+        first = code(f"{node.target} = result[0]") if sends else []
         if facts.shuffles(node.function):
-            out: Body = [
-                _assigned(node.target, call_for_all(facts, printed, node.mask))
-            ]
+            call = call_for_all(facts, printed, node.mask)
+            out: Body = [_assigned(left, call), *first]
             return out + code(f"{node.target} = {node.target} and {node.mask}")
         if not (printed.is_collective or printed.function.is_scalar):
             value = call_for_one(facts, printed)
             return [AnyFeature(node.target, value, node.mask, rows_of(printed))]
         one = call_for_all if printed.is_collective else call_for_one
-        called: Body = [_assigned(node.target, one(facts, printed))]
+        called: Body = [_assigned(left, one(facts, printed)), *first]
         if not node.mask:
             return called
         tests = [node.mask, *facts.binding.one("edge")]

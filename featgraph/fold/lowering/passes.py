@@ -14,6 +14,7 @@ from featgraph.fold.lowering.areas import DeclareAreas
 from featgraph.fold.lowering.blocks import Blocks
 from featgraph.fold.lowering.converge import Converge
 from featgraph.fold.lowering.diverge import Diverge
+from featgraph.fold.lowering.edges import PulledEdges, StoreForwarding
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.features import Unrolled
 from featgraph.fold.lowering.gathers import (
@@ -61,6 +62,22 @@ def stages(facts: Facts, tree: Body) -> Body:
     Nothing of where it runs stands here, so that all schedules begin with one tree.
     """
     return tree + nest_of(facts)
+
+
+def pulled_edges(facts: Facts, tree: Body) -> Body:
+    """Have edge functions run on the edges that gathers go over behind them.
+
+    What they write is then contiguous, and at hand where it is read.
+    """
+    return PulledEdges(facts).over(tree)
+
+
+def store_forwarding(facts: Facts, tree: Body) -> Body:
+    """Have what edge functions write reach gathers in registers, and be stored once.
+
+    Where they are not the only ones to touch it, nothing is forwarded.
+    """
+    return StoreForwarding(facts).over(tree) if facts.context.forwarded else tree
 
 
 def change_driven(facts: Facts, tree: Body) -> Body:
@@ -181,6 +198,8 @@ def features(facts: Facts, tree: Body) -> Body:
 
 PASSES = (
     Pass(stages),
+    Pass(pulled_edges, (nodes.Pull,)),
+    Pass(store_forwarding),
     Pass(change_driven),
     Pass(active_sources),
     Pass(early_exit),
@@ -189,12 +208,15 @@ PASSES = (
     Pass(
         share,
         (
+            nodes.Ahead,
             nodes.Begin,
+            nodes.FindDue,
             nodes.ForEdges,
             nodes.Kept,
             nodes.Mark,
             nodes.Only,
             nodes.Ordered,
+            nodes.Passed,
             nodes.Restore,
             nodes.Run,
             nodes.Then,
@@ -225,7 +247,17 @@ PASSES = (
         ),
     ),
     Pass(areas, (nodes.Areas,)),
-    Pass(features, (nodes.AllFound, nodes.AnyFeature, nodes.Features)),
+    Pass(
+        features,
+        (
+            nodes.AllFound,
+            nodes.AnyFeature,
+            nodes.Features,
+            nodes.FromRow,
+            nodes.Returned,
+            nodes.ToRow,
+        ),
+    ),
 )
 
 

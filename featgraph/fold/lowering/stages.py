@@ -14,6 +14,7 @@ from featgraph.fold.tree.nodes import (
     Comment,
     Contribute,
     Copy,
+    FindDue,
     Finish,
     ForEdges,
     FromMemory,
@@ -22,6 +23,7 @@ from featgraph.fold.tree.nodes import (
     Meet,
     Only,
     Ordered,
+    Pull,
     Push,
     PutBy,
     Restore,
@@ -35,20 +37,16 @@ from featgraph.fold.tree.nodes import (
 )
 from featgraph.fold.tree.statements import Body, code, expression
 
-__all__ = ["has_nest", "nest_of"]
+__all__ = ["along_edge", "has_nest", "nest_of"]
 
 
 def has_nest(plan: FoldPlan, phase: Phase) -> bool:
     """Whether a phase is one whose nest is known.
 
-    Pulled edge functions, and reduces to matrices on CUDA, are printed without.
+    Reduces to matrices on CUDA are printed without.
     """
-    reduced = phase.kind == "reduce" and any(map(is_matrix, plan.functions_of(phase)))
-    matrices = plan.target == "cuda" and reduced
-    apart = phase.pulls_edges or matrices
-    return phase.kind in {"edge", "push"} or (
-        phase.kind in {"vertex", "reduce"} and not apart
-    )
+    reduces = phase.kind == "reduce" and any(map(is_matrix, plan.functions_of(phase)))
+    return phase.kind != "triangle" and not (plan.target == "cuda" and reduces)
 
 
 def nest_of(facts: Facts) -> Body:
@@ -77,20 +75,20 @@ def _edges(facts: Facts) -> Body:
     """Return a sweep of edges: those from each source, but for those that stopped."""
     if not facts.plan.keeps_edge_state:
         mark = Mark(code(f"{facts.library}.set_bit(targets, v)"))
-        edges = ForEdges("u", _along(facts, mark))
+        edges = ForEdges("u", along_edge(facts, [mark]))
         return [Sweep("u", "sources", "is_source", [edges])]
     # Where several phases sweep edges, targets are found behind the last one.
     mark = Mark(code("edge_state[e] = 2"), code("edge_state[e] = 1"))
-    only = Only(expression("edge_state[e] != 1"), _along(facts, mark))
+    only = Only(expression("edge_state[e] != 1"), along_edge(facts, [mark]))
     return [Sweep("u", "sources", "is_source", [ForEdges("u", [only])])]
 
 
-def _along(facts: Facts, mark: Mark) -> Body:
-    """Return what edge functions do along an edge, and what it is marked with."""
+def along_edge(facts: Facts, behind: Body) -> Body:
+    """Return what edge functions do along an edge; `behind` is for their verdict."""
     phase = facts.phase
     groups = [[f] for f in facts.functions.values() if f.kind == "edge"]
     out: Body = [Begin(facts.of_edges(phase.copies), "e")]
-    out += [*_nested(facts, groups, [], []), mark]
+    out += [*_nested(facts, groups, [], []), *behind]
     return out + _restored(facts.of_edges(phase.restores), "e")
 
 
@@ -118,21 +116,44 @@ def _loads(facts: Facts) -> Body:
 
 
 def _vertices(facts: Facts) -> Body:
-    """Return a sweep of vertices: gathers and vertex functions, in order."""
+    """Return a sweep of vertices: gathers and vertex functions, in order.
+
+    Where edges are pulled, all vertices that one of them may lead to are swept.
+    """
     phase = facts.phase
     body = [*_loads(facts), Begin(facts.of_vertices(phase.copies))]
     stores: Body = [ToMemory(name) for name in phase.stores]
-    body += _nested(facts, _grouped(facts), [], stores)
+    groups, marks = _grouped(facts), [("alive", "passed")]
+    words, wanted = "due", "is_due"
+    if phase.pulls_edges:
+        words, wanted = "swept", "is_swept"
+        marks.append(("is_target", "targets"))
+        body += _pulled(facts, groups, stores)
+    else:
+        body += _nested(facts, groups, [], stores)
     if phase.commits:
         body.append(Then([Copy(phase.commits, "v", commits=True)]))
     body += _restored(facts.of_vertices(phase.restores), "v")
-    return [Sweep("v", "due", "is_due", body)]
+    return [Sweep("v", words, wanted, body, marks=tuple(marks))]
+
+
+def _pulled(facts: Facts, groups: Sequence[list[Analysed]], last: Body) -> Body:
+    """Return functions in order, edge functions in the pass over edges behind them."""
+    first, *rest = groups
+    edges = [f for f in facts.functions.values() if f.kind == "edge"]
+    behind = _nested(facts, rest, [*edges, *first], last)
+    pull = Pull(tuple(f.name for f in edges), _reads_what(facts, edges, first))
+    names = tuple(f.name for f in first)
+    along = ForEdges("v", [pull, *(Contribute(name) for name in names)])
+    return [Gathers(names, along), FindDue(), *([Then(behind)] if rest else behind)]
 
 
 def _grouped(facts: Facts) -> list[list[Analysed]]:
-    """Group gathers that share a pass over the edges; other functions are alone."""
+    """Group gathers that share a pass over the edges; vertex functions are alone."""
     groups: list[list[Analysed]] = []
     for function in facts.functions.values():
+        if function.kind == "edge":
+            continue
         share = bool(groups) and function.kind == groups[-1][0].kind == "gather"
         share = share and takes_active(function) == takes_active(groups[-1][0])
         reads = {facts.base(t) for t in facts.printed[function.name].temporaries}
@@ -168,4 +189,5 @@ def _nested(
 def _reads_what(facts: Facts, ran: list[Analysed], group: list[Analysed]) -> bool:
     """Whether functions read what earlier ones wrote, in other lanes as well."""
     wrote = {(a.name, a.version) for f in ran for a in f.accesses if a.mode != "read"}
+    wrote -= {(name, "next") for name in facts.context.forwarded}
     return bool(wrote & {(a.name, a.version) for f in group for a in f.accesses})

@@ -17,6 +17,8 @@ from featgraph.fold.tree.statements import Body, code, noted, when
 
 __all__ = ["CpuSchedule"]
 
+#: A set -> what a word of it is called that is not stored yet.
+_OF_WORD = {"passed": "done", "targets": "hit"}
 #: Has those run that gather from `v`: later words, and the rest of this one.
 _SPREAD = """
 if spreads:
@@ -54,7 +56,7 @@ class CpuSchedule(Schedule):
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
         front = self.front(binding)
-        if shape.kind == "vertex":
+        if node.marks:
             return front + self._swept(node, shape)
         every = f"range(word * 32, min(word * 32 + 32, {shape.vertex_count}))"
         each = (
@@ -71,15 +73,20 @@ class CpuSchedule(Schedule):
 
     def _swept(self, node: Sweep, shape: KernelShape) -> Body:
         """Return the loop over the words of a chunk; a word of the result each."""
-        mark = code("done |= uint32(1) << uint32(bit)")
-        again: Body = []
+        body, word = list(node.body), code("word = swept_words[place]")
+        left: Body = []
+        for flag, words in node.marks:
+            own = _OF_WORD[words]
+            word += code(f"{own} = uint32(0)")
+            mark = code(f"{own} |= uint32(1) << uint32(bit)")
+            if shape.spreads and words == "passed":
+                mark += code(_SPREAD)
+            body += when([flag], mark)
+            left += code(f"{words}[word] = {own}")
         if shape.spreads:
-            mark += code(_SPREAD)
-            again = code("pending = uint32(due[word] & ~done_bits)")
-        body = node.body + when(["alive"], mark) + again
-        word = code("word = swept_words[place]\ndone = uint32(0)")
-        word += code("done_bits = uint32(0)") if shape.spreads else []
-        word += self._set_bits(node, shape, body) + code("passed[word] = done")
+            body += code("pending = uint32(due[word] & ~done_bits)")
+            word += code("done_bits = uint32(0)")
+        word += self._set_bits(node, shape, body) + left
         return code("for place in range(first_word, last_word):\n    BODY", BODY=word)
 
     def front(self, binding: Binding) -> Body:

@@ -125,14 +125,16 @@ def shared(mapping: Mapping, shape: KernelShape, vertex: Scope) -> Binding:
 
 
 def marked(node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-    """Return what marks a vertex whose last verdict is True."""
-    if shape.kind != "vertex":
-        return []
-    if binding.scopes["vertex"].lanes == 1 and shape.form == "plain":
-        # A warp has the 32 vertices of a word of a set, a lane each.
-        return code("warp.set_bits(passed, v, alive)")
-    tests = ["alive", *binding.one("vertex", "edge")]
-    return when(tests, code("warp.set_bit(passed, v)"))
+    """Return what has a vertex join the sets that it is marked in."""
+    out: Body = []
+    for flag, words in node.marks:
+        if binding.scopes["vertex"].lanes == 1 and shape.form == "plain":
+            # A warp has the 32 vertices of a word of a set, a lane each.
+            out += code(f"warp.set_bits({words}, v, {flag})")
+        else:
+            tests = [flag, *binding.one("vertex", "edge")]
+            out += when(tests, code(f"warp.set_bit({words}, v)"))
+    return out
 
 
 def lanes_of(binding: Binding, place: str) -> Body:

@@ -56,14 +56,15 @@ class ThreadSchedule(Schedule):
         if shape.kind == "reduce":
             front = code("thread = uint32(cuda.threadIdx.x)")
             return [*front, Areas(), *self._strides(node, binding.block, node.body)]
-        if shape.kind != "vertex":
-            return [Areas(), *self._each(node, shape, node.body)]
-        if shape.form != "plain":
-            mark = when(["alive"], code("warp.set_bit(passed, v)"))
-            return [Areas(), *self._each(node, shape, node.body + mark)]
-        body = code("alive = False")
+        if not node.marks or shape.form != "plain":
+            body = list(node.body)
+            for flag, words in node.marks:
+                body += when([flag], code(f"warp.set_bit({words}, v)"))
+            return [Areas(), *self._each(node, shape, body)]
+        body = [s for flag, _ in node.marks for s in code(f"{flag} = False")]
         body += when([f"warp.test_bit({node.words}, v)"], node.body)
-        body += code("warp.set_bits(passed, v, alive)")
+        for flag, words in node.marks:
+            body += code(f"warp.set_bits({words}, v, {flag})")
         return [Areas(), *self._each_of_all(shape, body)]
 
     def _each_of_all(self, shape: KernelShape, body: Body) -> Body:

@@ -17,6 +17,24 @@ __all__ = ["AdjacencyLayout", "Csr", "Together", "Walk", "WalkedByPlace"]
 
 
 @dataclass(frozen=True)
+class Pairs:
+    """Edges two at a time: `first` for both of them, then `behind` for each.
+
+    Attributes
+    ----------
+    where : str
+        Test that this may be done.
+    names : tuple of str
+        What `first` leaves for `behind`, beside the edge.
+    """
+
+    where: str
+    first: Body
+    behind: Body
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Walk:
     """How one lane goes through the edges of a vertex.
 
@@ -42,6 +60,8 @@ class Walk:
     numbers_late : bool
         Whether an edge gets its number behind the test that a body ends with, which few
         pass.
+    pairs : Pairs or None
+        What is done for two edges at a time, where that may be; of "while".
     """
 
     form: str
@@ -52,6 +72,7 @@ class Walk:
     is_looped: bool = False
     numbers_late: bool = False
     is_shared: bool = False
+    pairs: Pairs | None = None
 
 
 @dataclass(frozen=True)
@@ -186,6 +207,8 @@ class WalkedByPlace:
         each += self._step(walk.lanes)
         if walk.at_a_time > 1:
             out += self._several(vertex, walk, stop, body, each)
+        if walk.pairs is not None:
+            out += self._in_pairs(vertex, walk, stop, walk.pairs)
         return out + code(f"while position < {stop}:\n    BODY", BODY=each)
 
     def blocks(self, part: str, places: int, each: Body, behind: Body) -> Body:
@@ -224,6 +247,26 @@ class WalkedByPlace:
         else:
             steps = _copies(once, times)
         loop = code("while position < whole:\n    BODY", BODY=steps)
+        return code(f"whole = {whole}") + loop
+
+    def _in_pairs(self, vertex: str, walk: Walk, stop: str, pairs: Pairs) -> Body:
+        """Return a walk over pairs of edges; what is left goes one by one.
+
+        What the second one reads is on its way before the first is stored.
+        """
+        end = "u" if vertex == "v" else "v"
+        names, each = ", ".join([end, "e", *pairs.names]), code("")
+        edges = {"first_edge": "position", "second_edge": f"position + {walk.lanes}"}
+        for edge, place in edges.items():
+            each += self.bind(vertex, walk, place, _copies(pairs.first, 1))
+            each += code(f"{edge} = ({names})")
+        for edge in edges:
+            each += [*code(f"{names} = {edge}"), *_copies(pairs.behind, 1)]
+        each += self._step(2 * walk.lanes)
+        whole = (
+            f"{self._place(f'{stop} - {walk.lanes}')} if {pairs.where} else position"
+        )
+        loop = code("while position < whole:\n    BODY", BODY=each)
         return code(f"whole = {whole}") + loop
 
     def _step(self, places: int) -> Body:

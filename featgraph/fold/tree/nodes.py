@@ -15,6 +15,7 @@ from featgraph.fold.tree.statements import Body, Node
 
 __all__ = [
     "AddUp",
+    "Ahead",
     "AllFound",
     "AnyFeature",
     "Areas",
@@ -25,20 +26,25 @@ __all__ = [
     "Contribute",
     "Copy",
     "Features",
+    "FindDue",
     "Finish",
     "FinishPatch",
     "ForEdges",
     "FromMemory",
+    "FromRow",
     "Gathers",
     "Kept",
     "Mark",
     "Meet",
     "Only",
     "Ordered",
+    "Passed",
     "Patch",
+    "Pull",
     "Push",
     "PutBy",
     "Restore",
+    "Returned",
     "RowLoad",
     "Run",
     "Select",
@@ -50,6 +56,7 @@ __all__ = [
     "Then",
     "ToMemory",
     "ToPartials",
+    "ToRow",
     "Verdict",
     "is_seldom",
 ]
@@ -64,7 +71,8 @@ class Sweep(Node):
 
     `wanted` is what the test is called, that a lane's vertex is one of them. `behind`
     follows on all of a reduce, or on each block of it where sums are cut into these;
-    then `between` stands behind all blocks but the last.
+    then `between` stands behind all blocks but the last. Each of `marks` is a flag and
+    a set: where the flag holds behind the body, the vertex joins the set.
     """
 
     vertex: str
@@ -73,6 +81,7 @@ class Sweep(Node):
     body: Body
     behind: Body = field(default_factory=list)
     between: Body = field(default_factory=list)
+    marks: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(eq=False)
@@ -148,6 +157,36 @@ def is_seldom(node: ForEdges) -> bool:
 
 
 @dataclass(eq=False)
+class Pull(Node):
+    """Edge functions run on an edge whose source is one of theirs.
+
+    `is_read` says that what follows on the same edge reads what they write.
+    """
+
+    functions: tuple[str, ...]
+    is_read: bool = False
+
+
+@dataclass(eq=False)
+class Passed(Node):
+    """Where an edge is ``alive``, ``edge_passed`` of its vertex holds; and `body`.
+
+    `prefix` is that of the flag.
+    """
+
+    body: Body = field(default_factory=list)
+    prefix: str = ""
+
+
+@dataclass(eq=False)
+class FindDue(Node):
+    """Behind pulled edges, a vertex is ``alive`` if it is due, by one of them or not.
+
+    ``is_target`` says that it is one of those that edges have found.
+    """
+
+
+@dataclass(eq=False)
 class Gathers(Node):
     """Gathers that share a pass over edges; `prefix` is that of what they fill."""
 
@@ -177,6 +216,19 @@ class Only(Node):
     test: ast.expr
     body: Body
     seldom: bool = False
+
+
+@dataclass(eq=False)
+class Ahead(Node):
+    """Loads and functions of an edge, before what follows is done for an earlier one.
+
+    The test of `pulled` is known to hold where `where` does. They leave `names`.
+    """
+
+    loads: Body
+    pulled: Only
+    where: str
+    names: tuple[str, ...]
 
 
 @dataclass(eq=False)
@@ -354,6 +406,40 @@ class AddUp(Node):
 
     names: tuple[str, ...]
     prefix: str = ""
+
+
+@dataclass(eq=False)
+class FromRow(Node):
+    """All that a lane has of a row is loaded as `name`, `at_once` features at a time.
+
+    The row stands at `index` of `array`.
+    """
+
+    name: str
+    array: str
+    index: str
+    at_once: int = 1
+
+
+@dataclass(eq=False)
+class ToRow(Node):
+    """All that a lane has of a row, as `name`, is stored; as for `FromRow`."""
+
+    name: str
+    array: str
+    index: str
+    at_once: int = 1
+
+
+@dataclass(eq=False)
+class Returned(Node):
+    """A function has returned all that a lane has of a row, as `name`.
+
+    It is the row `number`, from 0, behind the verdict in ``result``.
+    """
+
+    name: str
+    number: int
 
 
 @dataclass(frozen=True)
