@@ -111,9 +111,6 @@ MAX_METHODS, MAX_PACKAGE = 25, 20
 #: What is over a limit as long as phases are printed without a nest. What is not over
 #: any more must be taken out.
 EXCEPTIONS = {
-    "featgraph.fold.codegen.cpu.kernels._CpuBody",
-    "featgraph.fold.codegen.cpu.tiles.TiledBody",
-    "featgraph.fold.codegen.cpu.vectors.VectorBody",
     "featgraph.fold.codegen.cuda",
     "featgraph.fold.codegen.cuda.blocks.CudaBlocks",
     "featgraph.fold.codegen.cuda.columns.WarpColumns",
