@@ -46,7 +46,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 REFUSED = {
     "lanes cannot share the edges of a vertex here: what they come to has no reduction "
     "by shuffles",
-    "the warp_segmentation schedule cannot run this phase yet",
     "too few lanes for so many features",
 }
 #: Of the variants, each case runs in so many, in turn.

@@ -24,7 +24,6 @@ class BalancedPushSchedule(LaneSchedule):
     """
 
     name = "balanced_push"
-    needs_nest = True
     modules = ("segments",)
 
     def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:

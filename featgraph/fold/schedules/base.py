@@ -266,8 +266,6 @@ class Schedule:
         Whether it may be; that of the CPU has no other beside it.
     shares_features : bool
         Whether lanes share the features of an edge (FA).
-    needs_nest : bool
-        Whether it knows nothing of phases that are printed without a nest.
     options : mapping
         Options of its own -> the values that they take.
     modules : tuple of str
@@ -277,7 +275,6 @@ class Schedule:
     name: ClassVar[str]
     is_asked_for: ClassVar[bool] = True
     shares_features: ClassVar[bool] = True
-    needs_nest: ClassVar[bool] = False
     options: ClassVar[Dict[str, tuple[int, ...]]] = {}
     modules: ClassVar[tuple[str, ...]] = ()
 

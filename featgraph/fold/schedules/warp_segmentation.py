@@ -33,7 +33,6 @@ class WarpSegmentationSchedule(LaneSchedule):
     """
 
     name = "warp_segmentation"
-    needs_nest = True
     options: ClassVar[Dict[str, tuple[int, ...]]] = {OPTION: (1, 2, 4)}
     modules = ("segments",)
 

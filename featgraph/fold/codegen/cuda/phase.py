@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from featgraph.errors import PlanError
 from featgraph.fold.codegen.cuda.areas import KernelAreas
 from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.codegen.functions.staging import STRIDES
@@ -95,13 +94,6 @@ class CudaPhase(KernelAreas):
         with self._kernel():
             if has_nest(self.plan, self.phase):
                 self._nest()
-            elif self.schedule.needs_nest:
-                raise PlanError(
-                    f"the {self.schedule.name} schedule cannot run this phase yet",
-                    where=", ".join(f.name for f in self.functions),
-                    got=f"schedule={self.schedule.name!r}",
-                    fix="ask for schedule='lanes' or 'auto'",
-                )
             else:
                 kinds[self.phase.kind]()
         return self._entries()
