@@ -111,20 +111,8 @@ MAX_METHODS, MAX_PACKAGE = 25, 20
 #: What is over a limit as long as phases are printed without a nest. What is not over
 #: any more must be taken out.
 EXCEPTIONS = {
-    "featgraph.fold.codegen.cuda",
     "featgraph.fold.codegen.cuda.blocks.CudaBlocks",
-    "featgraph.fold.codegen.cuda.columns.WarpColumns",
-    "featgraph.fold.codegen.cuda.forward.WarpForward",
-    "featgraph.fold.codegen.cuda.forwarded.ForwardedEntries",
-    "featgraph.fold.codegen.cuda.gathers.WarpGathers",
-    "featgraph.fold.codegen.cuda.held.HeldBody",
-    "featgraph.fold.codegen.cuda.kept.WarpKept",
-    "featgraph.fold.codegen.cuda.lanes.HubPhase",
-    "featgraph.fold.codegen.cuda.lanes.WarpPhase",
     "featgraph.fold.codegen.cuda.matrix._ElementBody",
-    "featgraph.fold.codegen.cuda.names.WarpNames",
-    "featgraph.fold.codegen.cuda.slots.EdgeSlots",
-    "featgraph.fold.codegen.cuda.warp.WarpBody",
     "featgraph.fold.codegen.functions.unrolled._Copies",
     "featgraph.fold.codegen.kernels.blocks.BlockedRows",
     "featgraph.fold.codegen.kernels.owner.OwnerBody",

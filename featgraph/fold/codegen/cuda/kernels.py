@@ -1,9 +1,5 @@
 """Kernels of the CUDA target: where the emitter begins.
 
-`cuda_lanes` has lanes that share a vertex (FA), `cuda_thread` one thread for it (NFA).
-They print the loops around what `WarpBody` and `OwnerBody` do for a vertex or an edge;
-`cuda_words` prints them where few vertices are due.
-
 Words that a kernel sets bits in (`passed`, `targets`) are zero before.
 """
 
@@ -12,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from featgraph.fold.analysis.gathers import is_matrix
-from featgraph.fold.codegen.cuda.lanes import HubPhase, WarpPhase
+from featgraph.fold.codegen.cuda.hubs import HubPhase
 from featgraph.fold.codegen.cuda.matrix import MatrixReduce
-from featgraph.fold.codegen.cuda.thread import ThreadPhase
+from featgraph.fold.codegen.cuda.phase import CudaPhase
 from featgraph.fold.codegen.cuda.triangles import print_triangles
 from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.plan.plan import FoldPlan, Phase
@@ -83,9 +79,7 @@ def print_phase(
     reduced = plan.functions_of(phase)[0]
     if phase.kind == "reduce" and is_matrix(reduced):
         return MatrixReduce(context, plan, number, phase, printed).run()
-    if phase.mapping.schedule == "thread":
-        return ThreadPhase(context, plan, number, phase, printed).run()
-    entries = WarpPhase(context, plan, number, phase, printed).run()
+    entries = CudaPhase(context, plan, number, phase, printed).run()
     # Launched first, for they take longest.
     if phase.mapping.hubs and plan.form == "plain":
         entries = HubPhase(context, plan, number, phase, printed).run() + entries

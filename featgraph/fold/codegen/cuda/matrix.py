@@ -31,7 +31,7 @@ class MatrixReduce(CudaPhase):
 
     def reduce(self) -> None:
         """Print the body of the kernel."""
-        writer, accumulator = self.writer, self._reduced()
+        writer, accumulator = self.writer, self.reduced()
         function, k = self.functions[0], self.phase.width
         roles = [r for r in function.declared.roles if r not in {"i", "f"}]
         call = f"{self.printed[function.name].name}(i, f, {', '.join(roles)})"

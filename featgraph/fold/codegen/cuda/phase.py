@@ -7,15 +7,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from featgraph.fold.codegen.cuda.areas import KernelAreas
+from featgraph.fold.analysis.gathers import in_blocks
 from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.codegen.functions.staging import STRIDES
-from featgraph.fold.codegen.kernels.accumulators import Accumulator
+from featgraph.fold.codegen.kernels.accumulators import Accumulator, accumulator_of
 from featgraph.fold.lowering.areas import scratch_of
 from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.layouts import layout_of
-from featgraph.fold.lowering.meets import box_dtypes
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.lowering.stages import has_nest
 from featgraph.fold.plan.plan import FoldPlan, Phase
@@ -54,7 +53,7 @@ _FORMS = {
 }
 
 
-class CudaPhase(KernelAreas):
+class CudaPhase:
     """What the kernels of all mappings have in common."""
 
     role = "main"
@@ -87,24 +86,16 @@ class CudaPhase(KernelAreas):
 
     def run(self) -> list[Entry]:
         """Print the phase's kernels of this mapping."""
-        kinds = {
-            "vertex": self.vertex,
-            "reduce": self.reduce,
-        }
         with self._kernel():
             if has_nest(self.plan, self.phase):
                 self._nest()
             else:
-                kinds[self.phase.kind]()
+                self.reduce()
         return self._entries()
 
-    def vertex(self) -> None:
-        """Print the body of the kernel."""
-        raise NotImplementedError
-
-    def _nest(self) -> None:
-        """Print the body of the kernel from its nest."""
-        facts = Facts(
+    def facts(self) -> Facts:
+        """Return what passes ask about the kernel."""
+        return Facts(
             self.context,
             self.plan,
             self.phase,
@@ -112,6 +103,10 @@ class CudaPhase(KernelAreas):
             self.schedule,
             self.threads,
         )
+
+    def _nest(self) -> None:
+        """Print the body of the kernel from its nest."""
+        facts = self.facts()
         self.scratch = scratch_of(facts)
         arguments = (*self._arguments(), *self.scratch)
         facts = replace(facts, arguments=arguments, covers=self.covers)
@@ -136,9 +131,7 @@ class CudaPhase(KernelAreas):
     # -- around the kernel
 
     def _arguments(self) -> list[str]:
-        nested = has_nest(self.plan, self.phase)
-        layout = layout_of(self.plan, self.phase)
-        edges = layout.arrays if nested else self.phase.rows.arguments
+        edges = layout_of(self.plan, self.phase).arrays
         count = ["hubs"] if self.role == "hubs" else ["vertex_count"]
         if self.phase.mapping.lists_rows:
             count = ["share_rows", "share_begins", "share_count"]
@@ -245,7 +238,7 @@ class CudaPhase(KernelAreas):
 
     def _print_finish(self, name: str) -> None:
         """Print the kernel that combines the rows of `partials`, in order."""
-        writer, accumulator = self.writer, self._reduced()
+        writer, accumulator = self.writer, self.reduced()
         writer.line()
         writer.line()
         writer.line(f"@kernel(cache=True, launch_bounds={BLOCK_THREADS})")
@@ -254,18 +247,10 @@ class CudaPhase(KernelAreas):
                 '"""Combine the partial results in order, a thread for each feature."""'
             )
             features = f"range(cuda.grid(1), {accumulator.size}, cuda.gridsize(1))"
-            in_blocks = bool(self._body().in_blocks(self.functions))
-            body = finished(accumulator, features, in_blocks)
+            blocks = self.phase.mapping.block > 0 and in_blocks(self.functions[0])
+            body = finished(accumulator, features, blocks)
             print_body(writer, unsigned_indices(body))
 
-    def _reduced(self) -> Accumulator:
-        return self._body().accumulators[self.functions[0].into]
-
-    def _boxes(self) -> None:
-        """Declare the shared arrays through which the warps of a block combine."""
-        names = dict.fromkeys(
-            n for a in self._held() for n in box_dtypes(a, self.context.real)
-        )
-        for name in names:
-            dtype = "int32" if name == "source" else name
-            self.writer.line(f"box_{name} = cuda.shared.array({self.threads}, {dtype})")
+    def reduced(self) -> Accumulator:
+        """Return what a reduce fills."""
+        return accumulator_of(self.functions[0], self.plan.analysis)
