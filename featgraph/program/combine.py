@@ -25,8 +25,8 @@ class Combine:
     Attributes
     ----------
     name : str
-        ``"sum"``, ``"min"``, ``"max"``, ``"product"``, ``"any"``, ``"argmin"``,
-        ``"argmax"``, or the user's function's name.
+        ``"sum"``, ``"min"``, ``"max"``, ``"product"``, ``"any"``, ``"all"``,
+        ``"argmin"``, ``"argmax"``, or the user's function's name.
     function : callable or None
         The user's ``(a, b) -> value``; None for the builtin ones.
     identity : float or int or bool or None

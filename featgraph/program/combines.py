@@ -77,6 +77,10 @@ def _either(a: Any, b: Any) -> bool:
     return bool(a) or bool(b)
 
 
+def _both(a: Any, b: Any) -> bool:
+    return bool(a) and bool(b)
+
+
 RULES = {
     "sum": Rules(
         operator.add,
@@ -124,6 +128,15 @@ RULES = {
         update="{0} |= {1}",
         atomic="or",
         patch="extremum",
+    ),
+    "all": Rules(
+        _both,
+        neutral=True,
+        final=False,
+        selects=True,
+        gives="bool",
+        update="{0} &= {1}",
+        atomic="min",
     ),
     "argmin": Rules(order="min", is_arg=True, selects=True, atomic="min"),
     "argmax": Rules(order="max", is_arg=True, selects=True, atomic="min"),

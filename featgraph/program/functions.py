@@ -278,8 +278,8 @@ def gather(
         argmin and argmax give the key there and its `u` as ``d.into_source[v, f]``
         (-1 where nothing contributed).
     combine : str or Combine, optional
-        ``"sum"``, ``"min"``, ``"max"``, ``"product"``, ``"any"``, ``"argmin"``,
-        ``"argmax"`` or `fg.combine`.
+        ``"sum"``, ``"min"``, ``"max"``, ``"product"``, ``"any"``, ``"all"``,
+        ``"argmin"``, ``"argmax"`` or `fg.combine`.
     along : {"in", "out", "both"}, optional
         Which edges of `v`: those into it, those out of it, or all of them. `u` is the
         neighbor at their other end: the source, the target, or either. A self-loop is
@@ -288,8 +288,8 @@ def gather(
     matrix : bool, optional
         Parameters ``(i, f, u, v, e, d)``, and ``d.into[v, i, f]`` is k x k.
     first : bool, optional
-        Any one contribution is enough: min, max, any, argmin or argmax may take the
-        first and skip the remaining edges. ``deterministic=True`` combines all.
+        Any one contribution is enough: min, max, any, all, argmin or argmax may take
+        the first and skip the remaining edges. ``deterministic=True`` combines all.
     sources : {"all", "active"}, optional
         "active" combines over the edges from active vertices only, in whichever
         direction the gather runs.

@@ -37,6 +37,7 @@ GENERATED = _words(
     "CODE Data FAST INLINE INNER K KERNEL SWEEP abs active_sources alive all_found",
     "all_sources allowed base bit bits_before block_count block_end block_last",
     "block_level block_start block_sums bool bool_ boolean box_float32",
+    "box_float64 box_int32 box_int64 box_source",
     "changed_sources cholesky chunk chunks column combined contributed contribution",
     "contribution_bool contribution_int32 contribution_int64 contribution_real",
     "contribution_seen contribution_seen_bool contribution_seen_int32",

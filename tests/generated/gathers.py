@@ -27,7 +27,8 @@ OWN = {
     ),
 }
 COMBINES = (
-    "sum", "sum", "min", "max", "product", "any", "argmin", "argmax", "own", "sum",
+    "sum", "sum", "min", "max", "product", "any", "all", "argmin", "argmax", "own",
+    "sum",
 )  # fmt: skip
 
 
@@ -101,8 +102,9 @@ class Gathers:
             draw.use("sources=active")
         combine = draw.one(COMBINES[:6] if matrix else COMBINES)
         if self.patches:
-            combine = draw.one(("sum", "min", "max", "sum", "any"))
-        is_first = combine in {"min", "max", "any"} and not matrix and draw.chance(15)
+            combine = draw.one(("sum", "min", "max", "sum", "any", "all"))
+        is_first = combine in {"min", "max", "any", "all"} and not matrix
+        is_first = is_first and draw.chance(15)
         is_first = is_first and not self.patches
         into = f"t{self.number}"
         text = self._combined(body, combine, into, axes, graph.terms, is_first)
@@ -121,7 +123,7 @@ class Gathers:
         axes = 2 if matrix else int(draw.chance(75))
         body, name = self._body("reduce", axes), self._name("reduce")
         body.reads.together = False
-        combine = draw.one(("sum", "min", "max", "product", "any", "own"))
+        combine = draw.one(("sum", "min", "max", "product", "any", "all", "own"))
         into = f"t{self.number}"
         count = self.graph.vertex_count
         text = self._combined(body, combine, into, axes, count, False, is_loose=True)
@@ -151,7 +153,7 @@ class Gathers:
             types.append("bool")
         rows = [p for p in self.properties if p.name in self.hot]
         hot = [p.type for p in rows if p.type in types and (p.wide or self.patches)]
-        type_ = "bool" if combine == "any" else draw.one(hot or types)
+        type_ = "bool" if combine in {"any", "all"} else draw.one(hot or types)
         text = f'"{combine}"'
         if combine == "own":
             own = draw.one([n for n in OWN if type_ in OWN[n][1]])

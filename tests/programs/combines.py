@@ -104,6 +104,36 @@ def spread(f, v, d):
     return not d.mark[v, f] and d.touched[v, f]
 
 
+@fg.gather(into="closed", combine="all")
+def within(f, u, v, e, d):
+    return d.mark[u, f] or not d.open[e]
+
+
+@fg.gather(into="loose", combine="all")
+def all_open(f, u, v, e, d):
+    return d.open[e]
+
+
+@fg.vertex
+def keep_votes(f, v, d):
+    d.inside[v, f] = d.closed[v, f] or (d.touched[v, f] and not d.loose[v])
+    return not d.closed[v, f]
+
+
+@fg.reduce(into="agreed", combine="all")
+def all_marked(f, v, d):
+    return d.mark[v, f] or not d.inside[v, f]
+
+
+def _all_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
+    v = graph.vertex_count
+    return {
+        "mark": fg.vertex_property(rng.random((v, k)) < 0.9),
+        "inside": fg.vertex_property(np.zeros((v, k), np.bool_)),
+        "open": fg.edge_property(rng.random(edge_count(graph)) < 0.5),
+    }
+
+
 def _any_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     mark = rng.random((graph.vertex_count, k)) < 0.1
     return {
@@ -307,6 +337,13 @@ def _integer_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
 _EXTREMES = fg.foldmap(lowest, highest, nearest, farthest, keep_extremes)
 
 PROGRAMS = (
+    BankProgram(
+        "unanimous",
+        (fg.foldmap(within, all_open, marked, keep_votes, all_marked),),
+        _all_state,
+        exact=True,
+        iterable=False,
+    ),
     BankProgram(
         "weighted_sum",
         (fg.foldmap(weighted, keep_total),),

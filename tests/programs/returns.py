@@ -93,7 +93,7 @@ def settle_nested(f, v, d):
         most = fg.feature_max(d.n[v, f] + d.got[v, f])
         d.y[v, f] = most
         return most > 3
-    for i in range(d.turns[v]):
+    for i in range(int(d.turns[v])):
         total = fg.feature_sum(d.n[v, f] * (i + 1))
         d.y[v, f] = total
     return fg.any_feature(d.y[v, f] > 2)

@@ -31,6 +31,9 @@ def _functions() -> dict[str, Callable[..., Any]]:
     def any(a, b):
         return a if a > b else b
 
+    def all(a, b):
+        return a if a > b else b
+
     def argmin(a, b):
         return a if a > b else b
 
@@ -41,7 +44,8 @@ def _functions() -> dict[str, Callable[..., Any]]:
         return a if a > b else b
 
     return {
-        f.__name__: f for f in (sum, product, min, max, any, argmin, argmax, largest)
+        f.__name__: f
+        for f in (sum, product, min, max, any, all, argmin, argmax, largest)
     }
 
 

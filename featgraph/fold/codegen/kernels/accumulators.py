@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.gathers import reduced_type
+from featgraph.fold.analysis.gathers import combine_of, reduced_type
 from featgraph.fold.codegen.functions.featurewise import gather_identity
 from featgraph.program.combine import NO_SOURCE, Combine
 from featgraph.program.combines import Rules
@@ -173,9 +173,16 @@ def accumulator_of(function: Analysed, analysis: Analysis) -> Accumulator:
         type_,
         combine,
         helper.name if helper is not None else "",
-        gather_identity(function, analysis) if type_ != "bool" else "False",
+        _identity(function, analysis, type_),
         shape,
     )
+
+
+def _identity(function: Analysed, analysis: Analysis, type_: str) -> str:
+    """Return the text of what an accumulator starts with."""
+    if type_ == "bool":
+        return str(combine_of(function).rules.neutral)
+    return gather_identity(function, analysis)
 
 
 def is_packed(accumulator: Accumulator, kind: str) -> bool:
