@@ -37,15 +37,15 @@ def _waiting(facts: Facts) -> list[tuple[Area, bool]]:
     if not facts.binding.block or facts.phase.kind == "push":
         return []
     axis, found = facts.binding.features, list[tuple[Area, bool]]()
-    own = axis.width if axis.is_looped else axis.per_lane
+    k, own = axis.width, axis.width if axis.is_looped else axis.per_lane
     alone = facts.library == "warp" and not facts.binding.meets
     for name in facts.summed:
-        wide = (own,) if facts.accumulators[name].shape else (1,)
-        shape = (*facts.accumulators[name].shape[:-1], *wide)
+        home = home_of(facts, name).shape
+        shape = {"one": (1,), "element": (1,), "wide": (own,)}.get(home, (k, own))
         several = levels(facts)
         shape = shape if several == 1 else (several, *shape)
         area = Area(waiting(facts, name), shape, facts.context.real)
-        found.append((area, alone and home_of(facts, name).shape == "matrix"))
+        found.append((area, alone and home == "matrix"))
     return found
 
 

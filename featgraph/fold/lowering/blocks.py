@@ -8,15 +8,16 @@ blocks doubles.
 from __future__ import annotations
 
 from featgraph.fold.codegen.kernels.accumulators import Accumulator
-from featgraph.fold.codegen.kernels.blocks import CPU_LEVELS
-from featgraph.fold.lowering.facts import Facts, shape_of
+from featgraph.fold.lowering.facts import Facts, element
 from featgraph.fold.lowering.homes import home_of
-from featgraph.fold.lowering.leaves import element
 from featgraph.fold.tree.layout import Together, Walk
 from featgraph.fold.tree.nodes import AddUp, Features, ForEdges, PutBy, Start
 from featgraph.fold.tree.statements import Body, Rewriting, agreed, code, when
 
 __all__ = ["Blocks", "finished", "in_blocks_of", "levels", "waiting"]
+
+#: Entries of the array in which sums wait on the CPU: for rows of 2**40 edges.
+CPU_LEVELS = 32
 
 
 def levels(facts: Facts) -> int:
@@ -129,5 +130,6 @@ class Blocks(Rewriting):
     def _place(self, accumulator: Accumulator) -> str:
         """Return the element that waits: ``j`` is the number of a lane's feature."""
         level = "block_level, " if self.levels > 1 else ""
-        own = {"one": "0", "wide": "j", "matrix": "i, j"}[shape_of(accumulator)]
+        shape = home_of(self.facts, accumulator.name).shape
+        own = {"one": "0", "element": "0", "wide": "j"}.get(shape, "i, j")
         return f"{waiting(self.facts, accumulator.name)}[{level}{own}]"

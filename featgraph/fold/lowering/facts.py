@@ -21,12 +21,18 @@ from featgraph.fold.tree.statements import Body
 from featgraph.program.combine import Combine
 from featgraph.program.signature import PropertyKind
 
-__all__ = ["Facts", "shape_of"]
+__all__ = ["Facts", "element", "shape_of"]
 
 
 def shape_of(accumulator: Accumulator) -> str:
     """Return what features an accumulator has: "one", "wide" or "matrix"."""
     return ("one", "wide", "matrix")[len(accumulator.shape)]
+
+
+def element(accumulator: Accumulator, name: str = "") -> str:
+    """Return an element of an accumulator, or of what goes with one."""
+    index = {"one": "", "wide": "[f]", "matrix": "[i, f]"}[shape_of(accumulator)]
+    return f"{name or accumulator.name}{index}"
 
 
 @dataclass(eq=False)

@@ -42,6 +42,8 @@ class Unrolled(Rewriting):
             return self._loads(node, 0) + when([lane], self._copy(node, 0))
         if node.shape == "matrix":
             return self._matrix(node)
+        if node.shape == "element":
+            return self._copy(node, 0)
         if node.shape in {"elements", "lower"}:
             return self._elements(node)
         if axis.is_looped:
@@ -210,6 +212,8 @@ class _Feature(ast.NodeTransformer):
                 return self._own(name, self.axis, self.j)
             if index == "i" and self.i is not None:
                 return self._own(name, self.axis.along_column, self.i)
+            if index == "(i, f)" and self.axis.is_element:
+                return ast.Name(name)
             if index == "(i, f)" and self.i is not None:
                 return ast.Name(self.axis.element(name, self.i, self.j))
         self.visit(node.value)

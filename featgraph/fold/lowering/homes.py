@@ -21,8 +21,7 @@ from featgraph.fold.lowering.calls import (
     call_of_part,
     rows_of,
 )
-from featgraph.fold.lowering.facts import Facts, shape_of
-from featgraph.fold.lowering.leaves import element
+from featgraph.fold.lowering.facts import Facts, element, shape_of
 from featgraph.fold.tree.nodes import (
     Contribute,
     Features,
@@ -242,6 +241,19 @@ class InRegisters(Home):
         return out
 
 
+class AnElement(Home):
+    """One element of a matrix: a lane comes to one after the other."""
+
+    @property
+    def shape(self) -> str:
+        """What features it has, as `Features` has shapes."""
+        return "element"
+
+    def areas(self) -> list[Area]:
+        """Return no array: nothing indexes the others."""
+        return []
+
+
 class InTiles(Home):
     """A sum of outer products: their rows are put aside until there is a batch of them.
 
@@ -349,6 +361,8 @@ def home_of(facts: Facts, name: str) -> Home:
     accumulator = facts.accumulators[name]
     filling = [f for f in facts.functions.values() if f.into == name]
     for function in filling:
+        if accumulator.is_matrix and facts.binding.features.is_element:
+            return AnElement(facts, accumulator)
         if name in facts.phase.held or _has_columns(facts, accumulator):
             return InRegisters(facts, accumulator, function)
         if name in facts.phase.tiles:

@@ -12,7 +12,8 @@ from featgraph.fold.codegen.kernels.patches import Patch as PatchText
 from featgraph.fold.codegen.kernels.patches import change_name
 from featgraph.fold.lowering.calls import call_for_all, call_for_one, rows_of
 from featgraph.fold.lowering.copies import copied_entry
-from featgraph.fold.lowering.facts import Facts, shape_of
+from featgraph.fold.lowering.facts import Facts, element, shape_of
+from featgraph.fold.lowering.homes import home_of
 from featgraph.fold.tree.nodes import (
     AllFound,
     AnyFeature,
@@ -36,13 +37,7 @@ from featgraph.fold.tree.nodes import (
 )
 from featgraph.fold.tree.statements import Body, Rewriting, code, expression, when
 
-__all__ = ["Leaves", "element", "place_of"]
-
-
-def element(accumulator: Accumulator, name: str = "") -> str:
-    """Return an element of an accumulator, or of what goes with one."""
-    index = {"one": "", "wide": "[f]", "matrix": "[i, f]"}[shape_of(accumulator)]
-    return f"{name or accumulator.name}{index}"
+__all__ = ["Leaves", "place_of"]
 
 
 def place_of(accumulator: Accumulator) -> str:
@@ -78,16 +73,16 @@ class Leaves(Rewriting):
         """Store what has been gathered; lanes without a feature must not."""
         accumulator = self.facts.accumulators[node.of]
         lines = accumulator.store(element(accumulator), place_of(accumulator))
-        return self._each(accumulator, lines, guarded=True)
+        return [Features(shape_of(accumulator), code("\n".join(lines)), guarded=True)]
 
     def visit_ToPartials(self, node: ToPartials) -> Body:
         """Store what lanes have reduced together, by those that have each feature."""
         accumulator = self.facts.accumulators[node.of]
         row, scope = self.facts.binding.partial, self.facts.binding.scopes["partial"]
         k = self.facts.phase.width
-        place = {"one": "0", "wide": "f", "matrix": f"i * {k} + f"}[
-            shape_of(accumulator)
-        ]
+        shape = home_of(self.facts, node.of).shape
+        places = {"one": "0", "wide": "f", "element": "element"}
+        place = places.get(shape, f"i * {k} + f")
         line = f"partials[{row}, {place}] = {element(accumulator)}"
         out = self._each(accumulator, [line], guarded=accumulator.is_wide)
         if scope.lanes == 1:
@@ -287,7 +282,8 @@ class Leaves(Rewriting):
         body = code("\n".join(lines))
         if not body:
             return []
-        return [Features(shape_of(accumulator), body, rows, guarded)]
+        home = home_of(self.facts, accumulator.name)
+        return [Features(home.shape, body, rows, guarded)]
 
 
 def _assigned(names: str, value: ast.expr) -> ast.stmt:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from featgraph.fold.codegen.kernels.accumulators import Accumulator, source_name
-from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.facts import Facts, element
 from featgraph.fold.lowering.homes import home_of
-from featgraph.fold.lowering.leaves import element
 from featgraph.fold.schedules.base import Scope
 from featgraph.fold.schedules.mapping import WARP
 from featgraph.fold.tree.nodes import Features, Meet

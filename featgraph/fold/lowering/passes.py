@@ -143,7 +143,8 @@ def sweep(facts: Facts, tree: Body) -> Body:
     place = tree.index(node)
     swept = facts.schedule.sweep(node, facts.binding, facts.shape)
     [areas] = [n for n, part in enumerate(swept, 1) if isinstance(part, nodes.Areas)]
-    return [*swept[:areas], *tree[:place], *swept[areas:], *tree[place + 1 :]]
+    body = [*swept[:areas], *tree[:place], *swept[areas:], *tree[place + 1 :]]
+    return facts.schedule.around(body, facts.shape)
 
 
 def meets(facts: Facts, tree: Body) -> Body:

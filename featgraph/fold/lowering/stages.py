@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.analysis.gathers import is_matrix, takes_active
+from featgraph.fold.analysis.gathers import takes_active
 from featgraph.fold.lowering.facts import Facts
-from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.tree.nodes import (
     AddUp,
     Begin,
@@ -37,16 +36,7 @@ from featgraph.fold.tree.nodes import (
 )
 from featgraph.fold.tree.statements import Body, code, expression
 
-__all__ = ["along_edge", "has_nest", "nest_of"]
-
-
-def has_nest(plan: FoldPlan, phase: Phase) -> bool:
-    """Whether a phase is one whose nest is known.
-
-    Reduces to matrices on CUDA are printed without.
-    """
-    reduces = phase.kind == "reduce" and any(map(is_matrix, plan.functions_of(phase)))
-    return phase.kind != "triangle" and not (plan.target == "cuda" and reduces)
+__all__ = ["along_edge", "nest_of"]
 
 
 def nest_of(facts: Facts) -> Body:

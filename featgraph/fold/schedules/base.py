@@ -24,6 +24,7 @@ __all__ = [
     "Schedule",
     "Scope",
     "in_blocks",
+    "in_strides",
 ]
 
 
@@ -79,6 +80,8 @@ class FeatureAxis:
         The same, where a lane goes along a column of a matrix.
     is_looped : bool
         Whether features are loops over small arrays.
+    is_element : bool
+        Whether a lane has one element of a matrix at a time: that in row ``i``.
     are_values : bool
         Whether a feature is a value with a name of its own, not a number.
     are_passed_as_values : bool
@@ -91,6 +94,7 @@ class FeatureAxis:
     vector_width: int = 1
     column_width: int = 1
     is_looped: bool = False
+    is_element: bool = False
     are_values: bool = False
     are_passed_as_values: bool = False
 
@@ -291,6 +295,10 @@ class Schedule:
         """
         return mapping
 
+    def around(self, body: Body, shape: KernelShape) -> Body:
+        """Return the body of a kernel, as all of it is gone through."""
+        return body
+
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
         raise NotImplementedError
@@ -319,3 +327,23 @@ def in_blocks(
     body += code("block_start = block_end\nif block_start == block_last:\n    break")
     out = code(f"block_start, block_last, block_count = {first}, {last}, 0")
     return out + code("while True:\n    BODY", BODY=body + node.between)
+
+
+def in_strides(node: Sweep, block: int, body: Body, grid: tuple[str, str]) -> Body:
+    """Return a loop over vertices of which every n-th one is for this place of a grid.
+
+    `grid` is the place, and how many there are. Sums have `block` vertices at a time,
+    or all for 0.
+    """
+    vertex, words = node.vertex, node.words
+    test = f"warp.test_bit({words}, {vertex})"
+    skip = code(f"if not {test}:\n    continue") if words else []
+
+    def strides(first: str, last: str) -> Body:
+        loop = f"for {vertex} in range({first}, {last}, stride):\n    BODY"
+        return code(loop, BODY=skip + body)
+
+    bounds = "first_vertex", "int32(vertex_count)"
+    end = f"int32(block_start + min({{}}, {block} * stride))"
+    out = code(f"first_vertex, stride = int32({grid[0]}), int32({grid[1]})")
+    return out + in_blocks(node, bounds, end, strides)

@@ -10,6 +10,7 @@ from featgraph.fold.schedules.balanced_push import BalancedPushSchedule
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.block import BlockSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule
+from featgraph.fold.schedules.elements import ElementSchedule
 from featgraph.fold.schedules.intersection import describe_intersection
 from featgraph.fold.schedules.lanes import LaneSchedule
 from featgraph.fold.schedules.mapping import INTERSECTIONS, Mapping
@@ -25,6 +26,7 @@ _ALL: tuple[Schedule, ...] = (
     LaneSchedule(),
     VirtualWarpSchedule(),
     BlockSchedule(),
+    ElementSchedule(),
     WarpSegmentationSchedule(),
     BalancedPushSchedule(),
 )

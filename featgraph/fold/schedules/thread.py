@@ -9,7 +9,7 @@ from featgraph.fold.schedules.base import (
     KernelShape,
     Schedule,
     Scope,
-    in_blocks,
+    in_strides,
 )
 from featgraph.fold.schedules.frontier import each_listed, each_packed
 from featgraph.fold.schedules.mapping import Mapping
@@ -18,6 +18,9 @@ from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, code, when
 
 __all__ = ["ThreadSchedule"]
+
+#: Where a thread is in the grid, and how many there are.
+GRID = ("cuda.grid(1)", "cuda.gridsize(1)")
 
 
 class ThreadSchedule(Schedule):
@@ -55,7 +58,7 @@ class ThreadSchedule(Schedule):
         """Return the loop over the vertices of `node`, its body in it."""
         if shape.kind == "reduce":
             front = code("thread = uint32(cuda.threadIdx.x)")
-            return [*front, Areas(), *self._strides(node, binding.block, node.body)]
+            return [*front, Areas(), *in_strides(node, binding.block, node.body, GRID)]
         if not node.marks or shape.form != "plain":
             body = list(node.body)
             for flag, words in node.marks:
@@ -89,21 +92,4 @@ class ThreadSchedule(Schedule):
         if shape.covers:
             test = test if words else f"{vertex} < vertex_count"
             return code(f"{vertex} = int32(cuda.grid(1))") + when([test], body)
-        return self._strides(node, 0, body)
-
-    def _strides(self, node: Sweep, block: int, body: Body) -> Body:
-        """Return a thread's loop; it sums `block` vertices at a time, or all for 0."""
-        vertex, words = node.vertex, node.words
-        test = f"warp.test_bit({words}, {vertex})"
-        skip = code(f"if not {test}:\n    continue") if words else []
-
-        def strides(first: str, last: str) -> Body:
-            loop = f"for {vertex} in range({first}, {last}, stride):\n    BODY"
-            return code(loop, BODY=skip + body)
-
-        bounds = "first_vertex", "int32(vertex_count)"
-        end = f"int32(block_start + min({{}}, {block} * stride))"
-        out = code(
-            "first_vertex, stride = int32(cuda.grid(1)), int32(cuda.gridsize(1))"
-        )
-        return out + in_blocks(node, bounds, end, strides)
+        return in_strides(node, 0, body, GRID)

@@ -468,7 +468,7 @@ class Features(Node):
     shape : str
         "one": there are no features; "wide": each of K; "matrix": each of K x K in
         memory; "elements": each that a lane has in registers; "lower": those of them
-        that are not above the diagonal.
+        that are not above the diagonal; "element": the one that it has come to.
     rows : tuple of RowLoad
         Loaded in front, for as many features as a load takes; of a matrix along i.
     guarded : bool

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from featgraph.fold.analysis.gathers import is_matrix
 from featgraph.fold.codegen.cuda.hubs import HubPhase
-from featgraph.fold.codegen.cuda.matrix import MatrixReduce
 from featgraph.fold.codegen.cuda.phase import CudaPhase
 from featgraph.fold.codegen.cuda.triangles import print_triangles
 from featgraph.fold.codegen.functions.featurewise import Context, Printed
@@ -66,6 +65,12 @@ def constants(plan: FoldPlan) -> list[str]:
     return []
 
 
+class _ElementPhase(CudaPhase):
+    """A block has a partial matrix, and each of its threads elements of that."""
+
+    other_schedule = "elements"
+
+
 def print_phase(
     context: Context,
     plan: FoldPlan,
@@ -78,7 +83,7 @@ def print_phase(
         return print_triangles(context, plan, number, phase)
     reduced = plan.functions_of(phase)[0]
     if phase.kind == "reduce" and is_matrix(reduced):
-        return MatrixReduce(context, plan, number, phase, printed).run()
+        return _ElementPhase(context, plan, number, phase, printed).run()
     entries = CudaPhase(context, plan, number, phase, printed).run()
     # Launched first, for they take longest.
     if phase.mapping.hubs and plan.form == "plain":

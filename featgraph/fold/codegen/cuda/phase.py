@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 from featgraph.fold.analysis.gathers import in_blocks
 from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.codegen.functions.staging import STRIDES
-from featgraph.fold.codegen.kernels.accumulators import Accumulator, accumulator_of
+from featgraph.fold.codegen.kernels.accumulators import accumulator_of
 from featgraph.fold.lowering.areas import scratch_of
 from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.layouts import layout_of
 from featgraph.fold.lowering.passes import lower
-from featgraph.fold.lowering.stages import has_nest
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS
@@ -80,17 +79,13 @@ class CudaPhase:
         self.form = plan.form
         form = "" if plan.form == "plain" else f"{plan.form}_"
         self.name = f"{form}{phase.kind}_phase_{number}"
-        self.edge_id = "uint64({})" if plan.traits.wide_offsets else "uint32({})"
         self.gathers = any(f.kind == "gather" for f in self.functions)
         self.scratch: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def run(self) -> list[Entry]:
         """Print the phase's kernels of this mapping."""
         with self._kernel():
-            if has_nest(self.plan, self.phase):
-                self._nest()
-            else:
-                self.reduce()
+            self._nest()
         return self._entries()
 
     def facts(self) -> Facts:
@@ -111,10 +106,6 @@ class CudaPhase:
         arguments = (*self._arguments(), *self.scratch)
         facts = replace(facts, arguments=arguments, covers=self.covers)
         print_body(self.writer, unsigned_indices(lower(facts)))
-
-    def reduce(self) -> None:
-        """Print the body of the kernel."""
-        raise NotImplementedError
 
     @property
     def covers(self) -> bool:
@@ -238,7 +229,8 @@ class CudaPhase:
 
     def _print_finish(self, name: str) -> None:
         """Print the kernel that combines the rows of `partials`, in order."""
-        writer, accumulator = self.writer, self.reduced()
+        writer, [function] = self.writer, self.functions
+        accumulator = accumulator_of(function, self.plan.analysis)
         writer.line()
         writer.line()
         writer.line(f"@kernel(cache=True, launch_bounds={BLOCK_THREADS})")
@@ -247,10 +239,6 @@ class CudaPhase:
                 '"""Combine the partial results in order, a thread for each feature."""'
             )
             features = f"range(cuda.grid(1), {accumulator.size}, cuda.gridsize(1))"
-            blocks = self.phase.mapping.block > 0 and in_blocks(self.functions[0])
+            blocks = self.phase.mapping.block > 0 and in_blocks(function)
             body = finished(accumulator, features, blocks)
             print_body(writer, unsigned_indices(body))
-
-    def reduced(self) -> Accumulator:
-        """Return what a reduce fills."""
-        return accumulator_of(self.functions[0], self.plan.analysis)

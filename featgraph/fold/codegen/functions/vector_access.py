@@ -24,7 +24,6 @@ __all__ = [
     "Row",
     "can_store",
     "copied",
-    "copy_line",
     "find_rows",
     "is_piecewise",
     "load_lines",
@@ -230,12 +229,6 @@ def copied(name: str, commits: bool) -> tuple[str, str]:
     """
     current, next_ = f"d.{name}", f"d.{name}_next"
     return (current, next_) if commits else (next_, current)
-
-
-def copy_line(name: str, place: str, commits: bool = False) -> str:
-    """Return the statement that copies a piece of a row; see `copied`."""
-    to, from_ = copied(name, commits)
-    return f"warp.store_row({to}, {place}, warp.load_row({from_}, {place}))"
 
 
 def can_store(analysis: Analysis, node: ast.stmt, style: Style, piece: int) -> bool:
