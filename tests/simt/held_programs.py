@@ -46,6 +46,17 @@ def look_up(f, v, d):
     return fg.any_feature(d.t[v, f] > 0)
 
 
+@fn.reduce(into="gram", combine="sum", matrix=True)
+def grams(i, f, v, d):
+    return d.x[v, i] * d.y[v, f]
+
+
+@fn.vertex
+def look_up_gram(f, v, d):
+    d.t[v, f] = fg.matvec(d.gram, d.x[v, f])
+    return fg.any_feature(d.t[v, f] > 0)
+
+
 def held_state(graph, k, rng):
     count = graph.vertex_count
     return {
@@ -68,3 +79,5 @@ HELD_CASES = (
         widest=8,
     ),
 )
+#: A matrix of all vertices: each thread of a block has elements of it.
+REDUCED = Case("reduces", (grams, look_up_gram), held_state, widest=16)

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from featgraph.fold.codegen.cuda import lanes
+from featgraph.fold.codegen.cuda import hubs
 from featgraph.fold.plan import planner
 from tests.simt.case import Case
+from tests.simt.held_programs import REDUCED
 from tests.simt.kept import KEPT_BY_NAME, KeptRun
 from tests.simt.programs import BY_NAME
 from tests.simt.test_kernels import Run, tiny_graph
@@ -36,7 +37,7 @@ SLOW_IN_HUBS = {"filtered_notes", "semirings"}
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "SUM_BLOCK", 2)
     # Of K = 12, eight edges at a time: 16 are a block.
-    monkeypatch.setattr(lanes, "HUB_THREADS", 32)
+    monkeypatch.setattr(hubs, "HUB_THREADS", 32)
 
 
 def run_of(case: Case, variant: str, k: int, monkeypatch: pytest.MonkeyPatch) -> Run:
@@ -66,6 +67,22 @@ def test_widths_in_blocks(
     run = run_of(BY_NAME["label_propagation"], variant, k, monkeypatch)
     assert "block_sums_0" in run.kernels.text
     run.check()
+
+
+@pytest.mark.parametrize("k", [1, 3, 12])
+@pytest.mark.parametrize("long_rows", [False, True])
+def test_matrices_of_all_vertices(long_rows: bool, k: int) -> None:
+    run = Run(REDUCED, k, size=SMALL, long_rows=long_rows)
+    assert "for element in range(" in run.kernels.text
+    run.check()
+
+
+def test_a_wrong_share_of_the_vertices_is_seen() -> None:
+    run = Run(REDUCED, 3, size=SMALL)
+    own = "first_vertex, stride = (int32(cuda.blockIdx.x), "
+    assert own in run.kernels.text
+    with pytest.raises(AssertionError):
+        run.check(run.kernels.text.replace(own, "first_vertex, stride = (int32(0), "))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
