@@ -38,6 +38,11 @@ def touched(f, u, v, e, d):
     return d.mark[u, f] and d.open[e]
 
 
+@fn.gather(into="touched", combine="any")
+def touched_most(f, u, v, e, d):
+    return d.level[u, f] < fg.feature_max(d.level[u, f]) and d.mark[u, f]
+
+
 @fn.vertex
 def spread(f, v, d):
     d.mark_next[v, f] = d.mark[v, f] or d.touched[v, f]
@@ -90,3 +95,5 @@ FIRST_CASES = (
     Case("touched", (touched, spread), first_state, widest=33),
     Case("news", (tell, shout, tell_all, note_news), news_state, pushes=True),
 )
+#: Lanes meet at each edge: none may leave the loop over edges before the others.
+TOUCHED_MOST = Case("touched_most", (touched_most, spread), first_state, widest=33)

@@ -16,6 +16,7 @@ from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph import Graph
 from tests.simt.case import Case
 from tests.simt.emulator import DivergenceError, MemoryFault, RaceError
+from tests.simt.first_programs import TOUCHED_MOST
 from tests.simt.programs import BY_NAME, CASES
 from tests.simt.superstep import Superstep
 
@@ -375,3 +376,9 @@ def test_a_planted_fault_is_caught(
     assert planted != run.kernels.text
     with pytest.raises(error or (AssertionError, IndexError)):
         run.check(planted)
+
+
+@pytest.mark.parametrize("k", [3, 8, 33])
+@pytest.mark.parametrize("hubs", [False, True])
+def test_no_lane_leaves_edges_where_others_make_shuffles(hubs: bool, k: int) -> None:
+    Run(TOUCHED_MOST, k, hubs=hubs, size=(13, 50)).check()
