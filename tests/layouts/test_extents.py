@@ -187,10 +187,10 @@ def test_on_the_cpu(program: BankProgram, kind: str, k: int) -> None:
         state, laid = (fg.State(g, **copy.deepcopy(values)) for g in (graph, other))
         before = reference.from_state(state)
         outcome = reference.superstep(foldmap.program, *before, active=active)
-        out = foldmap(state, active_in=active, **options)
+        out = foldmap(state, active_in=active, target="cpu", **options)
         mask = None if active is None else fg.ActiveSet(other, active.mask)
-        active_out = foldmap(laid, active_in=mask, **options)
-        assert "extent_firsts" in foldmap.fold(laid, **options).source
+        active_out = foldmap(laid, active_in=mask, target="cpu", **options)
+        assert "extent_firsts" in foldmap.fold(laid, target="cpu", **options).source
         check_agreement(program, k, before[1], outcome, laid, active_out)
         same_bits(active_out.mask, out.mask, "active_out")
         for name in state:
@@ -208,7 +208,7 @@ def test_a_run_has_the_same_bits(options: dict[str, Any]) -> None:
     graph = fg.Graph.from_edges(*rng.integers(0, 70, (2, 300)), vertex_count=70)
     values = program.make_state(graph, 3, rng)
     states = [fg.State(g, **copy.deepcopy(values)) for g in (graph, laid_out(graph, 5))]
-    runs = [fg.iterate(program.foldmaps[0], state, **options) for state in states]
+    runs = [fg.iterate(program.foldmaps[0], s, target="cpu", **options) for s in states]
     assert runs[0].active_counts == runs[1].active_counts
     assert runs[0].supersteps > 2
     for name in states[0]:

@@ -104,15 +104,15 @@ def test_no_spills_and_no_stray_float64(
 
 @pytest.mark.drawn(4)
 @pytest.mark.parametrize("k", [1, 3, 4, 8, 33])
-@pytest.mark.parametrize("at_a_time", [1, 4])
+@pytest.mark.parametrize("at_a_time", [1, "auto"])
 @pytest.mark.parametrize(
     "name", ["label_propagation", "bfs", "custom", "weighted_sum", "first", "wander"]
 )
 def test_rows_that_a_warp_goes_through_together(
-    name: str, at_a_time: int, k: int
+    name: str, at_a_time: int | str, k: int
 ) -> None:
     options = {"schedule": "warp_segmentation", "hubs": True}
-    own = (("edges_at_a_time", at_a_time),)
+    own = () if at_a_time == "auto" else (("edges_at_a_time", at_a_time),)
     _check_lean(_kernel(BY_NAME[name], k, of_schedule=own, **options))
 
 

@@ -13,7 +13,7 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
 
 from featgraph.fold.compiling.signatures import entry_signature
-from featgraph.runtime.devices.cuda_device import cuda_lists, cuda_loops
+from featgraph.runtime.devices import cuda_lists, cuda_loops
 from tests.ptx.test_kernels import _compile, _kernel
 from tests.simt.programs import BY_NAME
 

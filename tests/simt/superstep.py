@@ -333,4 +333,8 @@ class Superstep:
                 given[self.graph.given_index] = value
                 value = given
             values[name] = value
-        return values | self.reduced
+        reductions = self.plan.facts.reductions
+        return values | {
+            name: value.astype(reductions[name].dtype)
+            for name, value in self.reduced.items()
+        }
