@@ -240,7 +240,7 @@ class Converge(Rewriting):
             elif isinstance(node, TAKES):
                 out += self._called(node, mask)
                 takes.append(node)
-            elif not isinstance(node, Stop):  # lanes of other vertices go on
+            else:
                 out += self.over([node])
         return out + when([mask], takes)
 
