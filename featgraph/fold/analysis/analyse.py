@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from featgraph.fold.analysis.access import AccessRecord, check_accesses, find_accesses
 from featgraph.fold.analysis.checks import (
@@ -40,7 +40,7 @@ from featgraph.fold.syntax.resolve import Resolved, resolve_function
 from featgraph.fold.syntax.types import assign_types
 from featgraph.fold.syntax.variance import find_varying, returns_varying
 from featgraph.program.combine import Combine
-from featgraph.program.functions import UserFunction
+from featgraph.program.functions import GatherFunction, ReduceFunction, UserFunction
 from featgraph.program.names import GENERATED, TRIANGLES
 from featgraph.program.operation import Collaborative
 from featgraph.program.program import Program
@@ -254,7 +254,7 @@ class _Analyser:
         if into is None:
             return
         names = [into]
-        if function.combine.is_arg:  # type: ignore[attr-defined]
+        if _combine_of(function).is_arg:
             names += [f"{into}_source", f"{into}_packed"]
         for name in names:
             known = self.result.signature.get(name)
@@ -323,7 +323,7 @@ class _Analyser:
             {r: _PARAMETER_TYPES[r] for r in function.roles if r != "d"},
             self._dtypes(),
             self._call_helper,
-            "bool" if decides or function.combine.rules.gives == "bool" else None,  # type: ignore[attr-defined]
+            "bool" if decides or _combine_of(function).rules.gives == "bool" else None,
         )
         if not decides:
             returned = contributed(function, body, returned)
@@ -454,7 +454,7 @@ class _Analyser:
 
     def _custom_combine(self, analysed: Analysed, type_: str) -> str:
         """Specialise a combine of the user's; return the type that it accumulates."""
-        operator: Any = analysed.declared.combine  # type: ignore[attr-defined]
+        operator: Any = _combine_of(analysed.declared)
         if not operator.is_custom:
             return type_
         self.program.helpers.setdefault(operator.function, operator.source)
@@ -488,10 +488,14 @@ def _reduced(analysed: Analysed) -> tuple[int, ...]:
     return (analysed.width,) * (2 if declared.matrix else 1)
 
 
+def _combine_of(function: UserFunction) -> Combine:
+    return cast("GatherFunction | ReduceFunction", function).combine
+
+
 def _rank_one(
     function: UserFunction, body: list[ast.stmt], returned: str
 ) -> RankOne | None:
     matrix = getattr(function, "matrix", False)
-    if not matrix or returned != "real" or not function.combine.rules.is_sum:  # type: ignore[attr-defined]
+    if not matrix or returned != "real" or not _combine_of(function).rules.is_sum:
         return None
     return find_rank_one(body)

@@ -30,7 +30,7 @@ from featgraph.fold.tree.nodes import (
     Settle,
     Start,
 )
-from featgraph.fold.tree.statements import Body, Rewriting, code, when
+from featgraph.fold.tree.statements import Body, Rewriting, assigned, code, when
 
 __all__ = ["Area", "Home", "Homes", "home_of", "padded", "row_of"]
 
@@ -112,9 +112,8 @@ class InVectors(Home):
     def take(self, node: Contribute) -> Body:
         """Add the vectors that a function returns."""
         call = call_for_all(self.facts, self.facts.printed[node.function])
-        out = [*code("contributed = CALL")]
-        out[0].value = call  # type: ignore[attr-defined]
-        return out + self._each("{name} += contributed[{place}]")
+        each = self._each("{name} += contributed[{place}]")
+        return [assigned("contributed", call), *each]
 
     def settle(self) -> Body:
         """Store all vectors."""

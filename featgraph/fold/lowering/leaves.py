@@ -35,7 +35,14 @@ from featgraph.fold.tree.nodes import (
     ToPartials,
     Verdict,
 )
-from featgraph.fold.tree.statements import Body, Rewriting, code, expression, when
+from featgraph.fold.tree.statements import (
+    Body,
+    Rewriting,
+    assigned,
+    code,
+    expression,
+    when,
+)
 
 __all__ = ["Leaves", "place_of"]
 
@@ -130,13 +137,13 @@ class Leaves(Rewriting):
         first = code(f"{node.target} = result[0]") if sends else []
         if facts.shuffles(node.function):
             call = call_for_all(facts, printed, node.mask)
-            out: Body = [_assigned(left, call), *first]
+            out: Body = [assigned(left, call), *first]
             return out + code(f"{node.target} = {node.target} and {node.mask}")
         if not (printed.is_collective or printed.function.is_scalar):
             value = call_for_one(facts, printed)
             return [AnyFeature(node.target, value, node.mask, rows_of(printed))]
         one = call_for_all if printed.is_collective else call_for_one
-        called: Body = [_assigned(left, one(facts, printed)), *first]
+        called: Body = [assigned(left, one(facts, printed)), *first]
         if not node.mask:
             return called
         tests = [node.mask, *facts.binding.one("edge")]
@@ -164,7 +171,7 @@ class Leaves(Rewriting):
         if node.was_seen:
             printed = facts.seen(node.function)
         call = call_for_all(facts, printed, node.mask)
-        return [_assigned(f"*{node.into}," if wide else node.into, call)]
+        return [assigned(f"*{node.into}," if wide else node.into, call)]
 
     def visit_Contribute(self, node: Contribute) -> Body:
         """Combine a contribution into what a lane has."""
@@ -269,7 +276,7 @@ class Leaves(Rewriting):
             return [ast.Expr(call)], row
         wide = accumulator.is_wide
         left = f"*{stem}," if wide else f"{stem}_0"
-        return [_assigned(left, call)], f"{stem}[f]" if wide else f"{stem}_0"
+        return [assigned(left, call)], f"{stem}[f]" if wide else f"{stem}_0"
 
     def _each(
         self,
@@ -284,9 +291,3 @@ class Leaves(Rewriting):
             return []
         home = home_of(self.facts, accumulator.name)
         return [Features(home.shape, body, rows, guarded)]
-
-
-def _assigned(names: str, value: ast.expr) -> ast.stmt:
-    [statement] = code(f"{names} = None")
-    statement.value = value  # type: ignore[attr-defined]
-    return statement

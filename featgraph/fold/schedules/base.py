@@ -6,6 +6,7 @@ and how lanes meet, stands in the `Binding`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass
@@ -259,7 +260,7 @@ class Binding:
         return tests
 
 
-class Schedule:
+class Schedule(ABC):
     """How vertices, edges and features go to threads.
 
     Attributes
@@ -284,6 +285,7 @@ class Schedule:
 
     def check(self, given: Dict[str, int]) -> None:
         """Refuse options of its own without which, or with which, it cannot do."""
+        return  # most do with any
 
     def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
         """Return how it maps a phase that lanes map so; `given` are its own options.
@@ -300,16 +302,16 @@ class Schedule:
         return body
 
     def describe(self, mapping: Mapping, width: int) -> str:
-        """Return a mapping in words."""
-        raise NotImplementedError
+        """Return a mapping in words; of some, no mapping is named."""
+        return self.name
 
+    @abstractmethod
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
-        raise NotImplementedError
 
 
 def in_blocks(

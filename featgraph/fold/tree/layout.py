@@ -7,6 +7,7 @@ place stands in memory is the layout's affair.
 from __future__ import annotations
 
 import ast
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -144,7 +145,7 @@ class AdjacencyLayout(Protocol):
         """Return `body` where the edge at a place, and its other end, have names."""
 
 
-class WalkedByPlace:
+class WalkedByPlace(ABC):
     """Walks from place to place, ``start`` to ``stop``, wherever these are in memory.
 
     A subclass binds ``start`` and ``stop`` of a row, and says which edge is at a
@@ -168,13 +169,13 @@ class WalkedByPlace:
     place_type: str
     number_type: str
 
+    @abstractmethod
     def row(self, vertex: str) -> Body:
         """Bind the row of a vertex."""
-        raise NotImplementedError
 
+    @abstractmethod
     def edge_at(self, place: str) -> tuple[Body, str, str]:
         """Return what finds an edge, where it stands in `ends`, and its number."""
-        raise NotImplementedError
 
     def begin(self) -> Body:
         """Return what a walk needs before its first edge."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 __all__ = [
     "Body",
@@ -18,6 +18,7 @@ __all__ = [
     "Rewriting",
     "agreed",
     "agrees",
+    "assigned",
     "code",
     "copied",
     "every",
@@ -121,6 +122,13 @@ def agreed(body: Body, company: str) -> Body:
 def agrees(node: ast.AST) -> str:
     """Return which lanes enter a branch or loop together; "" where each decides."""
     return str(getattr(node, "company", ""))
+
+
+def assigned(names: str, value: ast.expr) -> ast.stmt:
+    """Return the assignment of an expression to names, ``*x,`` among them."""
+    [statement] = code(f"{names} = None")
+    cast("ast.Assign", statement).value = value
+    return statement
 
 
 def copied(node: ast.AST) -> ast.AST:

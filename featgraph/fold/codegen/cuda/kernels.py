@@ -54,7 +54,7 @@ def imports(plan: FoldPlan) -> list[str]:
 
 
 def _in_registers(plan: FoldPlan, phase: Phase) -> bool:
-    """Whether a thread needs nobody's help with the systems of a phase."""
+    """Whether a thread solves the systems of a phase in its registers."""
     inverts = any("inverse" in f.operations for f in plan.functions_of(phase))
     small = phase.mapping.schedule == "thread" and phase.width <= MOST_HELD
     return small and not inverts
