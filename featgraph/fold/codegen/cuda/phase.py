@@ -109,7 +109,7 @@ class CudaPhase:
 
     @property
     def covers(self) -> bool:
-        """Whether the grid has a place for each vertex, so that nobody goes round.
+        """Whether the grid has a place for each vertex, so that no thread goes round.
 
         The loop alone took up to 1.6 times as long as all else that a thread did for a
         vertex of few edges (H200). Where groups work in memory of their own, or begin
