@@ -57,7 +57,7 @@ FLOORS = (
     "fold.analysis",
     "fold.plan",
     "fold.codegen.text",
-    "fold.codegen.functions",
+    "fold.functions",
     "fold.codegen.kernels",
     "fold.lowering",
     "fold.printing",
@@ -108,10 +108,10 @@ TOP_LEVEL = {
 MAX_FILE, MAX_USUAL_FILE, MAX_FUNCTION, MAX_PARAMETERS = 800, 250, 80, 7
 MAX_METHODS, MAX_PACKAGE = 25, 20
 
-#: What is over a limit as long as phases are printed without a nest. What is not over
-#: any more must be taken out.
+#: What is over a limit as long as user functions are printed without passes. What is
+#: not over any more must be taken out.
 EXCEPTIONS = {
-    "featgraph.fold.codegen.functions.unrolled._Copies",
+    "featgraph.fold.functions.unrolled._Copies",
 }
 
 
@@ -367,7 +367,7 @@ def test_classes_and_packages_are_small() -> None:
     over = classes_over() | packages_over()
     assert not over - EXCEPTIONS, "a class in slices is one class: find the seam"
     assert not EXCEPTIONS - over, "within the limits by now: take it out of the list"
-    assert all(name.startswith("featgraph.fold.codegen") for name in EXCEPTIONS)
+    assert all(name.startswith("featgraph.fold.functions") for name in EXCEPTIONS)
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:

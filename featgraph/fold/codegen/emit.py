@@ -11,24 +11,6 @@ from featgraph.fold.analysis.change_driven import seen_name
 from featgraph.fold.analysis.gathers import has_wide_key, memory_dtype
 from featgraph.fold.codegen.cpu import kernels as cpu_kernels
 from featgraph.fold.codegen.cuda import kernels as cuda_kernels
-from featgraph.fold.codegen.functions.featurewise import (
-    Context,
-    Printed,
-    print_featurewise,
-    print_helper,
-    print_rank_one,
-    stores_rows,
-)
-from featgraph.fold.codegen.functions.looped import print_loops
-from featgraph.fold.codegen.functions.staging import find_staged
-from featgraph.fold.codegen.functions.store_forwarding import find_forwarded
-from featgraph.fold.codegen.functions.unrolled import print_copies
-from featgraph.fold.codegen.functions.vectorized import (
-    column_form,
-    print_vector_column,
-    print_vectors,
-    vector_form,
-)
 from featgraph.fold.codegen.kernels.accumulate import indexed_forms
 from featgraph.fold.codegen.kernels.accumulators import (
     accumulator_of,
@@ -37,6 +19,24 @@ from featgraph.fold.codegen.kernels.accumulators import (
 from featgraph.fold.codegen.kernels.triangles import print_triangle
 from featgraph.fold.codegen.module import Entry, Field, KernelSource
 from featgraph.fold.codegen.text.writer import Writer
+from featgraph.fold.functions.featurewise import (
+    Context,
+    Printed,
+    print_featurewise,
+    print_helper,
+    print_rank_one,
+    stores_rows,
+)
+from featgraph.fold.functions.looped import print_loops
+from featgraph.fold.functions.staging import find_staged
+from featgraph.fold.functions.store_forwarding import find_forwarded
+from featgraph.fold.functions.unrolled import print_copies
+from featgraph.fold.functions.vectorized import (
+    column_form,
+    print_vector_column,
+    print_vectors,
+    vector_form,
+)
 from featgraph.fold.lowering.passes import Pass
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.plan.plan import FoldPlan, Phase

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from featgraph.fold.codegen.functions.vector_access import copied, is_piecewise
+from featgraph.fold.functions.vector_access import copied, is_piecewise
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.tree.statements import Body, code, when
 

@@ -10,9 +10,9 @@ from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.change_driven import KeptGather
 from featgraph.fold.analysis.gathered_values import base_name
 from featgraph.fold.analysis.gathers import in_blocks
-from featgraph.fold.analysis.store_sinking import reads_what_it_changes
-from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.codegen.kernels.accumulators import Accumulator, accumulator_of
+from featgraph.fold.functions.featurewise import Context, Printed
+from featgraph.fold.functions.store_sinking import reads_what_it_changes
 from featgraph.fold.lowering.layouts import layout_of
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from featgraph.fold.analysis.gathers import in_blocks, takes_active
-from featgraph.fold.analysis.store_sinking import leaving_test
 from featgraph.fold.codegen.text.expressions import print_expression
+from featgraph.fold.functions.store_sinking import leaving_test
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.homes import home_of
 from featgraph.fold.syntax.nodes import Access

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from featgraph.fold.codegen.cpu.queue import print_queue
 from featgraph.fold.codegen.cpu.triangles import print_triangles
-from featgraph.fold.codegen.functions.featurewise import Context, Printed
+from featgraph.fold.functions.featurewise import Context, Printed
 from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.passes import lower

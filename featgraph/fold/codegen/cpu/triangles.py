@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from featgraph.fold.codegen.functions.featurewise import Context
 from featgraph.fold.codegen.kernels.triangles import Triangles, print_found
+from featgraph.fold.functions.featurewise import Context
 from featgraph.fold.plan.plan import FoldPlan, Phase
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from featgraph.fold.codegen.cuda.phase import CudaPhase
-from featgraph.fold.codegen.functions.featurewise import Context, Printed
+from featgraph.fold.functions.featurewise import Context, Printed
 from featgraph.fold.lowering.areas import group_areas
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS, SHARED_BYTES

@@ -11,7 +11,7 @@ from featgraph.fold.analysis.gathers import is_matrix
 from featgraph.fold.codegen.cuda.hubs import HubPhase
 from featgraph.fold.codegen.cuda.phase import CudaPhase
 from featgraph.fold.codegen.cuda.triangles import print_triangles
-from featgraph.fold.codegen.functions.featurewise import Context, Printed
+from featgraph.fold.functions.featurewise import Context, Printed
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.schedules import MOST_HELD
 from featgraph.fold.schedules.table import SCHEDULES

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from featgraph.fold.analysis.gathers import in_blocks
-from featgraph.fold.codegen.functions.featurewise import Context, Printed
-from featgraph.fold.codegen.functions.staging import STRIDES
 from featgraph.fold.codegen.kernels.accumulators import accumulator_of
+from featgraph.fold.functions.featurewise import Context, Printed
+from featgraph.fold.functions.staging import STRIDES
 from featgraph.fold.lowering.areas import scratch_of
 from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.facts import Facts

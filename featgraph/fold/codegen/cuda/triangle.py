@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.codegen.functions.featurewise import Context
 from featgraph.fold.codegen.kernels.triangles import Sum, Triangles
+from featgraph.fold.functions.featurewise import Context
 from featgraph.fold.plan.plan import Phase
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from featgraph.fold.codegen.cuda.long_rows import LongRows
 from featgraph.fold.codegen.cuda.triangle import CudaTriangles
-from featgraph.fold.codegen.functions.featurewise import Context
 from featgraph.fold.codegen.kernels.triangles import print_found
+from featgraph.fold.functions.featurewise import Context
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.schedules import BLOCK_THREADS
 

@@ -14,8 +14,8 @@ import copy
 from dataclasses import dataclass, replace
 
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.codegen.functions.featurewise import Context, Printed
 from featgraph.fold.codegen.text.expressions import print_statements
+from featgraph.fold.functions.featurewise import Context, Printed
 from featgraph.fold.plan.plan import Phase
 from featgraph.fold.syntax.nodes import Atomic
 from featgraph.program.signature import Signature

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from featgraph.fold.analysis.operand_type import operand_type
-from featgraph.fold.codegen.functions.unrolled_columns import MatrixColumns
-from featgraph.fold.codegen.functions.unrolled_names import CopyNames
 from featgraph.fold.codegen.text.expressions import print_expression
+from featgraph.fold.functions.unrolled_columns import MatrixColumns
+from featgraph.fold.functions.unrolled_names import CopyNames
 from featgraph.fold.operations.contexts import Column
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.plan.schedules import MOST_HELD

@@ -15,14 +15,14 @@ from dataclasses import replace
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import temporaries_of
-from featgraph.fold.codegen.functions.featurewise import Context, Printed
-from featgraph.fold.codegen.functions.vector_expressions import VectorText, VectorTypes
 from featgraph.fold.codegen.text.expressions import (
     Plain,
     array_text,
     print_expression,
     print_statements,
 )
+from featgraph.fold.functions.featurewise import Context, Printed
+from featgraph.fold.functions.vector_expressions import VectorText, VectorTypes
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.plan.plan import Phase
 from featgraph.fold.syntax.nodes import Access, Operate, narrowed

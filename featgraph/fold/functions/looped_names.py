@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import temporaries_of
-from featgraph.fold.codegen.functions.featurewise import Context
 from featgraph.fold.codegen.text.expressions import (
     Style,
     print_expression,
     print_statements,
 )
+from featgraph.fold.functions.featurewise import Context
 from featgraph.fold.syntax.names import letters
 
 __all__ = ["LoopNames", "Origin"]

@@ -12,9 +12,9 @@ import ast
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import is_matrix, takes_active, temporaries_of
-from featgraph.fold.analysis.predication import needs_guard
-from featgraph.fold.codegen.functions.featurewise import Context, stores_rows
 from featgraph.fold.codegen.text.expressions import row_key
+from featgraph.fold.functions.featurewise import Context, stores_rows
+from featgraph.fold.functions.predication import needs_guard
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.syntax.nodes import Access, Whole
 from featgraph.fold.syntax.variance import varies

@@ -7,21 +7,21 @@ from dataclasses import replace
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import temporaries_of
-from featgraph.fold.analysis.predication import needs_guard
-from featgraph.fold.analysis.store_sinking import reads_what_it_changes
-from featgraph.fold.codegen.functions.featurewise import Context
-from featgraph.fold.codegen.functions.returned_entries import SentEntries
-from featgraph.fold.codegen.functions.staging import shared_matrices_of
-from featgraph.fold.codegen.functions.vector_access import (
-    Row,
-    find_rows,
-    load_lines,
-    store_line,
-)
 from featgraph.fold.codegen.text.expressions import (
     Style,
     print_expression,
     print_returned,
+)
+from featgraph.fold.functions.featurewise import Context
+from featgraph.fold.functions.predication import needs_guard
+from featgraph.fold.functions.returned_entries import SentEntries
+from featgraph.fold.functions.staging import shared_matrices_of
+from featgraph.fold.functions.store_sinking import reads_what_it_changes
+from featgraph.fold.functions.vector_access import (
+    Row,
+    find_rows,
+    load_lines,
+    store_line,
 )
 from featgraph.fold.syntax.names import letters
 from featgraph.fold.syntax.nodes import Access, Identity, narrowed

@@ -10,14 +10,14 @@ from __future__ import annotations
 import ast
 
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.codegen.functions.featurewise import Context, Printed, print_rest
-from featgraph.fold.codegen.functions.looped_calls import print_call
-from featgraph.fold.codegen.functions.looped_names import LoopNames, Origin
 from featgraph.fold.codegen.text.expressions import (
     loop_header,
     print_returned,
     print_statements,
 )
+from featgraph.fold.functions.featurewise import Context, Printed, print_rest
+from featgraph.fold.functions.looped_calls import print_call
+from featgraph.fold.functions.looped_names import LoopNames, Origin
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.syntax.nodes import (
     Atomic,

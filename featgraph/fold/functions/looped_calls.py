@@ -6,8 +6,8 @@ import ast
 from contextlib import AbstractContextManager
 
 from featgraph.fold.analysis.operand_type import operand_type
-from featgraph.fold.codegen.functions.looped_names import LoopNames, Origin
 from featgraph.fold.codegen.text.expressions import print_element
+from featgraph.fold.functions.looped_names import LoopNames, Origin
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.syntax.nodes import Operate, Whole, is_matrix_sum, narrowed, symbol
 from featgraph.fold.syntax.variance import varies

@@ -12,22 +12,22 @@ import ast
 import itertools
 
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.analysis.predication import zero_text
-from featgraph.fold.analysis.store_sinking import (
-    all_wait,
-    reads_what_it_changes,
-    sink_stores,
-)
-from featgraph.fold.codegen.functions.featurewise import Context, Printed, print_rest
-from featgraph.fold.codegen.functions.unrolled_calls import print_call
-from featgraph.fold.codegen.functions.unrolled_names import CopyNames
-from featgraph.fold.codegen.functions.vector_access import can_store
 from featgraph.fold.codegen.text.expressions import (
     Style,
     loop_header,
     print_expression,
     print_statements,
 )
+from featgraph.fold.functions.featurewise import Context, Printed, print_rest
+from featgraph.fold.functions.predication import zero_text
+from featgraph.fold.functions.store_sinking import (
+    all_wait,
+    reads_what_it_changes,
+    sink_stores,
+)
+from featgraph.fold.functions.unrolled_calls import print_call
+from featgraph.fold.functions.unrolled_names import CopyNames
+from featgraph.fold.functions.vector_access import can_store
 from featgraph.fold.syntax.nodes import (
     Access,
     Atomic,

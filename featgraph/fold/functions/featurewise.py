@@ -14,13 +14,6 @@ from typing import Any
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis, HelperFunction
 from featgraph.fold.analysis.gathers import combine_of, is_matrix, temporaries_of
-from featgraph.fold.codegen.functions.staging import Staged
-from featgraph.fold.codegen.functions.vector_access import (
-    Row,
-    can_store,
-    find_rows,
-    with_forwarded,
-)
 from featgraph.fold.codegen.text.expressions import (
     Guard,
     Style,
@@ -28,6 +21,13 @@ from featgraph.fold.codegen.text.expressions import (
     print_statements,
 )
 from featgraph.fold.codegen.text.writer import Writer
+from featgraph.fold.functions.staging import Staged
+from featgraph.fold.functions.vector_access import (
+    Row,
+    can_store,
+    find_rows,
+    with_forwarded,
+)
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.tree.statements import Body
 from featgraph.program.combine import identity_value

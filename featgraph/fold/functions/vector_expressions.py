@@ -7,13 +7,13 @@ import ast
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.analysis.operand_type import operand_type
-from featgraph.fold.codegen.functions.featurewise import Context
 from featgraph.fold.codegen.text.expressions import (
     Plain,
     Style,
     array_text,
     print_expression,
 )
+from featgraph.fold.functions.featurewise import Context
 from featgraph.fold.syntax.nodes import (
     Access,
     Identity,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 
 from featgraph.fold.analysis.operand_type import operand_type
-from featgraph.fold.codegen.functions.staging import STAGED_REGISTERS, Staged
-from featgraph.fold.codegen.functions.unrolled_names import CopyNames
 from featgraph.fold.codegen.text.expressions import (
     array_text,
     print_element,
     print_entity,
     print_expression,
 )
+from featgraph.fold.functions.staging import STAGED_REGISTERS, Staged
+from featgraph.fold.functions.unrolled_names import CopyNames
 from featgraph.fold.operations.contexts import Column
 from featgraph.fold.syntax.nodes import Operate, Whole, is_matrix_sum, narrowed, symbol
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.codegen.functions.featurewise import Context
 from featgraph.fold.codegen.text.expressions import Style, print_expression
 from featgraph.fold.codegen.text.writer import Writer
+from featgraph.fold.functions.featurewise import Context
 from featgraph.fold.syntax.nodes import Access, narrowed
 
 __all__ = ["SentEntries"]
