@@ -7,15 +7,9 @@ behind a marker kernel, so that one profiled process gives all counts.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
-import shutil
-import subprocess
-import sys
-import tempfile
 from typing import Any
 
-from bench.record import ROOT, child_environment
+from bench.ncu import behind_markers, ncu_command, profile, shown
 
 __all__ = ["METRICS", "command", "count", "parse"]
 
@@ -37,12 +31,8 @@ MAPPINGS = {"FA": True, "NFA": False}
 
 def command(graph: str, features: list[int], metrics: tuple[str, ...]) -> list[str]:
     """Return the command line that counts."""
-    return [
-        "ncu", "--clock-control", "none", "--csv", "--page", "raw",
-        "--print-units", "base", "--metrics", ",".join(metrics),
-        sys.executable, "-m", "bench.learning.atomics",
-        "--graph", graph, "--k", ",".join(map(str, features)),
-    ]  # fmt: skip
+    given = "--graph", graph, "--k", ",".join(map(str, features))
+    return ncu_command(metrics, "bench.learning.atomics", *given)
 
 
 def count(graph: str, features: list[int], limit: float) -> list[dict[str, Any]]:
@@ -53,56 +43,34 @@ def count(graph: str, features: list[int], limit: float) -> list[dict[str, Any]]
     RuntimeError
         If ncu is not there, fails or takes longer than `limit` seconds.
     """
-    if shutil.which("ncu") is None:
-        raise RuntimeError("Nsight Compute's ncu is not on PATH")
-    said, environment = "", child_environment()
     for metrics in (METRICS, FEWER):
         line = command(graph, features, metrics)
-        with tempfile.TemporaryFile("w+") as out:
-            try:
-                done = subprocess.run(
-                    line, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT,
-                    timeout=limit, check=False, env=environment,
-                )  # fmt: skip
-            except subprocess.TimeoutExpired:
-                raise RuntimeError(f"ncu took over {limit:.0f} s") from None
-            out.seek(0)
-            said = out.read()
-        if done.returncode == 0 and '"ID"' in said:
-            # The interpreter's path is the machine's own business.
-            shown = " ".join(["python" if a == sys.executable else a for a in line])
-            return [found | {"ncu": shown} for found in parse(said, features, metrics)]
-    raise RuntimeError(f"ncu failed: {said[-1500:]}")
+        said = profile(line, limit)
+        if said:
+            known = parse(said, features, metrics)
+            return [found | {"ncu": shown(line)} for found in known]
+    raise RuntimeError("ncu failed")
 
 
 def parse(
     said: str, features: list[int], metrics: tuple[str, ...]
 ) -> list[dict[str, Any]]:
     """Return the records from what ncu printed, kernels between markers added up."""
-    lines = said.splitlines()
-    begin = next(i for i, text in enumerate(lines) if text.startswith('"ID"'))
-    table = [text for text in lines[begin:] if text.startswith('"')]
-    rows = list(csv.DictReader(io.StringIO("\n".join(table))))
-    records: list[dict[str, Any]] = []
     cases = [(k, mapping) for k in features for mapping in MAPPINGS]
-    for row in rows:
-        if not row["ID"]:  # the row of units
-            continue
-        if MARKER in row["Kernel Name"]:
-            if len(records) == len(cases):
-                break
-            k, mapping = cases[len(records)]
-            counts = dict.fromkeys((m for m in metrics if m in row), 0)
-            if not counts:
-                raise RuntimeError(f"ncu has none of {', '.join(metrics)}")
-            records.append({"k": k, "mapping": mapping, "kernels": 0, "counts": counts})
-        elif records:
-            records[-1]["kernels"] += 1
-            for metric in records[-1]["counts"]:  # a chip may lack some
-                value = row[metric].replace(",", "")
-                records[-1]["counts"][metric] += int(float(value))
-    if len(records) != len(cases):
-        raise RuntimeError(f"ncu saw {len(records)} of {len(cases)} markers")
+    groups = behind_markers(said, MARKER)
+    if len(groups) != len(cases):
+        raise RuntimeError(f"ncu saw {len(groups)} of {len(cases)} markers")
+    records: list[dict[str, Any]] = []
+    for (k, mapping), rows in zip(cases, groups, strict=True):
+        # A chip may lack some.
+        counts = {m: 0 for m in metrics if any(m in row for row in rows)}
+        if not counts:
+            raise RuntimeError(f"ncu has none of {', '.join(metrics)}")
+        for row in rows:
+            for metric in counts:
+                counts[metric] += int(float(row[metric].replace(",", "")))
+        record = {"k": k, "mapping": mapping, "kernels": len(rows), "counts": counts}
+        records.append(record)
     return records
 
 

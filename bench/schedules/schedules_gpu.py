@@ -1,10 +1,14 @@
-"""Schedules beside each other: the table of warp segmentation, and shared pushes.
+"""Schedules beside each other: what the device takes for supersteps.
 
-``segments``: the eight programs of Khorasani et al. 2015 (Table IV), whole runs, with
-``warp_segmentation`` (1, 2 and 4 edges on the way), ``lanes``, and ``virtual_warp``
-with 2 to 32 lanes. At the end stands how much faster the best of the first is than the
-best and the worst of the last, and than ``lanes``. ``shares``: one pushed superstep
-from 0.1, 1, 10 and 100% of the vertices, as it is and with ``balanced_push``.
+``supersteps``: the eight programs of Khorasani et al. 2015, Table IV, with each
+schedule. What is timed is the device's work on the supersteps of a run
+(`bench.schedules.device_time`), all contenders warmed before any is timed, in an order
+that changes from trial to trial. Kernels are compiled before by several processes.
+At the end stands how much faster ``warp_segmentation`` is than the best and the worst
+``virtual_warp`` and than ``lanes``, and how far ``auto`` is behind the best of all.
+
+``shares``: one pushed superstep from 0.1, 1, 10 and 100% of the vertices, as it is and
+with ``balanced_push``. ``efficiency``: warp execution efficiency by Nsight Compute.
 
 Answers are compared with those of ``lanes`` outside of what is timed.
 """
@@ -12,10 +16,9 @@ Answers are compared with those of ``lanes`` outside of what is timed.
 from __future__ import annotations
 
 import argparse
+import math
+import statistics
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,133 +26,238 @@ import numpy as np
 import featgraph as fg
 from bench.graphs import NamedGraph, make_graph
 from bench.record import Recorder, gpu_name
+from bench.schedules.compile_ahead import Task, compile_ahead
+from bench.schedules.device_time import Stopwatch, timed_supersteps
+from bench.schedules.efficiency import measure_efficiency
+from bench.schedules.eight import PROGRAMS, Captured, Inputs, capture
 from bench.timing import time_call
-from featgraph.algorithms.bfs import bfs
-from featgraph.algorithms.circuit_simulation import circuit_simulation
-from featgraph.algorithms.connected_components import connected_components
-from featgraph.algorithms.heat_simulation import heat_simulation
-from featgraph.algorithms.neural_network import neural_network
-from featgraph.algorithms.pagerank import pagerank
-from featgraph.algorithms.sssp import sssp
-from featgraph.algorithms.sswp import sswp
+from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.superstep.frontier import Frontier
 
-__all__ = ["ACTIVE", "PROGRAMS", "SCHEDULES", "SHARES", "add_arguments", "run"]
+__all__ = ["ACTIVE", "SCHEDULES", "SHARES", "add_arguments", "run", "summary"]
 
 SEED = 20261123
 DEFAULTS = {
-    "graph": ["rmat45-20-16", "uniform-20-16", "kron21", "delaunay20", "road1000",
-              "web-NotreDame-directed", "soc-Epinions1-directed"],
+    # Small ones first.
+    "graph": ["soc-Epinions1-directed", "web-NotreDame-directed", "delaunay20",
+              "road1000", "uniform-20-16", "rmat45-20-16", "kron21"],
     "pushed": ["kron21", "grid4096"],
+    "profiled": ["soc-Epinions1-directed", "rmat45-20-16"],
+    "programs": list(PROGRAMS),
     "k": [1, 4, 8, 32],
     "repeat": 5,
-    "budget": 550.0,
-    "most": 400,
-    "parts": ["segments", "shares"],
+    "budget": 300.0,
+    "most": 200,
+    "processes": 14,
+    "parts": ["supersteps"],
 }  # fmt: skip
-WARPS = {
-    f"virtual_warp {n}": {"schedule": "virtual_warp", "lanes_per_vertex": n}
-    for n in (2, 4, 8, 16, 32)
-}
+PARTS = ("supersteps", "shares", "efficiency")
 SCHEDULES: dict[str, dict[str, Any]] = {
     "lanes": {"schedule": "lanes"},
-    **WARPS,
+    "auto": {},
+    "warp_segmentation": {"schedule": "warp_segmentation"},
     **{
-        f"warp_segmentation {n}": {
-            "schedule": "warp_segmentation",
-            "edges_at_a_time": n,
-        }
-        for n in (1, 2, 4)
+        f"virtual_warp {n}": {"schedule": "virtual_warp", "lanes_per_vertex": n}
+        for n in (2, 4, 8, 16, 32)
     },
 }
-KINDS = ("lanes", "virtual_warp", "warp_segmentation")
 SHARES = {"push": {"schedule": "lanes"}, "shared": {"schedule": "balanced_push"}}
 #: Shares of the vertices that push.
 ACTIVE = (0.001, 0.01, 0.1, 1.0)
-#: Supersteps of a batch that is timed.
+#: Supersteps of a trial of a push.
 BATCH = 10
 #: Values that no order of additions changes by more, of the largest.
 TOLERANCE = 1e-4
+#: Of the budget, what compiling ahead may take.
+COMPILING = 0.4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--parts", nargs="+", choices=DEFAULTS["parts"])
+    parser.add_argument("--parts", nargs="+", choices=PARTS)
+    parser.add_argument("--programs", nargs="+", choices=list(PROGRAMS))
     parser.add_argument("--pushed", nargs="+", help="graphs of the part `shares`")
+    parser.add_argument("--profiled", nargs="+", help="those of `efficiency`")
     parser.add_argument("--budget", type=float, help="s after which no cell starts")
     parser.add_argument("--most", type=int, help="supersteps of a run")
+    parser.add_argument("--processes", type=int, help="that compile; 0 for none ahead")
 
 
-class Inputs:
-    """What the eight programs are given on a graph, all values from one seed."""
+class Session:
+    """What the parts of a run share: the clock, the recorder and the arguments."""
 
-    def __init__(self, graph: fg.Graph) -> None:
-        rng, count = np.random.default_rng(SEED), graph.vertex_count
-        self.graph = graph
-        self.source = int(np.argmax(graph.out_degree))
-        # Of quarters: sums of them are exact, so paths of one length compare equal.
-        self.weights = rng.integers(1, 256, graph.given_edge_count) / np.float32(4)
-        self.voltages = np.full(count, np.nan)
-        self.voltages[rng.choice(count, min(32, count), replace=False)] = 1.0
-        self.voltages[self.source] = 0.0
-        self.heat = rng.random(count)
-        self.outputs = np.where(rng.random(count) < 0.1, rng.random(count), np.nan)
+    def __init__(self, arguments: argparse.Namespace, recorder: Recorder) -> None:
+        self.begun = time.perf_counter()
+        self.arguments, self.recorder = arguments, recorder
+        self.spent = {"graphs": 0.0, "compiling": 0.0, "preparing": 0.0, "timing": 0.0}
 
-    @cached_property
-    def both_ways(self) -> fg.Graph:
-        """The graph with its edges in both directions."""
-        graph = self.graph
-        if not graph.directed:
-            return graph
-        ends, count = (graph.sources, graph.targets), graph.vertex_count
-        return fg.Graph.from_edges(*ends, vertex_count=count, directed=False)
+    @property
+    def left(self) -> float:
+        """The s that are left."""
+        passed = time.perf_counter() - self.begun
+        return float(self.arguments.budget) - passed
 
+    def say(self, text: str) -> None:
+        """Print a line with the time."""
+        print(f"[{time.perf_counter() - self.begun:.1f} s] {text}", flush=True)
 
-def _bfs(i: Inputs, **o: Any) -> Any:
-    return bfs(i.graph, i.source, **o).levels
-
-
-def _components(i: Inputs, **o: Any) -> Any:
-    return connected_components(i.graph, method="propagate", **o).labels
+    def make(self, names: list[str]) -> list[NamedGraph]:
+        """Make graphs, and say how long it took."""
+        begun, made = time.perf_counter(), []
+        for name in names:
+            made.append(make_graph(name))
+            self.say(f"{name} is made")
+        self.spent["graphs"] += time.perf_counter() - begun
+        return made
 
 
-def _circuit(i: Inputs, **o: Any) -> Any:
-    o |= {"max_supersteps": 50, "change_driven": False}
-    return circuit_simulation(i.both_ways, i.voltages, dtype=np.float32, **o).voltages
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Time every cell; what raises is reported, and the rest goes on."""
+    session = Session(arguments, recorder)
+    parts = {"supersteps": _supersteps, "shares": _shares, "efficiency": _efficiency}
+    for part in arguments.parts:
+        parts[part](session)
+    spent = ", ".join(f"{name} {s:.1f} s" for name, s in session.spent.items())
+    session.say(f"took: {spent}")
+    for line in summary(recorder.lines):
+        print(line, flush=True)
 
 
-def _heat(i: Inputs, **o: Any) -> Any:
-    o |= {"max_supersteps": 50, "change_driven": False}
-    return heat_simulation(i.both_ways, i.heat, dtype=np.float32, **o).temperatures
+# -- supersteps of the eight programs
 
 
-def _network(i: Inputs, **o: Any) -> Any:
-    o |= {"max_supersteps": 50, "change_driven": False}
-    return neural_network(i.graph, i.outputs, **o).outputs
+def _supersteps(session: Session) -> None:
+    arguments = session.arguments
+    named = session.make(arguments.graph)
+    inputs = [Inputs(n.graph) for n in named]
+    cells = [(n, i, p) for n, i in zip(named, inputs, strict=True)
+             for p in arguments.programs]  # fmt: skip
+    if arguments.processes:
+        tasks = {
+            Task.of(p, options, i): None for _, i, p in cells
+            for options in SCHEDULES.values()
+        }  # fmt: skip
+        limit = COMPILING * arguments.budget
+        seconds = compile_ahead(list(tasks), arguments.processes, limit)
+        session.spent["compiling"] += seconds
+        session.say(f"{len(tasks)} kernels were compiled in {seconds:.1f} s")
+    session.recorder.device = _require_gpu()
+    device = choose_device("cuda")
+    watch = Stopwatch(device)
+    for n, i, program in cells:
+        cell = f"{n.name} | {program}"
+        if session.left < 0:
+            session.recorder.add(
+                "no time left", [], part="supersteps", cell=cell, graph=n.describe()
+            )
+            continue
+        session.recorder.attempt(
+            "prepare",
+            lambda n=n, i=i, p=program, c=cell: Cell(session, n, i, p, c, watch).run(),
+            cell=cell, part="supersteps", graph=n.describe(),
+        )  # fmt: skip
 
 
-def _pagerank(i: Inputs, **o: Any) -> Any:
-    o |= {"max_supersteps": 20, "change_driven": False}
-    return pagerank(i.graph, tol=0.0, **o).ranks
+class Cell:
+    """A program on a graph, with every schedule."""
+
+    def __init__(
+        self, session: Session, named: NamedGraph, inputs: Inputs, program: str,
+        cell: str, watch: Stopwatch,
+    ) -> None:  # fmt: skip
+        self.session, self.watch = session, watch
+        self.fields = {"part": "supersteps", "cell": cell, "graph": named.describe()}
+        begun = time.perf_counter()
+        base = {"target": "cuda", "direction": "pull"}
+        self.captured = capture(program, inputs, **base)
+        most = self.captured.options.get("max_supersteps", math.inf)
+        self.base = base | {"max_supersteps": min(session.arguments.most, most)}
+        session.spent["preparing"] += time.perf_counter() - begun
+
+    def run(self) -> None:
+        """Warm all contenders, check them, and time them in turn."""
+        session, begun = self.session, time.perf_counter()
+        first: dict[str, float] = {}
+        checks: dict[str, Any] = {}
+        supersteps: dict[str, int] = {}
+        known: Any = None
+        for name, schedule in SCHEDULES.items():
+            took = session.recorder.attempt(
+                name, lambda s=schedule: self._once(s), **self.fields
+            )
+            if took is None:  # it raised, and that is recorded
+                continue
+            first[name], supersteps[name] = took[0], len(took[1])
+            answer = self.captured.answer()
+            known = answer if known is None else known
+            checks[name] = compare(answer, known)
+        session.spent["compiling"] += time.perf_counter() - begun
+        begun = time.perf_counter()
+        trials: dict[str, list[float]] = {name: [] for name in first}
+        exposed = dict.fromkeys(first, 0)
+        names = list(first)
+        for number in range(session.arguments.repeat):
+            if number and session.left < 0:
+                session.say(f"{self.fields['cell']}: time for {number} trials only")
+                break
+            turn = number * 3 % max(len(names), 1)
+            for name in names[turn:] + names[:turn]:
+                self.watch.exposed = 0
+                _, laps = self._once(SCHEDULES[name])
+                trials[name].append(sum(laps) / max(len(laps), 1))
+                exposed[name] += self.watch.exposed
+        session.spent["timing"] += time.perf_counter() - begun
+        for name in names:
+            session.recorder.add(
+                name, trials[name], **self.fields, supersteps=supersteps[name],
+                exposed=exposed[name], checks=checks[name],
+                first_call_ms=round(first[name], 1),
+                mapping=_mapping(self.captured, self.base | SCHEDULES[name]),
+            )  # fmt: skip
+
+    def _once(self, schedule: dict[str, Any]) -> tuple[float, list[float]]:
+        """Run from the beginning; return the ms of the call, and of each superstep."""
+        options = self.base | schedule
+        self.watch.read()  # what one that raised has left
+        with timed_supersteps(self.watch, choose_device("cuda")):
+            took = time_call(lambda: self.captured.iterate(**options))
+        return took, self.watch.read()
 
 
-def _shortest(i: Inputs, **o: Any) -> Any:
-    return sssp(i.graph, i.source, weights=i.weights, **o).distances
+def _mapping(captured: Captured, options: dict[str, Any]) -> str:
+    """Return in words how edges go to lanes."""
+    steps = captured.steps if isinstance(captured.steps, list) else [captured.steps]
+    kept = {k: v for k, v in options.items() if k not in {"target", "max_supersteps"}}
+    if "change_driven" in captured.options:
+        kept["change_driven"] = captured.options["change_driven"]
+    plan = steps[0].prepare(captured.state, choose_device("cuda"), kept).plan
+    return "; ".join(phase.describe_mapping() for phase in plan.phases)
 
 
-def _widest(i: Inputs, **o: Any) -> Any:
-    return sswp(i.graph, i.source, weights=i.weights, **o).widths
+def compare(answer: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
+    """Compare an answer with that of the first contender."""
+    error = 0.0
+    for name, values in answer.items():
+        theirs = expected[name]
+        if values.dtype.kind != "f":
+            if not (values == theirs).all():
+                return {"ok": False, "error": math.inf}
+            continue
+        ours, theirs = (
+            np.nan_to_num(a, posinf=-1, neginf=-1) for a in (values, theirs)
+        )
+        scale = float(np.abs(theirs).max(initial=1e-30))
+        error = max(error, float(np.abs(ours - theirs).max(initial=0)) / scale)
+    return {"ok": error <= TOLERANCE, "error": error}
 
 
-#: As the table has them, each a whole run that returns its answer.
-PROGRAMS: dict[str, Callable[..., Any]] = {
-    "BFS": _bfs,
-    "CC": _components,
-    "CS": _circuit,
-    "HS": _heat,
-    "NN": _network,
-    "PR": _pagerank,
-    "SSSP": _shortest,
-    "SSWP": _widest,
-}
+def _require_gpu() -> str:
+    name = gpu_name()
+    if name is None:
+        raise SystemExit("schedules-gpu needs a GPU")
+    return name
+
+
+# -- pushes from a share of the vertices
 
 
 @fg.gather(into="given", combine="sum", sources="active")
@@ -181,132 +289,128 @@ def pushed_state(graph: fg.Graph, k: int) -> fg.State:
     )
 
 
-def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Time every cell; what raises is reported, and the rest goes on."""
-    begun = time.perf_counter()
-    recorder.device = gpu_name()
-    if recorder.device is None:
-        raise SystemExit("schedules-gpu needs a GPU")
-    warnings.simplefilter("ignore", fg.ConvergenceWarning)
-    parts = {"segments": (_segments, arguments.graph), "shares": (_shares, None)}
-    for part in arguments.parts:
-        measure, graphs = parts[part]
-        for name in graphs or arguments.pushed:
-            named = make_graph(name)
-            print(f"[{time.perf_counter() - begun:.1f} s] {name} is made", flush=True)
-            for contender, cell, call in measure(named, arguments, recorder):
-                if time.perf_counter() - begun > arguments.budget:
-                    print(f"no time left for {cell} | {contender}", flush=True)
+def _shares(session: Session) -> None:
+    """Time a pushed superstep from a share of the vertices, without its answer."""
+    session.recorder.device = _require_gpu()
+    device = choose_device("cuda")
+    watch = Stopwatch(device)
+    for named in session.make(session.arguments.pushed):
+        rng = np.random.default_rng(SEED)
+        masks = {
+            share: rng.random(named.graph.vertex_count) < share for share in ACTIVE
+        }
+        for k in session.arguments.k:
+            state = pushed_state(named.graph, k)
+            for share, mask in masks.items():
+                cell = f"{named.name} | {share:.1%} active"
+                if session.left < 0:
+                    session.recorder.add(
+                        "no time left", [], part="shares", cell=cell, k=k
+                    )
                     continue
-                about = named.describe()
-                recorder.attempt(contender, call, cell=cell, part=part, graph=about)
-    for line in summary(recorder.lines):
-        print(line, flush=True)
+                fields = {
+                    "part": "shares", "cell": cell, "k": k, "active": int(mask.sum()),
+                    "edges": int(named.graph.out_degree[mask].sum()),
+                    "graph": named.describe(),
+                }  # fmt: skip
+                session.recorder.attempt(
+                    "pushes",
+                    lambda s=state, m=mask, f=fields: _push(session, watch, s, m, f),
+                    **fields,
+                )
+
+
+def _push(
+    session: Session, watch: Stopwatch, state: fg.State, mask: Any, fields: Any
+) -> None:
+    device, known = choose_device("cuda"), None
+    words = device.sets.upload(fg.ActiveSet(state.graph, mask).words.copy())
+    supersteps, trials, checks = {}, {}, {}
+
+    def once(superstep: Any) -> None:
+        superstep.run(Frontier(words, active_count=fields["active"]))
+
+    for name, schedule in SHARES.items():
+        options = {"direction": "push", **schedule}
+        supersteps[name] = pushed.prepare(state, device, options)
+        once(supersteps[name])
+        answer = {"y": np.array(state["y"])}
+        known = known or answer
+        checks[name], trials[name] = compare(answer, known), []
+    for number in range(session.arguments.repeat):
+        for name in list(SHARES)[:: 1 if number % 2 else -1]:
+            for _ in range(BATCH):
+                watch.resume()
+                once(supersteps[name])
+                watch.lap()
+            trials[name].append(statistics.median(watch.read()))
+    for name in SHARES:
+        session.recorder.add(name, trials[name], checks=checks[name], **fields)
+
+
+# -- warp execution efficiency
+
+
+def _efficiency(session: Session) -> None:
+    """Have Nsight Compute say how many lanes of a warp's instructions work."""
+    names = list(SCHEDULES)
+    for graph in session.arguments.profiled:
+        for program in session.arguments.programs:
+            cell = f"{graph} | {program}"
+            if session.left < 0:
+                session.say(f"no time left for {cell}")
+                continue
+            found = session.recorder.attempt(
+                "ncu",
+                lambda g=graph, p=program: measure_efficiency(
+                    g, p, SCHEDULES, session.left + 60
+                ),
+                part="efficiency", cell=cell,
+            )  # fmt: skip
+            for name, (efficiency, instructions) in zip(
+                names, found or (), strict=False
+            ):
+                session.recorder.add(
+                    name, [], part="efficiency", cell=cell,
+                    warp_execution_efficiency=round(efficiency, 4),
+                    warp_instructions=instructions,
+                )  # fmt: skip
+                session.say(f"{cell} | {name}: {efficiency:.1%}")
+
+
+# -- what it comes to
 
 
 def summary(lines: list[dict[str, Any]]) -> list[str]:
-    """Return for each cell how much faster segments are: a cell of the table each."""
+    """Return a line for each cell, and the means over all of them."""
     cells: dict[str, dict[str, float]] = {}
     for line in lines:
-        if line.get("part") == "segments" and "median_ms" in line:
+        if line.get("part") == "supersteps" and "median_ms" in line:
             cells.setdefault(line["cell"], {})[line["contender"]] = line["median_ms"]
     out = []
+    ratios: dict[str, list[float]] = {}
     for cell, ms in cells.items():
-        kinds = {k: [t for n, t in ms.items() if n.startswith(k)] for k in KINDS}
-        if not all(kinds.values()):
+        own = {n: t for n, t in ms.items() if n != "auto"}
+        warps = [t for n, t in own.items() if n.startswith("virtual_warp")]
+        ours = ms.get("warp_segmentation")
+        if ours is None or not warps or "lanes" not in ms:
             continue
-        best = min(kinds["warp_segmentation"])
-        warps, lanes = kinds["virtual_warp"], kinds["lanes"][0]
+        best = min(own, key=own.__getitem__)
+        found = {
+            "best virtual_warp / segments": min(warps) / ours,
+            "worst virtual_warp / segments": max(warps) / ours,
+            "lanes / segments": ms["lanes"] / ours,
+            "lanes / best": ms["lanes"] / own[best],
+            "auto / best": ms.get("auto", math.nan) / own[best],
+        }
+        for name, value in found.items():
+            ratios.setdefault(name, []).append(value)
+        shown = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
+        out.append(f"{cell}: {ours:.4g} ms with segments, {shown} ({best})")
+    for name, values in ratios.items():
+        mean = statistics.geometric_mean(values)
         out.append(
-            f"{cell}: {best:.4g} ms, {min(warps) / best:.2f} to "
-            f"{max(warps) / best:.2f} times faster than virtual_warp, "
-            f"{lanes / best:.2f} than lanes"
+            f"{name}: {mean:.3f} in the geometric mean of {len(values)} cells, "
+            f"{min(values):.2f} to {max(values):.2f}"
         )
     return out
-
-
-Cells = Iterator[tuple[str, str, Callable[[], None]]]
-
-
-def _segments(
-    named: NamedGraph, arguments: argparse.Namespace, recorder: Recorder
-) -> Cells:
-    """Yield contender, cell, and what measures it: a program in a schedule."""
-    inputs = Inputs(named.graph)
-    for program, function in PROGRAMS.items():
-        known: list[Any] = []
-        for contender, schedule in SCHEDULES.items():
-            options = {
-                "target": "cuda",
-                "direction": "pull",
-                "max_supersteps": arguments.most,
-                **schedule,
-            }
-
-            def call(f: Any = function, o: Any = options) -> Any:
-                return f(inputs, **o)
-
-            def measure(
-                c: Any = call, name: str = contender, k: Any = known, p: str = program
-            ) -> None:
-                first = time_call(lambda: k.append(c()))  # compiles, uploads
-                checks = _compare(k[-1], k[0])
-                if len(k) > 1:
-                    k.pop()
-                trials = [time_call(c) for _ in range(arguments.repeat)]
-                recorder.add(
-                    name, trials, part="segments", cell=f"{named.name} | {p}",
-                    graph=named.describe(), checks=checks, first_call_ms=first,
-                )  # fmt: skip
-
-            yield contender, f"{named.name} | {program}", measure
-
-
-def _shares(
-    named: NamedGraph, arguments: argparse.Namespace, recorder: Recorder
-) -> Cells:
-    """Yield the same for a pushed superstep from a share of the vertices."""
-    graph, rng = named.graph, np.random.default_rng(SEED)
-    masks = {share: rng.random(graph.vertex_count) < share for share in ACTIVE}
-    for k in arguments.k:
-        for share, mask in masks.items():
-            known: list[Any] = []
-            for contender, schedule in SHARES.items():
-                options = {"target": "cuda", "direction": "push", **schedule}
-
-                def measure(
-                    name: str = contender, k: int = k, share: float = share,
-                    mask: Any = mask, o: Any = options, known: list[Any] = known,
-                ) -> None:  # fmt: skip
-                    state = pushed_state(graph, k)
-                    active = fg.ActiveSet(graph, mask)
-
-                    def batch() -> None:
-                        for _ in range(BATCH):
-                            pushed(state, active_in=active, **o)
-                        state["y"]  # waits
-
-                    first = time_call(batch)
-                    known.append(np.array(state["y"]))
-                    trials = [time_call(batch) for _ in range(arguments.repeat)]
-                    recorder.add(
-                        name, [t / BATCH for t in trials], part="shares", k=k,
-                        cell=f"{named.name} | {share:.1%} active",
-                        active=int(mask.sum()),
-                        edges=int(graph.out_degree[mask].sum()),
-                        graph=named.describe(), first_call_ms=first,
-                        checks=_compare(known[-1], known[0]),
-                    )  # fmt: skip
-
-                yield contender, f"{named.name} | {share:.1%} active, K = {k}", measure
-
-
-def _compare(answer: Any, expected: Any) -> dict[str, Any]:
-    """Compare an answer with that of the first contender."""
-    answer, expected = np.asarray(answer), np.asarray(expected)
-    if answer.dtype.kind != "f":
-        return {"ok": bool((answer == expected).all())}
-    ours, theirs = (np.nan_to_num(a, posinf=-1, neginf=-1) for a in (answer, expected))
-    scale = float(np.abs(theirs).max(initial=1e-30))
-    error = float(np.abs(ours - theirs).max(initial=0)) / scale
-    return {"ok": error <= TOLERANCE, "error": error}

@@ -16,7 +16,9 @@ from bench.compile import agreement, agreement_task
 from bench.graphs import make_graph
 from bench.programs import Problem, step
 from bench.record import Recorder, repeatable_command
-from bench.schedules import mapping_gpu, schedules_gpu
+from bench.schedules import compile_ahead, efficiency, mapping_gpu, schedules_gpu
+from bench.schedules.eight import Inputs, capture
+from featgraph.fold.plan.traits import graph_traits
 
 
 def run_bench(tmp_path: Path, *argv: str) -> list[dict[str, Any]]:
@@ -46,6 +48,35 @@ def test_superstep_is_checked_and_recorded(tmp_path: Path) -> None:
         assert line["graph"]["digest"] == digest
 
 
+class Clock(schedules_gpu.Stopwatch):
+    """Tells 1 ms a superstep: the emulator has no events."""
+
+    def __init__(self, device: Any) -> None:
+        self.laps = self.exposed = 0
+        self.is_on = False
+
+    @property
+    def is_running(self) -> bool:
+        return self.is_on
+
+    def resume(self) -> None:
+        assert not self.is_on
+        self.is_on = True
+
+    def pause(self) -> None:
+        self.is_on = False
+
+    def lap(self) -> None:
+        assert self.is_on, "what ends here has been begun"
+        self.pause()
+        self.laps += 1
+
+    def read(self) -> list[float]:
+        assert not self.is_on
+        laps, self.laps = self.laps, 0
+        return laps * [1.0]
+
+
 @pytest.mark.slow
 def test_schedules_are_timed_on_an_emulated_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -53,24 +84,56 @@ def test_schedules_are_timed_on_an_emulated_gpu(
     """Some schedules of the table, and shares; the emulator tells no times."""
     from tests.simt.gpu import emulated_gpu
 
-    tables = {
-        "PROGRAMS": ("BFS", "PR"),
-        "SCHEDULES": ("lanes", "virtual_warp 8", "warp_segmentation 2"),
-    }
-    for table, names in tables.items():
-        some = {name: getattr(schedules_gpu, table)[name] for name in names}
-        monkeypatch.setattr(schedules_gpu, table, some)
+    names = ("lanes", "auto", "virtual_warp 8", "warp_segmentation")
+    some = {name: schedules_gpu.SCHEDULES[name] for name in names}
+    monkeypatch.setattr(schedules_gpu, "SCHEDULES", some)
     monkeypatch.setattr(schedules_gpu, "gpu_name", lambda: "none")
+    monkeypatch.setattr(schedules_gpu, "Stopwatch", Clock)
     monkeypatch.setattr(schedules_gpu, "ACTIVE", (0.1, 1.0))
     monkeypatch.setattr(schedules_gpu, "BATCH", 1)
-    argv = ("schedules-gpu", "--graph", "uniform-3-2", "--k", "1", "--repeat", "1")
+    argv = ("schedules-gpu", "--graph", "uniform-3-2", "--k", "1", "--repeat", "2")
+    parts = ("--parts", "supersteps", "shares", "--programs", "BFS", "CS", "PR")
+    few = ("--pushed", "rmat45-3-2", "--most", "3", "--processes", "0")
+    monkeypatch.setattr(compile_ahead, "VERTICES", 40)
+    inputs = Inputs(make_graph("uniform-3-2").graph)
     with emulated_gpu():
-        lines = run_bench(tmp_path, *argv, "--pushed", "rmat45-3-2", "--most", "3")
-    contenders = [line["contender"] for line in lines if line["part"] == "segments"]
-    assert contenders == 2 * list(schedules_gpu.SCHEDULES)
+        compile_ahead.run_task(compile_ahead.Task.of("SSSP", {}, inputs))
+        lines = run_bench(tmp_path, *argv, *parts, *few)
+    timed = [line for line in lines if line["part"] == "supersteps"]
+    assert [line["contender"] for line in timed] == 3 * list(some)
+    assert {line["median_ms"] for line in timed} == {1.0}
     assert sum(line["part"] == "shares" for line in lines) == 4
-    assert len(schedules_gpu.summary(lines)) == 2
+    assert len(schedules_gpu.summary(lines)) == 3 + 5
     assert all(line["checks"]["ok"] for line in lines)
+
+
+def test_a_small_graph_is_planned_like_the_large_one() -> None:
+    """What is compiled ahead is what the large graph will ask for."""
+    large = make_graph("rmat-12-16").graph
+    small = compile_ahead.small_graph(graph_traits(large))
+    plans = []
+    for graph in (large, small):
+        captured = capture("SSSP", Inputs(graph), target="cpu")
+        options = {"schedule": "warp_segmentation", "direction": "pull"}
+        kernel = captured.steps.kernel(captured.state, "cuda", options)
+        plans.append(kernel.kernel_source.text)
+    assert plans[0] == plans[1]
+
+
+def test_efficiency_is_of_the_generated_kernels() -> None:
+    threads, warps = efficiency.THREADS, efficiency.WARPS
+    head = f'"ID","Process Name","Kernel Name","{threads}","{warps}"\n"","","","",""'
+    rows = [
+        ("efficiency_marker(Array)", 1, 1),
+        ("cuda_loops::count_bits", 320, 10),
+        ("module::vertex_0", "1,600", 100),
+        ("module::hubs_0", 640, 20),
+        ("efficiency_marker(Array)", 1, 1),
+        ("module::vertex_0", 3200, 100),
+    ]
+    shown = [",".join(f'"{x}"' for x in (0, "python", *row)) for row in rows]
+    found = efficiency.efficiencies("\n".join(["==PROF==", head, *shown]))
+    assert found == [(pytest.approx(2240 / 3840), 120), (1.0, 100)]
 
 
 def test_growth_and_overhead(

@@ -1,0 +1,74 @@
+"""Counters of kernels, by Nsight Compute on a process that launches markers.
+
+The process launches a kernel whose name is known in front of each case, so that one
+profiled process gives the counters of all cases.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from bench.record import ROOT, child_environment
+
+__all__ = ["behind_markers", "ncu_command", "profile", "shown"]
+
+
+def ncu_command(metrics: tuple[str, ...], module: str, *arguments: str) -> list[str]:
+    """Return the command line that has a module run under ncu."""
+    return [
+        "ncu", "--clock-control", "none", "--csv", "--page", "raw",
+        "--print-units", "base", "--metrics", ",".join(metrics),
+        sys.executable, "-m", module, *arguments,
+    ]  # fmt: skip
+
+
+def shown(command: list[str]) -> str:
+    """Return a command line as it is recorded: an interpreter's path is not."""
+    return " ".join(["python" if a == sys.executable else a for a in command])
+
+
+def profile(command: list[str], limit: float) -> str:
+    """Return what ncu printed; "" where it failed to profile.
+
+    Raises
+    ------
+    RuntimeError
+        If ncu is not there, or takes longer than `limit` seconds.
+    """
+    if shutil.which("ncu") is None:
+        raise RuntimeError("Nsight Compute's ncu is not on PATH")
+    with tempfile.TemporaryFile("w+") as out:
+        try:
+            done = subprocess.run(
+                command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT,
+                timeout=limit, check=False, env=child_environment(),
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"ncu took over {limit:.0f} s") from None
+        out.seek(0)
+        said = out.read()
+    if done.returncode or '"ID"' not in said:
+        print(f"ncu failed: {said[-1500:]}", flush=True)
+        return ""
+    return said
+
+
+def behind_markers(said: str, marker: str) -> list[list[dict[str, str]]]:
+    """Return the rows of what ncu printed, those behind each marker together."""
+    lines = said.splitlines()
+    begin = next(i for i, text in enumerate(lines) if text.startswith('"ID"'))
+    table = [text for text in lines[begin:] if text.startswith('"')]
+    found: list[list[dict[str, str]]] = []
+    for row in csv.DictReader(io.StringIO("\n".join(table))):
+        if not row["ID"]:  # the row of units
+            continue
+        if marker in row["Kernel Name"]:
+            found.append([])
+        elif found:
+            found[-1].append(row)
+    return found
