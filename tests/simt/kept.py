@@ -132,6 +132,24 @@ def mark_state(graph: Any, k: int, rng: Any) -> Any:
     }
 
 
+# One feature reads what is gathered for another: lanes hand it to each other
+
+
+@fn.vertex
+def mark_first(f, v, d):
+    d.counts[v, f] = d.counted[v, f] - d.counted[v, 0]
+    d.n_next[v, f] = d.n[v, f] + d.counted[v, 0]
+    return d.counted[v, 0] > 3
+
+
+def counts_state(graph: Any, k: int, rng: Any) -> Any:
+    count = graph.vertex_count
+    return {
+        "n": vertex(signed(rng, count, k), True),
+        "counts": vertex(np.zeros((count, k), np.int64)),
+    }
+
+
 EVERY_COMBINE = (
     summed,
     lowest,
@@ -148,6 +166,7 @@ KEPT_CASES = (
     Case("every_combine", EVERY_COMBINE, all_state),
     Case("turn", (direction, turn), turn_state),
     Case("mark", (touched, mark), mark_state),
+    Case("entry", (counted, mark_first), counts_state),
 )
 
 KEPT_BY_NAME = {case.name: case for case in KEPT_CASES}

@@ -50,7 +50,7 @@ def text_of(body: Body) -> list[str]:
 
 
 def test_a_name_that_nothing_binds_is_refused() -> None:
-    body = code("if test:\n    x = 1\ny = x + start")
+    body = code("if test:\n    x = 1\nelse:\n    x = 2\ny = x + start")
     verify(body, Stage(given={"test", "start"}))
     with pytest.raises(TreeError, match="nothing binds start"):
         verify(body, Stage(given={"test"}))
@@ -60,6 +60,35 @@ def test_a_name_is_bound_on_the_way_to_it() -> None:
     with pytest.raises(TreeError, match="nothing binds later"):
         verify(code("x = later\nlater = 1"), Stage(given=()))
     verify(code("for f in range(3):\n    a, b[f] = f, f"), Stage(given={"range", "b"}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if test:\n    x = 1\nelse:\n    x = 2\ny = x",
+        "if test:\n    x = 1\nelse:\n    return\ny = x",
+        "if test:\n    x = 1\nif not test:\n    x = 2\ny = x",
+        "for i in range(3):\n    x = i\ny = x",
+        "while True:\n    x = 1\n    break\ny = x",
+    ],
+)
+def test_a_name_is_bound_on_every_way_to_it(text: str) -> None:
+    verify(code(text), Stage(given={"range", "test"}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if test:\n    x = 1\ny = x",
+        "if test:\n    x = 1\nelse:\n    z = 2\ny = x",
+        "if test:\n    z = 1\nif not test:\n    x = 2\ny = x",
+        "for i in range(n):\n    x = i\ny = x",
+        "while test:\n    x = 1\ny = x",
+    ],
+)
+def test_a_name_that_one_way_leaves_unbound_is_refused(text: str) -> None:
+    with pytest.raises(TreeError, match="nothing binds x"):
+        verify(code(text), Stage(given={"range", "test", "n"}))
 
 
 def test_a_node_that_stands_twice_is_refused() -> None:

@@ -154,11 +154,16 @@ class Accumulators(_OfGathers):
         out += [Meet("sync", "edge")] if matrices else []
         return [*out, Share(node.functions)]
 
-    def visit_Kept(self, node: Kept) -> Kept:
-        """Sum patches in blocks, as what they change is."""
+    def visit_Kept(self, node: Kept) -> Body:
+        """Sum patches in blocks, as what they change is.
+
+        Single entries are those of what was patched, or taken anew: of the end of both.
+        """
         node.patch.summed = summed(self.facts, node.patched)
-        node.anew = self.over(node.anew)
-        return node
+        anew = self.over(node.anew)
+        shared: Body = [part for part in anew if isinstance(part, Share)]
+        node.anew = [part for part in anew if part not in shared]
+        return [node, *shared]
 
 
 def announced(facts: Facts, function: str) -> Comment:

@@ -20,6 +20,10 @@ __all__ = ["Stage", "TreeError", "verify"]
 _SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
 
 
+#: What ends a branch so that nothing behind it runs.
+_LEAVES = (ast.Break, ast.Continue, ast.Return)
+
+
 class TreeError(AssertionError):
     """A tree that no later pass can be given."""
 
@@ -52,7 +56,7 @@ def verify(tree: Body, stage: Stage) -> None:
     ------
     TreeError
         For a node that stands twice, one that should be gone, a `Meet` in a branch or
-        loop that its lanes do not enter together, and a name that nothing binds.
+        loop that its lanes do not enter together, and a name that may not be bound.
     """
     _once(tree)
     for node in every(tree):
@@ -102,21 +106,27 @@ def _meets_here(node: nodes.Meet, company: str, around: list[ast.stmt]) -> None:
 
 
 class _Bound:
-    """Names that are bound on the way to a statement."""
+    """Names that are bound on every way to a statement.
+
+    What one branch binds is bound behind it if the other binds it, too, or leaves. What
+    is bound under a test, and again in the next branch where that does not hold, is
+    bound in any case: the test may have become false meanwhile.
+    """
 
     def __init__(self, given: Collection[str]) -> None:
         self.names = set(given)
+        #: Test -> what a branch under it has bound.
+        self.under: dict[str, set[str]] = {}
 
     def body(self, body: Body) -> None:
         for node in body:
             self._statement(node)
 
     def _statement(self, node: ast.stmt) -> None:
-        if isinstance(node, ast.For):
-            self._reads(node.iter)
-            self._binds(node.target)
-        elif isinstance(node, ast.If | ast.While):
-            self._reads(node.test)
+        if isinstance(node, ast.If):
+            self._branches(node)
+        elif isinstance(node, ast.For | ast.While):
+            self._loop(node)
         elif isinstance(node, ast.Assign):
             self._reads(node.value)
             for target in node.targets:
@@ -126,8 +136,32 @@ class _Bound:
             self._reads(node.value)
         elif isinstance(node, ast.Expr):
             self._reads(node.value)
-        for name in ("body", "orelse"):
-            self.body(getattr(node, name, []))
+
+    def _branches(self, node: ast.If) -> None:
+        self._reads(node.test)
+        before, ways = self.names, list[set[str]]()
+        for branch in (node.body, node.orelse):
+            self.names = set(before)
+            self.body(branch)
+            if not (branch and isinstance(branch[-1], _LEAVES)):
+                ways.append(self.names)
+        test = ast.unparse(node.test)
+        if ways and isinstance(node.test, ast.UnaryOp):
+            other = self.under.get(ast.unparse(node.test.operand), set())
+            ways[-1] = ways[-1] | other
+        self.under[test] = ways[0] if ways else before
+        self.names = set.intersection(*ways) if ways else before
+
+    def _loop(self, node: ast.For | ast.While) -> None:
+        if isinstance(node, ast.For):
+            self._reads(node.iter)
+            self._binds(node.target)
+        else:
+            self._reads(node.test)
+        before = set(self.names)
+        self.body(node.body)
+        if not _runs(node):
+            self.names = before
 
     def _binds(self, target: ast.expr) -> None:
         if isinstance(target, ast.Name):
@@ -144,6 +178,14 @@ class _Bound:
                 continue  # what has been printed already is no name
             if node.id not in self.names:
                 raise TreeError(f"nothing binds {node.id} in {_shown(value)}")
+
+
+def _runs(node: ast.For | ast.While) -> bool:
+    """Whether the body of a loop runs once at least."""
+    if isinstance(node, ast.While):
+        return isinstance(node.test, ast.Constant)
+    args = node.iter.args if isinstance(node.iter, ast.Call) else []
+    return len(args) == 1 and isinstance(args[0], ast.Constant)
 
 
 def _shown(node: ast.AST) -> str:
