@@ -152,35 +152,7 @@ def _heard_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     }
 
 
-@fg.gather(into="found", combine="any")
-def find_together(f, u, v, e, d):
-    close = fg.all_features(d.n[u, f] - d.n[v, f] < 40)
-    return close and d.n[u, f] > 0
-
-
-@fg.vertex
-def keep_found(f, v, d):
-    d.seen[v, f] = d.found[v, f]
-    return d.found[v, f]
-
-
-def _found_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
-    v = graph.vertex_count
-    return {
-        "n": fg.vertex_property(signed(rng, v, k)),
-        "seen": fg.vertex_property(np.zeros((v, k), np.bool_)),
-    }
-
-
 PROGRAMS = (
-    BankProgram(
-        "found_together",
-        (fg.foldmap(find_together, keep_found),),
-        _found_state,
-        widths=(1, 3, 17),
-        exact=True,
-        iterable=False,
-    ),
     BankProgram(
         "returns",
         (
