@@ -6,6 +6,7 @@ Types are int32, int64, uint32, float32 and float64; give values in the array's 
 ======================================================  ================================
 ``set_bit(words, v)``                                   atomically
 ``set_bits(words, v, flag)``                            of a word's, one a lane
+``set_bits_from(words, first, flag)``                   of vertices from the first on
 ``test_bit(words, v)``                                  bool; False beyond the words
 ``count_bits(word)``, ``trailing_zeros(word)``          int32 of a uint32
 ``words_a_turn(words)``                                 int32; a warp looks at so many
@@ -51,6 +52,20 @@ def set_bits(words, v, flag):
     bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
     if cuda.laneid == trailing_zeros(bits):
         cuda.atomic.or_(words, uint32(v) >> uint32(5), bits)
+
+
+@device_function
+def set_bits_from(words, first, flag):
+    """Set the bits of vertex `first` and following where `flag` is set.
+
+    A lane of the warp has one of them each, in order, and all must call this. Those
+    whose flag is set are of one word.
+    """
+    bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
+    if cuda.laneid == trailing_zeros(bits):
+        place = uint32(first)
+        bits = uint32(bits << (place & uint32(31)))
+        cuda.atomic.or_(words, place >> uint32(5), bits)
 
 
 @device_function

@@ -92,6 +92,7 @@ from featgraph.device.memory import (  # noqa: F401
     nth_bit,
     set_bit,
     set_bits,
+    set_bits_from,
     test_bit,
     trailing_zeros,
     vertex_at,

@@ -57,7 +57,8 @@ GENERATED = _words(
     "source source_count sources spreads stale start step stop stopped_count stride",
     "sweep swept swept_words taken taken_source target targets thread tile_columns",
     "tile_count tile_like tile_rows tile_scale tiles turn u uint32 uint64 uint8 v",
-    "value vectors vertex_count warp warp_count whole word work writer",
+    "value vectors vertex_count warp warp_count whole window window_end windows word",
+    "work writer",
 )
 
 #: Names that loops over supersteps use beside those: nothing of users is printed there.

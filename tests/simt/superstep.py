@@ -15,9 +15,12 @@ from featgraph.fold.codegen.emit import emit
 from featgraph.fold.codegen.module import Entry, KernelSource
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.program.signature import PropertyKind
+from featgraph.runtime.devices.host_arrays import cut_windows
 from tests.simt.emulator import Emulator
 from tests.simt.memory import poisoned
 
+#: Edges of a window, about.
+WINDOW = 12
 #: Blocks of a grid: two, so that strides are taken.
 GRID = 2
 
@@ -303,6 +306,13 @@ class Superstep:
         if entry.covers:
             grid = -(-self.count * phase.mapping.span // entry.block)
             assert self.count * phase.mapping.span % entry.block  # some have none
+        if "windows" in entry.arguments:
+            vertices = 32 // phase.mapping.lanes
+            available["windows"] = windows = cut_windows(
+                degrees, vertices, WINDOW, self.hub_degree
+            )
+            if entry.covers:
+                grid = -(-(windows.size - 1) * 32 // entry.block)
         if "listed" in entry.arguments:
             grid = -(-words["listed"].size * phase.mapping.span // entry.block)
         groups = grid * entry.block // phase.mapping.span

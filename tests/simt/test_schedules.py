@@ -91,6 +91,8 @@ def test_agrees_with_the_interpreter(
 LIBRARY = Path(segments.__file__).read_text(encoding="utf-8")
 #: Name, program, K, options, text, what stands in its place.
 FAULTS = [
+    ("bits", "label_propagation", 1, {}, "(passed, first_vertex", "(passed, window"),
+    ("first", "label_propagation", 3, {}, "first_vertex + slot", "first_vertex + lane"),
     ("boundary", "label_propagation", 3, {}, "<= place:", "< place:"),
     ("row", "label_propagation", 8, {}, "(row + step) * width", "(row + step)"),
     ("begin", "label_propagation", 3, {}, "int32(total - own)", "int32(total)"),

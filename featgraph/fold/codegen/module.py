@@ -8,7 +8,7 @@ from featgraph.fold.codegen.kernels.accumulators import (
     accumulator_of,
 )
 from featgraph.fold.lowering.layouts import layout_of
-from featgraph.fold.plan.layout import REVERSED, rows_along
+from featgraph.fold.plan.layout import REVERSED, rows_along, windows_name
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.schedules import PIECE_BYTES
 
@@ -204,6 +204,7 @@ class KernelSource:
             **{name: name for name in layout_of(self.plan, phase).arrays},
             "hubs": _HUBS.get(phase.kind, phase.rows.hubs),
             "chunks": chunks or phase.rows.chunks,
+            "windows": windows_name(phase.rows, phase.mapping),
         }
         launched = _LAUNCHED.union(entry.scratch)
         return tuple(

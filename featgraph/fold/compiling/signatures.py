@@ -36,7 +36,7 @@ def entry_signature(
         known[name] = _array("uint32", 1)
     for name in ("in_sources", "out_targets", "incident_neighbors", "hubs", "listed"):
         known[name] = _array("int32", 1)
-    for name in ("share_rows", "share_count"):
+    for name in ("share_rows", "share_count", "windows"):
         known[name] = _array("int32", 1)
     for name in ("in_offsets", "out_offsets", "out_edges", "share_begins"):
         known[name] = _array(offset, 1)

@@ -5,13 +5,15 @@ One emitter prints the gathers of every `along`: what differs is where the rows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping as Dict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import declared_along
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.schedules.mapping import WARP, Mapping
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
@@ -26,6 +28,8 @@ __all__ = [
     "rows_along",
     "rows_with",
     "traits_along",
+    "windows_name",
+    "windows_of",
 ]
 
 
@@ -41,8 +45,9 @@ class Rows:
         The vertex at the other end of each slot's edge.
     edges : str
         The edge id of each slot; "" where slots are edge ids, or none is used.
-    hubs, chunks : str
-        The vertices with long rows; the cut of the vertices into equal work.
+    hubs, chunks, windows : str
+        The vertices with long rows; the cut of the vertices into equal work for
+        threads, and into windows of about as many edges for warps.
     """
 
     offsets: str
@@ -50,6 +55,7 @@ class Rows:
     edges: str
     hubs: str
     chunks: str
+    windows: str
 
     @property
     def arguments(self) -> list[str]:
@@ -59,14 +65,22 @@ class Rows:
 
 #: `along` -> the rows of the vertices that gather.
 _ROWS = {
-    "in": Rows("in_offsets", "in_sources", "", "in_hubs", "in_chunks"),
-    "out": Rows("out_offsets", "out_targets", "out_edges", "out_hubs", "out_chunks"),
+    "in": Rows("in_offsets", "in_sources", "", "in_hubs", "in_chunks", "in_windows"),
+    "out": Rows(
+        "out_offsets",
+        "out_targets",
+        "out_edges",
+        "out_hubs",
+        "out_chunks",
+        "out_windows",
+    ),
     "both": Rows(
         "incident_offsets",
         "incident_neighbors",
         "incident_edges",
         "incident_hubs",
         "incident_chunks",
+        "incident_windows",
     ),
 }
 #: `along` -> that of the neighbors: edges to the vertices that gather from them.
@@ -101,6 +115,21 @@ def rows_with(name: str) -> Rows | None:
     return None
 
 
+def windows_name(rows: Rows, mapping: Mapping) -> str:
+    """Return what the windows of a mapping are called as an array of the graph."""
+    return f"{rows.windows} {WARP // mapping.lanes} {mapping.window}"
+
+
+def windows_of(name: str) -> tuple[Rows, int, int] | None:
+    """Return the rows, and most vertices and edges, of windows by their name."""
+    first, *limits = name.split(" ")
+    for rows in _ROWS.values():
+        if first == rows.windows:
+            vertices, edges = map(int, limits)
+            return rows, vertices, edges
+    return None
+
+
 def along_of(function: Analysed, analysis: Analysis, traits: GraphTraits) -> str:
     """Return which edges a gather goes along; "in" for other functions.
 
@@ -130,7 +159,7 @@ def phase_along(
     members: Sequence[Analysed],
     analysis: Analysis,
     options: Options,
-    alongs: Mapping[str, str],
+    alongs: Dict[str, str],
 ) -> tuple[str, bool]:
     """Return which edges the gathers of a phase go along, and whether it needs ids.
 
@@ -151,7 +180,7 @@ def phase_along(
 
 
 def other_along(
-    previous: Sequence[Analysed], function: Analysed, alongs: Mapping[str, str]
+    previous: Sequence[Analysed], function: Analysed, alongs: Dict[str, str]
 ) -> str | None:
     """Return why a gather cannot share the pass of earlier ones over edges."""
     for earlier in previous:
@@ -168,7 +197,7 @@ SAID = {"in": "in-edges", "out": "out-edges", "both": "in- and out-edges"}
 
 
 def expands_along(
-    functions: Sequence[Analysed], alongs: Mapping[str, str]
+    functions: Sequence[Analysed], alongs: Dict[str, str]
 ) -> tuple[str, ...]:
     """Return along which edges those gather that no edge function precedes (S4)."""
     found: dict[str, None] = {}

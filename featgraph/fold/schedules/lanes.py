@@ -20,7 +20,7 @@ from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
-__all__ = ["LaneSchedule", "lanes_of", "marked", "shared"]
+__all__ = ["LaneSchedule", "lanes_of", "leave_idle", "marked", "shared"]
 
 
 class LaneSchedule(Schedule):
@@ -66,14 +66,14 @@ class LaneSchedule(Schedule):
         if node.words and shape.form == "packed":
             return each_packed(node, lanes, body)
         if node.words and shape.form == "listed":
-            return each_listed(node, lanes, _leave(node, "return") + body)
+            return each_listed(node, lanes, leave_idle(node, "return") + body)
         shift = lanes.bit_length() - 1
         if shape.covers:
             # Also where there is no set to test: warps at the grid's end have no row.
             own = f" >> {shift}" if shift else ""
             name = vertex if lanes == WARP else "index"
             out = code(f"{name} = int32(cuda.grid(1){own})")
-            out += _want(node, name) + _leave(node, "return")
+            out += _want(node, name) + leave_idle(node, "return")
             if name == "index":
                 out += code(f"{vertex} = min(index, int32(vertex_count - 1))")
             return out + body
@@ -85,7 +85,7 @@ class LaneSchedule(Schedule):
             f"stride = int32((cuda.gridsize(1) >> 5){times})"
         )
         # Without a set each turn has a vertex, that of the first lanes.
-        leave = _leave(node, "continue") if node.words else []
+        leave = leave_idle(node, "continue") if node.words else []
         if count > 1:
             own = f"(cuda.laneid >> {shift})" if shift else "cuda.laneid"
             each = code(f"index = base + {own}") + _want(node, "index") + leave
@@ -154,7 +154,7 @@ def _want(node: Sweep, name: str) -> Body:
     return code(f"{node.wanted} = {test or f'{name} < vertex_count'}")
 
 
-def _leave(node: Sweep, end: str) -> Body:
+def leave_idle(node: Sweep, end: str) -> Body:
     """Return what a warp does none of whose lanes has a vertex of its own.
 
     One that has nothing but a branch in front of it need not ask.

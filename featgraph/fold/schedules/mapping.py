@@ -48,6 +48,10 @@ class Mapping:
     lists_rows : bool
         Whether its kernels go by a list of the vertices that they sweep, and by how
         many edges those before each of them have.
+    window : int
+        Edges of the vertices that a warp takes together, about, unless one of them has
+        more: a list cuts the vertices into such windows. 0 where a warp takes as many
+        vertices as it has groups of lanes, whatever edges these have.
     block : int
         Contributions to a sum of real numbers that a thread or lane adds up one after
         the other, before they are added up pairwise; 0 for all.
@@ -67,6 +71,7 @@ class Mapping:
     column_piece: int = 0
     block: int = 0
     lists_rows: bool = False
+    window: int = 0
 
     @property
     def slots(self) -> int:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping as Dict
 from dataclasses import replace
 from typing import ClassVar
 
 from featgraph.errors import PlanError
 from featgraph.fold.schedules.base import Binding, KernelShape, Scope
-from featgraph.fold.schedules.lanes import LaneSchedule, lanes_of
+from featgraph.fold.schedules.lanes import LaneSchedule, lanes_of, leave_idle, marked
 from featgraph.fold.schedules.mapping import WARP, Mapping, Work
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
-from featgraph.fold.tree.statements import Body
+from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = ["WarpSegmentationSchedule"]
 
@@ -22,14 +23,20 @@ OPTION = "edges_at_a_time"
 AT_A_TIME = 4
 #: Values of a lane that edges on the way may take, each as many as it has features.
 MOST_ON_THE_WAY = 8
+#: Rounds that a warp goes over the edges of its window, about, where each group of
+#: lanes takes one a round: with scalars 1024 edges, half of what one row may have that
+#: is no hub. Fewer leave lanes without a vertex on graphs whose degrees are alike.
+ROUNDS = 32
 
 
 class WarpSegmentationSchedule(LaneSchedule):
     """Lanes that share an edge have a vertex, and take any edge of the warp's vertices.
 
-    Prefix sums of the degrees tell by binary search whose an edge is. What lanes take
-    of a row is combined by shuffles into what the lanes of its vertex have. Vertices
-    that are not due have no edges. Hubs are left to blocks.
+    A warp has a window of consecutive vertices: as many as it has groups of lanes, or
+    fewer, so that no window has many more edges than others. Prefix sums of the degrees
+    tell by binary search whose an edge is. What lanes take of a row is combined by
+    shuffles into what the lanes of its vertex have. Vertices that are not due have no
+    edges. Hubs are left to blocks.
     """
 
     name = "warp_segmentation"
@@ -49,18 +56,23 @@ class WarpSegmentationSchedule(LaneSchedule):
         fit = max(MOST_ON_THE_WAY // mapping.copies, 1)
         at_a_time = given.get(OPTION, min(AT_A_TIME, 1 << (fit.bit_length() - 1)))
         return replace(
-            mapping, schedule=self.name, span=mapping.lanes, unroll=at_a_time
+            mapping,
+            schedule=self.name,
+            span=mapping.lanes,
+            unroll=at_a_time,
+            window=0 if mapping.lanes == WARP else ROUNDS * (WARP // mapping.lanes),
         )
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
         rows = WARP // mapping.lanes
+        window = f" or {mapping.window} edges" if mapping.window else ""
         more = f" x {mapping.unroll}" if mapping.unroll > 1 else ""
         loads = f" in loads of {mapping.piece}" if mapping.piece > 1 else ""
         hubs = ", a block for each hub" if mapping.hubs else ""
         return (
-            f"{rows} vertices a warp, whose edges lie side by side: {rows}{more} of "
-            f"them at a time, {mapping.lanes} lanes x {mapping.copies} features"
+            f"{rows} vertices{window} a warp, side by side: {rows}{more} edges at a "
+            f"time, {mapping.lanes} lanes x {mapping.copies} features"
             f"{loads}{hubs} (FA)"
         )
 
@@ -76,4 +88,36 @@ class WarpSegmentationSchedule(LaneSchedule):
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
-        return lanes_of(binding, "cuda.laneid") + self._each(node, binding, shape)
+        out = lanes_of(binding, "cuda.laneid")
+        if shape.form != "plain" or binding.features.lanes == WARP:
+            return out + self._each(node, binding, shape)
+        return out + self._windows(node, binding, shape)
+
+    def _windows(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over the windows of a warp; all its lanes stay in it."""
+        body, vertex = node.body, node.vertex
+        if binding.features.lanes == 1:
+            for flag, words in node.marks:
+                body = body + code(f"warp.set_bits_from({words}, first_vertex, {flag})")
+        else:
+            body = body + marked(node, binding, shape)
+        is_due = f" and warp.test_bit({node.words}, index)" if node.words else ""
+        each = code(
+            "first_vertex = windows[window]\n"
+            "window_end = windows[window + 1]\n"
+            "index = int32(first_vertex + slot)\n"
+            f"{node.wanted} = index < window_end{is_due}"
+        )
+        each += leave_idle(node, "return" if shape.covers else "continue")
+        each += code(f"{vertex} = min(index, int32(window_end - 1))") + body
+        if shape.covers:
+            out = code("window = int32(cuda.grid(1) >> 5)")
+            end = noted([ast.Return()], "the whole warp: it has no window")
+            out += agreed(when(["window >= windows.size - 1"], end), "warp")
+            return out + each
+        loop = code(
+            "for window in range(int32(cuda.grid(1) >> 5), int32(windows.size - 1), "
+            "int32(cuda.gridsize(1) >> 5)):\n    BODY",
+            BODY=each,
+        )
+        return agreed(loop, "warp")

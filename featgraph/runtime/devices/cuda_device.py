@@ -13,6 +13,7 @@ from featgraph._cuda import cuda
 from featgraph.fold.plan.layout import rows_with
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import HUB_DEGREE
+from featgraph.fold.schedules.mapping import WARP
 from featgraph.graph import Graph
 from featgraph.runtime.devices import cuda_lists
 from featgraph.runtime.devices.bound import LONG_ROW, BoundEntry
@@ -139,6 +140,8 @@ class CudaDevice(CudaArrays):
             listed = int(values[bound.place["listed"]].size)
             return block_count(listed * lanes, block)
         threads = bound.vertex_count * lanes
+        if "windows" in bound.place:
+            threads = (int(values[bound.place["windows"]].size) - 1) * WARP
         blocks = block_count(bound.edge_count if phase.from_edges else threads, block)
         if form == "packed":
             most = _PACKING_BLOCKS * lanes

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._interrupts import import_whole
-from featgraph.fold.plan.layout import rows_along, rows_with
+from featgraph.fold.plan.layout import rows_along, rows_with, windows_of
+from featgraph.fold.plan.traits import HUB_DEGREE
 from featgraph.graph import Graph
 from featgraph.graph._structure import incident_columns, out_columns
 from featgraph.program.active import word_count
@@ -62,7 +63,32 @@ def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
         return np.asarray(graph.given_index >= graph.given_edge_count, np.bool_)
     if name in {"in_degree", "out_degree"}:
         return np.ascontiguousarray(getattr(graph, name), np.int32)
+    windows = windows_of(name)
+    if windows is not None:
+        rows, *limits = windows
+        return cut_windows(np.diff(host_graph_array(graph, rows.offsets)), *limits)
     return _chunks(graph, name)
+
+
+def cut_windows(
+    degree: npt.NDArray[Any], vertices: int, edges: int, hub_degree: int = HUB_DEGREE
+) -> npt.NDArray[np.int32]:
+    """Return where windows of consecutive vertices begin, and behind the last.
+
+    As many vertices as a window may have are one, or several that share their edges out
+    evenly, about as many `edges` each. Those of hubs are not counted: blocks take them.
+    """
+    count = degree.size
+    begins = np.arange(0, count, vertices)
+    before = np.zeros(count + 1, np.int64)
+    np.cumsum(np.where(degree >= hub_degree, 0, degree), out=before[1:])
+    first, total = before[begins], np.diff(before[np.append(begins, count)])
+    parts = np.maximum((total + edges // 2) // edges, 1)
+    of = np.arange(count) // vertices
+    share = (before[:count] - first[of]) * parts[of] // np.maximum(total, 1)[of]
+    is_first = np.append(True, share[1:] != share[:-1])[:count]
+    is_first[begins] = True
+    return np.append(np.flatnonzero(is_first), count).astype(np.int32)
 
 
 def _oriented_array(graph: Graph, name: str) -> npt.NDArray[Any]:

@@ -126,6 +126,8 @@ class CudaPhase:
         count = ["hubs"] if self.role == "hubs" else ["vertex_count"]
         if self.phase.mapping.lists_rows:
             count = ["share_rows", "share_begins", "share_count"]
+        elif self.phase.mapping.window and self.role == "main" and self.form == "plain":
+            count = ["windows"]
         arguments = {
             "vertex": [
                 "d",
