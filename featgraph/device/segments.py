@@ -11,6 +11,10 @@ warp takes part in every call, and `width` is a literal.
                                                         edges all rows have
 ``row_of(begin, place, width)``                         the group whose row has the edge
                                                         at a place
+``rows_with_edges(count, width)``                       a bit of the first lane of each
+                                                        group that has any
+``first_row(bits, width)``                              the group of the lowest bit
+``without_first(bits)``                                 the bits without that
 ``of_row(x, row, width)``                               x of the group `row`, feature by
                                                         feature
 ``row_at(begins, first, last, place)``                  of a list of rows, the one that
@@ -24,6 +28,7 @@ warp takes part in every call, and `width` is a literal.
 from numba import int32, uint32
 
 from featgraph._cuda import cuda, device_function
+from featgraph.device.memory import trailing_zeros
 
 FULL_WARP = 0xFFFFFFFF
 
@@ -55,6 +60,25 @@ def row_of(begin, place, width):
             row = int32(row + step)
         step = int32(step >> 1)
     return row
+
+
+@device_function
+def rows_with_edges(count, width):
+    """Return a bit for each row with edges: that of the first lane of its group."""
+    is_first = uint32(cuda.laneid) & uint32(width - 1) == 0
+    return uint32(cuda.ballot_sync(FULL_WARP, is_first and count > 0))
+
+
+@device_function
+def first_row(bits, width):
+    """Return the group of the lowest bit; there is one."""
+    return int32(trailing_zeros(bits) // width)
+
+
+@device_function
+def without_first(bits):
+    """Return bits without the lowest."""
+    return uint32(bits & uint32(bits - uint32(1)))
 
 
 @device_function

@@ -11,6 +11,7 @@ import pytest
 import featgraph as fg
 from featgraph.device import segments
 from featgraph.fold.plan.options import parse_options
+from featgraph.fold.tree import layout
 from tests.simt import superstep
 from tests.simt.case import Case
 from tests.simt.emulator import Emulator
@@ -85,6 +86,20 @@ def test_agrees_with_the_interpreter(
     run.check()
 
 
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_rows_one_after_the_other(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = CASES.index(case)
+    monkeypatch.setattr(layout, "LONG_ROW", (0, 1)[turn % 2])  # all, and some
+    widths = [k for k in WIDTHS if k <= case.widest]
+    k = widths[turn % len(widths)] + (case.name == "pairs" and widths[0] % 2)
+    names = [n for n in VARIANTS if n.startswith("warp_segmentation")]
+    options = VARIANTS[names[turn % len(names)]]
+    if options.get("direction") == "push" and not case.pushes:
+        options = VARIANTS["warp_segmentation-2-hubs"]
+    test_agrees_with_the_interpreter(case, k, options)
+
+
 # -- faults
 
 #: Where an edge's row is looked up, and where kernels use that.
@@ -111,6 +126,33 @@ FAULTS = [
         "inside_edge = True",
     ),
 ]
+
+
+#: The same where rows are taken one after the other.
+ROW_FAULTS = [
+    ("turn", "label_propagation", 3, {}, "if slot == row:", "if True:"),
+    ("merge", "label_propagation", 3, {}, "round_0_aggr += round_1_aggr", "pass"),
+    ("length", "label_propagation", 3, {}, "int32(row_end - row_begin)", "row_end"),
+    ("next", "label_propagation", 3, {}, "uint32(bits - uint32(1))", "uint32(0)"),
+    ("last", "custom", 3, {}, ", 7, 4)", ", 0, 4)"),
+    ("leader", "weighted_sum", 8, {}, "is_first and count > 0", "count > 0"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "k", "options", "text", "instead"),
+    [pytest.param(*fault[1:], id=fault[0]) for fault in ROW_FAULTS],
+)
+def test_a_fault_in_rows_one_after_the_other_is_caught(
+    name: str,
+    k: int,
+    options: dict[str, Any],
+    text: str,
+    instead: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(layout, "LONG_ROW", 0)
+    test_a_planted_fault_is_caught(name, k, options, text, instead, monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from featgraph.fold.lowering.edges import found_due, passed
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.gathers import announced
 from featgraph.fold.schedules.mapping import WARP
-from featgraph.fold.tree.layout import Together, Walk
+from featgraph.fold.tree.layout import OneRow, Together, Walk
 from featgraph.fold.tree.nodes import (
     Ahead,
     Begin,
@@ -65,6 +65,8 @@ __all__ = ["Converge"]
 
 #: Nodes that take what a function contributes.
 TAKES = (Contribute, Patch, Push)
+#: What an edge fills: its name, and its prefix.
+Filled = tuple[str, str]
 #: Lanes that share an entity.
 SCOPES = {"v": "vertex", "e": "edge"}
 
@@ -204,24 +206,27 @@ class Converge(Rewriting):
         What a lane takes of an edge is for the lanes of another row. Nothing ends
         early: no row is done before all are.
         """
-        lent = _lent(self.facts, node)
-        does = Together([], [], lent)
+        one_row = None if walk.is_shared else self._one_row(node, walk)
+        does = Together([], [], _lent(self.facts, node), one_row)
         for n in range(walk.at_a_time):
-            body = _Endless().over(copied(part) for part in node.body)
-            starts: Body = []
-            for take in (t for t in every(body) if isinstance(t, Contribute)):
-                name, own = self.facts.filled(take.function).name, take.prefix
-                take.prefix = f"round_{n}_{own}"
-                starts.append(Start(name, take.prefix))
-                names = (name, own, take.prefix, str(n))
-                does.behind.append(Meet("rows", "row", names))
-            for part in (p for p in every(body) if isinstance(p, Passed)):
-                name, part.prefix = "edge_passed", f"round_{n}_"
-                starts += code(f"{part.prefix}{name} = False")
-                names = (name, "", part.prefix, str(n))
-                does.behind.append(Meet("rows", "row", names))
+            starts, body, filled = _taken(self.facts, node, n)
             does.takes.append(starts + self._masked(body, "inside_edge"))
+            for name, own in filled:
+                names = (name, own, f"round_{n}_{own}", str(n))
+                does.behind.append(Meet("rows", "row", names))
         return in_blocks_of(self.facts, node, walk, does)
+
+    def _one_row(self, node: ForEdges, walk: Walk) -> OneRow:
+        """Have all lanes take edges of one row, and combine behind its last edge."""
+        does = OneRow([], [], [])
+        for n in range(walk.at_a_time):
+            starts, body, filled = _taken(self.facts, node, n)
+            does.starts.extend(starts)
+            does.takes.append(self._masked(body, "inside_edge"))
+        for name, own in filled:
+            taken = (f"round_{n}_{own}" for n in range(walk.at_a_time))
+            does.behind.append(Meet("row", "row", (name, own, *taken)))
+        return does
 
     def _masked(self, body: Body, mask: str) -> Body:
         """Return a body that all lanes go through; those of `mask` take what it has."""
@@ -328,6 +333,26 @@ class _Endless(Rewriting):
 def _runs(body: Body) -> bool:
     """Whether functions run in a body that have a verdict."""
     return any(isinstance(node, Run) for node in every(body))
+
+
+def _taken(facts: Facts, node: ForEdges, n: int) -> tuple[Body, Body, list[Filled]]:
+    """Return what a lane does with the n-th edge it has on the way.
+
+    It starts what the edge fills, and takes the edge into that, which has a prefix
+    of its own: ``round_n_`` and that of what it belongs to, given by name.
+    """
+    body = _Endless().over(copied(part) for part in node.body)
+    starts: Body = []
+    filled: list[Filled] = []
+    for take in (t for t in every(body) if isinstance(t, Contribute)):
+        filled.append((facts.filled(take.function).name, take.prefix))
+        take.prefix = f"round_{n}_{take.prefix}"
+        starts.append(Start(filled[-1][0], take.prefix))
+    for part in (p for p in every(body) if isinstance(p, Passed)):
+        filled.append(("edge_passed", ""))
+        part.prefix = f"round_{n}_"
+        starts += code(f"{part.prefix}edge_passed = False")
+    return starts, body, filled
 
 
 def _lent(facts: Facts, node: ForEdges) -> dict[str, bool]:

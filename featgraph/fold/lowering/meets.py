@@ -30,6 +30,8 @@ class Meets(Rewriting):
             return scope.all(*node.names)
         if node.what == "rows":
             return self._by_row(scope, *node.names)
+        if node.what == "row":
+            return self._of_row(scope, *node.names)
         return self._combined(scope, *node.names)
 
     def _combined(self, scope: Scope, name: str, prefix: str = "") -> Body:
@@ -80,6 +82,36 @@ class Meets(Rewriting):
         )
         each += when(["in_round"], self._take(accumulator, own))
         return [*out, Features(home_of(self.facts, name).shape, each)]
+
+    def _of_row(self, scope: Scope, name: str, prefix: str, *taken: str) -> Body:
+        """Combine what all lanes have of one row into what the row's lanes have."""
+        accumulator, home = self.facts.accumulators[name], home_of(self.facts, name)
+        lanes, rows = self.axis.lanes, scope.lanes // self.axis.lanes
+        own, first, *others = (
+            element(accumulator, f"{p}{name}") for p in (prefix, *taken)
+        )
+        each = code("")
+        for other in others:
+            value = f"{other}, {source_name(other)}" if accumulator.is_arg else other
+            each += code("\n".join(accumulator.take(first, value, "warp")))
+        out: Body = [Features(home.shape, each)] if others else []
+        if not accumulator.combine.is_custom:
+            out.append(Meet("combine", "row", (name, taken[0])))
+            value = f"{first}, {source_name(first)}" if accumulator.is_arg else first
+            into = code("\n".join(accumulator.take(own, value, "warp")))
+            into = when(["slot == row"], into)
+            return [*self.over(out), Features(home.shape, into)]
+        hop = self._moved(
+            accumulator, first, f"segments.from_left({{}}, {lanes} << row_hop)"
+        )
+        hop += when(["slot >> row_hop != 0"], self._take(accumulator, first))
+        hops = rows.bit_length() - 1
+        each = code(f"for row_hop in range({hops}):\n    BODY", BODY=hop)
+        each += self._moved(
+            accumulator, first, f"segments.of_row({{}}, {rows - 1}, {lanes})"
+        )
+        each += when(["slot == row"], self._take(accumulator, own))
+        return [*out, Features(home.shape, each)]
 
     def _moved(self, accumulator: Accumulator, name: str, text: str) -> Body:
         """Return what brings a value from another lane."""

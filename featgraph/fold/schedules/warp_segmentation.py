@@ -53,8 +53,13 @@ class WarpSegmentationSchedule(LaneSchedule):
                 where="schedule='warp_segmentation'",
                 fix="ask for schedule='lanes'",
             )
-        fit = max(MOST_ON_THE_WAY // mapping.copies, 1)
-        at_a_time = given.get(OPTION, min(AT_A_TIME, 1 << (fit.bit_length() - 1)))
+        # Which features a lane has is held, too, where some lanes have none: with two
+        # of 33 and four edges on the way, the walk of a random walker spilled (sm_90).
+        padded = mapping.is_padded(work.width)
+        fit = max(MOST_ON_THE_WAY // (mapping.copies + padded), 1)
+        fit = 1 << (fit.bit_length() - 1)
+        at_a_time = given.get(OPTION, min(AT_A_TIME, fit))
+        at_a_time = min(at_a_time, fit) if padded else at_a_time
         return replace(
             mapping,
             schedule=self.name,

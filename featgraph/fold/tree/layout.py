@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from featgraph.fold.tree.statements import Body, agreed, code, copied
+from featgraph.fold.tree.statements import Body, agreed, code, copied, when
 
-__all__ = ["AdjacencyLayout", "Csr", "Together", "Walk", "WalkedByPlace"]
+__all__ = ["AdjacencyLayout", "Csr", "OneRow", "Together", "Walk", "WalkedByPlace"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,26 @@ class Walk:
 
 
 @dataclass(frozen=True)
+class OneRow:
+    """What a warp does all of whose lanes take edges of one row.
+
+    Attributes
+    ----------
+    starts : body
+        What stands in front of its first edge.
+    takes : list of body
+        As for `Together`; of an edge, its lane knows ``inside_edge`` alone.
+    behind : body
+        What follows on its last edge. The lanes of the row are those whose place in the
+        warp is ``row``.
+    """
+
+    starts: Body
+    takes: list[Body]
+    behind: Body
+
+
+@dataclass(frozen=True)
 class Together:
     """What a warp does that goes through the rows of its lanes side by side.
 
@@ -93,11 +113,14 @@ class Together:
     lent : mapping
         What the lane of an edge must know of the lane of its row -> whether that is a
         bool.
+    one_row : OneRow or None
+        What it does instead where rows are so long that it takes one after the other.
     """
 
     takes: list[Body]
     behind: Body
     lent: Mapping[str, bool]
+    one_row: OneRow | None = None
 
 
 class AdjacencyLayout(Protocol):
@@ -300,16 +323,33 @@ class WalkedByPlace(ABC):
         if walk.is_shared:
             return self._shared(vertex, walk, does)
         start, stop = _BOUNDS[part]
-        width, count = _WARP // walk.lanes, walk.lanes * len(does.takes)
+        width = _WARP // walk.lanes
         lent = {vertex: False, **dict.fromkeys(self.bound, False), **does.lent}
         own = ", ".join(f"own_{name}" for name in lent)
         out = code(
             f"row_begin, row_places = segments.places_before(int32({stop} - {start}), "
             f"{width})\n"
             f"row_end = int32(row_begin + ({stop} - {start}))\n"
-            f"{own} = {', '.join(lent)}\n"
-            f"rounds = row_places + {count - 1} >> {count.bit_length() - 1}"
+            f"{own} = {', '.join(lent)}"
         )
+        walked = self._side_by_side(vertex, walk, part, does, lent)
+        if does.one_row is not None and walk.lanes > 1:
+            out += code(
+                f"row_bits = segments.rows_with_edges({stop} - {start}, {width})"
+            )
+            least = LONG_ROW * walk.lanes
+            test = f"row_places >= {least} * warp.count_bits(row_bits)"
+            rows = self._row_by_row(vertex, walk, part, does.one_row, lent)
+            walked = agreed(when([test], rows, walked), "warp")
+        return out + walked + code(f"{', '.join(lent)} = {own}")
+
+    def _side_by_side(
+        self, vertex: str, walk: Walk, part: str, does: Together, lent: Lent
+    ) -> Body:
+        """Return rounds through all rows of a warp, one behind the other."""
+        width, start = _WARP // walk.lanes, _BOUNDS[part][0]
+        count = walk.lanes * len(does.takes)
+        out = code(f"rounds = row_places + {count - 1} >> {count.bit_length() - 1}")
         each = code(f"round_begin = int32(step * {count})")
         for n, body in enumerate(does.takes):
             more = f" + {n * walk.lanes}" if n else ""
@@ -321,14 +361,41 @@ class WalkedByPlace(ABC):
                 f"place = int32(place - segments.of_row(row_begin, row, {width}))\n"
                 f"run_{n} = min(place, int32({walk.own}))"
             )
-            for name, is_bool in lent.items():
-                given = f"int32(own_{name})" if is_bool else f"own_{name}"
-                test = " != 0" if is_bool else ""
-                each += code(f"{name} = segments.of_row({given}, row, {width}){test}")
-            each += code(f"position = {self._place(f'{start} + place')}") + self.begin()
-            each += self.bind(vertex, walk, "position", body)
+            each += _borrow(lent, width)
+            each += self._bind_place(vertex, walk, start, body)
         loop = code("for step in range(rounds):\n    BODY", BODY=each + does.behind)
-        return out + agreed(loop, "warp") + code(f"{', '.join(lent)} = {own}")
+        return out + agreed(loop, "warp")
+
+    def _row_by_row(
+        self, vertex: str, walk: Walk, part: str, does: OneRow, lent: Lent
+    ) -> Body:
+        """Return a loop over rows that have edges; all lanes take edges of one."""
+        width, start = _WARP // walk.lanes, _BOUNDS[part][0]
+        count = walk.lanes * len(does.takes)
+        out = code(
+            f"row = segments.first_row(row_bits, {width})\n"
+            "row_bits = segments.without_first(row_bits)\n"
+            f"row_length = segments.of_row(int32(row_end - row_begin), row, {width})"
+        )
+        out += _borrow(lent, width) + does.starts
+        out += code(f"rounds = row_length + {count - 1} >> {count.bit_length() - 1}")
+        each = code("")
+        for n, body in enumerate(does.takes):
+            more = f" + {n * walk.lanes}" if n else ""
+            each += code(
+                f"place = int32(step * {count} + {walk.own}{more})\n"
+                "inside_edge = place < row_length\n"
+                "place = min(place, int32(row_length - 1))"
+            )
+            each += self._bind_place(vertex, walk, start, body)
+        loop = code("for step in range(rounds):\n    BODY", BODY=each)
+        out += agreed(loop, "warp") + does.behind
+        return agreed(code("while row_bits != 0:\n    BODY", BODY=out), "warp")
+
+    def _bind_place(self, vertex: str, walk: Walk, start: str, body: Body) -> Body:
+        """Return `body` for the edge at ``place`` of the row that was borrowed."""
+        out = code(f"position = {self._place(f'{start} + place')}") + self.begin()
+        return out + self.bind(vertex, walk, "position", body)
 
     def _shared(self, vertex: str, walk: Walk, does: Together) -> Body:
         """Return a walk over a warp's share of the edges of all rows of a list."""
@@ -408,12 +475,27 @@ class Csr(WalkedByPlace):
 
 
 _WARP = 32
+#: Rounds of a row, in the mean of a warp's, from which on the rows are taken one after
+#: the other: no lane then looks for its row, or combines behind each round.
+LONG_ROW = 2
+#: What lanes lend each other -> whether it is a bool.
+Lent = Mapping[str, bool]
 #: Part of a row -> the names of where it begins and ends.
 _BOUNDS = {
     "": ("start", "stop"),
     "part": ("start", "part_stop"),
     "block": ("block_start", "block_end"),
 }
+
+
+def _borrow(lent: Lent, width: int) -> Body:
+    """Return what takes from the lanes of ``row`` what an edge's lane must know."""
+    out = code("")
+    for name, is_bool in lent.items():
+        given = f"int32(own_{name})" if is_bool else f"own_{name}"
+        test = " != 0" if is_bool else ""
+        out += code(f"{name} = segments.of_row({given}, row, {width}){test}")
+    return out
 
 
 def _copies(body: Body, times: int) -> Body:

@@ -321,10 +321,11 @@ class Meet(Node):
     what : str
         "sync", so that each sees what others have written; "any" or "all" of a flag;
         "combine" of what each has accumulated; "rows", of what lanes that go together
-        have of each row in a round.
+        have of each row in a round; "row", of what all have of one row.
     names : tuple of str
         The flag and the name of the result, or what is combined and its prefix; for
-        rows also the prefix of what the round has, and which of its edges that is.
+        rows also the prefix of what the round has, and which of its edges that is; for
+        a row those of what each of a lane's edges on the way has filled.
     """
 
     what: str

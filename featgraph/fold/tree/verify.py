@@ -109,8 +109,8 @@ class _Bound:
     """Names that are bound on every way to a statement.
 
     What one branch binds is bound behind it if the other binds it, too, or leaves. What
-    is bound under a test, and again in the next branch where that does not hold, is
-    bound in any case: the test may have become false meanwhile.
+    is bound under a test is so in the next branch under it, and, if bound again in the
+    next where it does not hold, in any case: a test may but become false meanwhile.
     """
 
     def __init__(self, given: Collection[str]) -> None:
@@ -140,8 +140,9 @@ class _Bound:
     def _branches(self, node: ast.If) -> None:
         self._reads(node.test)
         before, ways = self.names, list[set[str]]()
-        for branch in (node.body, node.orelse):
-            self.names = set(before)
+        known = self.under.get(ast.unparse(node.test), set())
+        for branch, more in ((node.body, known), (node.orelse, set[str]())):
+            self.names = before | more
             self.body(branch)
             if not (branch and isinstance(branch[-1], _LEAVES)):
                 ways.append(self.names)

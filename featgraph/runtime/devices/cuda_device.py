@@ -13,7 +13,6 @@ from featgraph._cuda import cuda
 from featgraph.fold.plan.layout import rows_with
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import HUB_DEGREE
-from featgraph.fold.schedules.mapping import WARP
 from featgraph.graph import Graph
 from featgraph.runtime.devices import cuda_lists
 from featgraph.runtime.devices.bound import LONG_ROW, BoundEntry
@@ -39,6 +38,7 @@ _PACKING_BLOCKS = 2112
 #: due took 31 against 53 us, with one in 8 the same; eight lanes a vertex never took
 #: less but for the blocks that have nothing to do, 20 us on 4M vertices (NVIDIA H200).
 _PACKED_ALONE, _PACKED_SHARED = 16, 512
+_WARP = 32
 #: Foldmaps restricted to at most such a share of the vertices go by a list of them.
 _LISTED = 3 / 4
 #: Blocks that share out the edges of a list evenly: some more than run at a time.
@@ -141,7 +141,7 @@ class CudaDevice(CudaArrays):
             return block_count(listed * lanes, block)
         threads = bound.vertex_count * lanes
         if "windows" in bound.place:
-            threads = (int(values[bound.place["windows"]].size) - 1) * WARP
+            threads = (int(values[bound.place["windows"]].size) - 1) * _WARP
         blocks = block_count(bound.edge_count if phase.from_edges else threads, block)
         if form == "packed":
             most = _PACKING_BLOCKS * lanes
