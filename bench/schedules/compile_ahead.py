@@ -33,10 +33,10 @@ VERTICES = 4 * HUB_DEGREE
 
 @dataclass(frozen=True)
 class Task:
-    """A program with the options of a schedule, on graphs with some traits."""
+    """A program with the options of a schedule, as JSON, on graphs with some traits."""
 
     program: str
-    options: tuple[tuple[str, Any], ...]
+    options: str
     traits: GraphTraits
     both_ways: GraphTraits
 
@@ -44,7 +44,7 @@ class Task:
     def of(cls, program: str, options: dict[str, Any], inputs: Inputs) -> Task:
         """Return the task for the graph of some inputs."""
         told = graph_traits(inputs.graph), graph_traits(inputs.both_ways)
-        return cls(program, tuple(sorted(options.items())), *told)
+        return cls(program, json.dumps(options), *told)
 
 
 def compile_ahead(tasks: list[Task], processes: int, limit: float) -> float:
@@ -97,7 +97,7 @@ def run_task(task: Task) -> None:
     inputs = Inputs(small_graph(task.traits))
     if inputs.graph.directed:
         inputs.both_ways = small_graph(task.both_ways)
-    options = {"target": "cuda", "direction": "pull", **dict(task.options)}
+    options = {"target": "cuda", "direction": "pull", **json.loads(task.options)}
     captured = capture(task.program, inputs, **options)
     captured.iterate(max_supersteps=3)
     if captured.options.get("active") is not None:
@@ -109,14 +109,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("file")
     for given in json.loads(Path(parser.parse_args().file).read_text()):
-        pairs = tuple((name, value) for name, value in given["options"])
         told = (GraphTraits(**given[name]) for name in ("traits", "both_ways"))
-        task = Task(given["program"], pairs, *told)
+        task = Task(given["program"], given["options"], *told)
         try:
             run_task(task)
         except Exception as error:
             text = f"{type(error).__name__}: {error}".splitlines()[0]
-            print(f"{task.program} {dict(task.options)}: {text}", flush=True)
+            print(f"{task.program} {task.options}: {text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,10 @@ SCHEDULES: dict[str, dict[str, Any]] = {
     "lanes": {"schedule": "lanes"},
     "auto": {},
     "warp_segmentation": {"schedule": "warp_segmentation"},
+    # More edges of a lane on the way than any schedule with lanes has.
+    **{
+        f"lanes x {n}": {"schedule": "lanes", "_mapping": {"unroll": n}} for n in (2, 4)
+    },
     **{
         f"virtual_warp {n}": {"schedule": "virtual_warp", "lanes_per_vertex": n}
         for n in (2, 4, 8, 16, 32)
@@ -390,7 +394,7 @@ def summary(lines: list[dict[str, Any]]) -> list[str]:
     out = []
     ratios: dict[str, list[float]] = {}
     for cell, ms in cells.items():
-        own = {n: t for n, t in ms.items() if n != "auto"}
+        own = {n: t for n, t in ms.items() if n != "auto" and " x " not in n}
         warps = [t for n, t in own.items() if n.startswith("virtual_warp")]
         ours = ms.get("warp_segmentation")
         if ours is None or not warps or "lanes" not in ms:

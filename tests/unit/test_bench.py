@@ -84,7 +84,7 @@ def test_schedules_are_timed_on_an_emulated_gpu(
     """Some schedules of the table, and shares; the emulator tells no times."""
     from tests.simt.gpu import emulated_gpu
 
-    names = ("lanes", "auto", "virtual_warp 8", "warp_segmentation")
+    names = ("lanes", "auto", "virtual_warp 8", "warp_segmentation", "lanes x 2")
     some = {name: schedules_gpu.SCHEDULES[name] for name in names}
     monkeypatch.setattr(schedules_gpu, "SCHEDULES", some)
     monkeypatch.setattr(schedules_gpu, "gpu_name", lambda: "none")
