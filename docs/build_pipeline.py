@@ -30,6 +30,7 @@ from featgraph import _cuda
 from featgraph.algorithms.belief_propagation import step as belief_propagation
 from featgraph.algorithms.bfs import step as bfs
 from featgraph.algorithms.label_propagation import labels_of_neighbors, relax, step
+from featgraph.algorithms.triangle_count import step as triangle_count
 from featgraph.fold.codegen.emit import emit
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.lowering.passes import PASSES
@@ -254,6 +255,7 @@ def build(page: str, *, keep_other_compiler: bool) -> str:
         "Here with `change_driven=True`": kept,
         "Here breadth-first search, one thread a vertex": search,
         "Here belief propagation, one thread a vertex": messages,
+        "Here triangle counts": triangle_count.fold(target="cuda"),
         "Here for a graph with long rows": _with_long_rows(cuda),
     }
     makers: dict[str, Callable[[], str]] = {

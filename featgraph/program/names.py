@@ -75,7 +75,7 @@ TRIANGLES = _words(
     "both_ranks e_uv e_uw e_vw earlier edge end far far_end first first_lower",
     "first_row found group high is_active last last_lower longest low lower",
     "lower_offsets lower_ranks lower_slots middle mine near near_end one other",
-    "outside own rank_vertex size size_of_far size_of_near some_active swaps",
+    "outside own place_count rank_vertex some_active swaps",
     "takes third to_high to_low twin two upper_edges upper_offsets upper_ranks",
     "vertex_rank w",
 )

@@ -15,21 +15,24 @@ from featgraph import _cuda, reference
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.fold.codegen.cuda import long_rows
+from featgraph.fold.codegen.cuda import hubs
+from featgraph.fold.schedules import intersect_rows
 from featgraph.runtime.devices import bound, cuda_device
 from tests.programs.triangles import PROGRAMS, make_state
 from tests.simt.gpu import Gpu, emulated_gpu
 
 #: Small, so that a small graph has all cases: rows left to blocks, members in several
 #: words of the bitmap and of lower rank than it has, more members than sums.
-SMALL = {"BITMAP_WORDS": 2, "SUM_BYTES": 96, "HUB_LANES": 4, "HUB_THREADS": 64}
+SMALL = {"BITMAP_WORDS": 2, "SUM_BYTES": 96, "BITMAP_LANES": 4}
+THREADS = {"HUB_THREADS": 64}
 LONG_ROW = 8
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    for name, value in SMALL.items():
-        monkeypatch.setattr(long_rows, name, value)
+    for module, sizes in ((intersect_rows, SMALL), (hubs, THREADS)):
+        for name, value in sizes.items():
+            monkeypatch.setattr(module, name, value)
     for module in (cuda_device, bound):
         monkeypatch.setattr(module, "LONG_ROW", LONG_ROW)
     with emulated_gpu() as made:
@@ -83,6 +86,6 @@ def test_long_rows(
     base = 84 - 32 * SMALL["BITMAP_WORDS"]
     first = rows.column_indices[rows.row_offsets[long]]
     assert (first < base).any()
-    assert np.diff(rows.row_offsets).max() > SMALL["SUM_BYTES"] // 24
+    assert np.diff(rows.row_offsets).max() > SMALL["SUM_BYTES"] // 16
     agrees(name, graph, "mark", rng.random(84) < 0.1 if is_partial else None, rng)
     assert any(kernel.endswith("_hubs") for kernel in gpu.by_dialect)

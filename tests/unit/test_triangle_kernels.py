@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.fold.codegen.kernels.triangles import find_sums
+from featgraph.fold.functions.returned_sums import find_sums
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.schedules import intersect_rows
+from featgraph.fold.tree.verify import TreeError
 from featgraph.program.names import GENERATED, TRIANGLES
 from tests.programs.triangles import PROGRAMS, make_state
 
@@ -73,6 +75,43 @@ def test_only_plain_additions_wait() -> None:
     assert len(sums["everywhere"]) == 8
     # Neither minima, nor features, nor twins, nor old values, but what a loop adds.
     assert sums["otherwise"] == {("share", "u"), ("at_edge", "e_uw")}
+
+
+def trees_behind(name: str, where: str, schedule: str) -> dict[str, str]:
+    """Return the tree of each kernel of `everywhere` behind a pass."""
+    kernel = PROGRAMS["everywhere"].fold(state(), target=where, schedule=schedule)
+    return {tree.kernel: tree.text for tree in kernel.trees() if tree.name == name}
+
+
+@pytest.mark.parametrize(("where", "schedule"), WAYS)
+def test_all_schedules_begin_with_one_tree(where: str, schedule: str) -> None:
+    trees = trees_behind("stages", where, schedule)
+    assert len(trees) == 1 + (where == "cuda" and schedule == "mark")
+    assert set(trees.values()) == {
+        "Intersect(may_wait=[u, v, w, e_uv, e_uw, e_vw]):\n    Triangle(everywhere)"
+    }
+
+
+def test_sums_wait_as_long_as_a_corner_stays() -> None:
+    waits = {
+        kernel.rpartition(" ")[2]: re.findall(r"Waits\((.*)\):", tree)
+        for where, schedule in WAYS
+        for kernel, tree in trees_behind("intersections", where, schedule).items()
+    }
+    of_row = ["[v]", "[u, e_uv]", "[w, e_vw], index=found"]
+    assert waits["MarkSchedule"] == waits["MergeSchedule"] == of_row
+    assert waits["SearchSchedule"] == ["[u]", "[v, e_uv]"]
+    # Lanes of a block have the row in common, and groups of them a vertex below it.
+    assert waits["BitmapSchedule"] == ["[v], scope=vertex", *of_row[1:]]
+
+
+def test_lanes_that_add_up_together_go_round_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted: a loop that each group of lanes may leave by itself."""
+    monkeypatch.setattr(intersect_rows, "agreed", lambda body, company: body)
+    with pytest.raises(TreeError, match=r"meet to sum the edge.*for first in range"):
+        trees_behind("sums", "cuda", "mark")
 
 
 def test_plans_say_how_rows_are_intersected() -> None:

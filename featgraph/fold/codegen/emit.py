@@ -16,7 +16,6 @@ from featgraph.fold.codegen.kernels.accumulators import (
     accumulator_of,
     is_packed,
 )
-from featgraph.fold.codegen.kernels.triangles import print_triangle
 from featgraph.fold.codegen.module import Entry, Field, KernelSource
 from featgraph.fold.codegen.text.writer import Writer
 from featgraph.fold.functions.featurewise import (
@@ -28,6 +27,7 @@ from featgraph.fold.functions.featurewise import (
     stores_rows,
 )
 from featgraph.fold.functions.looped import print_loops
+from featgraph.fold.functions.returned_sums import print_triangle
 from featgraph.fold.functions.staging import find_staged
 from featgraph.fold.functions.store_forwarding import find_forwarded
 from featgraph.fold.functions.unrolled import print_copies

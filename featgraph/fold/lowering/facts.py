@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from featgraph.fold.analysis.analyse import Analysed
@@ -12,11 +12,13 @@ from featgraph.fold.analysis.gathered_values import base_name
 from featgraph.fold.analysis.gathers import in_blocks
 from featgraph.fold.codegen.kernels.accumulators import Accumulator, accumulator_of
 from featgraph.fold.functions.featurewise import Context, Printed
+from featgraph.fold.functions.returned_sums import Sum, find_sums
 from featgraph.fold.functions.store_sinking import reads_what_it_changes
-from featgraph.fold.lowering.layouts import layout_of
+from featgraph.fold.lowering.layouts import layout_of, types_of
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
 from featgraph.fold.tree.layout import AdjacencyLayout
+from featgraph.fold.tree.oriented import Oriented, SortedRows
 from featgraph.fold.tree.statements import Body
 from featgraph.program.combine import Combine
 from featgraph.program.signature import PropertyKind
@@ -115,7 +117,7 @@ class Facts:
             count = self.layout.vertex_count
         return KernelShape(
             self.phase.kind, self.phase.width, self.phase.spreads, self.plan.form,
-            self.threads, self.covers, by_feature, count,
+            self.threads, self.covers, by_feature, count, *types_of(self.plan),
         )  # fmt: skip
 
     @cached_property
@@ -141,6 +143,40 @@ class Facts:
     def summed(self) -> list[str]:
         """What functions of the phase sum in blocks, if any does."""
         return [str(f.into) for f in self.functions.values() if in_blocks(f)]
+
+    # -- triangles
+
+    @cached_property
+    def sums(self) -> tuple[Sum, ...]:
+        """What a triangle function returns, to be added where it says."""
+        [function] = self.functions.values()
+        return find_sums(function, self.plan.analysis.signature)
+
+    @cached_property
+    def oriented(self) -> Oriented:
+        """The rows in which a triangle phase looks for neighbors."""
+        [function] = self.functions.values()
+        place, number = types_of(self.plan)
+        upper, lower, both = (
+            SortedRows(
+                f"{rows}_offsets", f"{rows}_ranks", f"{rows}_{numbers}", place, number
+            )
+            for rows, numbers in (
+                ("upper", "edges"),
+                ("lower", "slots"),
+                ("both", "edges"),
+            )
+        )
+        rows = Oriented(upper, lower, both, self.library, number)
+        name: str | None = getattr(function.declared, "within", None)
+        if name is None:
+            return rows
+        type_ = self.plan.analysis.signature[name]
+        has = f"d.{name}[{{0}}]{'' if type_.dtype == 'bool' else ' != 0'}"
+        # Where directions of an edge may differ, it is one of them in both.
+        twins = () if type_.shared else (has.format(rows.twin("{0}")),)
+        within = " and ".join([has, *twins])
+        return replace(rows, within=within, asks_twins=not type_.shared)
 
     # -- kept aggregates
 

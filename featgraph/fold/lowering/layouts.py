@@ -7,7 +7,7 @@ from collections.abc import Callable
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.tree.layout import AdjacencyLayout, Csr
 
-__all__ = ["LAYOUTS", "layout_of"]
+__all__ = ["LAYOUTS", "layout_of", "types_of"]
 
 
 def _csr(phase: Phase, place_type: str, number_type: str) -> Csr:
@@ -23,9 +23,14 @@ LAYOUTS: dict[str, Callable[[Phase, str, str], AdjacencyLayout]] = {"csr": _csr}
 
 def layout_of(plan: FoldPlan, phase: Phase) -> AdjacencyLayout:
     """Return how edges are found: the rows that the phase goes along."""
-    make = LAYOUTS[plan.traits.layout]
-    if plan.target == "cpu":
-        return make(phase, "", "")
+    place_type, number_type = types_of(plan)
     if plan.traits.wide_offsets:
-        return make(phase, "", "uint64")
-    return make(phase, "int32", "uint32")
+        place_type = ""  # offsets are wide already
+    return LAYOUTS[plan.traits.layout](phase, place_type, number_type)
+
+
+def types_of(plan: FoldPlan) -> tuple[str, str]:
+    """Return the types of places and of numbers of edges; "" where Python's will do."""
+    if plan.target == "cpu":
+        return "", ""
+    return ("int64", "uint64") if plan.traits.wide_offsets else ("int32", "uint32")

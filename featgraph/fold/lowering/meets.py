@@ -28,6 +28,8 @@ class Meets(Rewriting):
             return scope.any(*node.names)
         if node.what == "all":
             return scope.all(*node.names)
+        if node.what == "sum":
+            return scope.sum(node.names)
         if node.what == "rows":
             return self._by_row(scope, *node.names)
         if node.what == "row":

@@ -28,6 +28,7 @@ from featgraph.fold.lowering.homes import Homes
 from featgraph.fold.lowering.leaves import Leaves
 from featgraph.fold.lowering.meets import Meets
 from featgraph.fold.lowering.stages import nest_of
+from featgraph.fold.lowering.triangles import Intersections, Sums
 from featgraph.fold.tree import nodes
 from featgraph.fold.tree.statements import Body, Node
 from featgraph.fold.tree.verify import Stage, verify
@@ -121,6 +122,24 @@ def accumulators(facts: Facts, tree: Body) -> Body:
     return Accumulators(facts).over(tree)
 
 
+def intersections(facts: Facts, tree: Body) -> Body:
+    """Have rows of neighbors intersected, so that what both have closes a triangle.
+
+    A schedule says which corner comes first, how members of the other two are found,
+    and how long what is added at each may wait.
+    """
+    return Intersections(facts).over(tree)
+
+
+def sums(facts: Facts, tree: Body) -> Body:
+    """Say what becomes of what triangle functions add.
+
+    Many triangles of a vertex or edge come one after the other: they add in registers,
+    and to memory once.
+    """
+    return Sums(facts).over(tree)
+
+
 def share(facts: Facts, tree: Body) -> Body:
     """Make tests branches for a lane that is alone, masks for lanes that meet.
 
@@ -206,6 +225,8 @@ PASSES = (
     Pass(early_exit),
     Pass(leave_early),
     Pass(accumulators, (nodes.Gathers,)),
+    Pass(intersections, (nodes.Intersect,)),
+    Pass(sums, (nodes.FromPlace, nodes.Places, nodes.Triangle, nodes.Waits)),
     Pass(
         share,
         (

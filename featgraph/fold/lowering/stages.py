@@ -18,6 +18,7 @@ from featgraph.fold.tree.nodes import (
     ForEdges,
     FromMemory,
     Gathers,
+    Intersect,
     Mark,
     Meet,
     Only,
@@ -33,6 +34,7 @@ from featgraph.fold.tree.nodes import (
     Then,
     ToMemory,
     ToPartials,
+    Triangle,
 )
 from featgraph.fold.tree.statements import Body, code, expression
 
@@ -47,6 +49,7 @@ def nest_of(facts: Facts) -> Body:
         "edge": _edges,
         "push": _pushed,
         "reduce": _reduced,
+        "triangle": _triangles,
         "vertex": _vertices,
     }
     return kinds[facts.phase.kind](facts)
@@ -97,6 +100,15 @@ def _reduced(facts: Facts) -> Body:
     behind: Body = [AddUp(summed)] if summed else []
     behind += [Meet("combine", "partial", (name,)), Finish(name), ToPartials(name)]
     return [Start(name), due, *behind]
+
+
+def _triangles(facts: Facts) -> Body:
+    """Return what is done for each triangle."""
+    [function] = facts.functions.values()
+    within = str(getattr(function.declared, "within", None) or "")
+    may_wait = tuple(dict.fromkeys(each.role for each in facts.sums))
+    run = Triangle(function.name)
+    return [Intersect([run], may_wait, within, facts.phase.from_edges)]
 
 
 def _loads(facts: Facts) -> Body:

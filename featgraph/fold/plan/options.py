@@ -122,8 +122,8 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
     asked = chosen.get("schedule", "auto")
     own = check_own(asked, chosen)
     chosen = {k: v for k, v in chosen.items() if k not in OWN_OPTIONS}
-    if asked in SCHEDULES:
-        shares = SCHEDULES[asked].shares_features
+    shares = SCHEDULES[asked].shares_features if asked in SCHEDULES else None
+    if shares is not None:
         if chosen.get("feature_parallel", shares) is not shares:
             whom = "lanes" if shares else "one thread"
             raise PlanError(

@@ -170,13 +170,14 @@ def _choose_intersection(options: Options, traits: GraphTraits) -> Mapping:
     span = min(WARP, max(1, traits.typical_degree // 4))
     long_rows = traits.has_hubs or traits.typical_degree > WARP
     hubs = long_rows if asked == "auto" else asked == "mark"
-    return Mapping(1, 1, span, False, "mark" if hubs else "search", hubs)
+    return Mapping(1, 1, span, False, "search", hubs)
 
 
 def intersect_at_edges(options: Options) -> Mapping:
     """Return how the neighbors of both ends of an edge are intersected."""
-    span = 1 if options.target == "cpu" else WARP
-    return Mapping(1, 1, span, False, "search")
+    if options.target == "cpu":
+        return Mapping(1, 1, 1, False, "chunked_edges")
+    return Mapping(1, 1, WARP, False, "warp_edges")
 
 
 def _fits_shared(matrices: int, width: int, lanes: int, size: int) -> bool:

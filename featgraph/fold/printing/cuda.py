@@ -9,7 +9,20 @@ from featgraph.fold.tree.statements import Body, Rewriting
 __all__ = ["unsigned_indices"]
 
 #: Names that are unsigned where they are bound.
-_UNSIGNED = frozenset({"e", "member", "thread"})
+_UNSIGNED = frozenset(
+    {
+        "e",
+        "e_uv",
+        "e_uw",
+        "e_vw",
+        "edge",
+        "member",
+        "thread",
+        "to_high",
+        "to_low",
+        "twin",
+    }
+)
 #: Functions of the device library -> which of their arguments are places in an array.
 _PLACES = {"warp.load_row": (1, 2), "warp.store_row": (1, 2)}
 

@@ -36,7 +36,7 @@ class KernelShape:
     Attributes
     ----------
     kind : str
-        Of its phase: "vertex", "push", "reduce".
+        Of its phase: "vertex", "push", "edge", "triangle" or "reduce".
     spreads : bool
         Whether vertices that pass have their neighbors run in the same superstep.
     width : int
@@ -51,6 +51,8 @@ class KernelShape:
         Whether some function is called once for each feature.
     vertex_count : str
         Text of the number of vertices.
+    place_type, number_type : str
+        Types of places in rows, and of numbers of edges; "" where Python's will do.
     """
 
     kind: str
@@ -61,6 +63,8 @@ class KernelShape:
     covers: bool = False
     names_features: bool = True
     vertex_count: str = "vertex_count"
+    place_type: str = ""
+    number_type: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,6 +193,13 @@ class Scope:
         shared = f"{flag} = warp.group_all({flag}, {self.lanes})"
         return code(shared) if self.lanes > 1 else []
 
+    def sum(self, names: tuple[str, ...]) -> Body:
+        """Set each of some names to the sum of what all lanes have by it."""
+        out: Body = []
+        for name in names if self.lanes > 1 else ():
+            out += code(f"{name} = warp.group_sum({name}, {self.lanes})")
+        return out
+
 
 class BlockScope(Scope):
     """The threads of a block, which meet at its barrier."""
@@ -269,19 +280,22 @@ class Schedule(ABC):
         As it is asked for.
     is_asked_for : bool
         Whether it may be; that of the CPU has no other beside it.
-    shares_features : bool
-        Whether lanes share the features of an edge (FA).
+    shares_features : bool or None
+        Whether lanes share the features of an edge (FA); None where there are none.
     options : mapping
         Options of its own -> the values that they take.
     modules : tuple of str
         Modules of `featgraph.device` that its kernels call, beside ``warp``.
+    hubs : str
+        The schedule to which it leaves vertices of high degree, or long rows.
     """
 
     name: ClassVar[str]
     is_asked_for: ClassVar[bool] = True
-    shares_features: ClassVar[bool] = True
+    shares_features: ClassVar[bool | None] = True
     options: ClassVar[Dict[str, tuple[int, ...]]] = {}
     modules: ClassVar[tuple[str, ...]] = ()
+    hubs: ClassVar[str] = "block"
 
     def check(self, given: Dict[str, int]) -> None:
         """Refuse options of its own without which, or with which, it cannot do."""

@@ -1,18 +1,55 @@
-"""How the rows of neighbors are intersected, in words (0012)."""
+"""How triangles are found: rows of neighbors are intersected (0012)."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from typing import ClassVar
+
+from featgraph.fold.schedules.base import (
+    Binding,
+    FeatureAxis,
+    KernelShape,
+    Schedule,
+    Scope,
+)
 from featgraph.fold.schedules.mapping import Mapping
+from featgraph.fold.tree.layout import Walk
+from featgraph.fold.tree.nodes import Intersect
+from featgraph.fold.tree.oriented import Oriented
+from featgraph.fold.tree.statements import Body
 
-__all__ = ["describe_intersection"]
+__all__ = ["Intersection", "placed"]
 
 
-def describe_intersection(mapping: Mapping) -> str:
-    """Return the mapping of a triangle phase in words."""
-    if mapping.schedule == "merge":
-        return "one thread a row, merged with the rows of its members"
-    if mapping.span == 1 and not mapping.hubs and mapping.schedule == "mark":
-        return "one thread a row, whose members are marked"
-    lanes = f"{mapping.span} lanes" if mapping.span > 1 else "one thread"
-    hubs = ", a block and a bitmap for each long row" if mapping.hubs else ""
-    return f"{lanes}, searching the shorter of two rows in the longer{hubs}"
+class Intersection(Schedule):
+    """A way to come to all triangles; it has nothing to do with features.
+
+    Attributes
+    ----------
+    does : str
+        What its kernels do, in a sentence.
+    """
+
+    is_asked_for = False
+    shares_features = None
+    does: ClassVar[str]
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it: a lane is alone."""
+        alone = dict.fromkeys(("edge", "vertex"), Scope())
+        walk = Walk("range", lanes=mapping.span, own="lane")
+        own = "{} < hub_degree" if mapping.hubs else ""
+        return Binding(False, FeatureAxis(1), walk, alone, own=own)
+
+    @abstractmethod
+    def arguments(self, rows: Oriented) -> tuple[str, ...]:
+        """Return what a kernel is given beside the data, and how it is cut."""
+
+    @abstractmethod
+    def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
+        """Return a sweep of rows or edges, with the body of `node` at each triangle."""
+
+
+def placed(node: Intersect) -> tuple[str, ...]:
+    """Return where what is added may wait at the members of the row of ``v``."""
+    return tuple(each for each in ("w", "e_vw") if each in node.may_wait)

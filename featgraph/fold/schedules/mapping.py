@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 __all__ = ["INTERSECTIONS", "WARP", "Mapping", "Work"]
 
 WARP = 32
-#: How the neighbors of two vertices are intersected.
+#: Ways to intersect the neighbors of two vertices, as they are asked for.
 INTERSECTIONS = ("mark", "merge", "search")
 
 
@@ -28,8 +28,7 @@ class Mapping:
         One thread owns all features, in loops over small arrays (on the CPU also in
         vectors).
     schedule : str
-        Name of the schedule that has made it (`fold.schedules.table`); of a triangle
-        phase "mark", "merge" or "search".
+        Name of the schedule that has made it (`fold.schedules.table`).
     hubs : bool
         Whether vertices of high degree are left to a second kernel, a block each.
     shared_matrices : bool

@@ -11,7 +11,12 @@ from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.block import BlockSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule
 from featgraph.fold.schedules.elements import ElementSchedule
-from featgraph.fold.schedules.intersection import describe_intersection
+from featgraph.fold.schedules.intersect_cpu import MarkSchedule, MergeSchedule
+from featgraph.fold.schedules.intersect_edges import (
+    ChunkedEdgeSchedule,
+    WarpEdgeSchedule,
+)
+from featgraph.fold.schedules.intersect_rows import BitmapSchedule, SearchSchedule
 from featgraph.fold.schedules.lanes import LaneSchedule
 from featgraph.fold.schedules.mapping import INTERSECTIONS, Mapping
 from featgraph.fold.schedules.thread import ThreadSchedule
@@ -29,6 +34,12 @@ _ALL: tuple[Schedule, ...] = (
     ElementSchedule(),
     WarpSegmentationSchedule(),
     BalancedPushSchedule(),
+    MarkSchedule(),
+    MergeSchedule(),
+    SearchSchedule(),
+    BitmapSchedule(),
+    ChunkedEdgeSchedule(),
+    WarpEdgeSchedule(),
 )
 SCHEDULES = {schedule.name: schedule for schedule in _ALL}
 #: What may be asked for; the CPU has one alone.
@@ -64,6 +75,4 @@ def check_own(asked: str, given: Dict[str, Any]) -> tuple[tuple[str, int], ...]:
 
 def describe(mapping: Mapping, width: int) -> str:
     """Return a mapping of functions of `width` features in words."""
-    if mapping.schedule in INTERSECTIONS:
-        return describe_intersection(mapping)
     return SCHEDULES[mapping.schedule].describe(mapping, width)

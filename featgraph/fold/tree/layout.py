@@ -463,10 +463,13 @@ class Csr(WalkedByPlace):
         """Text of the number of rows."""
         return f"{self.offsets}.size - 1"
 
+    def bounds(self, vertex: str) -> str:
+        """Return the text of where the row of a vertex begins, and of where it ends."""
+        return f"{self.offsets}[{vertex}], {self.offsets}[{vertex} + 1]"
+
     def row(self, vertex: str) -> Body:
         """Bind the row of a vertex."""
-        offsets = self.offsets
-        return code(f"start, stop = {offsets}[{vertex}], {offsets}[{vertex} + 1]")
+        return code(f"start, stop = {self.bounds(vertex)}")
 
     def edge_at(self, place: str) -> tuple[Body, str, str]:
         """Return where the edge at a place stands, and its number."""

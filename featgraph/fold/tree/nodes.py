@@ -31,8 +31,10 @@ __all__ = [
     "FinishPatch",
     "ForEdges",
     "FromMemory",
+    "FromPlace",
     "FromRow",
     "Gathers",
+    "Intersect",
     "Kept",
     "Mark",
     "Meet",
@@ -40,6 +42,7 @@ __all__ = [
     "Ordered",
     "Passed",
     "Patch",
+    "Places",
     "Pull",
     "Push",
     "PutBy",
@@ -57,7 +60,9 @@ __all__ = [
     "ToMemory",
     "ToPartials",
     "ToRow",
+    "Triangle",
     "Verdict",
+    "Waits",
     "is_seldom",
 ]
 
@@ -304,12 +309,74 @@ class Patch(Node):
     function: str
 
 
+@dataclass(eq=False)
+class Intersect(Node):
+    """`body` for each triangle: where the rows of two neighbors have one in common.
+
+    By degree its corners are ``u``, ``v`` and ``w``, and its edges ``e_uv``, ``e_uw``
+    and ``e_vw``. All of these have the property `within`, and `of_passed` says that one
+    has passed. What is added at corners and edges `may_wait` need not go to memory for
+    each triangle.
+    """
+
+    body: Body
+    may_wait: tuple[str, ...] = ()
+    within: str = ""
+    of_passed: bool = False
+
+
+@dataclass(eq=False)
+class Triangle(Node):
+    """A triangle function runs; what it adds goes to memory, or to where it waits."""
+
+    function: str
+
+
 # What a schedule leaves behind: no test on a vertex or an edge but those of Python.
 
 
 @dataclass(eq=False)
 class Areas(Node):
     """Memory that lanes work in is declared, and matrices are brought to hand."""
+
+
+@dataclass(eq=False)
+class Waits(Node):
+    """What is added at corners and edges `at` of triangles waits while `body` runs.
+
+    It does so in registers, and goes to memory behind that, from all lanes of a `scope`
+    at once. With an `index` it does so in `Places`, from where `FromPlace` takes it.
+    """
+
+    at: tuple[str, ...]
+    body: Body
+    scope: str = "edge"
+    index: str = ""
+
+
+@dataclass(eq=False)
+class Places(Node):
+    """Arrays for what is added at members of a row, which are corners and edges `at`.
+
+    They have `size` places, or as many as fit `size_bytes` of shared memory together,
+    ``place_count``.
+    """
+
+    at: tuple[str, ...]
+    size: str = ""
+    size_bytes: int = 0
+
+
+@dataclass(eq=False)
+class FromPlace(Node):
+    """What waits at `index` of `Places`, for the corner and edge there, goes to memory.
+
+    `place` is that of the member in its row.
+    """
+
+    at: tuple[str, ...]
+    index: str
+    place: str
 
 
 @dataclass(eq=False)
@@ -320,8 +387,9 @@ class Meet(Node):
     ----------
     what : str
         "sync", so that each sees what others have written; "any" or "all" of a flag;
-        "combine" of what each has accumulated; "rows", of what lanes that go together
-        have of each row in a round; "row", of what all have of one row.
+        "sum" of numbers; "combine" of what each has accumulated; "rows", of what lanes
+        that go together have of each row in a round; "row", of what all have of one
+        row.
     names : tuple of str
         The flag and the name of the result, or what is combined and its prefix; for
         rows also the prefix of what the round has, and which of its edges that is; for

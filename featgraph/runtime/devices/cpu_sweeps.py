@@ -232,12 +232,8 @@ class CpuSweeps:
         chunks = values[place["chunks"]] if bound.is_swept else None
         if chunks is not None and (chunks.size == 2 or is_single_threaded()):
             del values[place["chunks"]]
-            numbered = bound.phase.kind != "triangle"
             for number, (start, stop) in enumerate(pairwise(chunks.tolist())):
-                if numbered:
-                    bound.sweep(number, start, stop, *values)
-                else:
-                    bound.sweep(start, stop, *values)
+                bound.sweep(number, start, stop, *values)
         else:
             bound.function(*values)
         if few is not None:

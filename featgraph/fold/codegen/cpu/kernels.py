@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from featgraph.fold.codegen.cpu.queue import print_queue
-from featgraph.fold.codegen.cpu.triangles import print_triangles
 from featgraph.fold.functions.featurewise import Context, Printed
 from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.facts import Facts
@@ -18,7 +17,8 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.worklist import is_queued
 from featgraph.fold.printing.statements import print_body
-from featgraph.fold.schedules.cpu import CpuSchedule
+from featgraph.fold.schedules.intersection import Intersection
+from featgraph.fold.schedules.table import SCHEDULES
 
 if TYPE_CHECKING:
     from featgraph.fold.codegen.module import Entry
@@ -33,6 +33,8 @@ __all__ = [
 ]
 
 DECORATOR = "@njit(**INLINE)"
+#: From where to where a chunk goes.
+_WORDS = ("first_word", "last_word")
 LIBRARY = "cpu"
 
 
@@ -93,8 +95,6 @@ def print_phase(
     printed: dict[str, Printed],
 ) -> list[Entry]:
     """Print the kernel of a phase (two for a reduce)."""
-    if phase.kind == "triangle":
-        return print_triangles(context, plan, number, phase)
     return _CpuPhase(context, plan, number, phase, printed).run()
 
 
@@ -112,7 +112,8 @@ class _CpuPhase:
         self.writer = context.writer
         self.plan, self.number, self.phase = plan, number, phase
         self.name = f"{phase.kind}_phase_{number}"
-        self.facts = Facts(context, plan, phase, printed, CpuSchedule())
+        schedule = SCHEDULES[phase.mapping.schedule]
+        self.facts = Facts(context, plan, phase, printed, schedule)
 
     def run(self) -> list[Entry]:
         kinds = {
@@ -120,6 +121,7 @@ class _CpuPhase:
             "push": self._push,
             "edge": self._edge,
             "reduce": self._reduce,
+            "triangle": self._triangle,
         }
         return kinds[self.phase.kind]()
 
@@ -134,7 +136,8 @@ class _CpuPhase:
         """
         writer, sweep = self.writer, f"sweep_{self.number}"
         inner = [a for a in arguments if a != "chunks"]
-        self.facts.arguments = ("chunk", "first_word", "last_word", *inner)
+        ends = ("first", "last") if self.phase.kind == "triangle" else _WORDS
+        self.facts.arguments = ("chunk", *ends, *inner)
         for line in ("", "", "@njit(**SWEEP)"):
             writer.line(line)
         with writer.block(f"def {sweep}({', '.join(self.facts.arguments)}):"):
@@ -195,6 +198,13 @@ class _CpuPhase:
             "where the verdict is True."
         )
         return [self._kernel(arguments, doc)]
+
+    def _triangle(self) -> list[Entry]:
+        schedule = self.facts.schedule
+        if not isinstance(schedule, Intersection):
+            raise TypeError(f"{schedule.name} does not intersect rows")
+        rows = self.facts.oriented
+        return [self._kernel(["d", "chunks", *schedule.arguments(rows)], schedule.does)]
 
     def _reduce(self) -> list[Entry]:
         arguments = ["d", "due", "partials", "chunks"]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import numpy as np
 
 from featgraph.fold.codegen.cuda.phase import CudaPhase
-from featgraph.fold.functions.featurewise import Context, Printed
 from featgraph.fold.lowering.areas import group_areas
-from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS, SHARED_BYTES
+from featgraph.fold.schedules.base import Schedule
+from featgraph.fold.schedules.table import SCHEDULES
 
 __all__ = ["HubPhase"]
 
@@ -19,25 +20,19 @@ class HubPhase(CudaPhase):
     """A block takes one vertex of high degree: all its slots take edges of it."""
 
     role = "hubs"
-    other_schedule = "block"
+    suffix = "_hubs"
 
-    def __init__(
-        self,
-        context: Context,
-        plan: FoldPlan,
-        number: int,
-        phase: Phase,
-        printed: dict[str, Printed],
-    ) -> None:
-        super().__init__(context, plan, number, phase, printed)
-        self.name += "_hubs"
-        threads, lanes = HUB_THREADS, phase.mapping.lanes
-        areas = self._area_bytes()
-        while threads > BLOCK_THREADS and threads // lanes * areas > SHARED_BYTES:
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule to which that of the phase leaves hubs."""
+        return SCHEDULES[super().schedule.hubs]
+
+    @cached_property
+    def threads(self) -> int:
+        """Threads of a block: as many as their areas leave room for."""
+        threads, lanes = HUB_THREADS, self.phase.mapping.lanes
+        areas = group_areas(self.facts(BLOCK_THREADS))
+        size = sum(math.prod(a.shape) * np.dtype(a.dtype).itemsize for a in areas)
+        while threads > BLOCK_THREADS and threads // lanes * size > SHARED_BYTES:
             threads //= 2
-        self.threads = threads
-
-    def _area_bytes(self) -> int:
-        """Return what the areas of a group take."""
-        areas = group_areas(self.facts())
-        return sum(math.prod(a.shape) * np.dtype(a.dtype).itemsize for a in areas)
+        return threads

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from featgraph.fold.analysis.gathers import is_matrix
 from featgraph.fold.codegen.cuda.hubs import HubPhase
 from featgraph.fold.codegen.cuda.phase import CudaPhase
-from featgraph.fold.codegen.cuda.triangles import print_triangles
 from featgraph.fold.functions.featurewise import Context, Printed
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.schedules import MOST_HELD
+from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.table import SCHEDULES
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def imports(plan: FoldPlan) -> list[str]:
         lines.append("from featgraph.device import linalg_cuda as linalg")
     if any(p.mapping.lanes == 1 and not _in_registers(plan, p) for p in solving):
         lines.append("from featgraph.device import linalg_thread")
-    schedules = [SCHEDULES.get(p.mapping.schedule) for p in plan.phases]
-    modules = dict.fromkeys(m for s in schedules if s is not None for m in s.modules)
+    schedules = [SCHEDULES[p.mapping.schedule] for p in plan.phases]
+    modules = dict.fromkeys(m for s in schedules for m in s.modules)
     lines += [f"from featgraph.device import {name}" for name in modules]
     if plan.analysis.uses_numbers(cuda=True):
         lines.append("from featgraph.device import numbers_cuda as numbers")
@@ -68,7 +68,10 @@ def constants(plan: FoldPlan) -> list[str]:
 class _ElementPhase(CudaPhase):
     """A block has a partial matrix, and each of its threads elements of that."""
 
-    other_schedule = "elements"
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule of elements."""
+        return SCHEDULES["elements"]
 
 
 def print_phase(
@@ -79,8 +82,6 @@ def print_phase(
     printed: dict[str, Printed],
 ) -> list[Entry]:
     """Print the kernels of a phase: two for a reduce, and for one that has hubs."""
-    if phase.kind == "triangle":
-        return print_triangles(context, plan, number, phase)
     reduced = plan.functions_of(phase)[0]
     if phase.kind == "reduce" and is_matrix(reduced):
         return _ElementPhase(context, plan, number, phase, printed).run()

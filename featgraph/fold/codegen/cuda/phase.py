@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from featgraph.fold.analysis.gathers import in_blocks
@@ -21,6 +22,8 @@ from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS
 from featgraph.fold.printing.cuda import unsigned_indices
 from featgraph.fold.printing.statements import print_body
+from featgraph.fold.schedules.base import Schedule
+from featgraph.fold.schedules.intersection import Intersection
 from featgraph.fold.schedules.table import SCHEDULES
 
 if TYPE_CHECKING:
@@ -56,9 +59,8 @@ class CudaPhase:
     """What the kernels of all mappings have in common."""
 
     role = "main"
-    threads = BLOCK_THREADS
-    #: A schedule that is not that of the mapping.
-    other_schedule = ""
+    #: What the names of its kernels end with.
+    suffix = ""
 
     def __init__(
         self,
@@ -73,14 +75,23 @@ class CudaPhase:
         self.plan = plan
         self.number = number
         self.phase = phase
-        self.schedule = SCHEDULES[self.other_schedule or phase.mapping.schedule]
         self.printed = printed
         self.functions = plan.functions_of(phase)
         self.form = plan.form
         form = "" if plan.form == "plain" else f"{plan.form}_"
-        self.name = f"{form}{phase.kind}_phase_{number}"
+        self.name = f"{form}{phase.kind}_phase_{number}{self.suffix}"
         self.gathers = any(f.kind == "gather" for f in self.functions)
         self.scratch: dict[str, tuple[str, tuple[int, ...]]] = {}
+
+    @property
+    def schedule(self) -> Schedule:
+        """How vertices, edges and features go to threads."""
+        return SCHEDULES[self.phase.mapping.schedule]
+
+    @cached_property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return BLOCK_THREADS
 
     def run(self) -> list[Entry]:
         """Print the phase's kernels of this mapping."""
@@ -88,20 +99,20 @@ class CudaPhase:
             self._nest()
         return self._entries()
 
-    def facts(self) -> Facts:
-        """Return what passes ask about the kernel."""
+    def facts(self, threads: int) -> Facts:
+        """Return what passes ask about the kernel, for blocks of some threads."""
         return Facts(
             self.context,
             self.plan,
             self.phase,
             self.printed,
             self.schedule,
-            self.threads,
+            threads,
         )
 
     def _nest(self) -> None:
         """Print the body of the kernel from its nest."""
-        facts = self.facts()
+        facts = self.facts(self.threads)
         self.scratch = scratch_of(facts)
         arguments = (*self._arguments(), *self.scratch)
         facts = replace(facts, arguments=arguments, covers=self.covers)
@@ -115,13 +126,18 @@ class CudaPhase:
         vertex of few edges (H200). Where groups work in memory of their own, or begin
         with what is worth more than one vertex, grids are smaller.
         """
-        loops = bool(self.scratch) or self._strides() > 1 or self.phase.kind == "reduce"
+        loops = bool(self.scratch) or self._strides() > 1
+        loops = loops or self.phase.kind in {"reduce", "triangle"}
         lists = self.phase.mapping.lists_rows
         return not (loops or lists) and self.form == "plain"
 
     # -- around the kernel
 
     def _arguments(self) -> list[str]:
+        hubs = self.role == "main" and self.phase.mapping.hubs
+        if isinstance(self.schedule, Intersection):
+            rows = self.facts(self.threads).oriented
+            return ["d", *self.schedule.arguments(rows), *["hub_degree"] * hubs]
         edges = layout_of(self.plan, self.phase).arrays
         count = ["hubs"] if self.role == "hubs" else ["vertex_count"]
         if self.phase.mapping.lists_rows:
@@ -148,7 +164,6 @@ class CudaPhase:
             ],
             "reduce": ["d", "due", *count, "partials"],
         }[self.phase.kind]
-        hubs = self.role == "main" and self.phase.mapping.hubs
         active = self.plan.takes_active(self.phase)
         return [
             *arguments,
@@ -170,6 +185,16 @@ class CudaPhase:
         place = len(writer.lines)
         writer.line("def")
         writer.depth += 1
+        writer.line(f'"""{self._doc()}"""')
+        yield
+        writer.depth -= 1
+        self.arguments = [*self._arguments(), *self.scratch]
+        writer.complete(place, f"def {self.name}({', '.join(self.arguments)}):")
+
+    def _doc(self) -> str:
+        """Return what the kernel does, in words."""
+        if isinstance(self.schedule, Intersection):
+            return self.schedule.does
         doc = _DOCS["pulled" if self.phase.pulls_edges else self.phase.kind]
         if self.phase.kind == "push" and self.phase.along != "in":
             doc = _DOCS["pushed"]
@@ -179,11 +204,7 @@ class CudaPhase:
             doc += _FORMS[self.form]
         if self.phase.mapping.lists_rows:
             doc += " Warps have equal shares of their edges."
-        writer.line(f'"""{doc}"""')
-        yield
-        writer.depth -= 1
-        self.arguments = [*self._arguments(), *self.scratch]
-        writer.complete(place, f"def {self.name}({', '.join(self.arguments)}):")
+        return doc
 
     def _bounds(self) -> int | tuple[int, int]:
         """Return threads a block, and the blocks that must fit a multiprocessor."""

@@ -1,0 +1,142 @@
+"""The triangles of edges that passed: the rows of both ends are intersected."""
+
+from __future__ import annotations
+
+from featgraph.fold.schedules.base import Binding, KernelShape
+from featgraph.fold.schedules.intersection import Intersection
+from featgraph.fold.schedules.mapping import WARP, Mapping
+from featgraph.fold.tree.nodes import Areas, Comment, Intersect, Sweep
+from featgraph.fold.tree.oriented import Oriented
+from featgraph.fold.tree.statements import Body, agreed, code, noted
+
+__all__ = ["ChunkedEdgeSchedule", "WarpEdgeSchedule"]
+
+
+class _PassedEdges(Intersection):
+    """An edge is taken once for both of its directions, and a triangle by one edge.
+
+    Nothing waits: edges come in an order that has nothing to do with their ends.
+    """
+
+    def arguments(self, rows: Oriented) -> tuple[str, ...]:
+        """Return what became of edges, and the rows of all neighbors."""
+        edges = ("edge_state", "edge_twin", "in_sources", "vertex_rank")
+        return (*edges, "rank_vertex", *rows.both.arrays)
+
+    def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
+        """Return a sweep of edges: for each, the shorter row searched in the longer."""
+        both, walk, library = rows.both, binding.walk, rows.library
+        each = code(
+            f"twin = {rows.twin('e')}\n"
+            f"one = {rows.number('in_sources[e]')}\n"
+            f"two = {rows.number('in_sources[twin]')}\n"
+            "edge = e if one < two else twin\n"
+            "WITHIN\n"
+            "low, high = (one, two) if one < two else (two, one)\n"
+            f"start, stop = {both.bounds('low')}\n"
+            f"other, end = {both.bounds('high')}\n"
+            "swaps = end - other < stop - start\n"
+            "if swaps:\n"
+            "    start, stop, other, end = other, end, start, stop",
+            WITHIN=rows.skipped("edge"),
+        )
+        members = "range(start, stop)"
+        if walk.lanes > 1:
+            first, step = both.place("start + lane"), both.place(str(walk.lanes))
+            members = f"range({first}, stop, {step})"
+        each += code(
+            f"for slot in {members}:\n"
+            f"    third = {both.end_at('slot')}\n"
+            f"    other = {library}.lower_bound({both.ends}, other, end, third)\n"
+            "    if other == end:\n"
+            "        break\n"
+            f"    if {both.end_at('other')} != third:\n"
+            "        continue\n"
+            f"    to_low = {both.edge('slot')}\n"
+            f"    to_high = {both.edge('other')}\n"
+            "    if swaps:\n"
+            "        to_low, to_high = to_high, to_low\n"
+            "    FOUND",
+            FOUND=_found(rows) + node.body,
+        )
+        return [Sweep("e", "edge_state", "takes", each)]
+
+
+def _found(rows: Oriented) -> Body:
+    """Return what goes on to the next unless ``edge`` takes its triangle with third."""
+    out: Body = [Comment("The first of a triangle's edges that passed takes it.")]
+    for name in ("to_low", "to_high"):
+        twin = f"edge_state[{rows.twin(name)}]"
+        out += code(
+            f"if {name} < edge and (edge_state[{name}] == 2 or {twin} == 2):\n"
+            "    continue"
+        )
+    for name in ("to_low", "to_high"):
+        out += rows.skipped(name)
+    out += code(
+        f"u, v, w, e_uv, e_uw, e_vw = {rows.library}.sort_triangle(low, high, third, "
+        "edge, to_low, to_high)"
+    )
+    return out + code("\n".join(f"{x} = {rows.vertex(x)}" for x in ("u", "v", "w")))
+
+
+class ChunkedEdgeSchedule(_PassedEdges):
+    """One thread takes the edges of a chunk (CPU)."""
+
+    name = "chunked_edges"
+    does = "Sweep the edges of a chunk that passed, and their triangles."
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        return "one thread, searching the shorter of two rows in the longer"
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over edges, the body of `node` in it."""
+        loop = code(
+            "for e in range(first, last):\n"
+            "    twin = edge_twin[e]\n"
+            "    earlier = twin < e and edge_state[twin] == 2\n"
+            "    if edge_state[e] != 2 or twin == e or earlier:\n"
+            "        continue\n"
+            "    BODY",
+            BODY=node.body,
+        )
+        return [Areas(), *loop]
+
+
+class WarpEdgeSchedule(_PassedEdges):
+    """A warp takes an edge, of those whose lanes have found that they passed (CUDA)."""
+
+    name = "warp_edges"
+    does = "Sweep the edges that passed, a warp each, and their triangles."
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        return f"{WARP} lanes, searching the shorter of two rows in the longer"
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over edges, the body of `node` in it."""
+        number, place = shape.number_type, shape.place_type
+        next_ = code(
+            f"e = {number}(base + warp.trailing_zeros(pending))\n"
+            "pending = uint32(pending & (pending - uint32(1)))"
+        )
+        loop = code("while pending != 0:\n    BODY", BODY=next_ + node.body)
+        each = code(
+            f"e = {number}(min(base + lane, count - 1))\n"
+            "takes = base + lane < count and edge_state[e] == 2\n"
+            "if takes:\n"
+            f"    twin = {number}(edge_twin[e])\n"
+            "    earlier = twin < e and edge_state[twin] == 2\n"
+            "    takes = twin != e and not earlier\n"
+            f"pending = warp.group_bits(takes, {WARP})"
+        )
+        each += agreed(noted(loop, "the whole warp"), "warp")
+        front = code(
+            "lane = int32(cuda.laneid)\n"
+            f"count = {place}(edge_state.shape[0])\n"
+            f"first = {place}(cuda.grid(1) - lane)\n"
+            f"stride = {place}(cuda.gridsize(1))"
+        )
+        turns = code("for base in range(first, count, stride):\n    BODY", BODY=each)
+        return [*front, Areas(), *agreed(turns, "warp")]

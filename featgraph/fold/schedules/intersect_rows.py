@@ -1,0 +1,270 @@
+"""Lanes share a row of neighbors, or a block does if it is long (CUDA)."""
+
+from __future__ import annotations
+
+from featgraph.fold.schedules.base import (
+    Binding,
+    BlockScope,
+    FeatureAxis,
+    KernelShape,
+    Scope,
+)
+from featgraph.fold.schedules.intersection import Intersection, placed
+from featgraph.fold.schedules.mapping import WARP, Mapping
+from featgraph.fold.tree.layout import Walk
+from featgraph.fold.tree.nodes import (
+    Areas,
+    Comment,
+    FromPlace,
+    Intersect,
+    Meet,
+    Places,
+    Sweep,
+    Waits,
+)
+from featgraph.fold.tree.oriented import Oriented
+from featgraph.fold.tree.statements import Body, agreed, code
+
+__all__ = ["BitmapSchedule", "SearchSchedule"]
+
+#: Words of the bitmap of a long row: it has the highest numbers, where the members of
+#: long rows are. Others are searched for.
+BITMAP_WORDS = 4096
+#: Shared memory of a block for sums at the places of members; those beyond go to global
+#: memory at once. With the bitmap it makes 48 KiB.
+SUM_BYTES = 1 << 14
+#: Lanes that share what one vertex has behind a long row.
+BITMAP_LANES = 16
+
+
+class SearchSchedule(Intersection):
+    """Lanes share a row ``u``: the shorter of its rest behind ``v`` and of v's row.
+
+    The longer one is searched. With hubs, long rows of ``v`` are left to blocks.
+    """
+
+    name = "search"
+    hubs = "bitmap"
+    does = "Sweep rows, and search the triangles that begin there."
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        lanes = f"{mapping.span} lanes" if mapping.span > 1 else "one thread"
+        hubs = ", a block and a bitmap for each long row" if mapping.hubs else ""
+        return f"{lanes}, searching the shorter of two rows in the longer{hubs}"
+
+    def arguments(self, rows: Oriented) -> tuple[str, ...]:
+        """Return the active set, and the rows above."""
+        sets = ("active", "all_active", "vertex_count")
+        return (*sets, "rank_vertex", *rows.upper.arrays, *rows.filtered_by)
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over rows, the body of `node` in it."""
+        lanes = binding.walk.lanes
+        shift = f" >> {lanes.bit_length() - 1}" if lanes > 1 else ""
+        front = code(
+            f"lane = cuda.laneid & {lanes - 1}\n"
+            f"first_row = int32(cuda.grid(1){shift})\n"
+            f"stride = int32(cuda.gridsize(1){shift})"
+        )
+        loop = "for low in range(first_row, int32(vertex_count), stride):\n    BODY"
+        return [*front, Areas(), *code(loop, BODY=node.body)]
+
+    def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
+        """Return a sweep of rows: for each, all members but the last."""
+        upper = rows.upper
+        own = binding.own.format("end - first")
+        left = f" or not {own}" if own else ""
+        member = code(
+            f"middle = {upper.end_at('slot')}\n"
+            f"first, end = {upper.bounds('middle')}\n"
+            f"if first == end{left}:\n"
+            "    continue\n"
+            f"e_uv = {upper.edge('slot')}\n"
+            "WITHIN\n"
+            f"v = {rows.vertex('middle')}\n"
+            f"both_active = is_active or {rows.is_active('v')}",
+            WITHIN=rows.skipped("e_uv"),
+        )
+        member.append(Waits(("v", "e_uv"), _searched(rows, binding, node.body)))
+        each = code(
+            f"start, stop = {upper.bounds('low')}\n"
+            "if stop - start < 2:\n"
+            "    continue\n"
+            f"u = {rows.vertex('low')}\n"
+            "ACTIVE\n"
+            "if not some_active:\n"
+            "    continue",
+            ACTIVE=rows.some_active("u"),
+        )
+        members = f"for slot in range(start, {upper.place('stop - 1')}):\n    MEMBER"
+        each.append(Waits(("u",), code(members, MEMBER=member)))
+        return [Sweep("low", "", "", each)]
+
+
+def _searched(rows: Oriented, binding: Binding, body: Body) -> Body:
+    """Return `body` for what both the rest of u's row and v's row have."""
+    upper, lanes = rows.upper, binding.walk.lanes
+    own = f"range({upper.place('near + lane')}, near_end, {upper.place(str(lanes))})"
+    return code(
+        f"begin = {upper.place('slot + 1')}\n"
+        "swaps = end - first < stop - begin\n"
+        "near, near_end = (first, end) if swaps else (begin, stop)\n"
+        "far, far_end = (begin, stop) if swaps else (first, end)\n"
+        f"for own in {own}:\n"
+        f"    high = {upper.end_at('own')}\n"
+        f"    far = warp.lower_bound({upper.ends}, far, far_end, high)\n"
+        f"    if far < far_end and {upper.end_at('far')} == high:\n"
+        "        other, mine = (far, own) if swaps else (own, far)\n"
+        "        FOUND",
+        FOUND=rows.found("other", "mine", body),
+    )
+
+
+class BitmapSchedule(Intersection):
+    """A block has one long row ``v``, and a bitmap of it in shared memory.
+
+    One load tells whether ``w`` is a member, and how many members stand before it. So
+    what is added at members can wait in shared memory.
+    """
+
+    name = "bitmap"
+    does = "Sweep long rows, a block each, and the triangles with them in the middle."
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it: lanes add up what they have."""
+        scopes = {
+            "edge": Scope(BITMAP_LANES),
+            "vertex": Scope(WARP),
+            "row": BlockScope(shape.threads, "block"),
+        }
+        walk = Walk("range", lanes=BITMAP_LANES, own="lane")
+        return Binding(True, FeatureAxis(1), walk, scopes)
+
+    def arguments(self, rows: Oriented) -> tuple[str, ...]:
+        """Return the active set, the long rows, and the rows above and below."""
+        sets = ("active", "all_active", "hubs", "vertex_count")
+        arrays = ("rank_vertex", *rows.upper.arrays, *rows.lower.arrays)
+        return (*sets, *arrays, *rows.filtered_by)
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the body of `node` for the row of the block."""
+        front = code("thread = int32(cuda.threadIdx.x)\nrow = hubs[cuda.blockIdx.x]")
+        return [*front, Areas(), *node.body]
+
+    def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
+        """Return the bitmap, and what the vertices below have that is in it."""
+        threads, places = binding.scopes["row"].lanes, placed(node)
+        each = code(
+            f"v = {rows.vertex('row')}\n"
+            f"start, stop = {rows.upper.bounds('row')}\n"
+            f"is_active = all_active or {rows.is_active('v')}"
+        )
+        each += [*_cleared(threads), *_areas(places), Meet("sync", "row")]
+        each += [*_marked(rows, threads), Meet("sync", "row")]
+        each += code(
+            f"outside = warp.lower_bound({rows.upper.ends}, start, stop, base)\n"
+            f"lane = cuda.laneid & {BITMAP_LANES - 1}\n"
+            f"group = thread >> {BITMAP_LANES.bit_length() - 1}"
+        )
+        third: Body = [Waits(places, _looked_up(rows, node.body), index="found")]
+        body = _below(rows, threads // BITMAP_LANES, third)
+        if places:
+            members = f"range(thread, min(stop - start, place_count), {threads})"
+            take: Body = [FromPlace(places, "found", "start + found")]
+            body += [Meet("sync", "row")]
+            body += code(f"for found in {members}:\n    TAKE", TAKE=take)
+        each.append(Waits(("v",), body, "vertex"))
+        return [Sweep("row", "", "", each)]
+
+
+def _areas(places: tuple[str, ...]) -> Body:
+    """Return places for as many members as shared memory has."""
+    return [Places(places, size_bytes=SUM_BYTES)] if places else []
+
+
+def _cleared(threads: int) -> Body:
+    """Return a bitmap without members, and the number of its first bit, ``base``."""
+    what: Body = [
+        Comment(
+            "The highest numbers: which are members, and the place of the first of"
+        ),
+        Comment("a word."),
+    ]
+    return what + code(
+        f"bits = cuda.shared.array({BITMAP_WORDS}, uint32)\n"
+        f"before = cuda.shared.array({BITMAP_WORDS}, int32)\n"
+        f"base = int32(max(vertex_count - {32 * BITMAP_WORDS}, 0))\n"
+        f"for word in range(thread, {BITMAP_WORDS}, {threads}):\n"
+        "    bits[word] = uint32(0)"
+    )
+
+
+def _marked(rows: Oriented, threads: int) -> Body:
+    """Return what sets the bits of members, and says how many stand before a word's."""
+    upper = rows.upper
+    last = upper.end_at("start + found - 1")
+    return code(
+        f"for found in range(thread, stop - start, {threads}):\n"
+        f"    high = {upper.end_at('start + found')}\n"
+        "    if high >= base:\n"
+        "        word = uint32(uint32(high - base) >> 5)\n"
+        "        last_word = int32(-1)\n"
+        "        if found > 0:\n"
+        f"            last_word = int32(({last} - base) >> 5)\n"
+        "        if last_word != int32(word):\n"
+        "            before[word] = int32(found)\n"
+        "        warp.set_bit(bits, high - base)"
+    )
+
+
+def _below(rows: Oriented, groups: int, third: Body) -> Body:
+    """Return `third` for each vertex ``u`` below the row, a group of lanes for each."""
+    upper, lower = rows.upper, rows.lower
+    within = f"takes = takes and {rows.is_within('e_uv')}" if rows.within else ""
+    each: Body = [
+        Comment("All lanes of the warp go round together: they add up below.")
+    ]
+    each += code(
+        "lower = first + group\n"
+        "takes = lower < last_lower\n"
+        f"lower = {lower.place('min(lower, last_lower - 1)')}\n"
+        f"slot = {lower.upper_place('lower')}\n"
+        f"low = {lower.end_at('lower')}\n"
+        f"e_uv = {upper.edge('slot')}\n"
+        f"{within}\n"
+        f"begin = {upper.place('slot + 1')}\n"
+        f"end = {upper.stop('low')} if takes else begin\n"
+        f"u = {rows.vertex('low')}\n"
+        f"both_active = is_active or {rows.is_active('u')}"
+    )
+    each.append(Waits(("u", "e_uv"), third))
+    out = code(f"first_lower, last_lower = {lower.bounds('row')}")
+    turns = f"range(first_lower, last_lower, {lower.place(str(groups))})"
+    return out + agreed(code(f"for first in {turns}:\n    BODY", BODY=each), "warp")
+
+
+def _looked_up(rows: Oriented, body: Body) -> Body:
+    """Return `body` for what u's row has behind the member of v's, and v's has, too."""
+    upper = rows.upper
+    step = upper.place(str(BITMAP_LANES))
+    return code(
+        f"for other in range({upper.place('begin + lane')}, end, {step}):\n"
+        f"    high = {upper.end_at('other')}\n"
+        "    found = int32(-1)\n"
+        "    if high >= base:\n"
+        "        bit = uint32(high - base)\n"
+        "        word = bits[bit >> 5]\n"
+        "        below = uint32((uint32(1) << (bit & uint32(31))) - 1)\n"
+        "        if uint32((word >> (bit & uint32(31))) & uint32(1)) != 0:\n"
+        "            count = warp.count_bits(uint32(word & below))\n"
+        "            found = int32(before[bit >> 5] + count)\n"
+        "    elif start < outside:\n"
+        f"        hit = warp.lower_bound({upper.ends}, start, outside, high)\n"
+        f"        if hit < outside and {upper.end_at('hit')} == high:\n"
+        "            found = int32(hit - start)\n"
+        "    if found >= 0:\n"
+        f"        mine = {upper.place('start + found')}\n"
+        "        FOUND",
+        FOUND=rows.found("other", "mine", body),
+    )

@@ -1,0 +1,134 @@
+"""Rows of an undirected graph whose edges lead to the end of higher degree (0012).
+
+Vertices have numbers by degree there. Rows are sorted by these, so that they can be
+searched and merged; the rows of an `AdjacencyLayout` are in any order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from featgraph.fold.tree.layout import Csr
+from featgraph.fold.tree.statements import Body, code, expression, when
+
+__all__ = ["Oriented", "SortedRows"]
+
+
+@dataclass(frozen=True)
+class SortedRows(Csr):
+    """Rows by number, ascending; a place is one in memory, and known by that."""
+
+    def start(self, vertex: str) -> str:
+        """Return the text of where the row of a vertex begins."""
+        return f"{self.offsets}[{vertex}]"
+
+    def stop(self, vertex: str) -> str:
+        """Return the text of where the row of a vertex ends."""
+        return f"{self.offsets}[{vertex} + 1]"
+
+    def end_at(self, place: str) -> str:
+        """Return the text of the number at a place."""
+        return f"{self.ends}[{self._number(place)}]"
+
+    def edge(self, place: str) -> str:
+        """Return the text of the edge at a place."""
+        return self.edge_at(place)[2]
+
+    def upper_place(self, place: str) -> str:
+        """Return, of the rows below, where the edge at a place is in those above."""
+        return f"{self.numbers}[{self._number(place)}]"
+
+    def place(self, text: str) -> str:
+        """Return a place, as narrow as places are."""
+        return self._place(text)
+
+
+@dataclass(frozen=True)
+class Oriented:
+    """What kernels that look for triangles are given of the graph.
+
+    Attributes
+    ----------
+    upper, lower, both : SortedRows
+        Of each vertex, the neighbors of higher degree; those of lower, with the places
+        of these edges in `upper`; all.
+    library : str
+        Module of bits.
+    number_type : str
+        Type of numbers of edges; "" where Python's will do.
+    within : str
+        Test that edge ``{0}`` is one of those among which triangles are looked for; ""
+        where all are.
+    asks_twins : bool
+        Whether that looks at both directions.
+    """
+
+    upper: SortedRows
+    lower: SortedRows
+    both: SortedRows
+    library: str
+    number_type: str = ""
+    within: str = ""
+    asks_twins: bool = False
+
+    @property
+    def filtered_by(self) -> tuple[str, ...]:
+        """Names of the arrays that `within` takes, beside the property."""
+        return ("edge_twin",) if self.asks_twins else ()
+
+    def vertex(self, number: str) -> str:
+        """Return the text of the vertex of a number."""
+        return f"rank_vertex[{number}]"
+
+    def number(self, vertex: str) -> str:
+        """Return the text of the number of a vertex."""
+        return f"vertex_rank[{vertex}]"
+
+    def twin(self, edge: str) -> str:
+        """Return the text of the other direction of an edge."""
+        twin = f"edge_twin[{edge}]"
+        return f"{self.number_type}({twin})" if self.number_type else twin
+
+    def is_active(self, vertex: str) -> str:
+        """Return the test that a vertex is active."""
+        return f"{self.library}.test_bit(active, {vertex})"
+
+    def is_within(self, edge: str) -> str:
+        """Return the test that triangles may have an edge; "" where they may."""
+        return self.within.format(edge)
+
+    def skipped(self, edge: str) -> Body:
+        """Have a loop go on where triangles may not have an edge."""
+        if not self.within:
+            return []
+        return when([f"not ({self.is_within(edge)})"], code("continue"))
+
+    def found(self, other: str, mine: str, body: Body, is_within: bool = False) -> Body:
+        """Return `body` where a vertex of number ``high`` makes a triangle that runs.
+
+        It is at a place of u's row and at one of v's. Where `is_within`, the edge to v
+        may be one of its edges.
+        """
+        out = code(
+            f"e_uw = {self.upper.edge(other)}\n"
+            f"e_vw = {self.upper.edge(mine)}\n"
+            f"w = {self.vertex('high')}"
+        )
+        tests = [
+            self.is_within("e_uw"),
+            *([] if is_within else [self.is_within("e_vw")]),
+        ]
+        runs = expression(f"both_active or {self.is_active('w')}")
+        return out + when([*tests, runs], body)
+
+    def some_active(self, vertex: str) -> Body:
+        """Find whether a vertex, or any in its row above, ``start`` on, is active."""
+        upper = self.upper
+        return code(
+            f"is_active = all_active or {self.is_active(vertex)}\n"
+            "some_active = is_active\n"
+            "slot = start\n"
+            "while not some_active and slot < stop:\n"
+            f"    some_active = {self.is_active(self.vertex(upper.end_at('slot')))}\n"
+            f"    slot = {upper.place('slot + 1')}"
+        )
