@@ -45,11 +45,13 @@ def triangles_of(graph: fg.Graph) -> Triangles:
     """
     sources, targets = np.asarray(graph.sources), np.asarray(graph.targets)
     count = graph.vertex_count
-    order = np.lexsort((np.arange(count), neighbor_counts(graph)))
-    rank = np.empty(count, np.int64)
-    rank[order] = np.arange(count)
+    vertices = np.lexsort((np.arange(count), neighbor_counts(graph)))
+    degree_order = np.empty(count, np.int64)
+    degree_order[vertices] = np.arange(count)
     given = np.flatnonzero(sources != targets)
-    ends = np.sort(np.stack([rank[sources[given]], rank[targets[given]]]), axis=0)
+    ends = np.sort(
+        np.stack([degree_order[sources[given]], degree_order[targets[given]]]), axis=0
+    )
     keys = ends[0] * count + ends[1]
     sorted_ = np.argsort(keys)
     given, keys, (low, high) = given[sorted_], keys[sorted_], ends[:, sorted_]
@@ -65,4 +67,4 @@ def triangles_of(graph: fg.Graph) -> Triangles:
     first, second, third = first[closed], second[closed], place[closed]
     corners = np.stack([low[first], high[first], high[second]], axis=1)
     edges = np.stack([given[first], given[second], given[third]], axis=1)
-    return Triangles(order[corners], edges)
+    return Triangles(vertices[corners], edges)

@@ -5,14 +5,14 @@ them under the same names.
 
 ====================================================  ================================
 ``sort_triangle(low, high, third, edge, to_low,       (u, v, w, e_uv, e_uw, e_vw): the
-to_high)``                                            ends of an edge and a third rank
-                                                      in ascending order
+to_high)``                                            ends of an edge and a third vertex
+                                                      by degree
 ====================================================  ================================
 """
 
 
 def sort_triangle(low, high, third, edge, to_low, to_high):
-    """Put a rank in its place among the ends of an edge, low < high.
+    """Put a vertex in its place by degree among the ends of an edge, low < high.
 
     `to_low` and `to_high` are the edges between it and these ends.
     """

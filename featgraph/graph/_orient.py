@@ -1,6 +1,6 @@
-"""Loops that orient a graph by rank.
+"""Loops that orient a graph by degree.
 
-Walking the vertices in the order of their ranks fills every row in ascending order: no
+Walking the vertices by their degree order fills every row in ascending order: no
 row is sorted. Import this module inside functions only: it loads Numba.
 """
 
@@ -19,13 +19,13 @@ _Array: TypeAlias = NDArray[Any]
 
 @jit
 def count_upper(
-    in_offsets: _Array, sources: _Array, rank: _Array, counts: _Array
+    in_offsets: _Array, sources: _Array, degree_order: _Array, counts: _Array
 ) -> None:
-    """Count, for each rank, its neighbors of higher rank."""
+    """Count, for each vertex by degree, its neighbors above."""
     for v in range(in_offsets.size - 1):
         for e in range(in_offsets[v], in_offsets[v + 1]):
-            low = rank[sources[e]]
-            if low < rank[v]:
+            low = degree_order[sources[e]]
+            if low < degree_order[v]:
                 counts[low] += 1
 
 
@@ -33,18 +33,18 @@ def count_upper(
 def fill_upper(
     in_offsets: _Array,
     sources: _Array,
-    order: _Array,
-    rank: _Array,
+    vertices: _Array,
+    degree_order: _Array,
     offsets: _Array,
     cursors: _Array,
     columns: _Array,
     edge_ids: _Array,
 ) -> int:
-    """Fill the rows of higher ranks; return an edge that is there twice, or -1."""
-    for high in range(order.size):
-        v = order[high]
+    """Fill the rows of neighbors above; return an edge that is there twice, or -1."""
+    for high in range(vertices.size):
+        v = vertices[high]
         for e in range(in_offsets[v], in_offsets[v + 1]):
-            low = rank[sources[e]]
+            low = degree_order[sources[e]]
             if low < high:
                 slot = cursors[low]
                 if slot > offsets[low] and columns[slot - 1] == high:
@@ -88,7 +88,7 @@ def fill_lower(
     columns: _Array,
     slots: _Array,
 ) -> None:
-    """Fill the rows of lower ranks, with the slots of these edges in the upper rows."""
+    """Fill the rows of neighbors below, with the slots of their edges in `upper`."""
     for low in range(upper_offsets.size - 1):
         for slot in range(upper_offsets[low], upper_offsets[low + 1]):
             high = upper_columns[slot]

@@ -21,32 +21,32 @@ __all__ = ["Oriented", "orient"]
 class Oriented:
     """Vertices by (degree, id), and the edges from lower to higher ones.
 
-    The *rank* of a vertex is its place in that order. Rows belong to ranks and hold
-    ranks, ascending. A row is short however high a degree is: it has at most
+    The *degree order* of a vertex is its place there. Rows belong to such places and
+    hold them, ascending. A row is short however high a degree is: it has at most
     sqrt(2 E) edges, since each leads to a vertex of at least that degree.
 
     Attributes
     ----------
-    order : ndarray of int32, shape (V,)
-        The vertex of each rank.
-    rank : ndarray of int32, shape (V,)
-        The rank of each vertex.
+    vertices : ndarray of int32, shape (V,)
+        The vertices in that order.
+    degree_order : ndarray of int32, shape (V,)
+        The place of each vertex in it.
     upper : Adjacency
-        Row r lists the ranks above r that r has an edge to; `edge_ids` are those of
+        Row r lists the places above r that r has an edge to; `edge_ids` are those of
         the edges from r to them. Self-loops are left out.
     """
 
-    order: NDArray[np.int32]
-    rank: NDArray[np.int32]
+    vertices: NDArray[np.int32]
+    degree_order: NDArray[np.int32]
     upper: Adjacency
 
     @cached_property
     def lower(self) -> Adjacency:
-        """The ranks below r that have an edge to r; `edge_ids` are slots of `upper`."""
+        """The places below r with an edge to r; `edge_ids` are slots of `upper`."""
         from featgraph.graph import _orient
 
         upper = self.upper
-        count, dtype = self.order.size, upper.row_offsets.dtype
+        count, dtype = self.vertices.size, upper.row_offsets.dtype
         offsets = np.zeros(count + 1, dtype)
         np.cumsum(np.bincount(upper.column_indices, minlength=count), out=offsets[1:])
         columns = np.empty(upper.column_indices.size, np.int32)
@@ -58,7 +58,7 @@ class Oriented:
 
     @cached_property
     def both(self) -> Adjacency:
-        """All neighbors of each rank, ascending; `edge_ids` of lower to higher ones."""
+        """All neighbors, ascending; `edge_ids` are those of lower to higher ones."""
         from featgraph.graph import _orient
 
         upper = self.upper
@@ -83,10 +83,10 @@ class Oriented:
 
     @cached_property
     def work(self) -> NDArray[np.int64]:
-        """What row r asks for, (V,): itself, and what its lower ranks have above it."""
+        """Work of row r, (V,): itself, and what its members below have above it."""
         from featgraph.graph import _orient
 
-        work = np.empty(self.order.size, np.int64)
+        work = np.empty(self.vertices.size, np.int64)
         _orient.measure_work(self.upper.row_offsets, self.upper.column_indices, work)
         return freeze(work)
 
@@ -108,19 +108,19 @@ def orient(graph: Any) -> Oriented:
             fix='make the graph with directed=False, duplicates="first"',
         )
     ins, count = graph.in_edges, graph.vertex_count
-    order = np.argsort(graph.in_degree, kind="stable").astype(np.int32)
-    rank = np.empty(count, np.int32)
-    rank[order] = np.arange(count, dtype=np.int32)
+    vertices = np.argsort(graph.in_degree, kind="stable").astype(np.int32)
+    degree_order = np.empty(count, np.int32)
+    degree_order[vertices] = np.arange(count, dtype=np.int32)
     offsets = np.zeros(count + 1, ins.row_offsets.dtype)
-    _orient.count_upper(ins.row_offsets, ins.column_indices, rank, offsets[1:])
+    _orient.count_upper(ins.row_offsets, ins.column_indices, degree_order, offsets[1:])
     np.cumsum(offsets, out=offsets)
     columns = np.empty(int(offsets[-1]), np.int32)
     edge_ids = np.empty(columns.size, offsets.dtype)
     repeated = _orient.fill_upper(
         ins.row_offsets,
         ins.column_indices,
-        order,
-        rank,
+        vertices,
+        degree_order,
         offsets,
         offsets[:-1].copy(),
         columns,
@@ -137,4 +137,4 @@ def orient(graph: Any) -> Oriented:
             fix='make the graph with duplicates="first"',
         )
     upper = Adjacency(freeze(offsets), freeze(columns), freeze(edge_ids))
-    return Oriented(freeze(order), freeze(rank), upper)
+    return Oriented(freeze(vertices), freeze(degree_order), upper)

@@ -72,12 +72,11 @@ LOOPS = _words(
 #: there, but the function's own name is.
 TRIANGLES = _words(
     "active all_active before begin below bits both_active both_edges both_offsets",
-    "both_ranks e_uv e_uw e_vw earlier edge end far far_end first first_lower",
-    "first_row found group high is_active last last_lower longest low lower",
-    "lower_offsets lower_ranks lower_slots middle mine near near_end one other",
-    "outside own place_count rank_vertex some_active swaps",
-    "takes third to_high to_low twin two upper_edges upper_offsets upper_ranks",
-    "vertex_rank w",
+    "both_orders degree_order e_uv e_uw e_vw earlier edge end far far_end first",
+    "first_lower first_row found group high is_active last last_lower longest low",
+    "lower lower_offsets lower_orders lower_slots middle mine near near_end one",
+    "order_vertex other outside own place_count some_active swaps takes third",
+    "to_high to_low twin two upper_edges upper_offsets upper_orders w",
 )
 
 

@@ -22,7 +22,7 @@ from tests.programs.triangles import PROGRAMS, make_state
 from tests.simt.gpu import Gpu, emulated_gpu
 
 #: Small, so that a small graph has all cases: rows left to blocks, members in several
-#: words of the bitmap and of lower rank than it has, more members than sums.
+#: words of the bitmap and further down than it has, more members than sums.
 SMALL = {"BITMAP_WORDS": 2, "SUM_BYTES": 96, "BITMAP_LANES": 4}
 THREADS = {"HUB_THREADS": 64}
 LONG_ROW = 8

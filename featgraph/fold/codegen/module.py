@@ -25,10 +25,10 @@ _ARRAYS = {
         *(
             f"{rows}_{part}"
             for rows in ("upper", "lower", "both")
-            for part in ("offsets", "ranks", "edges", "slots")
+            for part in ("offsets", "orders", "edges", "slots")
         ),
-        "rank_vertex",
-        "vertex_rank",
+        "order_vertex",
+        "degree_order",
         "edge_twin",
     )
 }

@@ -42,10 +42,10 @@ def entry_signature(
         known[name] = _array(offset, 1)
     for name in ("incident_offsets", "incident_edges"):
         known[name] = _array(offset, 1)
-    for name in ("rank_vertex", "vertex_rank"):
+    for name in ("order_vertex", "degree_order"):
         known[name] = _array("int32", 1)
     for rows in ("upper", "lower", "both"):
-        known[f"{rows}_ranks"] = _array("int32", 1)
+        known[f"{rows}_orders"] = _array("int32", 1)
         for name in ("offsets", "edges", "slots"):
             known[f"{rows}_{name}"] = _array(offset, 1)
     known["edge_twin"] = _array(offset, 1)

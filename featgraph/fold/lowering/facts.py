@@ -159,7 +159,7 @@ class Facts:
         place, number = types_of(self.plan)
         upper, lower, both = (
             SortedRows(
-                f"{rows}_offsets", f"{rows}_ranks", f"{rows}_{numbers}", place, number
+                f"{rows}_offsets", f"{rows}_orders", f"{rows}_{numbers}", place, number
             )
             for rows, numbers in (
                 ("upper", "edges"),

@@ -29,7 +29,7 @@ class _ChunkedRows(Intersection):
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
         """Return the active set, and the rows above and below."""
-        arrays = ("rank_vertex", *rows.upper.arrays, *rows.lower.arrays)
+        arrays = ("order_vertex", *rows.upper.arrays, *rows.lower.arrays)
         return ("active", "all_active", *arrays, *rows.filtered_by)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
@@ -109,7 +109,7 @@ class MarkSchedule(_ChunkedRows):
     def front(self, rows: Oriented) -> Body:
         """Return the array of marks."""
         what = Comment("One more than the place of each member in the row.")
-        return [what, *code("place = np.zeros(rank_vertex.size, np.int32)")]
+        return [what, *code("place = np.zeros(order_vertex.size, np.int32)")]
 
     def before(self, rows: Oriented) -> Body:
         """Mark the members that are within."""
@@ -148,7 +148,7 @@ class MergeSchedule(_ChunkedRows):
         return "one thread a row, merged with the rows of its members"
 
     def third(self, rows: Oriented, body: Body) -> Body:
-        """Return `body` for each number that both rows come to."""
+        """Return `body` for each vertex that both rows come to."""
         return code(
             "other, mine = begin, start\n"
             "while other < end and mine < stop:\n"

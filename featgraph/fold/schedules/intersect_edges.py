@@ -20,16 +20,16 @@ class _PassedEdges(Intersection):
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
         """Return what became of edges, and the rows of all neighbors."""
-        edges = ("edge_state", "edge_twin", "in_sources", "vertex_rank")
-        return (*edges, "rank_vertex", *rows.both.arrays)
+        edges = ("edge_state", "edge_twin", "in_sources", "degree_order")
+        return (*edges, "order_vertex", *rows.both.arrays)
 
     def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
         """Return a sweep of edges: for each, the shorter row searched in the longer."""
         both, walk, library = rows.both, binding.walk, rows.library
         each = code(
             f"twin = {rows.twin('e')}\n"
-            f"one = {rows.number('in_sources[e]')}\n"
-            f"two = {rows.number('in_sources[twin]')}\n"
+            f"one = {rows.order('in_sources[e]')}\n"
+            f"two = {rows.order('in_sources[twin]')}\n"
             "edge = e if one < two else twin\n"
             "WITHIN\n"
             "low, high = (one, two) if one < two else (two, one)\n"

@@ -27,8 +27,8 @@ from featgraph.fold.tree.statements import Body, agreed, code
 
 __all__ = ["BitmapSchedule", "SearchSchedule"]
 
-#: Words of the bitmap of a long row: it has the highest numbers, where the members of
-#: long rows are. Others are searched for.
+#: Words of the bitmap of a long row: it has the last vertices by degree, where the
+#: members of long rows are. Others are searched for.
 BITMAP_WORDS = 4096
 #: Shared memory of a block for sums at the places of members; those beyond go to global
 #: memory at once. With the bitmap it makes 48 KiB.
@@ -56,7 +56,7 @@ class SearchSchedule(Intersection):
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
         """Return the active set, and the rows above."""
         sets = ("active", "all_active", "vertex_count")
-        return (*sets, "rank_vertex", *rows.upper.arrays, *rows.filtered_by)
+        return (*sets, "order_vertex", *rows.upper.arrays, *rows.filtered_by)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over rows, the body of `node` in it."""
@@ -144,7 +144,7 @@ class BitmapSchedule(Intersection):
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
         """Return the active set, the long rows, and the rows above and below."""
         sets = ("active", "all_active", "hubs", "vertex_count")
-        arrays = ("rank_vertex", *rows.upper.arrays, *rows.lower.arrays)
+        arrays = ("order_vertex", *rows.upper.arrays, *rows.lower.arrays)
         return (*sets, *arrays, *rows.filtered_by)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
@@ -184,11 +184,9 @@ def _areas(places: tuple[str, ...]) -> Body:
 
 
 def _cleared(threads: int) -> Body:
-    """Return a bitmap without members, and the number of its first bit, ``base``."""
+    """Return a bitmap without members, and the order of its first bit, ``base``."""
     what: Body = [
-        Comment(
-            "The highest numbers: which are members, and the place of the first of"
-        ),
+        Comment("The last by degree: which are members, and the place of the first of"),
         Comment("a word."),
     ]
     return what + code(

@@ -1,6 +1,6 @@
 """Rows of an undirected graph whose edges lead to the end of higher degree (0012).
 
-Vertices have numbers by degree there. Rows are sorted by these, so that they can be
+Vertices go by their degree order there. Rows are sorted by that, so that they can be
 searched and merged; the rows of an `AdjacencyLayout` are in any order.
 """
 
@@ -16,7 +16,7 @@ __all__ = ["Oriented", "SortedRows"]
 
 @dataclass(frozen=True)
 class SortedRows(Csr):
-    """Rows by number, ascending; a place is one in memory, and known by that."""
+    """Rows by degree order, ascending; a place is one in memory, and known by that."""
 
     def start(self, vertex: str) -> str:
         """Return the text of where the row of a vertex begins."""
@@ -27,7 +27,7 @@ class SortedRows(Csr):
         return f"{self.offsets}[{vertex} + 1]"
 
     def end_at(self, place: str) -> str:
-        """Return the text of the number at a place."""
+        """Return the text of the degree order at a place."""
         return f"{self.ends}[{self._number(place)}]"
 
     def edge(self, place: str) -> str:
@@ -76,13 +76,13 @@ class Oriented:
         """Names of the arrays that `within` takes, beside the property."""
         return ("edge_twin",) if self.asks_twins else ()
 
-    def vertex(self, number: str) -> str:
-        """Return the text of the vertex of a number."""
-        return f"rank_vertex[{number}]"
+    def vertex(self, order: str) -> str:
+        """Return the text of the vertex at a place by degree."""
+        return f"order_vertex[{order}]"
 
-    def number(self, vertex: str) -> str:
-        """Return the text of the number of a vertex."""
-        return f"vertex_rank[{vertex}]"
+    def order(self, vertex: str) -> str:
+        """Return the text of the degree order of a vertex."""
+        return f"degree_order[{vertex}]"
 
     def twin(self, edge: str) -> str:
         """Return the text of the other direction of an edge."""
@@ -104,7 +104,7 @@ class Oriented:
         return when([f"not ({self.is_within(edge)})"], code("continue"))
 
     def found(self, other: str, mine: str, body: Body, is_within: bool = False) -> Body:
-        """Return `body` where a vertex of number ``high`` makes a triangle that runs.
+        """Return `body` where the vertex at ``high`` closes a triangle that runs.
 
         It is at a place of u's row and at one of v's. Where `is_within`, the edge to v
         may be one of its edges.

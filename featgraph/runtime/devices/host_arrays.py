@@ -55,7 +55,7 @@ def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
             return columns(graph).column_indices  # type: ignore[no-any-return]
     if name == "edge_twin":
         return graph.twins
-    if name.startswith(("upper_", "lower_", "both_", "rank_", "vertex_rank")):
+    if name.startswith(("upper_", "lower_", "both_", "order_", "degree_")):
         return _oriented_array(graph, name)
     if name in {"triangle_chunks", "edge_chunks"}:
         return _triangle_chunks(graph, name)
@@ -92,17 +92,17 @@ def cut_windows(
 
 
 def _oriented_array(graph: Graph, name: str) -> npt.NDArray[Any]:
-    """Return an array of the graph's rows by rank."""
+    """Return an array of the graph's rows by degree order."""
     oriented = graph.oriented
-    if name == "rank_vertex":
-        return oriented.order
-    if name == "vertex_rank":
-        return oriented.rank
+    if name == "order_vertex":
+        return oriented.vertices
+    if name == "degree_order":
+        return oriented.degree_order
     rows, _, array = name.partition("_")
     adjacency = getattr(oriented, rows)  # upper, lower or both
     arrays: dict[str, Any] = {
         "offsets": adjacency.row_offsets,
-        "ranks": adjacency.column_indices,
+        "orders": adjacency.column_indices,
         "edges": adjacency.edge_ids,
         "slots": adjacency.edge_ids,
     }
@@ -110,7 +110,7 @@ def _oriented_array(graph: Graph, name: str) -> npt.NDArray[Any]:
 
 
 def _triangle_chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
-    """Return where rows by rank, or edges, are cut into chunks of about equal work."""
+    """Return where oriented rows, or edges, are cut into chunks of about equal work."""
     threads = import_whole("numba").get_num_threads()
     if name == "edge_chunks":
         count = max(1, min(threads * CHUNKS_PER_THREAD, graph.edge_count // 4096))

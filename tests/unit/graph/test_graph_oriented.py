@@ -1,4 +1,4 @@
-"""The oriented graph: ranks, rows above, below and on both sides, and their edges."""
+"""The oriented graph: degree order, rows above, below and on both sides."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def test_rows_against_the_definition(
     oriented = graph.oriented
     assert graph.oriented is oriented
     key = sorted(range(count), key=lambda v: (graph.in_degree[v], v))
-    assert oriented.order.tolist() == key
-    assert oriented.rank[oriented.order].tolist() == list(range(count))
+    assert oriented.vertices.tolist() == key
+    assert oriented.degree_order[oriented.vertices].tolist() == list(range(count))
     sources = graph.in_edges.column_indices
     targets = np.repeat(np.arange(count), np.diff(graph.in_edges.row_offsets))
     edge_of = {
-        (oriented.rank[u], oriented.rank[v]): e
+        (oriented.degree_order[u], oriented.degree_order[v]): e
         for e, (u, v) in enumerate(zip(sources, targets, strict=True))
     }
     upper, lower, both = oriented.upper, oriented.lower, oriented.both
@@ -52,7 +52,7 @@ def test_rows_against_the_definition(
         for n, c in enumerate(above):
             work[c] += len(above) - n
     assert oriented.work.tolist() == work.tolist()
-    assert not oriented.order.flags.writeable
+    assert not oriented.vertices.flags.writeable
     assert not oriented.both.column_indices.flags.writeable
 
 
