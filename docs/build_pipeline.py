@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import copy
 import difflib
 import inspect
 import re
@@ -36,6 +35,7 @@ from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.lowering.passes import PASSES
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.printing.nests import changed_lines
+from featgraph.fold.printing.shown import shown
 from featgraph.fold.syntax import nodes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,31 +57,6 @@ def example_state() -> fg.State:
         alpha=0.85,
         epsilon=1e-3,
     )
-
-
-class _Shown(ast.NodeTransformer):
-    """Turns nodes of the middle end into names that `ast.unparse` prints."""
-
-    def _text(self, node: ast.AST) -> str:
-        return ast.unparse(self.visit(copy.deepcopy(node)))
-
-    def _joined(self, listed: list[Any]) -> str:
-        return ", ".join(self._text(node) for node in listed)
-
-    def generic_visit(self, node: ast.AST) -> Any:
-        """Return `node`, or the name that shows it."""
-        if isinstance(node, nodes.Access):
-            version = "_next" if node.version == "next" else ""
-            return ast.Name(f"d.{node.name}{version}[{self._joined(node.indices)}]")
-        if isinstance(node, nodes.Scalar):
-            return ast.Name(f"d.{node.name}")
-        if isinstance(node, nodes.Operate):
-            return ast.Name(f"fg.{node.name}({self._joined(node.args)})")
-        if isinstance(node, nodes.MathCall):
-            return ast.Name(f"{node.name}({self._joined(node.args)})")
-        if isinstance(node, nodes.Cast):
-            return ast.Name(f"{node.to}({self._text(node.value)})")
-        return super().generic_visit(node)
 
 
 def _fenced(text: str, language: str = "text") -> str:
@@ -107,23 +82,21 @@ def _declared() -> str:
 
 
 def _resolved(kernel: Any) -> str:
-    shown = _Shown()
     kinds = (nodes.Access, nodes.Scalar, nodes.Operate, nodes.MathCall)
     rows: dict[str, str] = {}
     for function in kernel.plan.analysis.functions:
         for node in (n for s in function.body for n in ast.walk(s)):
             if isinstance(node, kinds):
-                rows[shown._text(node)] = type(node).__name__
+                rows[shown(node)] = type(node).__name__
     wide = max(map(len, rows))
     ordered = sorted(rows.items(), key=lambda row: (row[1], row[0]))
     return _fenced("\n".join(f"{text:{wide}}  {kind}" for text, kind in ordered))
 
 
 def _lowered(kernel: Any) -> str:
-    shown = _Shown()
     texts = []
     for function in kernel.plan.analysis.functions:
-        body = "\n".join(shown._text(statement) for statement in function.body)
+        body = "\n".join(shown(statement) for statement in function.body)
         texts.append(f"{function.name}:\n{body}".replace("\n", "\n    "))
     return _fenced("\n\n".join(texts))
 
@@ -181,9 +154,22 @@ def _passes(kernels: dict[str, Any]) -> str:
     return "\n".join(["", *texts, ""])
 
 
+def _function_passes(kernel: Any, name: str) -> str:
+    """Return what passes make of one function of a kernel."""
+    trees = [t for t in kernel.trees() if t.kernel == name]
+    texts, before = list[str](), ""
+    for one in trees:
+        if one.text != before:
+            changed = changed_lines(before, one.text) if before else one.text
+            texts += [f"`{one.name}`. {one.does}\n", _fenced(changed, "diff")]
+        before = one.text
+    return "\n".join(["", *texts, ""])
+
+
 def _changes_by_pass(kernel: Any) -> dict[str, str]:
     """Return what each pass changes in the first kernel; the first pass makes it."""
-    first, *others = [t for t in kernel.trees() if t.kernel == kernel.trees()[0].kernel]
+    nests = [t for t in kernel.trees() if not t.is_function]
+    first, *others = [t for t in nests if t.kernel == nests[0].kernel]
     changes, before = {first.name: first.text}, first.text
     for one in others:
         changes[one.name] = changed_lines(before, one.text)
@@ -249,7 +235,8 @@ def build(page: str, *, keep_other_compiler: bool) -> str:
     kept = step.fold(state, target="cuda", change_driven=True)
     search = bfs.fold(k=WIDTH, target="cuda", feature_parallel=False)
     messages = belief_propagation.fold(k=WIDTH, target="cuda", feature_parallel=False)
-    shown = {
+    wide = step.fold(k=2 * WIDTH, target="cuda")
+    kernels = {
         "": cuda,
         "Here one thread a vertex": nfa,
         "Here with `change_driven=True`": kept,
@@ -265,7 +252,8 @@ def build(page: str, *, keep_other_compiler: bool) -> str:
         "typed": lambda: _typed(cpu),
         "accesses": lambda: _accesses(cpu),
         "plan": lambda: _plan(cpu),
-        "passes": lambda: _passes(shown),
+        "function_passes": lambda: _function_passes(wide, "relax"),
+        "passes": lambda: _passes(kernels),
         "plan_cuda": lambda: _plan(cuda),
         "plan_nfa": lambda: _plan(nfa),
         "plan_patch": lambda: _plan(patching),

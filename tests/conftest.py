@@ -27,7 +27,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from featgraph.fold.lowering import passes
+from featgraph.fold.tree import passes
 
 ROOT = Path(__file__).parent.parent
 # Trees between the passes of the folder are looked at wherever a test folds.

@@ -35,7 +35,7 @@ def test_an_operation_of_lanes_prints_and_names_its_result(name: str) -> None:
     if entry.is_pattern:
         return
     assert entry.stem.isidentifier()
-    for method in ("print_unrolled", "print_looped"):
+    for method in ("unroll", "loop"):
         assert method in vars(type(entry)), f"{name} has no {method}"
 
 

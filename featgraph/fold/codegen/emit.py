@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from typing import Any
 
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
@@ -18,34 +19,26 @@ from featgraph.fold.codegen.kernels.accumulators import (
 )
 from featgraph.fold.codegen.module import Entry, Field, KernelSource
 from featgraph.fold.codegen.text.writer import Writer
-from featgraph.fold.functions.featurewise import (
-    Context,
-    Printed,
-    print_featurewise,
-    print_helper,
-    print_rank_one,
-    stores_rows,
+from featgraph.fold.functions.definitions import form_of
+from featgraph.fold.functions.facts import Context, FunctionFacts, Printed
+from featgraph.fold.functions.index_checks import Site
+from featgraph.fold.functions.passes import (
+    lower_function,
+    lower_helper,
+    printed_of,
 )
-from featgraph.fold.functions.looped import print_loops
-from featgraph.fold.functions.returned_sums import print_triangle
 from featgraph.fold.functions.staging import find_staged
 from featgraph.fold.functions.store_forwarding import find_forwarded
-from featgraph.fold.functions.unrolled import print_copies
-from featgraph.fold.functions.vectorized import (
-    column_form,
-    print_vector_column,
-    print_vectors,
-    vector_form,
-)
-from featgraph.fold.lowering.passes import Pass
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.worklist import is_queued
+from featgraph.fold.printing.functions import print_functions
+from featgraph.fold.tree.passes import Pass
 from featgraph.fold.tree.statements import Body
 
 __all__ = ["emit"]
 
-Watch = Callable[[str, Pass, Body], None]
+Watch = Callable[[str, Pass[Any], Body], None]
 
 
 def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
@@ -64,9 +57,7 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
     """
     target = cuda_kernels if plan.target == "cuda" else cpu_kernels
     writer = Writer()
-    sites: list[tuple[str, str, int, str, int]] | None = (
-        [] if plan.options.checked else None
-    )
+    sites: list[Site] | None = [] if plan.options.checked else None
     fields = data_fields(plan)
     _header(writer, plan)
     for line in target.imports(plan):
@@ -79,7 +70,8 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
     if sites is not None:
         _print_guard(writer, target.DECORATOR, target.LIBRARY)
     for helper in plan.analysis.helpers:
-        print_helper(writer, helper, plan.real, target.DECORATOR, plan.target == "cuda")
+        tree = lower_helper(helper, plan.real, plan.target == "cuda")
+        print_functions(writer, helper.source, tree)
     entries: list[Entry] = []
     forwarded: list[str] = []
     seen = {n: seen_name(n, plan.analysis.signature) for n in plan.keeping.reads}
@@ -88,7 +80,6 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
         if plan.form != "plain" and not plan.can_take(plan.form, phase):
             continue
         context = Context(
-            writer,
             plan.analysis,
             phase.mapping,
             phase.width,
@@ -102,12 +93,13 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
             restored=phase.restores,
             indexed=forms,
             watch=watch,
+            writer=writer,
         )
         if plan.target == "cuda":
             context.forwarded = find_forwarded(context, plan, phase)
             forwarded += context.forwarded
         printed = {
-            f.name: _print_function(context, phase, f)
+            f.name: _print_function(writer, context, phase, f)
             for f in [*plan.functions_of(phase), *plan.seen_of(phase)]
         }
         if phase.kind == "push":
@@ -152,21 +144,13 @@ def _waits(plan: FoldPlan, printed: dict[str, Printed]) -> bool:
     return alone and own and printed[one.name].waits
 
 
-def _print_function(context: Context, phase: Phase, function: Analysed) -> Printed:
-    if phase.kind == "triangle":
-        return print_triangle(context, function)
-    summed = function.rank_one is not None and function.into in phase.held
-    if summed or function.into in phase.tiles:
-        if column_form(context, function):
-            return print_vector_column(context, function)
-        return print_rank_one(context, function)
-    if vector_form(context, phase, function):
-        return print_vectors(context, function)
-    if not function.collective and not stores_rows(context, function):
-        return print_featurewise(context, function)
-    if phase.mapping.loops and not function.is_scalar:
-        return print_loops(context, function)
-    return print_copies(context, function)
+def _print_function(
+    writer: Writer, context: Context, phase: Phase, function: Analysed
+) -> Printed:
+    facts = FunctionFacts(context, function, form_of(context, phase, function))
+    tree = lower_function(facts)
+    print_functions(writer, function.declared.source, tree)
+    return printed_of(facts, tree)
 
 
 def _header(writer: Writer, plan: FoldPlan) -> None:

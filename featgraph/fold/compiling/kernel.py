@@ -11,9 +11,11 @@ from featgraph.errors import PlanError
 from featgraph.fold.codegen.emit import emit
 from featgraph.fold.codegen.module import Entry, KernelSource
 from featgraph.fold.compiling.compile import explain_numba_error, load_module
-from featgraph.fold.lowering.passes import PASSES, Pass
+from featgraph.fold.functions import passes as functions
+from featgraph.fold.lowering import passes as nests
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.printing.nests import Behind, changes_of, print_nest
+from featgraph.fold.tree.passes import Pass
 from featgraph.fold.tree.statements import Body
 
 __all__ = ["Kernel", "KernelText"]
@@ -131,30 +133,32 @@ class Kernel:
         return explain_plan(self.plan)
 
     def trees(self) -> list[Behind]:
-        """Return the tree of each kernel behind each pass, printed."""
+        """Return the trees of functions and kernels behind each pass, printed."""
         found: list[Behind] = []
 
-        def watch(kernel: str, one: Pass, tree: Body) -> None:
-            found.append(Behind(kernel, one.name, one.does, print_nest(tree)))
+        def watch(kernel: str, one: Pass[Any], tree: Body) -> None:
+            text, of_function = print_nest(tree), one in functions.PASSES
+            found.append(Behind(kernel, one.name, one.does, text, of_function))
 
         emit(self.plan, watch)
         return found
 
     def passes(self, name: str = "") -> str:
-        """Return the tree of each kernel, and what every pass makes of it.
+        """Return the tree of each function and kernel, and what passes make of it.
 
         Parameters
         ----------
         name : str
-            A pass of `fold/lowering/passes.py`, of which the tree before and behind it
-            is returned; "" for all passes.
+            A pass of `fold/functions/passes.py`, over user functions, or of
+            `fold/lowering/passes.py`, over kernels: the tree before and behind it is
+            returned; "" for all passes.
 
         Raises
         ------
         PlanError
             If there is no such pass.
         """
-        names = [one.name for one in PASSES]
+        names = [one.name for one in (*functions.PASSES, *nests.PASSES)]
         if name and name not in names:
             raise PlanError(
                 "there is no such pass", got=repr(name)[:80], expected=", ".join(names)

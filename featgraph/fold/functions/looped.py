@@ -1,4 +1,4 @@
-"""Collective functions as loops over features, for one thread that owns many of them.
+"""Loops over features, for one thread that owns many of them.
 
 The body is cut at the collective calls. What varies and lives across a cut stands in a
 small array, one element a feature; the statements between two cuts share one loop,
@@ -8,127 +8,110 @@ which also takes up the reduction that ends them.
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
+from typing import cast
 
-from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.codegen.text.expressions import (
-    loop_header,
-    print_returned,
-    print_statements,
-)
-from featgraph.fold.functions.featurewise import Context, Printed, print_rest
-from featgraph.fold.functions.looped_calls import print_call
-from featgraph.fold.functions.looped_names import LoopNames, Origin
+from featgraph.fold.analysis.gathered_values import INDEXED
+from featgraph.fold.functions.facts import FunctionFacts
+from featgraph.fold.functions.looped_calls import looped_call
+from featgraph.fold.functions.matrix_columns import inverse_element
+from featgraph.fold.functions.nodes import Define, GoOn
 from featgraph.fold.operations.table import primitive_of
-from featgraph.fold.syntax.nodes import (
-    Atomic,
-    Operate,
-    assigned_names,
-    names_read,
-    narrowed,
-)
+from featgraph.fold.syntax.nodes import Access, Atomic, Operate, narrowed
 from featgraph.fold.syntax.normal_form import has_collective, is_collective
-from featgraph.fold.syntax.variance import loop_varies, returns_apart, varies
+from featgraph.fold.syntax.variance import loop_varies, varies
+from featgraph.fold.tree.statements import (
+    Body,
+    Rewriting,
+    code,
+    copied,
+    expression,
+    placed,
+)
 
-__all__ = ["print_loops"]
-
-
-def print_loops(context: Context, function: Analysed) -> Printed:
-    """Print a collective function as loops over features.
-
-    Returns
-    -------
-    Printed
-        Its parameters are ``u, v, e`` (those it has), ``d``, temporaries,
-        ``contribution`` for a gather, ``rows`` (scratch, one row an array) and
-        ``flags`` where it keeps integers, then work areas.
-    """
-    return _Loops(context, function).run()
+__all__ = ["Loops", "looped"]
 
 
-class _Loops(LoopNames):
-    """Prints one function: its header, its statements, what it returns."""
+def looped(facts: FunctionFacts, node: Define) -> Define:
+    """Return a function with loops over features, between what they do together."""
+    loops = Loops(facts, node.varying)
+    node.body = loops.body(node.body)
+    node.areas, node.arrays = tuple(loops.areas), dict(loops.rows)
+    kinds = {"rows": "real", "flags": "int64"}
+    scratch = [name for name, kind in kinds.items() if loops.rows[kind]]
+    areas = [f"work_{n}" for n in range(len(loops.areas))]
+    node.more = (*facts.temporaries, *loops.contributions, *scratch, *areas)
+    return node
 
-    def run(self) -> Printed:
-        body = list(self.function.body)
-        cut = next(
-            (i for i, s in enumerate(body) if returns_apart(s, self.varying)), len(body)
-        )
-        head, rest = body[:cut], body[cut:]
-        live = sorted(_read(rest) & _assigned(head)) if rest else []
-        rest_name = f"{self.function.name}_rest"
-        if rest:
-            print_rest(self.context, self.function, rest_name, rest, live, self.style())
-        self._assign_rows()
-        place = self._open()
-        self.writer.depth += 1
-        self._block(head)
-        if rest:
-            self._call_rest(rest_name, live)
-        self.writer.depth -= 1
-        self._header(place)
-        return Printed(
-            self.function,
-            self.function.name,
-            True,
-            self.temporaries,
-            tuple(self.areas),
-            dict(self.rows),
-        )
 
-    # -- rows and header
+class Loops:
+    """Where each local of a function is, and what is done for all features."""
 
-    def _assign_rows(self) -> None:
-        """Give each varying local a row, one element a feature."""
-        for name in sorted(self.varying - {"f"}):
-            kind = "real" if self.function.variables.get(name) == "real" else "int64"
-            holder = "rows" if kind == "real" else "flags"
-            self.arrays[name] = f"{holder}[{self.rows[kind]}, f]"
-            self.rows[kind] += 1
+    def __init__(self, facts: FunctionFacts, varying: frozenset[str]) -> None:
+        self.facts, self.varying = facts, varying
+        self.areas: list[int] = []
+        self.rows = {"real": 0, "int64": 0}
+        #: Inverse -> the area that it is in.
+        self.matrices: dict[str, str] = {}
+        #: Varying local -> the template of its element.
+        self.arrays = {
+            name: self.new_row(facts.function.variables.get(name, ""), "f")
+            for name in sorted(varying - {"f"})
+        }
+        #: Arrays of a contribution; argmin and argmax have a source, too.
+        self.contributions: list[str] = []
+        if facts.returns_value:
+            both = ["contribution", "contribution_source"]
+            self.contributions = both if facts.has_key else both[:1]
 
-    def _open(self) -> int:
-        for text in (
-            "",
-            "",
-            f"# {self.source.file}:{self.source.line}",
-            self.context.decorator,
-        ):
-            self.writer.line(text)
-        place = len(self.writer.lines)
-        self.writer.line("def", (self.source.file, self.source.line))
-        return place
+    def new_row(self, type_: str, place: str) -> str:
+        """Return the template of an element of a further array."""
+        kind = "real" if type_ == "real" else "int64"
+        number = self.rows[kind]
+        self.rows[kind] += 1
+        return f"{'rows' if kind == 'real' else 'flags'}[{number}, {place}]"
 
-    def _header(self, place: int) -> None:
-        roles = [r for r in self.function.declared.roles if r not in {"f", "i"}]
-        parameters = [*roles, *self.temporaries]
-        parameters += self._contributions()
-        parameters += ["rows"] if self.rows["real"] else []
-        parameters += ["flags"] if self.rows["int64"] else []
-        parameters += [f"work_{n}" for n in range(len(self.areas))]
-        self.writer.lines[place] = f"def {self.function.name}({', '.join(parameters)}):"
+    def value(self, node: ast.expr) -> ast.expr:
+        """Return an expression for feature f."""
+        return cast("ast.expr", _Element(self).visit(copied(node)))
+
+    def over_features(self, body: Body) -> Body:
+        """Return a loop over the features."""
+        return code(f"for f in range({self.facts.width}):\n    BODY", BODY=body)
 
     # -- statements
 
-    def _block(self, body: list[ast.stmt]) -> None:
-        run: list[ast.stmt] = []
+    def body(self, body: Sequence[ast.stmt]) -> Body:
+        """Return statements; those that are for each feature share loops."""
+        out: Body = []
+        run: Body = []
         for node in body:
             if self._is_featurewise(node):
                 run.append(node)
                 continue
             joins = self._joins(node, run)
             if not joins:
-                self.over_features(run, None)
+                out += self._each(run)
                 run = []
             if isinstance(node, ast.Assign) and is_collective(node.value):
-                print_call(self, node, run if joins else [])
+                waiting = self._elements(run) if joins else []
+                out += looped_call(self, node, waiting)
                 run = []
             else:
-                self._structured(node)
-        self.over_features(run, None)
+                out += self._structured(node)
+        return out + self._each(run)
+
+    def _each(self, run: Body) -> Body:
+        """Return the loop over statements that are for each feature."""
+        return self.over_features(self._elements(run)) if run else []
+
+    def _elements(self, run: Body) -> Body:
+        return _Element(self).over(run)
 
     def _is_featurewise(self, node: ast.stmt) -> bool:
         """Whether a statement varies, holds no collective and does not return."""
         if has_collective(node) or any(
-            isinstance(n, ast.Return) for n in ast.walk(node)
+            isinstance(n, ast.Return | GoOn) for n in ast.walk(node)
         ):
             return False
         if isinstance(node, ast.If) and not varies(node.test, self.varying):
@@ -141,7 +124,7 @@ class _Loops(LoopNames):
             isinstance(n, Atomic) for n in ast.walk(node)
         )
 
-    def _joins(self, node: ast.stmt, run: list[ast.stmt]) -> bool:
+    def _joins(self, node: ast.stmt, run: Body) -> bool:
         """Whether an operation can end the loop of the statements in front of it."""
         return (
             bool(run)
@@ -151,57 +134,65 @@ class _Loops(LoopNames):
             and primitive_of(node.value).ends_loop(node.value)
         )
 
-    def _structured(self, node: ast.stmt) -> None:
-        origin = (self.file, getattr(node, "lineno", 0))
-        if isinstance(node, ast.If):
-            with self.writer.block(f"if {self.text(node.test)}:", origin):
-                self._block(node.body)
-            if node.orelse:
-                with self.writer.block("else:"):
-                    self._block(node.orelse)
-        elif isinstance(node, ast.For):
-            with self.writer.block(loop_header(node, self.style()), origin):
-                self._block(node.body)
-        elif isinstance(node, ast.While):
-            with self.writer.block(f"while {self.text(node.test)}:", origin):
-                self._block(node.body)
-        elif isinstance(node, ast.Return):
-            self._return(node, origin)
-        else:
-            print_statements([node], self.writer, self.style(), self.file)
+    def _structured(self, node: ast.stmt) -> Body:
+        if isinstance(node, ast.Return):
+            return self._return(node)
+        if isinstance(node, GoOn):
+            end = [] if self.contributions else code("return result")
+            return self._all(node.call) + end
+        if isinstance(node, ast.If | ast.For | ast.While):
+            if isinstance(node, ast.For):
+                node.iter = self.value(node.iter)
+                node.target = self.value(node.target)
+            else:
+                node.test = self.value(node.test)
+            node.body, node.orelse = self.body(node.body), self.body(node.orelse)
+            return [node]
+        return self._elements([node])
 
-    def _return(self, node: ast.Return, origin: Origin) -> None:
+    def _return(self, node: ast.Return) -> Body:
         value = narrowed(node.value, ast.expr)
-        text = print_returned(value, self.style())
-        if self.is_gather:
-            self._contribute(text, origin)
-            self.line("return")
-        elif varies(value, self.varying):
-            self.line("result = False")
-            with self.writer.block(f"for f in range({self.width}):"):
-                self.line(f"result |= {text}", origin)
-            self.line("return result")
-        else:
-            self.line(f"return {text}", origin)
+        if self.contributions or varies(value, self.varying):
+            end = "return" if self.contributions else "return result"
+            return placed(self._all(value) + code(end), node)
+        node.value = self.value(value)
+        return [node]
 
-    def _call_rest(self, name: str, live: list[str]) -> None:
-        args = [*self.function.declared.roles]
-        style = self.style()
-        args += [style.temporaries[t] for t in self.temporaries]
-        args += [style.names.get(x, x) for x in live]
-        call = f"{name}({', '.join(args)})"
-        if self.is_gather:
-            self._contribute(call)
-            return
-        self.line("result = False")
-        with self.writer.block(f"for f in range({self.width}):"):
-            self.line(f"result |= {call}")
-        self.line("return result")
+    def _all(self, value: ast.expr) -> Body:
+        """Return what all features give: their contributions, or one verdict."""
+        one = self.value(value)
+        if self.contributions:
+            targets = ", ".join(f"{name}[f]" for name in self.contributions)
+            return self.over_features(code(f"{targets} = X", X=one))
+        each = self.over_features(code("result |= X", X=one))
+        return code("result = False") + each
 
 
-def _read(body: list[ast.stmt]) -> set[str]:
-    return set().union(*(names_read(s) for s in body))
+class _Element(Rewriting):
+    """Writes statements and expressions for feature f."""
 
+    def __init__(self, loops: Loops) -> None:
+        self.loops = loops
 
-def _assigned(body: list[ast.stmt]) -> set[str]:
-    return set().union(*(assigned_names(s) for s in body)) if body else set()
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Take the element of an array."""
+        array = self.loops.arrays.get(node.id)
+        return node if array is None else expression(array)
+
+    def visit_Access(self, node: Access) -> ast.AST:
+        """Take the element of what the function is given."""
+        facts = self.loops.facts
+        is_given = node.name in facts.temporaries and node.version != INDEXED
+        if is_given and len(node.indices) < 3 and facts.is_wide(node.name):
+            return expression(f"{node.name}[f]")
+        return self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """Take an element of an inverse."""
+        self.generic_visit(node)
+        name = node.value.id if isinstance(node.value, ast.Name) else ""
+        area = self.loops.matrices.get(name)
+        if area is None:
+            return node
+        row, column = narrowed(node.slice, ast.Tuple).elts
+        return inverse_element(area, row, column, self.loops.facts.width)

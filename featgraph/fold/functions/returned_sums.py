@@ -2,23 +2,23 @@
 
 A function adds to properties of three vertices and three edges. A kernel comes to many
 triangles of one vertex or edge after the other, and what is added there goes to memory
-once. `find_sums` reads off the function which of its atomics can wait, and
-`print_triangle` prints it so that it returns what it would have added.
+once. `find_sums` reads off the function which of its atomics can wait, and `with_sums`
+has it return what it would have added.
 """
 
 from __future__ import annotations
 
 import ast
-import copy
 from dataclasses import dataclass, replace
 
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.codegen.text.expressions import print_statements
-from featgraph.fold.functions.featurewise import Context, Printed
+from featgraph.fold.functions.facts import FunctionFacts
+from featgraph.fold.functions.nodes import Define
 from featgraph.fold.syntax.nodes import Atomic
+from featgraph.fold.tree.statements import Body, Rewriting, code, noted, placed
 from featgraph.program.signature import Signature
 
-__all__ = ["ROLES", "Sum", "find_sums", "print_triangle"]
+__all__ = ["ROLES", "Sum", "find_sums", "with_sums"]
 
 ROLES = ("u", "v", "w", "e_uv", "e_uw", "e_vw")
 #: Types that sums can have.
@@ -82,51 +82,34 @@ def _added(node: ast.AST, signature: Signature) -> Sum | None:
     return Sum(atomic.name, role, dtype) if role in ROLES else None
 
 
-def print_triangle(context: Context, function: Analysed) -> Printed:
-    """Print a triangle function that returns its sums."""
-    signature, writer = context.analysis.signature, context.writer
-    sums = find_sums(function, signature)
-    body = _with_sums(copy.deepcopy(list(function.body)), sums, signature)
-    source = function.declared.source
-    writer.line()
-    writer.line()
-    writer.line(f"# {source.file}:{source.line}")
-    writer.line(context.decorator)
-    writer.line(
-        f"def {function.name}({', '.join((*ROLES, 'd'))}):", (source.file, source.line)
-    )
-    returned = ", ".join(s.name for s in sums)
-    style = context.style(function)
-    style = type(style)(
-        **{**style.__dict__, "wrap_return": lambda _: [f"return {returned}".rstrip()]}
-    )
-    writer.depth += 1
+def with_sums(facts: FunctionFacts, node: Define) -> Define:
+    """Return a function that adds to locals, and returns these."""
+    sums = find_sums(facts.function, facts.analysis.signature)
+    starts: Body = []
     for each in sums:
-        writer.line(f"{each.name} = {each.zero}  # into d.{each.into}[{each.role}]")
-    print_statements(body, writer, style, source.file)
-    writer.depth -= 1
-    return Printed(function, function.name, False, ())
+        start = code(f"{each.name} = {each.zero}")
+        starts += noted(start, f"into d.{each.into}[{each.role}]")
+    node.body = starts + _Added(sums, facts.analysis.signature).over(node.body)
+    return node
 
 
-def _with_sums(
-    body: list[ast.stmt], sums: tuple[Sum, ...], signature: Signature
-) -> list[ast.stmt]:
-    """Replace additions to memory by additions to the locals that are returned."""
-    made: list[ast.stmt] = []
-    numbered = {replace(s, number=0): s for s in sums}
-    for node in body:
-        found = _added(node, signature)
-        added = None if found is None else numbered.get(found)
-        for field in ("body", "orelse"):
-            if getattr(node, field, None):
-                inner = _with_sums(getattr(node, field), sums, signature)
-                setattr(node, field, inner)
-        if added is None:
-            made.append(node)
-            continue
-        value = node.value.value  # type: ignore[attr-defined]
-        total = ast.BinOp(ast.Name(added.name, ast.Load()), ast.Add(), value)
-        cast = ast.Call(ast.Name(added.dtype, ast.Load()), [total], [])
-        target = ast.Name(added.name, ast.Store())
-        made.append(ast.copy_location(ast.Assign([target], cast), node))
-    return made
+class _Added(Rewriting):
+    """Replaces additions to memory by additions to the locals that are returned."""
+
+    def __init__(self, sums: tuple[Sum, ...], signature: Signature) -> None:
+        self.sums, self.signature = sums, signature
+        self.numbered = {replace(s, number=0): s for s in sums}
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        """Add to a local."""
+        found = _added(node, self.signature)
+        added = None if found is None else self.numbered.get(found)
+        if added is None or not isinstance(node.value, Atomic):
+            return node
+        [more] = code(added.plus("MORE"), MORE=node.value.value)
+        return ast.copy_location(more, node)
+
+    def visit_Return(self, node: ast.Return) -> Body:
+        """Return the locals."""
+        returned = ", ".join(each.name for each in self.sums)
+        return placed(code(f"return {returned}"), node)

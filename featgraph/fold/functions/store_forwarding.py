@@ -12,16 +12,18 @@ import ast
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import is_matrix, takes_active, temporaries_of
-from featgraph.fold.codegen.text.expressions import row_key
-from featgraph.fold.functions.featurewise import Context, stores_rows
-from featgraph.fold.functions.predication import needs_guard
+from featgraph.fold.analysis.guarded import needs_guard
+from featgraph.fold.functions.facts import Context, FunctionFacts
+from featgraph.fold.functions.nodes import Define
+from featgraph.fold.functions.vector_access import can_store, row_key
 from featgraph.fold.plan.plan import FoldPlan, Phase
-from featgraph.fold.syntax.nodes import Access, Whole
+from featgraph.fold.syntax.nodes import Access, Cast, Whole, copy_location, narrowed
 from featgraph.fold.syntax.variance import varies
+from featgraph.fold.tree.statements import Body, Rewriting
 from featgraph.program.names import GENERATED
 from featgraph.program.signature import PropertyKind
 
-__all__ = ["find_forwarded"]
+__all__ = ["find_forwarded", "returning_entries", "stores_rows"]
 
 
 def find_forwarded(context: Context, plan: FoldPlan, phase: Phase) -> dict[str, str]:
@@ -58,9 +60,21 @@ def find_forwarded(context: Context, plan: FoldPlan, phase: Phase) -> dict[str, 
     return forwarded
 
 
+def stores_rows(context: Context, function: Analysed) -> bool:
+    """Return whether a function without collaborative calls has named copies.
+
+    So it has where it goes straight on and a lane can store what it assigns in pieces.
+    """
+    if function.kind not in {"vertex", "edge"} or function.is_scalar:
+        return False
+    straight = all(isinstance(s, ast.Assign) for s in function.body[:-1])
+    facts = FunctionFacts(context, function, "copies")
+    return straight and any(can_store(facts, s) for s in function.body)
+
+
 def _written(context: Context, phase: Phase, function: Analysed) -> set[str]:
     """Return what the function writes once, for certain, and never reads back."""
-    style = context.style(function)
+    memory = context.memory(function)
     if function.is_scalar or not (
         function.collective or stores_rows(context, function)
     ):
@@ -75,7 +89,7 @@ def _written(context: Context, phase: Phase, function: Analysed) -> set[str]:
         if not isinstance(target, Access) or target.version != "next":
             continue
         type_ = context.analysis.signature[target.name]
-        fits = row_key(target, style) == (f"d.{target.name}_next", "e")
+        fits = row_key(target, memory) == (f"d.{target.name}_next", "e")
         plain = not needs_guard(
             statement, {h.name: h for h in context.analysis.helpers}
         )
@@ -108,14 +122,63 @@ def _touched(function: Analysed, name: str) -> int:
 
 def _reads_own(context: Context, function: Analysed, names: set[str]) -> bool:
     """Whether a gather reads next entries of this edge and feature only, if any."""
-    style = context.style(function)
+    memory = context.memory(function)
     read = [
         node
         for statement in function.body
         for node in ast.walk(statement)
         if isinstance(node, Access) and node.version == "next" and node.name in names
     ]
-    if any(row_key(node, style) != (f"d.{node.name}_next", "e") for node in read):
+    if any(row_key(node, memory) != (f"d.{node.name}_next", "e") for node in read):
         return False
     wide = not function.collective and not is_matrix(function)
     return not read or (wide and not function.is_scalar)
+
+
+def returning_entries(facts: FunctionFacts, node: Define) -> Define:
+    """Have an edge function return the entries that the kernel stores."""
+    forwarded = facts.context.forwarded if facts.function.kind == "edge" else {}
+    if not forwarded:
+        return node
+    # Without other copies, a lane's only one has its number as well.
+    names = {n: own if facts.count > 1 else f"{own}_0" for n, own in forwarded.items()}
+    types = {name: _stored_type(facts, name) for name in names}
+    straight = all(isinstance(s, ast.Assign) for s in node.body[:-1])
+    starts: Body = []
+    for name, own in {} if straight else names.items():  # it may leave early
+        zero = Cast(types[name], ast.Constant(0))
+        starts.append(ast.Assign([ast.Name(own, ast.Store())], zero))
+    node.varying |= set(names.values())
+    node.body = [*starts, *_Returning(names, types).over(node.body)]
+    return node
+
+
+def _stored_type(facts: FunctionFacts, name: str) -> str:
+    dtype = facts.analysis.signature[name].dtype
+    return facts.context.real if dtype == "real" else dtype
+
+
+class _Returning(Rewriting):
+    """Names what is written to next entries, and returns it behind the verdict."""
+
+    def __init__(self, names: dict[str, str], types: dict[str, str]) -> None:
+        self.names, self.types = names, types
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        """Keep an entry."""
+        [target] = node.targets
+        is_next = isinstance(target, Access) and target.version == "next"
+        if not is_next or narrowed(target, Access).name not in self.names:
+            return node
+        name = narrowed(target, Access).name
+        value = Cast(self.types[name], node.value)
+        own = ast.Name(self.names[name], ast.Store())
+        return copy_location(ast.Assign([own], value), node)
+
+    def visit_Return(self, node: ast.Return) -> ast.Return:
+        """Return all features of the entries."""
+        own = [ast.Name(name, ast.Load()) for name in self.names.values()]
+        entries = [ast.Starred(name, ast.Load()) for name in own]
+        verdict = narrowed(node.value, ast.expr)
+        node.value = ast.Tuple([verdict, *entries], ast.Load())
+        return node

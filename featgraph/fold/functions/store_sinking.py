@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.functions.facts import FunctionFacts
+from featgraph.fold.functions.nodes import Define, GoOn
 from featgraph.fold.syntax.nodes import (
     Access,
     Atomic,
@@ -20,54 +23,54 @@ from featgraph.fold.syntax.nodes import (
     names_read,
 )
 from featgraph.fold.syntax.variance import varies
+from featgraph.fold.tree.statements import Body, copied, every
 
-__all__ = ["all_wait", "leaving_test", "reads_what_it_changes", "sink_stores"]
+__all__ = ["leaving_test", "reads_what_it_changes", "sunk"]
 
 
-def sink_stores(
-    body: Sequence[ast.stmt], restored: Sequence[str], varying: frozenset[str]
-) -> list[ast.stmt]:
-    """Return `body` with its last stores of next entries under its verdict.
-
-    Parameters
-    ----------
-    body : sequence of ast.stmt
-        Of a vertex or edge function.
-    restored : sequence of str
-        Properties whose entries the kernel puts back where the verdict is False.
-    varying : frozenset of str
-        What differs between features; the verdict must not.
-    """
-    *before, last = body
-    verdict = last.value if isinstance(last, ast.Return) else None
-    if not isinstance(verdict, ast.Name) or varies(verdict, varying):
-        return list(body)
-    kept: list[ast.stmt] = []
-    sunk: list[ast.stmt] = []
+def sunk(facts: FunctionFacts, node: Define) -> Define:
+    """Put the last stores of next entries under the verdict, where nothing minds."""
+    function = facts.function
+    # Lanes must find the same verdict.
+    parts = facts.predicated and reads_what_it_changes(function)
+    goes_on = isinstance(node.body[-1], GoOn)
+    if not facts.context.cuda or facts.context.checked is not None or goes_on or parts:
+        return node
+    *before, last = node.body
+    verdict = _verdict(last)
+    if not isinstance(verdict, ast.Name) or varies(verdict, node.varying):
+        return node
+    restored = facts.context.restored
+    kept: Body = []
+    late: Body = []
     for statement in reversed(before):
-        if _may_wait(statement, restored, [*kept, *sunk]):
-            sunk.insert(0, statement)
+        if _may_wait(statement, restored, [*kept, *late]):
+            late.insert(0, statement)
         else:
             kept.insert(0, statement)
-    if not sunk:
-        return list(body)
-    stores = ast.copy_location(ast.If(test=verdict, body=sunk, orelse=[]), sunk[0])
-    return [*kept, stores, last]
+    if late:
+        test = cast("ast.expr", copied(verdict))
+        stores = ast.copy_location(ast.If(test, late, []), late[0])
+        node.body = [*kept, stores, last]
+        sends = verdict is not last.value  # type: ignore[attr-defined]
+        node.waits = not sends and _all_wait([*kept, last], late)
+    return node
 
 
-def all_wait(body: Sequence[ast.stmt]) -> bool:
-    """Whether next entries may be stored over the current ones.
+def _verdict(node: ast.stmt) -> ast.expr | None:
+    """Return the verdict that a function returns last, beside entries of its edge."""
+    value = node.value if isinstance(node, ast.Return) else None
+    return value.elts[0] if isinstance(value, ast.Tuple) else value
 
-    All that touches them are stores that `sink_stores` has sunk. And what is stored is
+
+def _all_wait(before: Body, stores: Body) -> bool:
+    """Return whether next entries may be stored over the current ones.
+
+    All that touches them are stores that wait for the verdict. And what is stored is
     read in front of these alone, and of the same feature: copies of a statement, and
     lanes, have features of their own, and nothing else keeps them in step.
     """
-    *before, stores, last = [ast.Pass(), ast.Pass(), *body]
-    verdict = last.value if isinstance(last, ast.Return) else None
-    if not isinstance(stores, ast.If) or stores.test is not verdict:
-        return False
-    early = [n for s in [*before, last] for n in ast.walk(s)]
-    late = [n for s in stores.body for n in ast.walk(s)]
+    early, late = list(every(before)), list(every(stores))
     stored = {name for name, version in _entries(late) if version == "next"}
     if any(version == "next" for _, version in _entries(early)):
         return False

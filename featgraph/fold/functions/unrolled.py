@@ -1,322 +1,307 @@
-"""Collective functions as named copies: ``p`` of feature j is ``p_j``.
+"""Named copies: ``p`` of a lane's feature j is ``p_j``.
 
 One thread that owns all features (CPU; NFA) has a copy of each and control flow stays
 as the user wrote it. On CUDA with features over lanes, a lane has the copies of its own
-features; every lane of the warp takes part in every shuffle, so control flow around
-collectives becomes predicates.
+features.
 """
 
 from __future__ import annotations
 
 import ast
-import itertools
+from collections.abc import Sequence
+from typing import cast
 
-from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.codegen.text.expressions import (
-    Style,
-    loop_header,
-    print_expression,
-    print_statements,
+from featgraph.fold.analysis.gathered_values import INDEXED
+from featgraph.fold.functions.facts import FunctionFacts
+from featgraph.fold.functions.matrix_columns import inverse_element
+from featgraph.fold.functions.nodes import (
+    AnyFeature,
+    Array,
+    Collective,
+    Define,
+    GoOn,
+    LoadRows,
+    Masked,
+    Place,
+    Row,
 )
-from featgraph.fold.functions.featurewise import Context, Printed, print_rest
-from featgraph.fold.functions.predication import zero_text
-from featgraph.fold.functions.store_sinking import (
-    all_wait,
-    reads_what_it_changes,
-    sink_stores,
+from featgraph.fold.functions.unrolled_calls import unrolled_call
+from featgraph.fold.functions.vector_access import can_store, place_of
+from featgraph.fold.syntax.nodes import Access, Atomic, is_same, narrowed
+from featgraph.fold.syntax.normal_form import is_collective
+from featgraph.fold.syntax.variance import loop_varies, varies
+from featgraph.fold.tree.statements import (
+    Body,
+    Rewriting,
+    code,
+    copied,
+    expression,
+    placed,
 )
-from featgraph.fold.functions.unrolled_calls import print_call
-from featgraph.fold.functions.unrolled_names import CopyNames
-from featgraph.fold.functions.vector_access import can_store
-from featgraph.fold.syntax.nodes import (
-    Access,
-    Atomic,
-    Operate,
-    assigned_names,
-    names_read,
-    narrowed,
-)
-from featgraph.fold.syntax.normal_form import has_collective, is_collective
-from featgraph.fold.syntax.variance import loop_varies, returns_apart, varies
 
-__all__ = ["print_copies"]
+__all__ = ["Copies", "unrolled"]
 
 
-def print_copies(context: Context, function: Analysed) -> Printed:
-    """Print a collective function with named copies of what varies.
-
-    Returns
-    -------
-    Printed
-        Its parameters are, in this order: ``u, v, e`` (those it has), ``d``; on CUDA
-        ``lane`` and ``writer``; temporaries, wide ones once per copy; work areas.
-    """
-    return _Copies(context, function).run()
-
-
-class _Copies(CopyNames):
-    """Prints one function: its header, then its statements once per copy."""
-
-    # -- the function
-
-    def run(self) -> Printed:
-        body = list(self.function.body)
-        cut = next(
-            (i for i, s in enumerate(body) if returns_apart(s, self.varying)), len(body)
-        )
-        head, rest = body[:cut], body[cut:]
-        live = sorted(_names_read_in(rest) & _assigned_in(head)) if rest else []
-        rest_name = f"{self.function.name}_rest"
-        if rest:
-            style = self.styles[0]
-            print_rest(self.context, self.function, rest_name, rest, live, style)
-        place = self._open()
-        self.writer.depth += 1
-        self._prologue()
-        self._load_rows(head)
-        self._start_sent()
-        # Lanes must find the same verdict.
-        split = self.predicated and reads_what_it_changes(self.function)
-        waits = False
-        if self.context.cuda and not (self.context.checked or rest or split):
-            restored = [n for n in self.context.restored if n not in self.sent]
-            head = sink_stores(head, restored, self.varying)
-            waits = not self.sent and all_wait(head)
-        self._block(head, "")
-        if rest:
-            self._call_rest(rest_name, live)
-        elif self.predicated:
-            self._finish()
-        self.writer.depth -= 1
-        self._add_areas(place)
-        return Printed(
-            self.function,
-            self.function.name,
-            True,
-            self.temporaries,
-            tuple(self.areas),
-            matrices=self.matrices,
-            waits=waits,
-        )
-
-    def _prologue(self) -> None:
-        if not self.predicated:
-            return
-        for j in range(self.count):
-            feature = (
-                f"lane * {self.count}{f' + {j}' if j else ''}"
-                if self.count > 1
-                else "lane"
-            )
-            self.writer.line(f"{self.feature(j)} = {feature}")
-            if self.padded:
-                inside = self.copy_name("inside", j)
-                self.writer.line(f"{inside} = {self.feature(j)} < {self.width}")
-                # Whole pieces stay in the row.
-                last = self.width - self.piece + j % self.piece
-                self.writer.line(f"{self.feature(j)} = min({self.feature(j)}, {last})")
-        if self.returns_value:
-            for j in range(self.count):
-                self.writer.line(f"{self.copy_name('result', j)} = {self._nothing()}")
+def unrolled(facts: FunctionFacts, node: Define) -> Define:
+    """Return a function with a copy of each varying name for each feature."""
+    copies = Copies(facts, node.varying)
+    body = copies.body(node.body)
+    node.body = _features(copies) + body
+    node.areas = tuple(copies.areas)
+    given: list[str] = []
+    for name in facts.temporaries:
+        if name in facts.context.solved:
+            k = range(facts.width)
+            given += [f"{name}_{i}_{f}" for i in k for f in k]
         else:
-            self.writer.line("result = False")
-        if self.has_left:
-            self.writer.line("live = writer")
+            given += copies.names(name) if facts.is_wide(name) else [name]
+    lanes = ["lane", "writer"] if facts.predicated else []
+    areas = [f"work_{n}" for n in range(len(copies.areas))]
+    matrices = [n for s in facts.staged.values() for n in s.names]
+    node.more = (*lanes, *given, *areas, *matrices)
+    return node
+
+
+def _features(copies: Copies) -> Body:
+    """Return which features a lane has, and which of them there are."""
+    facts, out = copies.facts, list[str]()
+    for j in range(facts.count if facts.predicated else 0):
+        name, more = copies.name("f", j), f" + {j}" if j else ""
+        lane = f"lane * {facts.count}{more}" if facts.count > 1 else "lane"
+        out.append(f"{name} = {lane}")
+        if facts.padded:
+            out.append(f"{copies.name('inside', j)} = {name} < {facts.width}")
+            # Whole pieces stay in the row.
+            last = facts.width - facts.piece + j % facts.piece
+            out.append(f"{name} = min({name}, {last})")
+    return code("\n".join(out))
+
+
+class Copies:
+    """The copies that a lane has of a function's names and expressions.
+
+    Parameters
+    ----------
+    varying : frozenset of str
+        Names of which there is a copy for each feature.
+    """
+
+    def __init__(self, facts: FunctionFacts, varying: frozenset[str]) -> None:
+        self.facts, self.varying = facts, varying
+        #: Columns of the work areas that operations have asked for.
+        self.areas: list[int] = []
+        #: Inverse -> the area that it is in.
+        self.matrices: dict[str, str] = {}
+        self.rows: dict[str, Row] = {}
+
+    # -- names and expressions
+
+    def name(self, name: str, j: int) -> str:
+        """Return the name of copy j of a varying name."""
+        return name if self.facts.count == 1 else f"{name}_{j}"
+
+    def names(self, name: str) -> list[str]:
+        """Return the names of all copies."""
+        return [self.name(name, j) for j in range(self.facts.count)]
+
+    def feature(self, j: int) -> ast.expr:
+        """Return copy j's feature."""
+        if self.facts.predicated:
+            return ast.Name(self.name("f", j), ast.Load())
+        return ast.Constant(j)
+
+    def value(self, node: ast.expr, j: int = 0) -> ast.expr:
+        """Return an expression for the feature of copy j."""
+        return cast("ast.expr", _Copied(self, j).visit(copied(node)))
+
+    def values(self, node: ast.expr) -> list[ast.expr]:
+        """Return an expression for all features of a lane."""
+        return [self.value(node, j) for j in range(self.facts.count)]
 
     # -- statements
 
-    def _block(self, body: list[ast.stmt], predicate: str) -> None:
-        run: list[ast.stmt] = []
-        for node in body:
-            if self._is_local(node):
-                run.append(node)
-                continue
-            self._locals(run, predicate)
-            run = []
-            self._statement(node, predicate)
-        self._locals(run, predicate)
+    def body(self, body: Sequence[ast.stmt]) -> Body:
+        """Return statements with what varies written once for each copy."""
+        return [new for node in body for new in self._statement(node)]
 
-    def _is_local(self, node: ast.stmt) -> bool:
-        """Whether a statement makes no collaborative call and does not return."""
-        return not (
-            has_collective(node)
-            or isinstance(node, ast.Return)
-            or (isinstance(node, ast.If) and self._leaves(node))
-        )
-
-    def _statement(self, node: ast.stmt, predicate: str) -> None:
-        origin = (self.file, getattr(node, "lineno", 0))
+    def _statement(self, node: ast.stmt) -> Body:
         if isinstance(node, ast.Assign) and is_collective(node.value):
-            target, call = narrowed(node.targets[0], ast.Name), node.value
-            print_call(self, target.id, narrowed(call, Operate), predicate, origin)
-        elif isinstance(node, ast.Return):
-            self._return(node, predicate, origin)
-        elif isinstance(node, ast.If):
-            self._branch(node, predicate, origin)
+            return placed(unrolled_call(self, Collective(node)), node)
+        if isinstance(node, Collective):
+            return placed(unrolled_call(self, node), node)
+        if isinstance(node, LoadRows):
+            return self._loads(node)
+        if isinstance(node, ast.Return):
+            return placed(self._return(narrowed(node.value, ast.expr)), node)
+        if isinstance(node, GoOn):
+            return self._go_on(node)
+        if isinstance(node, ast.If | ast.For | ast.While) and not self._parts(node):
+            return [self._together(node)]
+        tests = node.tests if isinstance(node, Masked) else []
+        one = node.body[0] if isinstance(node, Masked) else node
+        if can_store(self.facts, one):
+            return self._row_store(narrowed(one, ast.Assign), tests)
+        return self._each(node)
+
+    def _parts(self, node: ast.If | ast.For | ast.While) -> bool:
+        """Whether features may go different ways through a branch or a loop."""
+        if isinstance(node, ast.If):
+            return varies(node.test, self.varying)
+        return loop_varies(node, self.varying)
+
+    def _together(self, node: ast.If | ast.For | ast.While) -> ast.stmt:
+        """Return a branch or loop that all features enter, or none."""
+        if isinstance(node, ast.For):
+            node.iter = self.value(node.iter)
+            node.target = self.value(node.target)
         else:
-            self._loop(narrowed(node, ast.For), predicate, origin)
+            node.test = self.value(node.test)
+        node.body = self.body(node.body)
+        node.orelse = self.body(node.orelse)
+        return node
 
-    def _leaves(self, node: ast.stmt) -> bool:
-        return self.predicated and any(
-            isinstance(n, ast.Return) for n in ast.walk(node)
-        )
+    def _each(self, node: ast.stmt) -> Body:
+        """Return a statement once if nothing in it varies, else once for each copy."""
+        if isinstance(node, ast.Assign) and isinstance(node.value, AnyFeature):
+            node.value = self._any(node.value.value, node.value.is_masked)
+            return [node]
+        one = node.body[0] if isinstance(node, Masked) else node
+        atomics = any(isinstance(n, Atomic) for n in ast.walk(one))
+        is_copied = varies(one, self.varying) or atomics
+        count = self.facts.count if is_copied else 1
+        return [_Copied(self, j).visit(copied(node)) for j in range(count)]
 
-    def _locals(self, run: list[ast.stmt], predicate: str) -> None:
-        """Print statements without collectives; those under one condition share it."""
-        for condition, group in itertools.groupby(
-            run, lambda n: self._condition(n, predicate)
-        ):
-            nodes = list(group)
-            if condition:
-                self._declare(nodes)
-                with self.writer.block(f"if {condition}:"):
-                    self._each(nodes)
-            else:
-                self._each(nodes)
+    def _return(self, value: ast.expr) -> Body:
+        """Return what all features give: their values, or one verdict."""
+        entries: list[ast.expr] = []
+        if isinstance(value, ast.Tuple) and self._has_all(value):
+            entries = [e for x in value.elts[1:] for e in self._all(x)]
+            value = value.elts[0]
+        if isinstance(value, ast.Starred):
+            values = self._all(value)
+        elif self.facts.returns_value and not self.facts.predicated:
+            values = self.values(value)
+        else:
+            values = [self._any(value, False)]
+        values += entries
+        one = values[0] if len(values) == 1 else ast.Tuple(values, ast.Load())
+        return [ast.Return(one)]
 
-    def _declare(self, nodes: list[ast.stmt]) -> None:
-        """Give the locals that are bound under a condition a value everywhere."""
-        if not self.predicated:
-            return
-        for name in sorted(_assigned_in(nodes) - self.bound):
-            zero = zero_text(
-                self.function.variables.get(name, "int64"), self.context.real
-            )
-            for j in range(self.count if name in self.varying else 1):
-                self.writer.line(
-                    f"{self.copy_name(name, j) if name in self.varying else name}"
-                    f" = {zero}"
+    def _has_all(self, value: ast.Tuple) -> bool:
+        return any(isinstance(x, ast.Starred) for x in value.elts)
+
+    def _all(self, node: ast.expr) -> list[ast.expr]:
+        """Return all copies of ``*x``."""
+        return self.values(narrowed(node, ast.Starred).value)
+
+    def _any(self, value: ast.expr, is_masked: bool) -> ast.expr:
+        """Return whether a condition holds for any feature of a lane."""
+        count = self.facts.count if varies(value, self.varying) else 1
+        values: list[ast.expr] = []
+        for j in range(count):
+            one = self.value(value, j)
+            if is_masked:
+                inside = ast.Name(self.name("inside", j), ast.Load())
+                one = ast.BoolOp(ast.And(), [inside, one])
+            values.append(one)
+        if not self.facts.predicated:
+            values = [part for one in _different(values) for part in _either(one)]
+        return values[0] if len(values) == 1 else ast.BoolOp(ast.Or(), values)
+
+    def _go_on(self, node: GoOn) -> Body:
+        """Return the calls of the rest; all are made."""
+        calls = self.values(node.call)
+        if self.facts.returns_value:
+            one = calls[0] if len(calls) == 1 else ast.Tuple(calls, ast.Load())
+            return [ast.Return(one)]
+        out = code("result = False")
+        for call in calls:
+            out += code("result |= CALL", CALL=call)
+        return out + code("return result")
+
+    # -- rows
+
+    def _loads(self, node: LoadRows) -> Body:
+        """Return a load for each piece of the rows."""
+        facts, out = self.facts, list[ast.stmt]()
+        self.rows = {row.name: row for row in node.rows}
+        for first in range(0, facts.count, facts.piece):
+            for row in node.rows:
+                name = row.piece_name(first, facts.mapping)
+                place = f"{row.key[0]}, {row.index}, COLUMN, {facts.width}"
+                out += code(
+                    f"{name} = warp.load_row({place}, {facts.piece})",
+                    COLUMN=Place(self.feature(first)),
                 )
-            self.bound.add(name)
+        return out
 
-    def _each(self, nodes: list[ast.stmt]) -> None:
-        for node in nodes:
-            self._copies(node, (self.file, getattr(node, "lineno", 0)))
-            self.bound |= assigned_names(node)
-
-    def _copies(self, node: ast.stmt, origin: tuple[str, int]) -> None:
-        """Print a statement once if nothing in it varies, else once per copy."""
-        if self.predicated and any(isinstance(n, ast.Return) for n in ast.walk(node)):
-            raise self.function.declared.source.error(
-                "a return inside a loop, in a function with collaborative calls",
-                node,
-                fix="set a local and break",
+    def _row_store(self, node: ast.Assign, tests: list[ast.expr]) -> Body:
+        """Return an assignment to a row, a store for each piece."""
+        facts, target = self.facts, narrowed(node.targets[0], Access)
+        out: Body = []
+        for first in range(0, facts.count, facts.piece):
+            pieces = range(first, first + facts.piece)
+            values = [self.value(node.value, j) for j in pieces]
+            store = code(
+                f"warp.store_row(ARRAY, ENTITY, COLUMN, {facts.width}, {facts.piece}, "
+                "VALUES)",
+                ARRAY=Array(target.name, target.version),
+                ENTITY=place_of(target.indices[0]),
+                COLUMN=Place(self.feature(first)),
+                VALUES=ast.Tuple(values, ast.Load()),
             )
-        if isinstance(node, ast.Assign) and self._is_sent(node):
-            self._send(node, origin)
-            return
-        test = getattr(node, "test", None)
-        loop = isinstance(node, ast.For | ast.While)
-        uniform = not varies(node, self.varying) and not any(
-            isinstance(n, Atomic) for n in ast.walk(node)
-        )
-        if uniform and not self._returns_copies(node):
-            self._print([node], self.styles[0])
-        elif isinstance(node, ast.If) and not varies(test, self.varying):  # type: ignore[arg-type]
-            self._branch_together(node, origin)
-        elif loop and not loop_varies(node, self.varying):  # type: ignore[arg-type]
-            header = (
-                loop_header(node, self.styles[0])
-                if isinstance(node, ast.For)
-                else f"while {print_expression(node.test, self.styles[0])}:"  # type: ignore[attr-defined]
-            )
-            with self.writer.block(header, origin):
-                self._block(node.body, "")  # type: ignore[attr-defined]
-        else:
-            old_value = isinstance(node, ast.Assign) and any(
-                isinstance(n, Atomic) for n in ast.walk(node.value)
-            )
-            if can_store(self.context.analysis, node, self.styles[0], self.piece):
-                self._store_row(narrowed(node, ast.Assign), origin)
-                return
-            for j, style in enumerate(self.styles):
-                if self.padded and old_value:
-                    with self.writer.block(f"if {self.copy_name('inside', j)}:"):
-                        self._print([node], style)
-                else:
-                    self._print([node], style)
-
-    def _print(self, nodes: list[ast.stmt], style: Style) -> None:
-        print_statements(nodes, self.writer, style, self.file)
-
-    def _branch_together(self, node: ast.If, origin: tuple[str, int]) -> None:
-        """Print a branch that all lanes of a vertex take, or none."""
-        test = print_expression(node.test, self.styles[0])
-        with self.writer.block(f"if {test}:", origin):
-            self._block(node.body, "")
-        if node.orelse:
-            with self.writer.block("else:"):
-                self._block(node.orelse, "")
-
-    def _branch(self, node: ast.If, predicate: str, origin: tuple[str, int]) -> None:
-        if not self.predicated:
-            self._branch_together(node, origin)
-            return
-        self._declare([node])
-        name, test = self.fresh("taken"), print_expression(node.test, self.styles[0])
-        guarded = self.has_left or self.needs_guard(node.test)
-        runs = guarded or predicate in self.running
-        outer = " and ".join(self.where(predicate, guarded))
-        self.writer.line(
-            f"{name} = {f'{outer} and ({test})' if outer else test}", origin
-        )
-        if node.orelse:
-            other = self.fresh("taken")
-            self.writer.line(
-                f"{other} = {f'{outer} and ' if outer else ''}not {name}", origin
-            )
-        branches = [(name, node.body)]
-        if node.orelse:
-            branches.append((other, node.orelse))
-        for taken, body in branches:  # what returns in one leaves the other's lanes
-            if runs:
-                self.running.add(taken)
-            self._block(body, taken)
-
-    def _loop(self, node: ast.For, predicate: str, origin: tuple[str, int]) -> None:
-        """Print a loop that holds collectives; all groups go round equally often."""
-        name = narrowed(node.target, ast.Name).id
-        bounds = narrowed(node.iter, ast.Call).args
-        if not self.predicated or all(_same_for_all(a) for a in bounds):
-            with self.writer.block(loop_header(node, self.styles[0]), origin):
-                self._block(node.body, predicate)
-            return
-        texts = [print_expression(a, self.styles[0]) for a in bounds]
-        if len(texts) > 2:
-            raise self.function.declared.source.error(
-                "a step needs the same bounds for all vertices in a loop with "
-                "collaborative calls",
-                node,
-            )
-        inside, rounds = self.fresh("inside"), self.fresh("rounds")
-        first, last = self.fresh("first"), self.fresh("last")
-        start, stop = ("0", texts[0]) if len(texts) == 1 else texts
-        outer = " and ".join(self.where(predicate, True))
-        # Lanes for which the function does not run have no iterations of their own.
-        self.writer.line(f"{first} = int64({start}) if {outer} else int64(0)", origin)
-        self.writer.line(f"{last} = int64({stop}) if {outer} else int64(0)", origin)
-        self._declare(node.body)
-        self.writer.line(f"{rounds} = warp.group_max({last} - {first}, 32)", origin)
-        step = self.fresh("step")
-        with self.writer.block(f"for {step} in range({rounds}):", origin):
-            self.writer.line(f"{name} = {first} + {step}")
-            self.writer.line(f"{inside} = {name} < {last}")
-            self.running.add(inside)
-            outside, self.in_rounds = self.in_rounds, True
-            self._block(node.body, inside)
-            self.in_rounds = outside
+            masks = [self.value(test, first) for test in tests]
+            store = placed(store, node)
+            out += [Masked(masks, store)] if masks else store
+        return out
 
 
-def _same_for_all(node: ast.expr) -> bool:
-    """Whether an expression of constants and scalars is the same for all vertices."""
-    return not any(isinstance(n, ast.Name | Access | Operate) for n in ast.walk(node))
+class _Copied(Rewriting):
+    """Writes a statement or an expression for the feature of one copy."""
+
+    def __init__(self, copies: Copies, j: int) -> None:
+        self.copies, self.j = copies, j
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Name the copy."""
+        if node.id == "f":
+            return self.copies.feature(self.j)
+        if node.id in self.copies.varying:
+            node.id = self.copies.name(node.id, self.j)
+        return node
+
+    def visit_Access(self, node: Access) -> ast.AST:
+        """Take what the function is given, and what has been loaded of a row."""
+        facts, version = self.copies.facts, node.version
+        if node.row:
+            row = self.copies.rows[node.row]
+            return expression(row.copy(self.j, facts.mapping))
+        is_given = node.name in facts.temporaries and version != INDEXED
+        if is_given and len(node.indices) < 3 and facts.is_wide(node.name):
+            return ast.Name(self.copies.name(node.name, self.j), ast.Load())
+        return self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """Take an element of an inverse: it is in the right half of its work area."""
+        self.generic_visit(node)
+        name = node.value.id if isinstance(node.value, ast.Name) else ""
+        area = self.copies.matrices.get(name)
+        if area is None:
+            return node
+        row, column = narrowed(node.slice, ast.Tuple).elts
+        return inverse_element(area, row, column, self.copies.facts.width)
 
 
-def _names_read_in(body: list[ast.stmt]) -> set[str]:
-    """Return the local names that statements read."""
-    return set().union(*(names_read(s) for s in body))
+def _different(values: list[ast.expr]) -> list[ast.expr]:
+    """Return values, each once."""
+    found: list[ast.expr] = []
+    for value in values:
+        if not any(is_same(value, other) for other in found):
+            found.append(value)
+    return found
 
 
-def _assigned_in(body: list[ast.stmt]) -> set[str]:
-    """Return the local names that statements bind."""
-    return set().union(*(assigned_names(s) for s in body)) if body else set()
+def _either(node: ast.expr) -> list[ast.expr]:
+    """Return the sides of a disjunction."""
+    is_either = isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or)
+    return node.values if is_either else [node]  # type: ignore[attr-defined]

@@ -1,134 +1,147 @@
-"""One collaborative operation of a function that is printed as named copies."""
+"""One collaborative operation over named copies."""
 
 from __future__ import annotations
 
 import ast
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 from featgraph.fold.analysis.operand_type import operand_type
-from featgraph.fold.codegen.text.expressions import print_expression
-from featgraph.fold.functions.unrolled_columns import MatrixColumns
-from featgraph.fold.functions.unrolled_names import CopyNames
+from featgraph.fold.functions.facts import FunctionFacts
+from featgraph.fold.functions.matrix_columns import MatrixColumns
+from featgraph.fold.functions.nodes import Collective, Place
 from featgraph.fold.operations.contexts import Column
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.plan.schedules import MOST_HELD
-from featgraph.fold.syntax.nodes import Operate
+from featgraph.fold.syntax.nodes import Operate, narrowed
 from featgraph.fold.syntax.variance import varies
+from featgraph.fold.tree.statements import Body, code, expression
 
-__all__ = ["print_call"]
+__all__ = ["CopiesLike", "unrolled_call"]
 
 
-def print_call(
-    owner: CopyNames,
-    target: str,
-    call: Operate,
-    predicate: str,
-    origin: tuple[str, int],
-) -> None:
-    """Print ``target = operation(...)``.
+class CopiesLike(Protocol):
+    """The copies of a function's names: see `unrolled.Copies`."""
 
-    Parameters
-    ----------
-    owner : CopyNames
-        The function that is printed.
-    predicate : str
-        What holds where the call is made; "" for everywhere.
-    """
-    copies = _UnrolledCall(owner, predicate, origin)
-    primitive = primitive_of(call)
-    if primitive.is_matrix or not (owner.in_rounds and predicate):
-        primitive.print_unrolled(call, target, copies)
-        return
+    facts: FunctionFacts
+    varying: frozenset[str]
+    areas: list[int]
+    matrices: dict[str, str]
+
+    def name(self, name: str, j: int) -> str:
+        """Return the name of copy j of a varying name."""
+
+    def names(self, name: str) -> list[str]:
+        """Return the names of all copies."""
+
+    def feature(self, j: int) -> ast.expr:
+        """Return copy j's feature."""
+
+    def value(self, node: ast.expr, j: int = 0) -> ast.expr:
+        """Return an expression for the feature of copy j."""
+
+
+def unrolled_call(copies: CopiesLike, node: Collective) -> Body:
+    """Return the statements of ``target = operation(...)``."""
+    assigned = narrowed(node.call, ast.Assign)
+    target = narrowed(assigned.targets[0], ast.Name).id
+    operate = narrowed(assigned.value, Operate)
+    copies.facts.fresh.begin()
+    call = _UnrolledCall(copies, node)
+    if not node.keeps:
+        primitive_of(operate).unroll(operate, target, call)
+        return call.body
     # A group that goes round with others keeps what its own last iteration gave.
-    found = owner.fresh("found")
-    primitive.print_unrolled(call, found, copies)
-    with owner.writer.block(f"if {predicate}:"):
-        if target in owner.varying:
-            for own, new in zip(copies.names(target), copies.names(found), strict=True):
-                copies.line(f"{own} = {new}")
-        else:
-            copies.line(f"{target} = {found}")
+    found = call.fresh("found")
+    primitive_of(operate).unroll(operate, found, call)
+    with call.block(f"if {node.predicate}:"):
+        names, new = [target], [found]
+        if target in copies.varying:
+            names, new = copies.names(target), copies.names(found)
+        for name, value in zip(names, new, strict=True):
+            call.line(f"{name} = {value}")
+    return call.body
 
 
 class _UnrolledCall:
     """What the operation asks of the function; see `operations.contexts.Unrolled`."""
 
-    def __init__(
-        self, owner: CopyNames, predicate: str, origin: tuple[str, int]
-    ) -> None:
-        self.owner = owner
-        self.predicate = predicate
-        self.origin = origin
-        self.width = owner.width
-        self.count = owner.count
-        self.lanes = owner.lanes
-        self.real = owner.context.real
-        self.cuda = owner.context.cuda
-        self.predicated = owner.predicated
-        self.padded = owner.padded
-        is_thread = owner.mapping.schedule == "thread"
-        self.in_registers = is_thread and owner.width <= MOST_HELD
-        self.columns = MatrixColumns(owner, origin)
-        self.fresh = owner.fresh
-        self.feature = owner.feature
+    def __init__(self, copies: CopiesLike, node: Collective) -> None:
+        facts = copies.facts
+        self.copies, self.facts, self.node = copies, facts, node
+        self.body: Body = []
+        self.width, self.count = facts.width, facts.count
+        self.lanes = facts.mapping.lanes
+        self.real, self.cuda = facts.context.real, facts.context.cuda
+        self.predicated, self.padded = facts.predicated, facts.padded
+        is_thread = facts.mapping.schedule == "thread"
+        self.in_registers = is_thread and facts.width <= MOST_HELD
+        self.columns = MatrixColumns(copies, self.line)
+        self.fresh = facts.fresh
+        self.names, self.feature = copies.names, copies.feature
 
-    def line(self, text: str) -> None:
-        self.owner.writer.line(text, self.origin)
+    def line(self, template: str, **parts: ast.expr) -> None:
+        self.body += code(template, **parts)
 
-    def block(self, header: str) -> AbstractContextManager[None]:
-        return self.owner.writer.block(header, self.origin)
-
-    def names(self, target: str) -> list[str]:
-        return [self.owner.copy_name(target, j) for j in range(self.count)]
+    @contextmanager
+    def block(self, header: str, **parts: ast.expr) -> Iterator[None]:
+        outside, self.body = self.body, []
+        yield
+        self.body = outside + code(f"{header}\n    BODY", BODY=self.body, **parts)
 
     def inside(self, j: int) -> str:
-        return self.owner.copy_name("inside", j)
+        return self.copies.name("inside", j)
 
     # -- expressions
 
-    def index(self, text: str) -> str:
-        return self.owner.styles[0].index(text)
+    def index(self, node: ast.expr) -> ast.expr:
+        return Place(node)
 
-    def text(self, node: ast.expr, j: int = 0) -> str:
-        return print_expression(node, self.owner.styles[j])
+    def value(self, node: ast.expr, j: int = 0) -> ast.expr:
+        return self.copies.value(node, j)
 
-    def operands(self, node: ast.expr, identity: str, masked: bool = True) -> list[str]:
-        owner, texts = self.owner, []
+    def operands(
+        self, node: ast.expr, identity: ast.expr, masked: bool = True
+    ) -> list[ast.expr]:
+        guarded = self.facts.needs_guard(node)
+        predicate = self.node.predicate if masked and self.predicated else ""
+        runs = bool(predicate) and self.node.runs
+        tests = [predicate] if predicate else []
+        tests += [self.facts.live] * (guarded and not runs)
+        values = []
         for j in range(self.count):
-            text = self.text(node, j)
-            predicate = self.predicate if masked and self.predicated else ""
-            tests = owner.where(predicate, owner.needs_guard(node))
-            tests += [self.inside(j)] if self.padded else []
-            if tests:
-                text = f"({text}) if {' and '.join(tests)} else {identity}"
-            texts.append(f"({text})")
-        return texts
+            value = self.value(node, j)
+            every = tests + ([self.inside(j)] if self.padded else [])
+            if every:
+                form = f"X if {' and '.join(every)} else NOTHING"
+                value = expression(form, X=value, NOTHING=identity)
+            values.append(value)
+        return values
 
     def type_of(self, node: ast.expr) -> str:
-        return operand_type(node, self.owner.function, self.owner.context.analysis)
+        return operand_type(node, self.facts.function, self.facts.analysis)
 
     def varies(self, node: ast.AST) -> bool:
-        return varies(node, self.owner.varying)
+        return varies(node, self.copies.varying)
 
     # -- matrices
 
-    def element(self, matrix: ast.expr, row: str, column: str, j: int = 0) -> str:
+    def element(
+        self, matrix: ast.expr, row: ast.expr, column: ast.expr, j: int = 0
+    ) -> ast.expr:
         return self.columns.element(matrix, row, column, j)
 
     def column(self, call: Operate) -> Column:
         return self.columns.column(call)
 
     def is_at_hand(self, matrix: ast.expr) -> bool:
-        is_held = bool(self.owner.staged) or self.columns.takes_rows(matrix)
+        is_held = bool(self.facts.staged) or self.columns.takes_rows(matrix)
         return is_held and self.width > 1
 
     def new_area(self, columns: int) -> str:
-        self.owner.areas.append(columns)
-        return f"work_{len(self.owner.areas) - 1}"
+        self.copies.areas.append(columns)
+        return f"work_{len(self.copies.areas) - 1}"
 
     def keep_inverse(self, target: str, area: str) -> None:
-        self.owner.styles = [
-            replace(style, matrices={**style.matrices, target: area})
-            for style in self.owner.styles
-        ]
+        self.copies.matrices[target] = area

@@ -10,60 +10,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.codegen.text.expressions import Style, print_expression, row_key
+from featgraph.fold.analysis.analyse import Analysis
+from featgraph.fold.analysis.gathered_values import INDEXED
+from featgraph.fold.analysis.gathers import is_matrix
+from featgraph.fold.functions.facts import FunctionFacts
+from featgraph.fold.functions.memory import Memory, array_of, reached
+from featgraph.fold.functions.nodes import Define, Key, LoadRows, Place, Row
 from featgraph.fold.schedules.mapping import Mapping
-from featgraph.fold.syntax.nodes import Access, Atomic, Whole
+from featgraph.fold.syntax.nodes import Access, Atomic, Whole, is_reversed
+from featgraph.fold.tree.statements import Body, Rewriting, every
 from featgraph.program.names import GENERATED
 
-__all__ = [
-    "Row",
-    "can_store",
-    "copied",
-    "find_rows",
-    "is_piecewise",
-    "load_lines",
-    "store_line",
-    "with_forwarded",
-]
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row that a function reads in pieces.
-
-    Attributes
-    ----------
-    key : (str, str)
-        Text of the array, and of the vertex or edge: what accesses are known by.
-    name : str
-        Of the loaded tuple, where a lane takes one piece; else with the place of the
-        piece's first feature behind it.
-    index : str
-        Text of the first index.
-    held : str
-        Where the row is in registers anyway: what its copies are called.
-    """
-
-    key: tuple[str, str]
-    name: str
-    index: str
-    held: str = ""
-
-    def piece_name(self, j: int, mapping: Mapping) -> str:
-        """Return the name of the piece that holds a lane's feature j."""
-        first = j - j % mapping.piece
-        return self.name if mapping.copies == mapping.piece else f"{self.name}_{first}"
-
-    def copy(self, j: int, mapping: Mapping) -> str:
-        """Return the text of a lane's feature j."""
-        if self.held:
-            return f"{self.held}_{j}"
-        return f"{self.piece_name(j, mapping)}[{j % mapping.piece}]"
+__all__ = ["can_store", "copied", "is_piecewise", "place_of", "row_key", "with_rows"]
 
 
 def is_piecewise(analysis: Analysis, name: str, width: int, piece: int) -> bool:
@@ -75,24 +36,69 @@ def is_piecewise(analysis: Analysis, name: str, width: int, piece: int) -> bool:
     return type_.item_shape == (width,) and width % piece == 0 and size in {4, 8}
 
 
-def find_rows(
-    analysis: Analysis,
-    function: Analysed,
-    mapping: Mapping,
-    style: Style,
-    body: list[ast.stmt],
-    goes_on: bool,
+def with_rows(facts: FunctionFacts, node: Define) -> Define:
+    """Have a function take the rows that it reads in any case, or load them."""
+    function, mapping, feature = facts.function, facts.mapping, "f"
+    if node.form == "feature" and is_matrix(function) and facts.form == "feature":
+        mapping, feature = mapping.of_column(facts.context.width), "i"
+    goes_on = node.form == "copies" and facts.predicated
+    rows = _find_rows(facts, node.body, mapping, feature, goes_on)
+    if node.form == "feature" and function.kind == "gather" and facts.form == "feature":
+        rows = _with_forwarded(rows, facts)
+    by_key = {row.key: row for row in rows}
+    for access in [n for n in every(node.body) if isinstance(n, Access)]:
+        key = row_key(access, facts.memory, feature)
+        row = by_key.get(key) if key is not None else None
+        access.row = row.name if row is not None else ""
+    if node.form == "copies":
+        node.body = [LoadRows(rows), *node.body] if rows else node.body
+    else:
+        node.rows = rows
+        node.more += tuple(row.name for row in rows)
+        node.body = _Taken().over(node.body)
+    return node
+
+
+class _Taken(Rewriting):
+    """Takes features of rows that a function is given."""
+
+    def visit_Access(self, node: Access) -> ast.expr:
+        """Take what has been loaded."""
+        return ast.Name(node.row, ast.Load()) if node.row else node
+
+
+def row_key(node: Access, memory: Memory, feature: str = "f") -> Key | None:
+    """Return what tells this access's row from others; None if it is no ``[.., f]``."""
+    if len(node.indices) != 2 or node.version == INDEXED:
+        return None
+    entity, last = node.indices
+    if not (isinstance(last, ast.Name) and last.id == feature):
+        return None
+    if is_reversed(entity):
+        return ast.unparse(array_of(node, memory)), "twin"
+    if isinstance(entity, ast.Name) and entity.id in {"u", "v", "e"}:
+        return ast.unparse(array_of(node, memory)), entity.id
+    return None
+
+
+def _find_rows(
+    facts: FunctionFacts, body: Body, mapping: Mapping, feature: str, goes_on: bool
 ) -> tuple[Row, ...]:
     """Return the rows that `body` reads in any case, in order of first reading.
 
     Parameters
     ----------
+    mapping : Mapping
+        How many features are loaded at once.
+    feature : str
+        The index whose features these are: "f", or "i" of a matrix.
     goes_on : bool
         Whether a lane goes through what stands behind a return, as predicated functions
         do. Rows of the function's own vertex or edge are read behind one anyway: the
         function runs once for them, and most often to its end.
     """
-    if mapping.piece == 1 or style.guard is not None or function.is_scalar:
+    function, analysis, memory = facts.function, facts.analysis, facts.memory
+    if mapping.piece == 1 or facts.context.checked is not None or function.is_scalar:
         return ()
     written = _written(function.body)
     own = "e" if function.kind == "edge" else "v"
@@ -101,31 +107,33 @@ def find_rows(
     taken = set(analysis.temporaries) | set(analysis.signature) | GENERATED
     taken |= {name for f in analysis.functions for name in (*f.variables, f.name)}
     taken |= {helper.name for helper in analysis.helpers}
-    found: dict[tuple[str, str], Row] = {}
+    found: dict[Key, Row] = {}
     for node, behind_return in _certain(body):
-        key = row_key(node, style)
-        if key is None or key in found or node.name in style.temporaries:
+        key = row_key(node, memory, feature)
+        if key is None or key in found or node.name in memory.temporaries:
             continue
         if behind_return and not goes_on and key[1] != own:
             continue
         if (node.name, node.version) in written or (node.name, "any") in written:
             continue
-        if not is_piecewise(analysis, node.name, style.width, mapping.piece):
+        if not is_piecewise(analysis, node.name, memory.width, mapping.piece):
             continue
         name = f"{key[0].removeprefix('d.')}_{key[1]}"
         while name in taken:
             name += "_"
         taken.add(name)
-        found[key] = Row(key, name, _index(node.indices[0], key[1], style))
+        index = ast.unparse(reached(place_of(node.indices[0]), memory))
+        found[key] = Row(key, name, index)
     return tuple(found.values())
 
 
-def _index(entity: ast.expr, name: str, style: Style) -> str:
-    text = print_expression(entity, style)
-    return style.index(text) if name in {"u", "v"} else text
+def place_of(entity: ast.expr) -> ast.expr:
+    """Return a vertex or edge as an index."""
+    is_vertex = isinstance(entity, ast.Name) and entity.id in {"u", "v"}
+    return Place(entity) if is_vertex else entity
 
 
-def _written(body: list[ast.stmt] | tuple[ast.stmt, ...]) -> set[tuple[str, str]]:
+def _written(body: Body | tuple[ast.stmt, ...]) -> set[tuple[str, str]]:
     """Return (name, version) of what is assigned to; "any" version of atomics."""
     written: set[tuple[str, str]] = set()
     for statement in body:
@@ -137,7 +145,7 @@ def _written(body: list[ast.stmt] | tuple[ast.stmt, ...]) -> set[tuple[str, str]
     return written
 
 
-def _certain(body: list[ast.stmt]) -> Iterator[tuple[Access, bool]]:
+def _certain(body: Body) -> Iterator[tuple[Access, bool]]:
     """Yield the accesses on the way through `body`, and whether a return may precede.
 
     What stands under a condition or in a loop is not on the way.
@@ -173,52 +181,16 @@ def _certain_in(node: ast.AST) -> Iterator[Access]:
         yield from _certain_in(child)
 
 
-def load_lines(
-    rows: tuple[Row, ...], first: int, f: str, width: int, mapping: Mapping
-) -> list[str]:
-    """Return the statements that load the piece of all `rows` that begins at `first`.
-
-    Parameters
-    ----------
-    f : str
-        Text of the feature of copy `first`.
-    width : int
-        K.
-    """
-    column = f if f.isdigit() else f"uint32({f})"
-    return [
-        f"{row.piece_name(first, mapping)} = warp.load_row({row.key[0]}, {row.index}, "
-        f"{column}, {width}, {mapping.piece})"
-        for row in rows
-        if not row.held
-    ]
-
-
-def with_forwarded(
-    rows: tuple[Row, ...], function: Analysed, forwarded: dict[str, str]
-) -> tuple[Row, ...]:
+def _with_forwarded(rows: tuple[Row, ...], facts: FunctionFacts) -> tuple[Row, ...]:
     """Return `rows` with what a gather reads of edges whose entries are forwarded."""
-    reads = {a.name for a in function.accesses if a.version == "next"}
+    reads = {a.name for a in facts.function.accesses if a.version == "next"}
     held = [
         Row((f"d.{name}_next", "e"), own, "e", own)
-        for name, own in forwarded.items()
+        for name, own in facts.context.forwarded.items()
         if name in reads
     ]
     keys = {row.key for row in held}
     return (*(row for row in rows if row.key not in keys), *held)
-
-
-def store_line(
-    target: Access, values: list[str], f: str, style: Style, piece: int
-) -> str:
-    """Return the statement that stores a piece of a row."""
-    column = f if f.isdigit() else f"uint32({f})"
-    array, entity = row_key(target, style) or ("", "")
-    index = _index(target.indices[0], entity, style)
-    return (
-        f"warp.store_row({array}, {index}, {column}, {style.width}, {piece}, "
-        f"({', '.join(values)}))"
-    )
 
 
 def copied(name: str, commits: bool) -> tuple[str, str]:
@@ -231,7 +203,7 @@ def copied(name: str, commits: bool) -> tuple[str, str]:
     return (current, next_) if commits else (next_, current)
 
 
-def can_store(analysis: Analysis, node: ast.stmt, style: Style, piece: int) -> bool:
+def can_store(facts: FunctionFacts, node: ast.stmt) -> bool:
     """Return whether an assignment to a row can be made in pieces.
 
     What it assigns must not read what it writes: the copies come one after the other
@@ -240,14 +212,14 @@ def can_store(analysis: Analysis, node: ast.stmt, style: Style, piece: int) -> b
     if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], Access):
         return False
     target = node.targets[0]
-    own = row_key(target, style)
-    if style.guard is not None or own is None:
+    own = row_key(target, facts.memory)
+    if facts.context.checked is not None or own is None:
         return False
     for inner in ast.walk(node.value):
         if isinstance(inner, Atomic):
             return False
         if isinstance(inner, Access | Whole) and inner.name == target.name:
-            same = isinstance(inner, Access) and row_key(inner, style) == own
+            same = isinstance(inner, Access) and row_key(inner, facts.memory) == own
             if not same and inner.version == target.version:
                 return False
-    return is_piecewise(analysis, target.name, style.width, piece)
+    return is_piecewise(facts.analysis, target.name, facts.memory.width, facts.piece)

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import ast
+from typing import cast
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.analysis.operand_type import operand_type
-from featgraph.fold.codegen.text.expressions import (
-    Plain,
-    Style,
-    array_text,
-    print_expression,
-)
-from featgraph.fold.functions.featurewise import Context
+from featgraph.fold.functions.facts import Context, FunctionFacts
+from featgraph.fold.functions.nodes import Array
 from featgraph.fold.syntax.nodes import (
     Access,
+    Cast,
     Identity,
     MathCall,
     Whole,
     names_read,
 )
 from featgraph.fold.syntax.variance import varies
+from featgraph.fold.tree.statements import Rewriting, copied, expression
 
-__all__ = ["VectorText", "VectorTypes"]
+__all__ = ["InVectors", "VectorTypes", "matrix_array"]
 
 _ORDERS = ast.Lt | ast.LtE | ast.Gt | ast.GtE | ast.Eq | ast.NotEq
 #: Functions of real numbers that `featgraph.device.vectors_cpu` has.
@@ -114,68 +112,84 @@ class VectorTypes:
             return type_.dtype in {self.context.real, "real"}
         return operand_type(node, self.function, self.context.analysis) == "real"
 
-    def matrix_text(self, matrix: ast.expr, style: Style) -> str:
-        """Return the array of a matrix given as a whole."""
-        if not isinstance(matrix, Whole):
-            raise TypeError(f"{type(matrix).__name__} is no matrix")
-        if matrix.name in style.temporaries:
-            return style.temporaries[matrix.name]
-        array = array_text(matrix, style)
-        if not matrix.indices:
-            return array
-        return f"{array}[{print_expression(matrix.indices[0], style)}]"
+
+def matrix_array(facts: FunctionFacts, matrix: ast.expr) -> ast.expr:
+    """Return the array of a matrix given as a whole."""
+    if not isinstance(matrix, Whole):
+        raise TypeError(f"{type(matrix).__name__} is no matrix")
+    if matrix.name in facts.temporaries:
+        return ast.Name(matrix.name, ast.Load())
+    array = Array(matrix.name)
+    if not matrix.indices:
+        return array
+    return expression("ARRAY[ENTITY]", ARRAY=array, ENTITY=matrix.indices[0])
 
 
-class VectorText(Plain):
-    """Prints an expression for `size` features from `first` on.
+class InVectors(Rewriting):
+    """Writes an expression for the features of one vector.
 
     Parameters
     ----------
-    style : Style
-        Names of varying locals are those of this vector.
+    varying : frozenset of str
+        Names of which there is a vector for each piece.
+    piece : tuple of int
+        The first feature, and how many there are.
     """
 
     def __init__(
-        self, style: Style, varying: frozenset[str], first: int, size: int
+        self, facts: FunctionFacts, varying: frozenset[str], piece: tuple[int, int]
     ) -> None:
-        super().__init__(style)
-        self.varying = varying
-        self.first = first
-        self.size = size
+        self.facts, self.varying = facts, varying
+        self.first, self.size = piece
 
-    def vector(self, node: ast.expr) -> str:
-        """Return the text of a vector, also where all features have the same."""
+    def _one(self, node: ast.expr) -> ast.expr:
+        return cast("ast.expr", self.visit(copied(node)))
+
+    def vector(self, node: ast.expr) -> ast.expr:
+        """Return a vector, also where all features have the same."""
+        number = self._one(node)
         if varies(node, self.varying):
-            return self.text(node)
-        number = self.text(node)
-        if not number.startswith(f"{self.style.real}("):
-            number = f"{self.style.real}({number})"
-        return f"vectors.spread_{self.size}({number})"
+            return number
+        if not self._is_real(node):
+            number = expression(f"{self.facts.context.real}(X)", X=number)
+        return expression(f"vectors.spread_{self.size}(X)", X=number)
 
-    def visit_Access(self, node: Access) -> ast.expr:
+    def _is_real(self, node: ast.expr) -> bool:
+        """Whether an expression is a number of the storage type as it is written."""
+        if isinstance(node, Identity):
+            return self.facts.memory.identity.startswith(f"{self.facts.context.real}(")
+        return isinstance(node, Cast) and node.to in {"real", self.facts.context.real}
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        """Name the vector."""
+        if node.id in self.varying:
+            node.id = f"{node.id}_{self.first}"
+        return node
+
+    def visit_Access(self, node: Access) -> ast.AST:
         """Load a row; everything else is the same for all features."""
         if "f" not in names_read(node.indices[-1]):
-            return super().visit_Access(node)
-        if node.name in self.style.temporaries:
-            array = self.style.temporaries[node.name]
-            index = str(self.first)
-        else:
-            array = array_text(node, self.style)
-            others = [self.text(index) for index in node.indices[:-1]]
-            index = ", ".join([*others, str(self.first)])
-            index = f"({index})" if others else index
-        return self.parse(f"vectors.load_{self.size}({array}, {index})")
+            return self.generic_visit(node)
+        if node.name in self.facts.temporaries:
+            array, place = ast.Name(node.name, ast.Load()), f"{self.first}"
+            return expression(f"vectors.load_{self.size}(ARRAY, {place})", ARRAY=array)
+        entity = node.indices[0]
+        return expression(
+            f"vectors.load_{self.size}(ARRAY, (ENTITY, {self.first}))",
+            ARRAY=Array(node.name, node.version),
+            ENTITY=self._one(entity),
+        )
 
-    def visit_MathCall(self, node: MathCall) -> ast.expr:
+    def visit_MathCall(self, node: MathCall) -> ast.AST:
         """Call what does the same with each element."""
         if not varies(node, self.varying):
-            return super().visit_MathCall(node)
-        return self.parse(f"vectors.{_MATH[node.name]}({self.text(node.args[0])})")
+            return self.generic_visit(node)
+        return expression(f"vectors.{_MATH[node.name]}(X)", X=self._one(node.args[0]))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         """Turn masks round."""
         if isinstance(node.op, ast.Not) and varies(node, self.varying):
-            return self.parse(f"vectors.negated({self.text(node.operand)})")
+            return expression("vectors.negated(X)", X=self._one(node.operand))
         return self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
@@ -183,20 +197,21 @@ class VectorText(Plain):
         if not varies(node, self.varying):
             return self.generic_visit(node)
         name = "both" if isinstance(node.op, ast.And) else "either"
-        text, *others = (self.text(value) for value in node.values)
+        first, *others = (self._one(value) for value in node.values)
         for other in others:
-            text = f"vectors.{name}({text}, {other})"
-        return self.parse(text)
+            first = expression(f"vectors.{name}(A, B)", A=first, B=other)
+        return first
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         """Choose element by element, or a whole vector."""
         if not varies(node, self.varying):
             return self.generic_visit(node)
-        test, a, b = (
-            self.text(node.test),
-            self.vector(node.body),
-            self.vector(node.orelse),
-        )
+        parts = {
+            "TEST": self._one(node.test),
+            "A": self.vector(node.body),
+            "B": self.vector(node.orelse),
+        }
+        form = "A if TEST else B"
         if varies(node.test, self.varying):
-            return self.parse(f"vectors.where({test}, {a}, {b})")
-        return self.parse(f"({a} if {test} else {b})")
+            form = "vectors.where(TEST, A, B)"
+        return expression(form, **parts)

@@ -1,41 +1,34 @@
 """Functions as statements about vectors of features, for the CPU's wide loops.
 
-Copies again (`copies`), but each is a vector of neighboring features: ``p_16`` is
+Copies again (`unrolled`), but each is a vector of neighboring features: ``p_16`` is
 features 16 to 31 of ``p``. A loop over features says the same, and LLVM should see it.
 It does not where arrays may overlap, and where it has unrolled the loop before. A
 gather returns its contributions, so that sums over edges are in registers. What cannot
-be said this way is printed as loops: what is no real number, control flow that differs
+be said this way is said in loops: what is no real number, control flow that differs
 between features, and operations that have no vector form.
 """
 
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
+from collections.abc import Sequence
 
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.analysis.gathers import temporaries_of
-from featgraph.fold.codegen.text.expressions import (
-    Plain,
-    array_text,
-    print_expression,
-    print_statements,
+from featgraph.fold.functions.facts import Context, FunctionFacts
+from featgraph.fold.functions.nodes import Array, Define
+from featgraph.fold.functions.vector_expressions import (
+    InVectors,
+    VectorTypes,
+    matrix_array,
 )
-from featgraph.fold.functions.featurewise import Context, Printed
-from featgraph.fold.functions.vector_expressions import VectorText, VectorTypes
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.plan.plan import Phase
 from featgraph.fold.syntax.nodes import Access, Operate, narrowed
 from featgraph.fold.syntax.normal_form import is_collective
 from featgraph.fold.syntax.variance import varies
+from featgraph.fold.tree.statements import Body, code, expression, placed
 
-__all__ = [
-    "column_form",
-    "pieces",
-    "print_vector_column",
-    "print_vectors",
-    "vector_form",
-]
+__all__ = ["column_form", "pieces", "vector_form", "vectorized"]
 
 _VECTOR_BYTES = 64
 #: Up to so many vectors a row. More would not stay in registers, and compile slowly.
@@ -58,7 +51,7 @@ def pieces(width: int, real: str) -> list[tuple[int, int]]:
 
 
 def vector_form(context: Context, phase: Phase, function: Analysed) -> bool:
-    """Return whether a function of a phase is printed as vectors."""
+    """Return whether a function of a phase is said in vectors."""
     if not _has_vectors(context) or function.is_scalar or phase.kind != "vertex":
         return False
     if function.kind == "gather":
@@ -78,7 +71,7 @@ def vector_form(context: Context, phase: Phase, function: Analysed) -> bool:
 
 
 def column_form(context: Context, function: Analysed) -> bool:
-    """Return whether the columns of a sum of outer products are printed as vectors."""
+    """Return whether the columns of a sum of outer products are said in vectors."""
     parts = function.rank_one
     if not _has_vectors(context) or parts is None or not parts.symmetric:
         return False
@@ -133,179 +126,96 @@ class _Fitting(VectorTypes):
         )
 
 
-def print_vectors(context: Context, function: Analysed) -> Printed:
-    """Print a function that `vector_form` has accepted.
+def vectorized(facts: FunctionFacts, node: Define) -> Define:
+    """Return a function with a statement for each vector of a row.
 
-    Returns
-    -------
-    Printed
-        Its parameters are those of the form with loops, but a gather returns its
-        contributions, a vector each of `pieces`.
+    A gather returns its contributions, a vector each of `pieces`.
     """
-    return _Vectors(context, function).run()
+    vectors = Vectors(facts, node.varying)
+    node.body = vectors.body(node.body)
+    node.arrays = {"real": vectors.rows, "int64": 0}
+    node.more = (*facts.temporaries, *(["rows"] if vectors.rows else []))
+    return node
 
 
-def print_vector_column(context: Context, function: Analysed) -> Printed:
-    """Print the columns of a sum of outer products, and the scale."""
-    printer = _Vectors(context, function)
-    parts = function.rank_one
-    if parts is None:
-        raise TypeError(f"{function.name} is no outer product")
-    return printer.run_column(parts.column, parts.scale)
+class Vectors:
+    """The vectors of a function's names and expressions."""
 
-
-class _Vectors(VectorTypes):
-    """Prints one function: a line for each vector of a row."""
-
-    def __init__(self, context: Context, function: Analysed) -> None:
-        super().__init__(context, function)
-        self.writer = context.writer
-        self.source = function.declared.source
-        self.temporaries = temporaries_of(function, context.analysis)
-        self.pieces = pieces(context.width, context.real)
+    def __init__(self, facts: FunctionFacts, varying: frozenset[str]) -> None:
+        self.facts, self.varying = facts, varying
+        self.types = VectorTypes(facts.context, facts.function)
+        self.pieces = pieces(facts.width, facts.context.real)
         self.rows = 0
-        style = context.style(function)
-        self.plain = replace(style, temporaries={t: t for t in self.temporaries})
 
-    def run(self) -> Printed:
-        place = self._open()
-        self.writer.depth += 1
-        self._block(list(self.function.body))
-        self.writer.depth -= 1
-        rows = ["rows"] if self.rows else []
-        self.writer.lines[place] = self._header(self.function.name, rows)
-        return self._printed()
+    def vector(self, node: ast.expr, piece: tuple[int, int]) -> ast.expr:
+        """Return one vector of an expression."""
+        return InVectors(self.facts, self.varying, piece).vector(node)
 
-    def run_column(self, column: ast.expr, scale: ast.expr | None) -> Printed:
-        """Print the functions of the column and the scale."""
-        for name, value in (("column", column), ("scale", scale)):
-            if value is None:
-                continue
-            place = self._open()
-            self.writer.depth += 1
-            origin = (self.source.file, getattr(value, "lineno", 0))
-            text = (
-                self._tuple(value)
-                if name == "column"
-                else print_expression(value, self.plain)
-            )
-            self.writer.line(f"return {text}", origin)
-            self.writer.depth -= 1
-            named = f"{self.function.name}_{name}"
-            self.writer.lines[place] = self._header(named, [])
-        return self._printed()
-
-    def _printed(self) -> Printed:
-        return Printed(
-            self.function,
-            self.function.name,
-            True,
-            self.temporaries,
-            arrays={"real": self.rows, "int64": 0},
-            vectors=True,
-        )
-
-    def _open(self) -> int:
-        """Print what stands above a function; return the place of its header."""
-        is_gather = self.function.kind != "vertex"
-        for text in (
-            "",
-            "",
-            f"# {self.source.file}:{self.source.line}",
-            "@njit(**INNER)" if is_gather else self.context.decorator,
-        ):
-            self.writer.line(text)
-        place = len(self.writer.lines)
-        self.writer.line("def", (self.source.file, self.source.line))
-        return place
-
-    def _header(self, name: str, more: list[str]) -> str:
-        roles = [r for r in self.function.declared.roles if r not in {"f", "i"}]
-        return f"def {name}({', '.join([*roles, *self.temporaries, *more])}):"
-
-    # -- expressions
-
-    def vector(self, node: ast.expr, piece: tuple[int, int]) -> str:
-        """Return the text of one vector of an expression."""
-        first, size = piece
-        names = {x: f"{x}_{first}" for x in self.varying}
-        style = replace(self.plain, names=names)
-        printer = VectorText(style, self.varying, first, size)
-        return printer.vector(node)
-
-    def _tuple(self, node: ast.expr) -> str:
-        return "(" + "".join(f"{self.vector(node, p)}, " for p in self.pieces) + ")"
-
-    # -- statements
-
-    def _block(self, body: list[ast.stmt]) -> None:
+    def body(self, body: Sequence[ast.stmt]) -> Body:
+        """Return statements with what varies written once for each vector."""
+        out: Body = []
         for node in body:
-            origin = (self.source.file, getattr(node, "lineno", 0))
             if isinstance(node, ast.If):
-                test = print_expression(node.test, self.plain)
-                with self.writer.block(f"if {test}:", origin):
-                    self._block(node.body)
-                if node.orelse:
-                    with self.writer.block("else:"):
-                        self._block(node.orelse)
+                node.body, node.orelse = self.body(node.body), self.body(node.orelse)
+                out.append(node)
             elif isinstance(node, ast.Return):
-                self._return(narrowed(node.value, ast.expr), origin)
+                node.value = self._returned(narrowed(node.value, ast.expr))
+                out.append(node)
             else:
-                self._assign(narrowed(node, ast.Assign), origin)
+                out += placed(self._assign(narrowed(node, ast.Assign)), node)
+        return out
 
-    def _return(self, value: ast.expr, origin: tuple[str, int]) -> None:
-        if self.function.kind != "vertex":
-            self.writer.line(f"return {self._tuple(value)}", origin)
-        elif varies(value, self.varying):
-            votes = [f"vectors.any_of({self.vector(value, p)})" for p in self.pieces]
-            self.writer.line(f"return {' or '.join(votes)}", origin)
-        else:
-            self.writer.line(f"return {print_expression(value, self.plain)}", origin)
+    def _returned(self, value: ast.expr) -> ast.expr:
+        """Return the vectors of a contribution, or the verdict of all features."""
+        if self.facts.function.kind != "vertex":
+            return ast.Tuple([self.vector(value, p) for p in self.pieces], ast.Load())
+        if not varies(value, self.varying):
+            return value
+        masks = [self.vector(value, p) for p in self.pieces]
+        votes = [expression("vectors.any_of(MASK)", MASK=mask) for mask in masks]
+        return votes[0] if len(votes) == 1 else ast.BoolOp(ast.Or(), votes)
 
-    def _assign(self, node: ast.Assign, origin: tuple[str, int]) -> None:
-        target, line = node.targets[0], self.writer.line
+    def _assign(self, node: ast.Assign) -> Body:
+        [target] = node.targets
+        out: Body = []
         if is_collective(node.value):
             call = narrowed(node.value, Operate)
+            vectors = _VectorCall(self)
             name = narrowed(target, ast.Name).id
-            primitive_of(call).print_vectorized(call, name, _VectorCall(self, origin))
-        elif isinstance(target, Access) and self.is_row(target):
-            entity = print_expression(target.indices[0], self.plain)
-            array = array_text(target, self.plain)
+            primitive_of(call).vectorize(call, name, vectors)
+            return vectors.body
+        if isinstance(target, Access) and self.types.is_row(target):
             for first, size in self.pieces:
-                value = self.vector(node.value, (first, size))
-                line(
-                    f"vectors.store_{size}({array}, ({entity}, {first}), {value})",
-                    origin,
+                out += code(
+                    f"vectors.store_{size}(ARRAY, (ENTITY, {first}), X)",
+                    ARRAY=Array(target.name, target.version),
+                    ENTITY=target.indices[0],
+                    X=self.vector(node.value, (first, size)),
                 )
-        elif isinstance(target, ast.Name) and target.id in self.varying:
+            return out
+        if isinstance(target, ast.Name) and target.id in self.varying:
             for piece in self.pieces:
-                line(
-                    f"{target.id}_{piece[0]} = {self.vector(node.value, piece)}", origin
-                )
-        else:
-            print_statements([node], self.writer, self.plain, self.source.file)
+                value = self.vector(node.value, piece)
+                out += code(f"{target.id}_{piece[0]} = X", X=value)
+            return out
+        return [node]
 
 
 class _VectorCall:
     """What an operation asks of the function; see `operations.contexts.Vectorized`."""
 
-    def __init__(self, owner: _Vectors, origin: tuple[str, int]) -> None:
-        self.owner = owner
-        self.origin = origin
-        self.width = owner.context.width
-        self.pieces = owner.pieces
-        self.vector = owner.vector
+    def __init__(self, vectors: Vectors) -> None:
+        self.vectors = vectors
+        self.body: Body = []
+        self.width, self.pieces = vectors.facts.width, vectors.pieces
+        self.vector = vectors.vector
 
-    def line(self, text: str) -> None:
-        self.owner.writer.line(text, self.origin)
-
-    def plain(self, text: str) -> str:
-        style = self.owner.plain
-        return print_expression(Plain(style).parse(text), style)
+    def line(self, template: str, **parts: ast.expr) -> None:
+        self.body += code(template, **parts)
 
     def new_row(self) -> int:
-        self.owner.rows += 1
-        return self.owner.rows - 1
+        self.vectors.rows += 1
+        return self.vectors.rows - 1
 
-    def array_of(self, matrix: ast.expr) -> str:
-        return self.owner.matrix_text(matrix, self.owner.plain)
+    def array_of(self, matrix: ast.expr) -> ast.expr:
+        return matrix_array(self.vectors.facts, matrix)

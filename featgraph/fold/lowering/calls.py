@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from featgraph.fold.analysis.gathers import is_matrix
-from featgraph.fold.functions.featurewise import Printed
+from featgraph.fold.functions.facts import Printed
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.tree.nodes import RowLoad
 from featgraph.fold.tree.statements import expression

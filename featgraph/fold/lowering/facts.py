@@ -11,7 +11,7 @@ from featgraph.fold.analysis.change_driven import KeptGather
 from featgraph.fold.analysis.gathered_values import base_name
 from featgraph.fold.analysis.gathers import in_blocks
 from featgraph.fold.codegen.kernels.accumulators import Accumulator, accumulator_of
-from featgraph.fold.functions.featurewise import Context, Printed
+from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.functions.returned_sums import Sum, find_sums
 from featgraph.fold.functions.store_sinking import reads_what_it_changes
 from featgraph.fold.lowering.layouts import layout_of, types_of

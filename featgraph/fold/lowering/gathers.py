@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from featgraph.fold.analysis.gathers import in_blocks, takes_active
-from featgraph.fold.codegen.text.expressions import print_expression
+from featgraph.fold.functions.memory import reached
 from featgraph.fold.functions.store_sinking import leaving_test
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.homes import home_of
@@ -29,7 +29,7 @@ from featgraph.fold.tree.nodes import (
     Sweep,
     Then,
 )
-from featgraph.fold.tree.statements import Body, Rewriting, expression, verbatim
+from featgraph.fold.tree.statements import Body, Rewriting, expression
 
 __all__ = ["Accumulators", "ActiveSources", "ChangeDriven", "EarlyExit", "LeaveEarly"]
 
@@ -123,8 +123,7 @@ class LeaveEarly(_OfGathers):
             n.name in own for n in ast.walk(test) if isinstance(n, Access)
         ):
             return None
-        text = print_expression(test, facts.context.style(rest[0]))
-        return verbatim(f"({text})")
+        return reached(test, facts.context.memory(rest[0]))
 
 
 class Accumulators(_OfGathers):

@@ -9,7 +9,7 @@ from featgraph.fold.codegen.kernels.accumulate import was_packed
 from featgraph.fold.codegen.kernels.accumulators import Accumulator, found
 from featgraph.fold.codegen.kernels.patches import Patch as PatchText
 from featgraph.fold.codegen.kernels.patches import change_name
-from featgraph.fold.functions.featurewise import Printed
+from featgraph.fold.functions.facts import Printed
 from featgraph.fold.lowering.calls import call_for_all, call_for_one, rows_of
 from featgraph.fold.lowering.copies import copied_entry
 from featgraph.fold.lowering.facts import Facts, element, shape_of

@@ -7,8 +7,7 @@ tests (`tree.verify`), where `verifying` is set.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from featgraph.fold.lowering.areas import DeclareAreas
 from featgraph.fold.lowering.blocks import Blocks
@@ -30,31 +29,11 @@ from featgraph.fold.lowering.meets import Meets
 from featgraph.fold.lowering.stages import nest_of
 from featgraph.fold.lowering.triangles import Intersections, Sums
 from featgraph.fold.tree import nodes
-from featgraph.fold.tree.statements import Body, Node
-from featgraph.fold.tree.verify import Stage, verify
+from featgraph.fold.tree.passes import Pass, run
+from featgraph.fold.tree.statements import Body
+from featgraph.fold.tree.verify import Stage
 
-__all__ = ["PASSES", "Pass", "lower", "stages_of"]
-
-#: Whether trees are verified behind each pass; tests set it.
-verifying = False
-
-
-@dataclass(frozen=True)
-class Pass:
-    """A pass, and the nodes that none behind it will meet."""
-
-    run: Callable[[Facts, Body], Body]
-    rewrites: tuple[type[Node], ...] = ()
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return self.run.__name__
-
-    @property
-    def does(self) -> str:
-        """What it does, in a sentence; the docstring says why behind that."""
-        return str(self.run.__doc__).partition("\n")[0]
+__all__ = ["PASSES", "lower", "stages_of"]
 
 
 def stages(facts: Facts, tree: Body) -> Body:
@@ -291,17 +270,14 @@ def lower(facts: Facts) -> Body:
     return tree
 
 
-def stages_of(facts: Facts) -> Iterator[tuple[Pass, Body]]:
+def stages_of(facts: Facts) -> Iterator[tuple[Pass[Facts], Body]]:
     """Yield each pass, and the tree behind it; the next pass goes on with that."""
-    tree: Body = []
-    gone: tuple[type[Node], ...] = ()
-    for one in PASSES:
-        tree = one.run(facts, tree)
-        gone += one.rewrites
-        if verifying:
-            given = _given(facts) if one is PASSES[-1] else None
-            verify(tree, Stage(gone, _companies(facts), given))
-        yield one, tree
+
+    def stage_of(one: Pass[Facts]) -> Stage:
+        given = _given(facts) if one is PASSES[-1] else None
+        return Stage((), _companies(facts), given)
+
+    return run(PASSES, facts, stage_of)
 
 
 def _companies(facts: Facts) -> dict[str, str]:

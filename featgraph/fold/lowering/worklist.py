@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.definite_assignment import next_dropped
-from featgraph.fold.functions.featurewise import Context, Printed
+from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.homes import InRows
 from featgraph.fold.lowering.layouts import layout_of

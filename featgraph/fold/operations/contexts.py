@@ -1,4 +1,4 @@
-"""What operations ask of the pass that types them, and of the form that prints them."""
+"""What operations ask of the pass that types them, and of the form that they are in."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from featgraph.fold.syntax.nodes import Operate
 
 __all__ = ["Column", "Looped", "Types", "Unrolled", "VectorFacts", "Vectorized"]
 
-#: Gives the texts of A[f, i], one for each copy, from the text of i.
-Column = Callable[[str], list[str]]
+#: Gives A[f, i], one for each copy, from i.
+Column = Callable[[ast.expr], list[ast.expr]]
 
 
 class Types(Protocol):
@@ -51,11 +51,11 @@ class _Form(Protocol):
     width: int
     real: str
 
-    def line(self, text: str) -> None:
-        """Print a line."""
+    def line(self, template: str, **parts: ast.expr) -> None:
+        """Add a statement; a name in capitals stands for an expression."""
 
-    def block(self, header: str) -> AbstractContextManager[None]:
-        """Print `header` and indent what follows."""
+    def block(self, header: str, **parts: ast.expr) -> AbstractContextManager[None]:
+        """Add a branch or a loop, into which go the statements that follow."""
 
     def fresh(self, stem: str) -> str:
         """Return a name that nothing else has."""
@@ -105,31 +105,35 @@ class Unrolled(_MatrixForm, Protocol):
     def names(self, target: str) -> list[str]:
         """Return the names of all copies."""
 
-    def feature(self, j: int) -> str:
-        """Return the text of the feature of copy `j`."""
+    def feature(self, j: int) -> ast.expr:
+        """Return the feature of copy `j`."""
 
     def inside(self, j: int) -> str:
         """Return the name that tells whether copy `j` is a feature; only if padded."""
 
-    def index(self, text: str) -> str:
-        """Return the text of an index of an array."""
+    def index(self, node: ast.expr) -> ast.expr:
+        """Return an index of an array."""
 
-    def text(self, node: ast.expr, j: int = 0) -> str:
-        """Return the text of an expression in copy `j`."""
+    def value(self, node: ast.expr, j: int = 0) -> ast.expr:
+        """Return an expression in copy `j`."""
 
-    def operands(self, node: ast.expr, identity: str, masked: bool = True) -> list[str]:
+    def operands(
+        self, node: ast.expr, identity: ast.expr, masked: bool = True
+    ) -> list[ast.expr]:
         """Return an operand in all copies, `identity` where a lane has none.
 
         Masked, lanes that do not make the call have the identity, too.
         """
 
-    def element(self, matrix: ast.expr, row: str, column: str, j: int = 0) -> str:
-        """Return the text of ``matrix[row, column]`` in copy `j`."""
+    def element(
+        self, matrix: ast.expr, row: ast.expr, column: ast.expr, j: int = 0
+    ) -> ast.expr:
+        """Return ``matrix[row, column]`` in copy `j`."""
 
     def column(self, call: Operate) -> Column:
-        """Return how entries of the matrix of a product are printed.
+        """Return which entries of the matrix of a product go with one of the vector.
 
-        What must be loaded before is printed when they are asked for.
+        What must be loaded before is added when they are asked for.
         """
 
     def is_at_hand(self, matrix: ast.expr) -> bool:
@@ -142,23 +146,23 @@ class Looped(_MatrixForm, Protocol):
     #: Whether a thread of CUDA runs it.
     cuda: bool
 
-    def each(self, line: str) -> None:
-        """Print a loop over the features, with the statements that wait for one."""
+    def each(self, template: str, **parts: ast.expr) -> None:
+        """Add a loop over the features, with the statements that wait for one."""
 
     def all_features(self) -> AbstractContextManager[None]:
-        """Print the header of a loop over the features."""
+        """Add a loop over the features."""
 
-    def text(self, node: ast.expr) -> str:
-        """Return the text of an expression for feature f."""
+    def value(self, node: ast.expr) -> ast.expr:
+        """Return an expression for feature f."""
 
     def element_of(self, target: str) -> str:
-        """Return the element of a varying local for feature f."""
+        """Return the template of a varying local for feature f: ``rows[2, f]``."""
 
     def new_row(self, type_: str) -> str:
-        """Return a further array with a form for its element: ``rows[2, {}]``."""
+        """Return the template of an element of a further array: ``rows[2, PLACE]``."""
 
-    def element(self, matrix: ast.expr, row: str, column: str) -> str:
-        """Return the text of ``matrix[row, column]``."""
+    def element(self, matrix: ast.expr, row: ast.expr, column: ast.expr) -> ast.expr:
+        """Return ``matrix[row, column]``."""
 
 
 class VectorFacts(Protocol):
@@ -188,17 +192,14 @@ class Vectorized(Protocol):
     width: int
     pieces: list[tuple[int, int]]
 
-    def line(self, text: str) -> None:
-        """Print a line."""
+    def line(self, template: str, **parts: ast.expr) -> None:
+        """Add a statement; a name in capitals stands for an expression."""
 
-    def vector(self, node: ast.expr, piece: tuple[int, int]) -> str:
-        """Return the text of one vector of an expression."""
-
-    def plain(self, text: str) -> str:
-        """Return an expression with the brackets that it needs."""
+    def vector(self, node: ast.expr, piece: tuple[int, int]) -> ast.expr:
+        """Return one vector of an expression."""
 
     def new_row(self) -> int:
         """Return the number of a further row of the array ``rows``."""
 
-    def array_of(self, matrix: ast.expr) -> str:
+    def array_of(self, matrix: ast.expr) -> ast.expr:
         """Return the array of a matrix given as a whole."""

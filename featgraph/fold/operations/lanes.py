@@ -1,33 +1,45 @@
-"""Text that operations over named copies share: shuffles, identities, held values."""
+"""What operations over named copies share: shuffles, identities, held values."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from featgraph.fold.operations.contexts import Unrolled
+from featgraph.fold.tree.statements import expression
 
-__all__ = ["hold", "member", "wide"]
+__all__ = ["hold", "member", "named", "wide"]
 
 
-def wide(text: str, node: ast.expr, copies: Unrolled) -> str:
+def named(name: str) -> ast.expr:
+    """Return a name as an expression."""
+    return ast.Name(name, ast.Load())
+
+
+def wide(value: ast.expr, node: ast.expr, copies: Unrolled) -> ast.expr:
     """Return an operand for a shuffle: the same type on all lanes, so int64."""
-    return text if copies.type_of(node) == "real" else f"int64({text})"
+    return value if copies.type_of(node) == "real" else expression("int64(X)", X=value)
 
 
-def hold(copies: Unrolled, texts: list[str]) -> list[str]:
-    """Give each text a name of its own."""
-    held = [copies.fresh("held") for _ in texts]
-    for name, text in zip(held, texts, strict=True):
-        copies.line(f"{name} = {text}")
-    return held
+def hold(copies: Unrolled, values: Sequence[ast.expr]) -> list[ast.expr]:
+    """Give each value a name of its own."""
+    names = [copies.fresh("held") for _ in values]
+    for name, value in zip(names, values, strict=True):
+        copies.line(f"{name} = X", X=value)
+    return [named(name) for name in names]
 
 
-def member(copies: Unrolled, held: list[str], feature: str) -> str:
+def member(copies: Unrolled, held: list[ast.expr], feature: ast.expr) -> ast.expr:
     """Return the value of `feature`, which another lane may hold."""
     count = copies.count
-    lane = f"int32({feature} // {count})"
-    parts = [f"warp.broadcast({name}, {lane}, {copies.lanes})" for name in held]
-    text = parts[-1]
+    lane = expression(f"int32(F // {count})", F=feature)
+    parts = [
+        expression(f"warp.broadcast(X, LANE, {copies.lanes})", X=x, LANE=lane)
+        for x in held
+    ]
+    chosen = parts[-1]
     for j in range(count - 2, -1, -1):
-        text = f"cuda.selp({feature} % {count} == {j}, {parts[j]}, {text})"
-    return text
+        test = expression(f"F % {count} == {j}", F=feature)
+        parts_ = {"TEST": test, "X": parts[j], "OTHER": chosen}
+        chosen = expression("cuda.selp(TEST, X, OTHER)", **parts_)
+    return chosen

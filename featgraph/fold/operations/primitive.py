@@ -24,8 +24,8 @@ __all__ = ["Primitive"]
 class Primitive:
     """One operation; families derive from it.
 
-    An operation whose lanes take part together has `print_unrolled` and `print_looped`.
-    One that vectors can do has `fits_vectors` and `print_vectorized`, too.
+    An operation whose lanes take part together has `unroll` and `loop`. One that can be
+    done with vectors has `fits_vectors` and `vectorize`, too.
 
     Attributes
     ----------
@@ -74,12 +74,12 @@ class Primitive:
         """
         return True
 
-    def print_unrolled(self, call: Operate, target: str, copies: Unrolled) -> None:
-        """Print ``target = operation(...)`` over named copies, and over lanes."""
+    def unroll(self, call: Operate, target: str, copies: Unrolled) -> None:
+        """Add ``target = operation(...)`` over named copies, and over lanes."""
         raise NotImplementedError
 
-    def print_looped(self, call: Operate, target: str, loops: Looped) -> None:
-        """Print ``target = operation(...)`` as loops over features."""
+    def loop(self, call: Operate, target: str, loops: Looped) -> None:
+        """Add ``target = operation(...)`` as loops over features."""
         raise NotImplementedError
 
     def ends_loop(self, call: Operate) -> bool:
@@ -87,9 +87,9 @@ class Primitive:
         return False
 
     def fits_vectors(self, call: Operate, facts: VectorFacts) -> bool:
-        """Return whether it can be printed over vectors of features."""
+        """Return whether it can be made over vectors of features."""
         return False
 
-    def print_vectorized(self, call: Operate, target: str, vectors: Vectorized) -> None:
-        """Print ``target = operation(...)`` over vectors of features."""
+    def vectorize(self, call: Operate, target: str, vectors: Vectorized) -> None:
+        """Add ``target = operation(...)`` over vectors of features."""
         raise NotImplementedError

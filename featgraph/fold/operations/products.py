@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 
 from featgraph.fold.operations.contexts import (
     Column,
@@ -14,14 +15,15 @@ from featgraph.fold.operations.contexts import (
     VectorFacts,
     Vectorized,
 )
-from featgraph.fold.operations.lanes import hold
+from featgraph.fold.operations.lanes import hold, named
 from featgraph.fold.operations.primitive import Primitive
 from featgraph.fold.operations.semirings import (
+    add_each_term,
+    add_terms,
     looped_entry,
-    print_each_term,
-    print_terms,
 )
 from featgraph.fold.syntax.nodes import Operate, narrowed
+from featgraph.fold.tree.statements import expression
 from featgraph.program.operations import matvec, outer
 
 __all__ = ["PRIMITIVES", "is_outer"]
@@ -57,43 +59,45 @@ class MatrixVector(Primitive):
 
     # -- named copies
 
-    def print_unrolled(self, call: Operate, target: str, copies: Unrolled) -> None:
+    def unroll(self, call: Operate, target: str, copies: Unrolled) -> None:
         """Go over the entries of the vector, which lanes send each other."""
         matrix, x = call.args
         names, semiring = copies.names(target), _semiring(call)
         if is_outer(matrix):
-            _print_outer_unrolled(call, names, copies)
+            _unroll_outer(call, names, copies)
             return
         column = copies.column(call)
-        texts = copies.operands(x, f"{copies.real}(0.0)")
+        values = copies.operands(x, expression(f"{copies.real}(0.0)"))
         if semiring != "plus_times" and copies.width * copies.count <= MOST_TERMS:
-            entries = _all_entries(hold(copies, texts), copies)
-            print_each_term(semiring, names, column, entries, copies)
+            entries = _all_entries(hold(copies, values), copies)
+            add_each_term(semiring, names, column, entries, copies)
             return
         if semiring == "plus_times":
             for name in names:
                 copies.line(f"{name} = {copies.real}(0.0)")
         is_indexed = copies.predicated or copies.is_at_hand(matrix)
-        held = hold(copies, texts if is_indexed else [f"({', '.join(texts)},)"])
-        print_terms(
+        whole: list[ast.expr] = [ast.Tuple(values, ast.Load())]
+        held = hold(copies, values if is_indexed else whole)
+        add_terms(
             semiring, names, lambda body: _for_each(held, column, body, copies), copies
         )
 
     # -- loops over features
 
-    def print_looped(self, call: Operate, target: str, loops: Looped) -> None:
+    def loop(self, call: Operate, target: str, loops: Looped) -> None:
         """Store the vector, whose entries all features need."""
         matrix, x = call.args
         if is_outer(matrix):
-            _print_outer_looped(call, target, loops)
+            _loop_outer(call, target, loops)
             return
         element = _turned_element(call, loops)
         row = loops.new_row("real")
         with loops.all_features():
-            loops.line(f"{row.format('f')} = {loops.text(x)}")
+            loops.line(f"{row} = X", PLACE=named("f"), X=loops.value(x))
         with loops.all_features():
-            text = looped_entry(_semiring(call), element, row.format("i"), loops)
-            loops.line(f"{loops.element_of(target)} = {text}")
+            entry = expression(row, PLACE=named("i"))
+            value = looped_entry(_semiring(call), element, entry, loops)
+            loops.line(f"{loops.element_of(target)} = X", X=value)
 
     # -- vectors
 
@@ -103,17 +107,16 @@ class MatrixVector(Primitive):
         is_plain = call.option("transpose") is None and _semiring(call) == "plus_times"
         return is_plain and facts.is_real_matrix(matrix) and facts.fits_real(x)
 
-    def print_vectorized(self, call: Operate, target: str, vectors: Vectorized) -> None:
+    def vectorize(self, call: Operate, target: str, vectors: Vectorized) -> None:
         """Store the vector in one row of memory, and load the product from another."""
         matrix, x = call.args
         source, product = vectors.new_row(), vectors.new_row()
         for first, size in vectors.pieces:
-            place = f"({source}, {first})"
-            text = vectors.vector(x, (first, size))
-            vectors.line(f"vectors.store_{size}(rows, {place}, {text})")
-        array = vectors.array_of(matrix)
+            store = f"vectors.store_{size}(rows, ({source}, {first}), X)"
+            vectors.line(store, X=vectors.vector(x, (first, size)))
         vectors.line(
-            f"vectors.multiply({array}, rows, {source}, {product}, {vectors.width})"
+            f"vectors.multiply(ARRAY, rows, {source}, {product}, {vectors.width})",
+            ARRAY=vectors.array_of(matrix),
         )
         for first, size in vectors.pieces:
             loaded = f"vectors.load_{size}(rows, ({product}, {first}))"
@@ -144,58 +147,59 @@ def _factors(call: Operate) -> tuple[ast.expr, ast.expr]:
     return (b, a) if call.constant("transpose") else (a, b)
 
 
-def _print_outer_unrolled(call: Operate, names: list[str], copies: Unrolled) -> None:
+def _unroll_outer(call: Operate, names: list[str], copies: Unrolled) -> None:
     a, b = _factors(call)
-    zero = f"{copies.real}(0.0)"
+    zero = expression(f"{copies.real}(0.0)")
     left, right = copies.operands(b, zero), copies.operands(call.args[1], zero)
     dot = copies.fresh("dot")
     pairs = zip(left, right, strict=True)
-    text = " + ".join(f"{p} * {q}" for p, q in pairs)
+    terms = [expression("P * Q", P=p, Q=q) for p, q in pairs]
+    total = reduce(lambda p, q: expression("P + Q", P=p, Q=q), terms)
     if copies.predicated:
-        text = f"warp.group_sum({text}, {copies.lanes})"
-    copies.line(f"{dot} = {text}")
+        total = expression(f"warp.group_sum(X, {copies.lanes})", X=total)
+    copies.line(f"{dot} = X", X=total)
     for j, name in enumerate(names):
-        copies.line(f"{name} = ({copies.text(a, j)}) * {dot}")
+        copies.line(f"{name} = A * {dot}", A=copies.value(a, j))
 
 
-def _print_outer_looped(call: Operate, target: str, loops: Looped) -> None:
+def _loop_outer(call: Operate, target: str, loops: Looped) -> None:
     a, b = _factors(call)
     dot = loops.fresh("dot")
     loops.line(f"{dot} = {loops.real}(0.0)")
     with loops.all_features():
-        left, right = loops.text(b), loops.text(call.args[1])
-        loops.line(f"{dot} += ({left}) * ({right})")
+        x = loops.value(call.args[1])
+        loops.line(f"{dot} += B * X", B=loops.value(b), X=x)
     with loops.all_features():
-        loops.line(f"{loops.element_of(target)} = ({loops.text(a)}) * {dot}")
+        loops.line(f"{loops.element_of(target)} = A * {dot}", A=loops.value(a))
 
 
-def _all_entries(held: list[str], copies: Unrolled) -> list[str]:
-    """Print all entries of a vector, of which other lanes may have some."""
+def _all_entries(held: list[ast.expr], copies: Unrolled) -> list[ast.expr]:
+    """Return all entries of a vector, of which other lanes may have some."""
     if not copies.predicated:
         return held
     entries = []
     for i in range(copies.width):
         lane, j = divmod(i, copies.count)
         entries.append(copies.fresh("x"))
-        text = f"warp.broadcast({held[j]}, int32({lane}), {copies.lanes})"
-        copies.line(f"{entries[i]} = {text}")
-    return entries
+        sent = f"warp.broadcast(X, int32({lane}), {copies.lanes})"
+        copies.line(f"{entries[i]} = {sent}", X=held[j])
+    return list(map(named, entries))
 
 
 def _for_each(
-    held: list[str],
+    held: list[ast.expr],
     column: Column,
-    body: Callable[[list[str], str], None],
+    body: Callable[[list[ast.expr], ast.expr], None],
     copies: Unrolled,
 ) -> None:
-    """Print a loop over the entries of a vector: ``body(column i, x[i])``."""
+    """Add a loop over the entries of a vector: ``body(column i, x[i])``."""
     if not copies.predicated:
         if len(held) > 1:
-            for i, name in enumerate(held):
-                body(column(str(i)), name)
+            for i, one in enumerate(held):
+                body(column(ast.Constant(i)), one)
             return
         with copies.block(f"for i in range({copies.width}):"):
-            body(column("i"), f"{held[0]}[i]")
+            body(column(named("i")), expression("X[i]", X=held[0]))
         return
     x, count = copies.fresh("x"), copies.count
     # Lanes whose copy j is a feature.
@@ -205,23 +209,23 @@ def _for_each(
         with copies.block(f"for member in range({members[some[0]]}):"):
             for j in some:
                 copies.line(f"i = member * {count} + {j}")
-                text = f"warp.broadcast({held[j]}, int32(member), {copies.lanes})"
-                copies.line(f"{x} = {text}")
-                body(column("i"), x)
+                sent = f"warp.broadcast(X, int32(member), {copies.lanes})"
+                copies.line(f"{x} = {sent}", X=held[j])
+                body(column(named("i")), named(x))
 
 
-def _turned_element(call: Operate, loops: Looped) -> str:
-    """Return how A[f, i] is printed, or A[i, f] where it is transposed."""
+def _turned_element(call: Operate, loops: Looped) -> ast.expr:
+    """Return A[f, i], or A[i, f] where it is transposed."""
     matrix, transpose = call.args[0], call.option("transpose")
+    f, i = named("f"), named("i")
     if transpose is None:
-        return loops.element(matrix, "f", "i")
-    if isinstance(transpose, ast.Constant):
-        f, i = ("i", "f") if transpose.value else ("f", "i")
         return loops.element(matrix, f, i)
+    if isinstance(transpose, ast.Constant):
+        return loops.element(matrix, *((i, f) if transpose.value else (f, i)))
     turned = loops.fresh("turned")
-    loops.line(f"{turned} = {loops.text(transpose)}")
-    row, column = f"(i if {turned} else f)", f"(f if {turned} else i)"
-    return loops.element(matrix, row, column)
+    loops.line(f"{turned} = X", X=loops.value(transpose))
+    row, column = f"i if {turned} else f", f"f if {turned} else i"
+    return loops.element(matrix, expression(row), expression(column))
 
 
 PRIMITIVES = (Outer(outer), MatrixVector(matvec, "product"))

@@ -18,9 +18,10 @@ from featgraph.fold.operations.contexts import (
     VectorFacts,
     Vectorized,
 )
-from featgraph.fold.operations.lanes import hold, member, wide
+from featgraph.fold.operations.lanes import hold, member, named, wide
 from featgraph.fold.operations.primitive import Primitive
 from featgraph.fold.syntax.nodes import Operate
+from featgraph.fold.tree.statements import expression
 from featgraph.program.operations import (
     all_features,
     any_feature,
@@ -45,13 +46,13 @@ class Identity:
     integer: str = ""
     truth: str = ""
 
-    def text(self, node: ast.expr, form: Unrolled | Looped) -> str:
+    def value(self, node: ast.expr, form: Unrolled | Looped) -> ast.expr:
         """Return it in the type of an operand."""
         if self.truth:
-            return self.truth
+            return expression(self.truth)
         if form.type_of(node) == "real":
-            return f"{form.real}({self.real})"
-        return f"int64({self.integer})"
+            return expression(f"{form.real}({self.real})")
+        return expression(f"int64({self.integer})")
 
 
 ZERO = Identity("0.0", "0")
@@ -67,9 +68,9 @@ class Reduction(Primitive):
     Attributes
     ----------
     combine : str
-        The form of two values combined.
+        The template of two values combined, A and B.
     update : str
-        The form of a statement that combines a value into a variable.
+        The template of a statement that combines a value X into the variable ``{}``.
     suffix : str
         Of the functions of `featgraph.device.warp` that combine over lanes.
     identity : Identity
@@ -102,66 +103,79 @@ class Reduction(Primitive):
 
     # -- named copies
 
-    def print_unrolled(self, call: Operate, target: str, copies: Unrolled) -> None:
+    def unroll(self, call: Operate, target: str, copies: Unrolled) -> None:
         """Combine a lane's copies, then lanes."""
         x, group = call.args[0], call.constant("group")
-        texts = copies.operands(x, self.identity.text(x, copies))
+        values = copies.operands(x, self.identity.value(x, copies))
         if group is not None:
-            self._print_groups(x, texts, group, target, copies)
+            self._unroll_groups(x, values, group, target, copies)
             return
-        text = self._combined(texts, x, copies)
+        one = self._combined(values, x, copies)
         if copies.predicated:
-            text = self._wide(text, x, copies)
-            text = f"warp.group_{self.suffix}({text}, {copies.lanes})"
-        copies.line(f"{target} = {text}")
+            one = self._wide(one, x, copies)
+            one = expression(f"warp.group_{self.suffix}(X, {copies.lanes})", X=one)
+        copies.line(f"{target} = X", X=one)
 
-    def _combined(self, texts: list[str], x: ast.expr, copies: Unrolled) -> str:
+    def _combined(
+        self, values: list[ast.expr], x: ast.expr, copies: Unrolled
+    ) -> ast.expr:
         """Return the combination of a lane's copies."""
         # Bits on CUDA, where "or" may branch from test to test.
         is_bits = copies.cuda and copies.type_of(x) == "bool"
         if self.word and not is_bits:
-            return f" {self.word} ".join(texts)
-        return reduce(self.combine.format, texts)
+            operator = ast.Or() if self.word == "or" else ast.And()
+            return values[0] if len(values) == 1 else ast.BoolOp(operator, values)
+        return reduce(self._both, values)
 
-    def _wide(self, text: str, x: ast.expr, copies: Unrolled) -> str:
-        return text if self.word else wide(text, x, copies)
+    def _both(self, a: ast.expr, b: ast.expr) -> ast.expr:
+        return expression(self.combine, A=a, B=b)
 
-    def _print_groups(
-        self, x: ast.expr, texts: list[str], group: int, target: str, copies: Unrolled
+    def _wide(self, value: ast.expr, x: ast.expr, copies: Unrolled) -> ast.expr:
+        return value if self.word else wide(value, x, copies)
+
+    def _unroll_groups(
+        self,
+        x: ast.expr,
+        values: list[ast.expr],
+        group: int,
+        target: str,
+        copies: Unrolled,
     ) -> None:
         names = copies.names(target)
         if not copies.predicated or (copies.count > 1 and copies.count % group == 0):
             # A lane has all members of its groups.
             for start in range(0, copies.count, group):
                 first, *others = names[start : start + group]
-                members = texts[start : start + group]
-                copies.line(f"{first} = {self._combined(members, x, copies)}")
+                members = values[start : start + group]
+                copies.line(f"{first} = X", X=self._combined(members, x, copies))
                 for name in others:
                     copies.line(f"{name} = {first}")
         elif copies.count == 1:
             place = f"lane, {group}, {copies.lanes}"
-            text = self._wide(texts[0], x, copies)
-            copies.line(f"{names[0]} = warp.segment_{self.suffix}({text}, {place})")
+            one = self._wide(values[0], x, copies)
+            copies.line(f"{names[0]} = warp.segment_{self.suffix}(X, {place})", X=one)
         else:
-            self._print_members(x, texts, group, names, copies)
+            self._unroll_members(x, values, group, names, copies)
 
-    def _print_members(
+    def _unroll_members(
         self,
         x: ast.expr,
-        texts: list[str],
+        values: list[ast.expr],
         group: int,
         names: list[str],
         copies: Unrolled,
     ) -> None:
         """Ask for each member in turn: they stand in copies of several lanes."""
-        sent = [f"int32({t})" if self.word else wide(t, x, copies) for t in texts]
+        bits = [expression("int32(X)", X=value) for value in values]
+        sent = bits if self.word else [wide(value, x, copies) for value in values]
         held = hold(copies, sent)
         for j, name in enumerate(names):
-            first = f"{copies.feature(j)} // {group} * {group}"
-            copies.line(f"{name} = {member(copies, held, first)}")
+            first = expression(f"F // {group} * {group}", F=copies.feature(j))
+            copies.line(f"{name} = X", X=member(copies, held, first))
             with copies.block(f"for member in range(1, {group}):"):
-                value = member(copies, held, f"({first} + member)")
-                copies.line(f"{name} = {self.combine.format(name, value)}")
+                other = expression("FIRST + member", FIRST=first)
+                value = member(copies, held, other)
+                copies.line(f"{name} = X", X=self._both(named(name), value))
             if self.word:
                 copies.line(f"{name} = {name} != 0")
 
@@ -171,19 +185,19 @@ class Reduction(Primitive):
         """Combine in the loop that computes the operand."""
         return call.constant("group") is None
 
-    def print_looped(self, call: Operate, target: str, loops: Looped) -> None:
+    def loop(self, call: Operate, target: str, loops: Looped) -> None:
         """Combine one feature after the other."""
         x, group = call.args[0], call.constant("group")
-        initial = self.identity.text(x, loops)
+        initial = self.identity.value(x, loops)
         if group is None:
-            loops.line(f"{target} = {initial}")
-            loops.each(self.update.format(target, loops.text(x)))
+            loops.line(f"{target} = X", X=initial)
+            loops.each(self.update.format(target), X=loops.value(x))
             return
         held = loops.fresh("held")
         with loops.block(f"for start in range(0, {loops.width}, {group}):"):
-            loops.line(f"{held} = {initial}")
+            loops.line(f"{held} = X", X=initial)
             with loops.block(f"for f in range(start, start + {group}):"):
-                loops.line(self.update.format(held, loops.text(x)))
+                loops.line(self.update.format(held), X=loops.value(x))
             with loops.block(f"for f in range(start, start + {group}):"):
                 loops.line(f"{loops.element_of(target)} = {held}")
 
@@ -196,30 +210,31 @@ class Reduction(Primitive):
         fits = facts.fits_mask if self.word else facts.fits_real
         return fits(call.args[0])
 
-    def print_vectorized(self, call: Operate, target: str, vectors: Vectorized) -> None:
+    def vectorize(self, call: Operate, target: str, vectors: Vectorized) -> None:
         """Vote over each vector; add up vectors of one size, then their elements."""
-        texts = [
-            (size, vectors.vector(call.args[0], (first, size)))
-            for first, size in vectors.pieces
-        ]
+        by_size: dict[int, list[ast.expr]] = {}
+        found: list[ast.expr] = []
+        for first, size in vectors.pieces:
+            found.append(vectors.vector(call.args[0], (first, size)))
+            by_size.setdefault(size, []).append(found[-1])
+        one = f"vectors.{self.vector}(X)"
         if self.word:
-            votes = [f"vectors.{self.vector}({text})" for _, text in texts]
-            vectors.line(f"{target} = {f' {self.word} '.join(votes)}")
+            votes = [expression(one, X=x) for x in found]
+            operator = ast.Or() if self.word == "or" else ast.And()
+            vote = votes[0] if len(votes) == 1 else ast.BoolOp(operator, votes)
+            vectors.line(f"{target} = X", X=vote)
             return
-        by_size: dict[int, list[str]] = {}
-        for size, text in texts:
-            by_size.setdefault(size, []).append(f"({text})")
-        totals = [reduce(self.combine.format, same) for same in by_size.values()]
-        parts = [f"vectors.{self.vector}({total})" for total in totals]
-        vectors.line(f"{target} = {vectors.plain(reduce(self.combine.format, parts))}")
+        totals = [reduce(self._both, same) for same in by_size.values()]
+        parts = [expression(one, X=total) for total in totals]
+        vectors.line(f"{target} = X", X=reduce(self._both, parts))
 
 
 PRIMITIVES = (
     Reduction(
         feature_sum,
         stem="total",
-        combine="{} + {}",
-        update="{} += {}",
+        combine="A + B",
+        update="{} += X",
         suffix="sum",
         identity=ZERO,
         vector="total",
@@ -227,24 +242,24 @@ PRIMITIVES = (
     Reduction(
         feature_max,
         stem="largest",
-        combine="max({}, {})",
-        update="{0} = max({0}, {1})",
+        combine="max(A, B)",
+        update="{0} = max({0}, X)",
         suffix="max",
         identity=LOWEST,
     ),
     Reduction(
         feature_min,
         stem="smallest",
-        combine="min({}, {})",
-        update="{0} = min({0}, {1})",
+        combine="min(A, B)",
+        update="{0} = min({0}, X)",
         suffix="min",
         identity=HIGHEST,
     ),
     Reduction(
         any_feature,
         stem="vote",
-        combine="{} | {}",
-        update="{} |= {}",
+        combine="A | B",
+        update="{} |= X",
         suffix="any",
         identity=Identity(truth="False"),
         vector="any_of",
@@ -253,8 +268,8 @@ PRIMITIVES = (
     Reduction(
         all_features,
         stem="vote",
-        combine="{} & {}",
-        update="{} &= {}",
+        combine="A & B",
+        update="{} &= X",
         suffix="all",
         identity=Identity(truth="True"),
         vector="all_of",

@@ -7,18 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from featgraph.fold.operations.contexts import Looped, Types, Unrolled
-from featgraph.fold.operations.lanes import hold, member, wide
+from featgraph.fold.operations.lanes import hold, member, named, wide
 from featgraph.fold.operations.primitive import Primitive
 from featgraph.fold.operations.reductions import LOWEST, ZERO
-from featgraph.fold.syntax.nodes import Operate
+from featgraph.fold.syntax.nodes import Operate, is_same
+from featgraph.fold.tree.statements import expression
 from featgraph.program.operations import argmax, broadcast
 
 __all__ = ["PRIMITIVES"]
 
 
-def _beats(value: str, top: str) -> str:
-    """Return whether a value takes the place of the largest: nan loses to all."""
-    return f"{value} > {top} or ({top} != {top} and {value} == {value})"
+#: Whether a value takes the place of the largest: nan loses to all.
+_BEATS = "if X > {0} or ({0} != {0} and X == X):"
 
 
 @dataclass(frozen=True)
@@ -34,79 +34,85 @@ class Argmax(Primitive):
         """Differ between groups only."""
         return call.constant("group") is not None
 
-    def print_unrolled(self, call: Operate, target: str, copies: Unrolled) -> None:
+    def unroll(self, call: Operate, target: str, copies: Unrolled) -> None:
         """Compare a lane's copies, then lanes."""
         x, group = call.args[0], call.constant("group")
-        texts = copies.operands(x, LOWEST.text(x, copies))
+        values = copies.operands(x, LOWEST.value(x, copies))
         if group is None:
-            top = self._print_first(x, texts, 0, target, copies)
+            top = self._unroll_first(x, values, 0, target, copies)
             if copies.predicated:
                 found = f"warp.group_argmax({top}, {target}, {copies.lanes})"
                 copies.line(f"{target} = {found}[1]")
         elif not copies.predicated:
             names = copies.names(target)
-            for start in range(0, len(texts), group):
+            for start in range(0, len(values), group):
                 first, *others = names[start : start + group]
-                self._print_first(x, texts[start : start + group], start, first, copies)
+                members = values[start : start + group]
+                self._unroll_first(x, members, start, first, copies)
                 for name in others:
                     copies.line(f"{name} = {first}")
         elif copies.count == 1:
-            place = f"lane, {group}, {copies.lanes}"
-            found = f"warp.segment_argmax({wide(texts[0], x, copies)}, {place})"
-            copies.line(f"{target} = lane // {group} * {group} + {found}[1]")
+            found = f"warp.segment_argmax(X, lane, {group}, {copies.lanes})[1]"
+            one = wide(values[0], x, copies)
+            copies.line(f"{target} = lane // {group} * {group} + {found}", X=one)
         else:
-            self._print_members(x, texts, group, copies.names(target), copies)
+            self._unroll_members(x, values, group, copies.names(target), copies)
 
-    def _print_first(
-        self, x: ast.expr, texts: list[str], start: int, name: str, copies: Unrolled
+    def _unroll_first(
+        self,
+        x: ast.expr,
+        values: list[ast.expr],
+        start: int,
+        name: str,
+        copies: Unrolled,
     ) -> str:
         """Compare values that one lane has, from feature `start` on.
 
         The feature goes to `name`. Returns the name of the largest value.
         """
         top = copies.fresh("top")
-        copies.line(f"{top} = {wide(texts[0], x, copies)}")
-        copies.line(f"{name} = int64({copies.feature(start)})")
-        for j, text in enumerate(texts[1:], start + 1):
-            with copies.block(f"if {_beats(text, top)}:"):
-                copies.line(f"{top} = {text}")
-                copies.line(f"{name} = int64({copies.feature(j)})")
+        copies.line(f"{top} = X", X=wide(values[0], x, copies))
+        copies.line(f"{name} = int64(F)", F=copies.feature(start))
+        for j, value in enumerate(values[1:], start + 1):
+            with copies.block(_BEATS.format(top), X=value):
+                copies.line(f"{top} = X", X=value)
+                copies.line(f"{name} = int64(F)", F=copies.feature(j))
         return top
 
-    def _print_members(
+    def _unroll_members(
         self,
         x: ast.expr,
-        texts: list[str],
+        values: list[ast.expr],
         group: int,
         names: list[str],
         copies: Unrolled,
     ) -> None:
         """Ask for each member in turn: they stand in copies of several lanes."""
-        held = hold(copies, [wide(text, x, copies) for text in texts])
+        held = hold(copies, [wide(value, x, copies) for value in values])
         for j, name in enumerate(names):
             top, value = copies.fresh("top"), copies.fresh("value")
-            first = f"{copies.feature(j)} // {group} * {group}"
-            copies.line(f"{name} = int64({first})")
-            copies.line(f"{top} = {member(copies, held, f'({first})')}")
+            first = expression(f"F // {group} * {group}", F=copies.feature(j))
+            copies.line(f"{name} = int64(F)", F=first)
+            copies.line(f"{top} = X", X=member(copies, held, first))
             with copies.block(f"for member in range(1, {group}):"):
-                found = member(copies, held, f"({first} + member)")
-                copies.line(f"{value} = {found}")
-                with copies.block(f"if {_beats(value, top)}:"):
+                other = expression("FIRST + member", FIRST=first)
+                copies.line(f"{value} = X", X=member(copies, held, other))
+                with copies.block(_BEATS.format(top), X=named(value)):
                     copies.line(f"{top} = {value}")
-                    copies.line(f"{name} = int64({first} + member)")
+                    copies.line(f"{name} = int64(F)", F=other)
 
-    def print_looped(self, call: Operate, target: str, loops: Looped) -> None:
+    def loop(self, call: Operate, target: str, loops: Looped) -> None:
         """Compare one feature after the other."""
-        group, x = call.constant("group"), loops.text(call.args[0])
+        group, x = call.constant("group"), loops.value(call.args[0])
         top, best = loops.fresh("top"), loops.fresh("best")
         size = group or loops.width
         with loops.block(f"for start in range(0, {loops.width}, {size}):"):
             loops.line(f"{best} = start")
             loops.line("f = start")
-            loops.line(f"{top} = {x}")
+            loops.line(f"{top} = X", X=x)
             with loops.block(f"for f in range(start + 1, start + {size}):"):
-                loops.line(f"value = {x}")
-                with loops.block(f"if {_beats('value', top)}:"):
+                loops.line("value = X", X=x)
+                with loops.block(_BEATS.format(top), X=named("value")):
                     loops.line(f"{top} = value")
                     loops.line(f"{best} = f")
             if group is None:
@@ -130,36 +136,38 @@ class Broadcast(Primitive):
         """Differ between features that ask for different ones."""
         return varies(call.args[1])
 
-    def print_unrolled(self, call: Operate, target: str, copies: Unrolled) -> None:
+    def unroll(self, call: Operate, target: str, copies: Unrolled) -> None:
         """Choose a copy, or ask the lane that has it."""
         x, index = call.args
-        texts = copies.operands(x, ZERO.text(x, copies))
+        values = copies.operands(x, ZERO.value(x, copies))
         names = copies.names(target) if copies.varies(index) else [target]
         for j, name in enumerate(names):
-            feature = copies.text(index, j)
+            feature = copies.value(index, j)
+            place = feature.value if isinstance(feature, ast.Constant) else None
             if copies.predicated:
-                sent = [wide(text, x, copies) for text in texts]
-                chosen = member(copies, sent, f"({feature})")
-            elif len(set(texts)) == 1:  # all features have the same
-                chosen = texts[0]
-            elif feature.isdigit() and int(feature) < len(texts):
-                chosen = texts[int(feature)]
+                sent = [wide(value, x, copies) for value in values]
+                chosen = member(copies, sent, feature)
+            elif all(is_same(value, values[0]) for value in values):
+                chosen = values[0]
+            elif type(place) is int and 0 <= place < len(values):
+                chosen = values[place]
             else:
-                chosen = f"({', '.join(texts)},)[{feature}]"
-            copies.line(f"{name} = {chosen}")
+                every = ast.Tuple(values, ast.Load())
+                chosen = expression("ALL[F]", ALL=every, F=feature)
+            copies.line(f"{name} = X", X=chosen)
 
-    def print_looped(self, call: Operate, target: str, loops: Looped) -> None:
+    def loop(self, call: Operate, target: str, loops: Looped) -> None:
         """Store the operand first: only an array can be read at another feature."""
         x, index = call.args
         row = loops.new_row(loops.type_of(x))
         with loops.all_features():
-            loops.line(f"{row.format('f')} = {loops.text(x)}")
-        chosen = row.format(loops.text(index))
+            loops.line(f"{row} = X", PLACE=named("f"), X=loops.value(x))
+        chosen = expression(row, PLACE=loops.value(index))
         if not loops.varies(index):
-            loops.line(f"{target} = {chosen}")
+            loops.line(f"{target} = X", X=chosen)
             return
         with loops.all_features():
-            loops.line(f"{loops.element_of(target)} = {chosen}")
+            loops.line(f"{loops.element_of(target)} = X", X=chosen)
 
 
 PRIMITIVES = (Argmax(argmax, "best"), Broadcast(broadcast, "shared"))

@@ -7,16 +7,18 @@ logarithm, so that nothing overflows.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from functools import reduce
 
 from featgraph.fold.operations.contexts import Column, Looped, Unrolled
+from featgraph.fold.tree.statements import expression
 
-__all__ = ["looped_entry", "print_each_term", "print_terms"]
+__all__ = ["add_each_term", "add_terms", "looped_entry"]
 
-#: Prints a loop over the entries of a vector, with what is printed for each: the
-#: entries of the matrix, one for each copy, and that of the vector.
-Terms = Callable[[Callable[[list[str], str], None]], None]
+#: Adds a loop over the entries of a vector, with what is done for each: the entries of
+#: the matrix, one for each copy, and that of the vector.
+Terms = Callable[[Callable[[list[ast.expr], ast.expr], None]], None]
 
 
 def finite(top: str, real: str) -> str:
@@ -41,7 +43,7 @@ def logarithm(top: str, total: str, real: str) -> str:
 # -- named copies
 
 
-def print_terms(
+def add_terms(
     semiring: str, names: list[str], for_each: Terms, copies: Unrolled
 ) -> None:
     """Combine terms one after the other into `names`; ``log_plus`` computes them twice.
@@ -51,23 +53,23 @@ def print_terms(
     Parameters
     ----------
     for_each : callable
-        ``for_each(body)`` prints what goes over the terms.
+        ``for_each(body)`` adds what goes over the terms.
     """
     real, line = copies.real, copies.line
     if semiring == "plus_times":
 
-        def add_product(entries: list[str], x: str) -> None:
+        def add_product(entries: list[ast.expr], x: ast.expr) -> None:
             for name, entry in zip(names, entries, strict=True):
-                line(f"{name} += {entry} * {x}")
+                line(f"{name} += A * X", A=entry, X=x)
 
         for_each(add_product)
         return
     is_max = semiring == "max_plus"
     tops = names if is_max else [copies.fresh("top") for _ in names]
 
-    def raise_top(entries: list[str], x: str) -> None:
+    def raise_top(entries: list[ast.expr], x: ast.expr) -> None:
         for top, entry in zip(tops, entries, strict=True):
-            line(f"{top} = max({top}, {entry} + {x})")
+            line(f"{top} = max({top}, A + X)", A=entry, X=x)
 
     for top in tops:
         line(f"{top} = {real}(-math.inf)")
@@ -76,9 +78,9 @@ def print_terms(
         return
     shifts = [copies.fresh("shift") for _ in names]
 
-    def add_raised(entries: list[str], x: str) -> None:
+    def add_raised(entries: list[ast.expr], x: ast.expr) -> None:
         for name, entry, shift in zip(names, entries, shifts, strict=True):
-            line(f"{name} += math.exp({entry} + {x} - {shift})")
+            line(f"{name} += math.exp(A + X - {shift})", A=entry, X=x)
 
     for name, top, shift in zip(names, tops, shifts, strict=True):
         line(f"{shift} = {finite(top, real)}")
@@ -88,11 +90,11 @@ def print_terms(
         line(f"{name} = {logarithm(top, name, real)}")
 
 
-def print_each_term(
+def add_each_term(
     semiring: str,
     names: list[str],
     column: Column,
-    entries: list[str],
+    entries: list[ast.expr],
     copies: Unrolled,
 ) -> None:
     """Combine a few terms into `names`; each is computed once, and has a name."""
@@ -100,10 +102,10 @@ def print_each_term(
     terms = [copies.fresh("term") for _ in entries]
     top, shift = copies.fresh("top"), copies.fresh("shift")
     largest = reduce("max({}, {})".format, terms)
-    columns = [column(str(i)) for i in range(copies.width)]
+    columns = [column(ast.Constant(i)) for i in range(copies.width)]
     for j, name in enumerate(names):
-        for term, texts, x in zip(terms, columns, entries, strict=True):
-            line(f"{term} = {texts[j]} + {x}")
+        for term, elements, x in zip(terms, columns, entries, strict=True):
+            line(f"{term} = A + X", A=elements[j], X=x)
         if semiring == "max_plus":
             line(f"{name} = {largest}")
             continue
@@ -116,12 +118,14 @@ def print_each_term(
 # -- loops over features
 
 
-def looped_entry(semiring: str, element: str, x: str, loops: Looped) -> str:
-    """Print loops over the terms of one entry of the product; return its text.
+def looped_entry(
+    semiring: str, element: ast.expr, x: ast.expr, loops: Looped
+) -> ast.expr:
+    """Add loops over the terms of one entry of the product; return its value.
 
     Parameters
     ----------
-    element, x : str
+    element, x : ast.expr
         A[f, i] and x[i].
     """
     real, each_i = loops.real, f"for i in range({loops.width}):"
@@ -129,17 +133,17 @@ def looped_entry(semiring: str, element: str, x: str, loops: Looped) -> str:
         product = loops.fresh("product")
         loops.line(f"{product} = {real}(0.0)")
         with loops.block(each_i):
-            loops.line(f"{product} += {element} * {x}")
-        return product
+            loops.line(f"{product} += A * X", A=element, X=x)
+        return expression(product)
     top = loops.fresh("top")
     loops.line(f"{top} = {real}(-math.inf)")
     with loops.block(each_i):
-        loops.line(f"{top} = max({top}, {element} + {x})")
+        loops.line(f"{top} = max({top}, A + X)", A=element, X=x)
     if semiring == "max_plus":
-        return top
+        return expression(top)
     shift, total = loops.fresh("shift"), loops.fresh("total")
     loops.line(f"{shift} = {finite(top, real)}")
     loops.line(f"{total} = {real}(0.0)")
     with loops.block(each_i):
-        loops.line(f"{total} += math.exp({element} + {x} - {shift})")
-    return logarithm(top, total, real)
+        loops.line(f"{total} += math.exp(A + X - {shift})", A=element, X=x)
+    return expression(logarithm(top, total, real))

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from featgraph.fold.operations.contexts import Looped, Unrolled
+from featgraph.fold.operations.lanes import named
 from featgraph.fold.operations.primitive import Primitive
 from featgraph.fold.operations.small_solve import solve_lines
 from featgraph.fold.syntax.nodes import Operate
+from featgraph.fold.tree.statements import expression
 from featgraph.program.operations import inverse, solve
 
 __all__ = ["PRIMITIVES", "is_solution"]
@@ -25,29 +28,31 @@ class Solve(Primitive):
 
     takes_area = True
 
-    def print_unrolled(self, call: Operate, target: str, copies: Unrolled) -> None:
+    def unroll(self, call: Operate, target: str, copies: Unrolled) -> None:
         """Solve in registers where matrices stand there, else in memory."""
         names, k = copies.names(target), copies.width
         if copies.in_registers:
-            _print_in_registers(call, names, copies)
+            _solve_in_registers(call, names, copies)
             return
         area = _fill_unrolled(call.args[0], k + 1, copies)
-        right = copies.operands(call.args[1], f"{copies.real}(0.0)", masked=False)
-        _print_rows(lambda j, f: f"{area}[{f}, {k}] = {right[j]}", copies)
+        zero = expression(f"{copies.real}(0.0)")
+        right = copies.operands(call.args[1], zero, masked=False)
+        _each_row(f"{area}[F, {k}] = X", right, copies)
         _call_unrolled(f"solve_{_method(call)}", area, call, copies)
         for j, name in enumerate(names):
-            copies.line(f"{name} = {area}[{copies.index(copies.feature(j))}, {k}]")
+            row = copies.index(copies.feature(j))
+            copies.line(f"{name} = {area}[F, {k}]", F=row)
 
-    def print_looped(self, call: Operate, target: str, loops: Looped) -> None:
+    def loop(self, call: Operate, target: str, loops: Looped) -> None:
         """Solve in memory; the CPU has a solver of its own for what is definite."""
         matrix, right = call.args
         k = loops.width
         area = _fill_looped(matrix, k + 1, loops)
         with loops.all_features():
-            loops.line(f"{area}[f, {k}] = {loops.text(right)}")
+            loops.line(f"{area}[f, {k}] = X", X=loops.value(right))
         if call.constant("spd") and not loops.cuda:
             diagonal = _diagonal(call, loops)
-            loops.line(f"cholesky.solve_spd({area}, {k}, {diagonal})")
+            loops.line(f"cholesky.solve_spd({area}, {k}, DIAGONAL)", DIAGONAL=diagonal)
         else:
             _call_looped(f"solve_{_method(call)}", area, call, loops)
         with loops.all_features():
@@ -65,13 +70,13 @@ class Inverse(Primitive):
         """Be one matrix for all features."""
         return False
 
-    def print_unrolled(self, call: Operate, target: str, copies: Unrolled) -> None:
+    def unroll(self, call: Operate, target: str, copies: Unrolled) -> None:
         """Invert in memory."""
         area = _fill_unrolled(call.args[0], 2 * copies.width, copies)
         _call_unrolled(f"inverse_{_method(call)}", area, call, copies)
         copies.keep_inverse(target, area)
 
-    def print_looped(self, call: Operate, target: str, loops: Looped) -> None:
+    def loop(self, call: Operate, target: str, loops: Looped) -> None:
         """Invert in memory."""
         area = _fill_looped(call.args[0], 2 * loops.width, loops)
         _call_looped(f"inverse_{_method(call)}", area, call, loops)
@@ -87,56 +92,56 @@ def _method(call: Operate) -> str:
     return "spd" if call.constant("spd") else "general"
 
 
-def _diagonal(call: Operate, form: Unrolled | Looped) -> str:
+def _diagonal(call: Operate, form: Unrolled | Looped) -> ast.expr:
     given = call.option("diagonal")
-    return f"{form.real}(0.0)" if given is None else form.text(given)
+    return expression(f"{form.real}(0.0)") if given is None else form.value(given)
 
 
 # -- named copies
 
 
-def _print_in_registers(call: Operate, names: list[str], copies: Unrolled) -> None:
+def _solve_in_registers(call: Operate, names: list[str], copies: Unrolled) -> None:
     matrix, right = call.args
     k, is_spd = copies.width, bool(call.constant("spd"))
     work, diagonal = copies.fresh("work"), copies.fresh("diagonal")
-    copies.line(f"{diagonal} = {_diagonal(call, copies)}")
+    copies.line(f"{diagonal} = X", X=_diagonal(call, copies))
     for i in range(k):
         for f in range(i + 1 if is_spd else k):
             shift = f" + {diagonal}" if i == f else ""
-            element = copies.element(matrix, str(i), str(f))
-            copies.line(f"{work}_{i}_{f} = {element}{shift}")
-    for i, text in enumerate(copies.operands(right, "")):
-        copies.line(f"{work}_{i}_{k} = {text}")
-    for line in solve_lines(work, copies.fresh("factor"), k, is_spd):
-        copies.line(line)
+            element = copies.element(matrix, ast.Constant(i), ast.Constant(f))
+            copies.line(f"{work}_{i}_{f} = A{shift}", A=element)
+    # Nothing is masked: all features are this thread's.
+    for i, value in enumerate(copies.operands(right, ast.Constant(0))):
+        copies.line(f"{work}_{i}_{k} = X", X=value)
+    copies.line("\n".join(solve_lines(work, copies.fresh("factor"), k, is_spd)))
     for i, name in enumerate(names):
         copies.line(f"{name} = {work}_{i}_{k}")
 
 
 def _fill_unrolled(matrix: ast.expr, columns: int, copies: Unrolled) -> str:
     """Copy a matrix into a new work area, each lane the rows of its features."""
-    area, column = copies.new_area(columns), copies.index("column")
+    area, column = copies.new_area(columns), named("column")
     if copies.predicated:
         copies.line("warp.sync()")
-
-    def entry(j: int, f: str) -> str:
-        element = copies.element(matrix, copies.feature(j), "column", j)
-        return f"{area}[{f}, {column}] = {element}"
-
     with copies.block(f"for column in range({copies.width}):"):
-        _print_rows(entry, copies)
+        rows = [
+            copies.element(matrix, copies.feature(j), column, j)
+            for j in range(copies.count)
+        ]
+        _each_row(f"{area}[F, COLUMN] = X", rows, copies, COLUMN=copies.index(column))
     return area
 
 
-def _print_rows(line: Callable[[int, str], str], copies: Unrolled) -> None:
-    """Print ``line(copy, index)`` for the rows of all copies that are features."""
-    for j in range(copies.count):
-        text = line(j, copies.index(copies.feature(j)))
-        if copies.padded:
-            with copies.block(f"if {copies.inside(j)}:"):
-                copies.line(text)
-        else:
-            copies.line(text)
+def _each_row(
+    template: str, values: list[ast.expr], copies: Unrolled, **parts: ast.expr
+) -> None:
+    """Add a statement for the row F and the value X of each copy that is a feature."""
+    for j, value in enumerate(values):
+        row = copies.index(copies.feature(j))
+        with ExitStack() as under:
+            if copies.padded:
+                under.enter_context(copies.block(f"if {copies.inside(j)}:"))
+            copies.line(template, F=row, X=value, **parts)
 
 
 def _call_unrolled(function: str, area: str, call: Operate, copies: Unrolled) -> None:
@@ -144,8 +149,10 @@ def _call_unrolled(function: str, area: str, call: Operate, copies: Unrolled) ->
     is_thread = copies.cuda and not copies.predicated
     library = "linalg_thread" if is_thread else "linalg"
     lanes = f"lane, {copies.lanes}" if copies.predicated else "0, 1"
-    diagonal = _diagonal(call, copies)
-    copies.line(f"{library}.{function}({area}, {copies.width}, {diagonal}, {lanes})")
+    copies.line(
+        f"{library}.{function}({area}, {copies.width}, DIAGONAL, {lanes})",
+        DIAGONAL=_diagonal(call, copies),
+    )
 
 
 # -- loops over features
@@ -155,14 +162,16 @@ def _fill_looped(matrix: ast.expr, columns: int, loops: Looped) -> str:
     """Copy a matrix into a new work area."""
     area = loops.new_area(columns)
     with loops.all_features(), loops.block(f"for i in range({loops.width}):"):
-        loops.line(f"{area}[f, i] = {loops.element(matrix, 'f', 'i')}")
+        loops.line(f"{area}[f, i] = A", A=loops.element(matrix, named("f"), named("i")))
     return area
 
 
 def _call_looped(function: str, area: str, call: Operate, loops: Looped) -> None:
     library = "linalg_thread" if loops.cuda else "linalg"
-    diagonal = _diagonal(call, loops)
-    loops.line(f"{library}.{function}({area}, {loops.width}, {diagonal}, 0, 1)")
+    loops.line(
+        f"{library}.{function}({area}, {loops.width}, DIAGONAL, 0, 1)",
+        DIAGONAL=_diagonal(call, loops),
+    )
 
 
 PRIMITIVES = (Solve(solve, "solution"), Inverse(inverse, "inverted"))

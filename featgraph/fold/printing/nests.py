@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import difflib
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
+from featgraph.fold.functions.nodes import Define
+from featgraph.fold.printing.shown import shown_body
 from featgraph.fold.printing.statements import head_of, line_of
 from featgraph.fold.tree.nodes import Comment
 from featgraph.fold.tree.statements import Body, Node, agrees, note_of
@@ -21,7 +24,7 @@ _CONTEXT = 3
 
 @dataclass(frozen=True)
 class Behind:
-    """A kernel's tree behind a pass.
+    """The tree of a kernel, or of a user function, behind a pass.
 
     Attributes
     ----------
@@ -31,12 +34,15 @@ class Behind:
         The pass, and what it does, in a sentence.
     text : str
         The tree, printed.
+    is_function : bool
+        Whether it is a user function's.
     """
 
     kernel: str
     name: str
     does: str
     text: str
+    is_function: bool = False
 
 
 def print_nest(body: Body) -> str:
@@ -45,29 +51,28 @@ def print_nest(body: Body) -> str:
     Parts that are as they are by default are left out. What follows ``#`` are remarks,
     and which lanes enter a branch or a loop together.
     """
-    return "\n".join(_lines(body))
+    return "\n".join(_lines(shown_body(body)))
 
 
 def changes_of(behind: Sequence[Behind], name: str = "") -> str:
-    """Return the trees of each kernel before and behind a pass, or what all change.
+    """Return the trees of functions and kernels around a pass, or what all change.
 
     Of all passes, the first tree is whole; behind it stands what each pass changes: a
     line that it takes out begins with ``-``, one that it puts in with ``+``, and some
     that stay stand around them.
     """
     out: list[str] = []
-    kernel, before = "", ""
-    for one in behind:
-        if one.kernel != kernel:
-            kernel, before = one.kernel, ""
-            out += [f"# {kernel}", ""]
-        if not name:
-            changed = changed_lines(before, one.text) if before else one.text
-            out += [f"## {one.name}: {one.does}", changed or "  (as it was)", ""]
-        elif one.name == name:
-            out += [f"## before {name}: {one.does}", before, ""]
-            out += [f"## behind {name}", one.text, ""]
-        before = one.text
+    for kernel, stages in itertools.groupby(behind, lambda one: one.kernel):
+        told, before = list[str](), ""
+        for one in stages:
+            if not name:
+                changed = changed_lines(before, one.text) if before else one.text
+                told += [f"## {one.name}: {one.does}", changed or "  (as it was)", ""]
+            elif one.name == name:
+                told += [f"## before {name}: {one.does}", before, ""]
+                told += [f"## behind {name}", one.text, ""]
+            before = one.text
+        out += [f"# {kernel}", "", *told] if told else []
     return "\n".join(out)
 
 
@@ -101,6 +106,10 @@ def _lines(body: Body, depth: int = 0) -> Iterator[str]:
         behind = f"  # {behind}" if behind else ""
         if isinstance(node, Comment):
             yield f"{indent}# {node.text}"
+        elif isinstance(node, Define):
+            head = f"def {node.name}({', '.join((*node.roles, *node.more))})"
+            yield f"{indent}{head}:  # {node.form}"
+            yield from _lines(node.body, depth + 1)
         elif isinstance(node, Node):
             yield from _node(node, behind, depth)
         elif isinstance(node, ast.If | ast.While | ast.For):

@@ -11,24 +11,32 @@ from featgraph.fold.tree.statements import Body, note_of
 __all__ = ["head_of", "line_of", "print_body"]
 
 
-def print_body(writer: Writer, body: Body) -> None:
-    """Write the lines of statements."""
+def print_body(writer: Writer, body: Body, file: str = "") -> None:
+    """Write the lines of statements.
+
+    Parameters
+    ----------
+    file : str
+        The user's file that they come from; "" for those of a nest.
+    """
     for node in body:
-        _print(writer, node)
+        _print(writer, node, file)
 
 
-def _print(writer: Writer, node: ast.stmt) -> None:
+def _print(writer: Writer, node: ast.stmt, file: str) -> None:
     note = f"  # {note_of(node)}" if note_of(node) else ""
+    line = getattr(node, "lineno", 0) if file else 0
+    origin = (file, line) if line else None
     if isinstance(node, Comment):
         writer.line(f"# {node.text}")
     elif isinstance(node, ast.If | ast.While | ast.For):
-        with writer.block(f"{head_of(node)}:{note}"):
-            print_body(writer, node.body)
+        with writer.block(f"{head_of(node)}:{note}", origin):
+            print_body(writer, node.body, file)
         if node.orelse:
             with writer.block("else:"):
-                print_body(writer, node.orelse)
+                print_body(writer, node.orelse, file)
     else:
-        writer.line(line_of(node) + note)
+        writer.line(line_of(node) + note, origin)
 
 
 def head_of(node: ast.If | ast.While | ast.For) -> str:

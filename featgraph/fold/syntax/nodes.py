@@ -27,6 +27,7 @@ __all__ = [
     "copy_location",
     "is_matrix_sum",
     "is_reversed",
+    "is_same",
     "names_read",
     "narrowed",
     "symbol",
@@ -59,6 +60,8 @@ class Access(_Node):
         self.indices = list(indices)
         #: Whether the row was given as a whole.
         self.is_row = False
+        #: What features of the row are loaded as, where that is said already.
+        self.row = ""
 
 
 class Whole(_Node):
@@ -248,6 +251,23 @@ def narrowed(node: object, kind: type[Node]) -> Node:
     if not isinstance(node, kind):
         raise TypeError(f"{type(node).__name__} instead of {kind.__name__}")
     return node
+
+
+def is_same(a: object, b: object) -> bool:
+    """Return whether two trees say the same, wherever they come from."""
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(is_same, a, b))
+    if not isinstance(a, ast.AST) or not isinstance(b, ast.AST):
+        return bool(a == b)
+    parts, others = ({**vars(n)} for n in (a, b))
+    for place in (*_Node._attributes, "ctx"):
+        parts.pop(place, None)
+        others.pop(place, None)
+    return (
+        type(a) is type(b)
+        and parts.keys() == others.keys()
+        and all(is_same(value, others[name]) for name, value in parts.items())
+    )
 
 
 def is_reversed(node: ast.AST) -> bool:

@@ -9,7 +9,7 @@ stand for.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, cast
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "expression",
     "note_of",
     "noted",
+    "placed",
     "verbatim",
     "when",
 ]
@@ -55,26 +56,35 @@ class Rewriting(ast.NodeTransformer):
 
 
 class _Filled(Rewriting):
-    """Puts bodies where a template names them."""
+    """Puts bodies and expressions where a template names them."""
 
-    def __init__(self, bodies: dict[str, Body]) -> None:
-        self.bodies = bodies
+    def __init__(self, parts: Mapping[str, Body | ast.expr]) -> None:
+        self.parts = parts
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | Body:
-        if isinstance(node.value, ast.Name) and node.value.id in self.bodies:
-            return self.bodies[node.value.id]
-        return node
+        name = node.value.id if isinstance(node.value, ast.Name) else ""
+        part = self.parts.get(name)
+        return part if isinstance(part, list) else self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        part = self.parts.get(node.id)
+        return copied(part) if isinstance(part, ast.AST) else node
 
 
-def code(text: str, **bodies: Body) -> Body:
-    """Return the statements of a template; a name in capitals stands for a body."""
-    statements = ast.parse(text).body
-    return _Filled(bodies).over(statements) if bodies else statements
+def code(text: str, **parts: Body | ast.expr) -> Body:
+    """Return the statements of a template.
+
+    A name in capitals stands for a body, or for an expression, which may stand in
+    several places. Lines of the template are no lines of the user's: see `placed`.
+    """
+    statements = placed(ast.parse(text).body)
+    return _Filled(parts).over(statements) if parts else statements
 
 
-def expression(text: str) -> ast.expr:
-    """Return the expression of a template."""
-    return ast.parse(text, mode="eval").body
+def expression(text: str, **parts: ast.expr) -> ast.expr:
+    """Return the expression of a template; a name in capitals stands for another."""
+    made = ast.parse(text, mode="eval").body
+    return cast("ast.expr", _Filled(parts).visit(made)) if parts else made
 
 
 def verbatim(text: str) -> ast.expr:
@@ -129,6 +139,14 @@ def assigned(names: str, value: ast.expr) -> ast.stmt:
     [statement] = code(f"{names} = None")
     cast("ast.Assign", statement).value = value
     return statement
+
+
+def placed(body: Body, node: ast.AST | None = None) -> Body:
+    """Return statements as those of the user's line of `node`; of none without it."""
+    for statement in every(body):
+        if isinstance(statement, ast.stmt):
+            statement.lineno = getattr(node, "lineno", 0)
+    return body
 
 
 def copied(node: ast.AST) -> ast.AST:

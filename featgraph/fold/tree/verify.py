@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from featgraph.fold.tree import nodes
 from featgraph.fold.tree.statements import Body, Node, agrees, every
@@ -44,9 +44,13 @@ class Stage:
         be bound.
     """
 
-    gone: tuple[type[Node], ...] = ()
+    gone: tuple[type[ast.AST], ...] = ()
     companies: Mapping[str, str] | None = None
     given: Collection[str] | None = None
+
+    def without(self, gone: tuple[type[ast.AST], ...]) -> Stage:
+        """Return it with the nodes that there should be no more."""
+        return replace(self, gone=gone)
 
 
 def verify(tree: Body, stage: Stage) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from featgraph.fold.codegen.cpu.queue import print_queue
-from featgraph.fold.functions.featurewise import Context, Printed
+from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.passes import lower

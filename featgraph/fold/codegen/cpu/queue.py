@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from featgraph.fold.functions.featurewise import Context, Printed
+from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.lowering.worklist import Worklist
 from featgraph.fold.plan.plan import FoldPlan

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from featgraph.fold.analysis.gathers import is_matrix
 from featgraph.fold.codegen.cuda.hubs import HubPhase
 from featgraph.fold.codegen.cuda.phase import CudaPhase
-from featgraph.fold.functions.featurewise import Context, Printed
+from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.schedules import MOST_HELD
 from featgraph.fold.schedules.base import Schedule

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from featgraph.fold.analysis.gathers import in_blocks
 from featgraph.fold.codegen.kernels.accumulators import accumulator_of
-from featgraph.fold.functions.featurewise import Context, Printed
+from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.functions.staging import STRIDES
 from featgraph.fold.lowering.areas import scratch_of
 from featgraph.fold.lowering.blocks import finished

@@ -8,7 +8,7 @@ from typing import Any
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import combine_of, reduced_type
-from featgraph.fold.functions.featurewise import gather_identity
+from featgraph.fold.functions.facts import gather_identity
 from featgraph.program.combine import NO_SOURCE, Combine
 from featgraph.program.combines import Rules
 

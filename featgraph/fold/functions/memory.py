@@ -1,0 +1,247 @@
+"""Where values are: the middle end's expressions in Python, for a target.
+
+Every ``d.name[...]`` of a user function is printed from here, through the layout of the
+target. Nothing else knows how properties are reached.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from featgraph.fold.analysis.gathered_values import INDEXED
+from featgraph.fold.functions.nodes import Array, Checked, Masked, Place
+from featgraph.fold.operations.table import primitive_of
+from featgraph.fold.syntax.names import EDGES
+from featgraph.fold.syntax.nodes import (
+    Access,
+    Atomic,
+    Cast,
+    Helper,
+    Identity,
+    MathCall,
+    Numeric,
+    Operate,
+    Scalar,
+    is_reversed,
+)
+from featgraph.fold.tree.statements import Body, Rewriting, copied, expression, when
+
+__all__ = ["Memory", "array_of", "is_edge", "is_number", "reached"]
+
+_ATOMIC = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max"}
+#: Stands for the indices in the form of an entry.
+_PLACE = "PLACE"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where the values of a function are.
+
+    Attributes
+    ----------
+    cuda : bool
+        Whether indices become unsigned (signed ones cost a wrap-around each) and
+        atomics are a warp's.
+    real : str
+        Name of the storage type's constructor.
+    width : int
+        K.
+    identity : str
+        What ``fg.nothing`` is.
+    temporaries : frozenset of str
+        Gathered values that the function is given.
+    seen : mapping
+        Property -> the field that holds what it was, for a kept gather.
+    indexed : mapping
+        Temporaries in memory -> the form of an entry, ``{}`` for its indices.
+    ends : tuple of str
+        The vertex and the edge of which a fault is reported.
+    """
+
+    cuda: bool
+    real: str
+    width: int = 0
+    identity: str = "0"
+    temporaries: frozenset[str] = frozenset()
+    seen: Mapping[str, str] = field(default_factory=dict)
+    indexed: Mapping[str, str] = field(default_factory=dict)
+    ends: tuple[str, str] = ("v", "-1")
+
+    @property
+    def library(self) -> str:
+        """Module of the device library."""
+        return "warp" if self.cuda else "cpu"
+
+
+def reached(node: ast.expr, memory: Memory) -> ast.expr:
+    """Return an expression in Python."""
+    return cast("ast.expr", InMemory(memory).visit(copied(node)))
+
+
+def array_of(node: Access | Array | Atomic, memory: Memory) -> ast.expr:
+    """Return the array that an access goes to."""
+    version = "now" if isinstance(node, Atomic) else node.version
+    if version == INDEXED:
+        [array] = [
+            n.value
+            for n in ast.walk(expression(memory.indexed[node.name].format(_PLACE)))
+            if isinstance(n, ast.Subscript)
+            and isinstance(n.slice, ast.Name)
+            and n.slice.id == _PLACE
+        ]
+        return array
+    if node.name in memory.temporaries and isinstance(node, Access):
+        return ast.Name(node.name)
+    if version == "seen":
+        return expression(f"d.{memory.seen[node.name]}")
+    return expression(f"d.{node.name}{'_next' if version == 'next' else ''}")
+
+
+class InMemory(Rewriting):
+    """Replaces the middle end's nodes, and those of earlier passes, by Python's."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+
+    # -- statements
+
+    def visit_Masked(self, node: Masked) -> Body:
+        """Ask the tests."""
+        tests = [cast("ast.expr", self.visit(test)) for test in node.tests]
+        return when(tests, self.over(node.body))
+
+    # -- arrays
+
+    def visit_Scalar(self, node: Scalar) -> ast.expr:
+        """Read a scalar of the State, or K."""
+        if node.name == "feature_count":
+            return ast.Constant(self.memory.width)
+        return expression(f"d.{node.name}")
+
+    def visit_Array(self, node: Array) -> ast.expr:
+        """Name an array."""
+        return array_of(node, self.memory)
+
+    def visit_Access(self, node: Access) -> ast.expr:
+        """Read an element through the layout."""
+        is_indexed = node.version == INDEXED
+        is_temporary = node.name in self.memory.temporaries and not is_indexed
+        if is_temporary and len(node.indices) < 3:
+            return ast.Name(node.name)
+        array = array_of(node, self.memory)
+        indices = node.indices[1:] if is_temporary else node.indices
+        place = _joined([self._place(index, array) for index in indices])
+        if is_indexed:
+            form = self.memory.indexed[node.name].format(_PLACE)
+            return expression(form, PLACE=place)
+        return ast.Subscript(array, place)
+
+    def _place(self, index: ast.expr, array: ast.expr) -> ast.expr:
+        """Return an index of an access: it is unsigned, and in range."""
+        if not isinstance(index, Checked):
+            return self._index(index)
+        vertex, edge = self.memory.ends
+        text = f"guarded(INDEX, ARRAY.shape[{index.axis}], {index.site}, {vertex}, "
+        value = cast("ast.expr", self.visit(copied(index.value)))
+        made = expression(f"{text}{edge}, d.fault)", INDEX=value, ARRAY=array)
+        return made if is_edge(index.value) else self._unsigned(made)
+
+    def _index(self, index: ast.expr) -> ast.expr:
+        value = cast("ast.expr", self.visit(copied(index)))
+        return value if is_edge(index) else self._unsigned(value)
+
+    def visit_Place(self, node: Place) -> ast.expr:
+        """Make a place unsigned."""
+        return self._unsigned(cast("ast.expr", self.visit(node.value)))
+
+    def _unsigned(self, value: ast.expr) -> ast.expr:
+        if not self.memory.cuda or is_number(value):
+            return value
+        is_cast = isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
+        if is_cast and value.func.id == "uint32":  # type: ignore[attr-defined]
+            return value
+        return expression("uint32(INDEX)", INDEX=value)
+
+    def visit_Checked(self, node: Checked) -> ast.expr:
+        """Refuse what stands in no access."""
+        raise TypeError("an index is checked where it is used")
+
+    def visit_Atomic(self, node: Atomic) -> ast.expr:
+        """Call an atomic."""
+        place = [self._index(index) for index in node.indices]
+        return expression(
+            f"{self.memory.library}.{_ATOMIC[node.op]}(ARRAY, PLACE, VALUE)",
+            ARRAY=array_of(node, self.memory),
+            PLACE=_joined(place),
+            VALUE=cast("ast.expr", self.visit(node.value)),
+        )
+
+    def visit_Operate(self, node: Operate) -> ast.expr:
+        """Read what is known of twins."""
+        edge = cast("ast.expr", self.visit(node.args[0]))
+        text = f"d.{primitive_of(node).edge_array}[EDGE]"
+        is_id = self.memory.cuda and is_reversed(node)
+        return expression(f"uint64({text})" if is_id else text, EDGE=edge)
+
+    # -- numbers
+
+    def visit_Helper(self, node: Helper) -> ast.expr:
+        """Call a helper by its emitted name."""
+        return self._call(node.emitted, node.args)
+
+    def visit_MathCall(self, node: MathCall) -> ast.expr:
+        """Call a function of `math`, or a builtin."""
+        if node.of_real and self.memory.cuda:  # min and max there let NaN lose
+            name = {"min": "lesser", "max": "greater"}[node.name]
+            first, *others = (cast("ast.expr", self.visit(a)) for a in node.args)
+            for other in others:
+                first = expression(f"numbers.{name}(A, B)", A=first, B=other)
+            return first
+        module = "" if node.name in {"abs", "min", "max"} else "math."
+        if node.name in {"floor", "ceil"} and not self.memory.cuda:
+            module = "np."  # of `math`, it is an integer there
+        return self._call(f"{module}{node.name}", node.args)
+
+    def visit_Numeric(self, node: Numeric) -> ast.expr:
+        """Call the library of numbers."""
+        suffix = f"_{self.memory.real}" if node.of_real else ""
+        return self._call(f"numbers.{node.name}{suffix}", node.args)
+
+    def visit_Cast(self, node: Cast) -> ast.expr:
+        """Convert to the storage type, or to int64."""
+        if node.to != "real":
+            return self._call("int64" if node.to == "int" else node.to, [node.value])
+        if not isinstance(node.value, ast.Constant):
+            return self._call(self.memory.real, [node.value])
+        value = float(cast("float", node.value.value))
+        text = repr(value)
+        if not math.isfinite(value):
+            text = "math.inf" if math.isinf(value) else "math.nan"
+        return expression(f"{self.memory.real}({text})")
+
+    def visit_Identity(self, node: Identity) -> ast.expr:
+        """Put the identity of the combine."""
+        return expression(self.memory.identity)
+
+    def _call(self, name: str, args: list[ast.expr]) -> ast.expr:
+        made = [cast("ast.expr", self.visit(arg)) for arg in args]
+        return ast.Call(expression(name), made, [])
+
+
+def is_number(node: ast.expr) -> bool:
+    """Return whether an index is a number, which is in range."""
+    value = node.value if isinstance(node, ast.Constant) else None
+    return type(value) is int and value >= 0
+
+
+def _joined(indices: list[ast.expr]) -> ast.expr:
+    return indices[0] if len(indices) == 1 else ast.Tuple(indices, ast.Load())
+
+
+def is_edge(node: ast.expr) -> bool:
+    """Return whether an index is an edge: their ids are unsigned from the start."""
+    return (isinstance(node, ast.Name) and node.id in EDGES) or is_reversed(node)

@@ -1,0 +1,296 @@
+"""The passes from a user function to functions of the module, in order.
+
+Each goes from tree to tree, as those over nests do (`lowering.passes`). A tree is a
+list of functions, `Define`, since what the user wrote may become several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from featgraph.fold.analysis.analyse import HelperFunction
+from featgraph.fold.functions import definitions
+from featgraph.fold.functions import looped as loops
+from featgraph.fold.functions import predication as predicates
+from featgraph.fold.functions import returned_sums as sums
+from featgraph.fold.functions import store_forwarding as forwarding
+from featgraph.fold.functions import store_sinking as sinking
+from featgraph.fold.functions import unrolled as copies
+from featgraph.fold.functions import vector_access as rows
+from featgraph.fold.functions import vectorized as vectors
+from featgraph.fold.functions.facts import FunctionFacts, Printed
+from featgraph.fold.functions.index_checks import IndexChecks
+from featgraph.fold.functions.memory import InMemory, Memory
+from featgraph.fold.functions.nodes import (
+    AnyFeature,
+    Array,
+    Checked,
+    Collective,
+    Define,
+    GoOn,
+    LoadRows,
+    Masked,
+    Place,
+)
+from featgraph.fold.syntax.nodes import (
+    Access,
+    Atomic,
+    Cast,
+    Helper,
+    Identity,
+    MathCall,
+    Numeric,
+    Operate,
+    Scalar,
+    Whole,
+    narrowed,
+)
+from featgraph.fold.tree.passes import Pass, run
+from featgraph.fold.tree.statements import Body, copied
+
+__all__ = ["PASSES", "lower_function", "lower_helper", "printed_of"]
+
+
+def functions(facts: FunctionFacts, tree: Body) -> Body:
+    """Take the function as it was analysed.
+
+    Control flow is the user's, for one feature; operations of all features together are
+    statements of their own.
+    """
+    return [*tree, definitions.defined(facts)]
+
+
+def outer_products(facts: FunctionFacts, tree: Body) -> Body:
+    """Make functions of the parts of an outer product that is summed.
+
+    What depends on a row, on a column and on neither is then computed once each.
+    """
+    if facts.form not in {"parts", "columns"}:
+        return tree
+    return _several(definitions.parts_of, facts, tree, {facts.form})
+
+
+def returned_sums(facts: FunctionFacts, tree: Body) -> Body:
+    """Have a triangle function return what it adds to its corners and sides.
+
+    A kernel comes to many triangles of a vertex, and adds to memory once.
+    """
+    return _one(sums.with_sums, facts, tree, {"triangle"})
+
+
+def early_returns(facts: FunctionFacts, tree: Body) -> Body:
+    """Make a function of what features leave at different places.
+
+    Nothing in it is done together, so that it is called feature by feature.
+    """
+    return _several(definitions.apart, facts, tree, {"copies", "loops"})
+
+
+def keys(facts: FunctionFacts, tree: Body) -> Body:
+    """Have gathers of argmin and argmax return the source beside its key.
+
+    They are combined as pairs.
+    """
+    if not facts.has_key:
+        return tree
+    return _one(definitions.with_keys, facts, tree, set(FORMS))
+
+
+def returned_entries(facts: FunctionFacts, tree: Body) -> Body:
+    """Have an edge function return entries that go on to gathers in registers.
+
+    The kernel takes the old ones where the verdict is False, and stores once.
+    """
+    return _one(forwarding.returning_entries, facts, tree, {"copies"})
+
+
+def row_pieces(facts: FunctionFacts, tree: Body) -> Body:
+    """Load what is read of rows in any case, several features at once.
+
+    A function for one feature is given what its caller has loaded.
+    """
+    return _one(rows.with_rows, facts, tree, {"feature", "copies"})
+
+
+def store_sinking(facts: FunctionFacts, tree: Body) -> Body:
+    """Put stores of next entries behind the verdict.
+
+    Where that is False the kernel puts the old entries back: what was stored before
+    would be stored twice, and a load in front of it be made again.
+    """
+    return _one(sinking.sunk, facts, tree, {"copies"})
+
+
+def predication(facts: FunctionFacts, tree: Body) -> Body:
+    """Make predicates of control flow where lanes share the features.
+
+    All of them take part in a shuffle, so that none leaves before the end.
+    """
+    if not facts.predicated:
+        return tree
+    return _one(predicates.predicated, facts, tree, {"copies"})
+
+
+def unrolled(facts: FunctionFacts, tree: Body) -> Body:
+    """Write what varies once for each feature that a lane has.
+
+    Few features are variables, which stay in registers.
+    """
+    return _one(copies.unrolled, facts, tree, {"copies"})
+
+
+def looped(facts: FunctionFacts, tree: Body) -> Body:
+    """Go over features in loops, between what they do together.
+
+    Many features are elements of arrays.
+    """
+    return _one(loops.looped, facts, tree, {"loops"})
+
+
+def vectorized(facts: FunctionFacts, tree: Body) -> Body:
+    """Write what varies once for each vector of features.
+
+    A compiler would make vectors of loops, if it knew that arrays do not overlap.
+    """
+    return _one(vectors.vectorized, facts, tree, {"vectors"})
+
+
+def names(facts: FunctionFacts, tree: Body) -> Body:
+    """Put letters to the names that passes have made up, in the order of the text.
+
+    Which of them there are is known behind all passes that make names up.
+    """
+    taken = {*facts.function.variables, *facts.temporaries}
+    for node in tree:
+        facts.fresh.settle(narrowed(node, Define).body, taken)
+    return tree
+
+
+def index_checks(facts: FunctionFacts, tree: Body) -> Body:
+    """Test each index that the user computes, in checked mode.
+
+    An index out of range is reported with its place in the user's file.
+    """
+    sites, declared = facts.context.checked, facts.function.declared
+    if sites is None:
+        return tree
+    for node in tree:
+        one = narrowed(node, Define)
+        checks = IndexChecks(facts.memory, declared.name, declared.source.file, sites)
+        one.body = checks.over(one.body)
+    return tree
+
+
+def memory(facts: FunctionFacts, tree: Body) -> Body:
+    """Say where values are.
+
+    What is Python's alone can be printed; on CUDA indices are unsigned.
+    """
+    return _in_memory(facts.memory, tree)
+
+
+#: What becomes of the features of a function; those of "rest" and "helper" are given.
+FORMS = ("feature", "rest", "copies", "loops", "vectors", "parts", "columns")
+
+PASSES = (
+    Pass(functions),
+    Pass(outer_products),
+    Pass(returned_sums),
+    Pass(early_returns),
+    Pass(keys),
+    Pass(returned_entries),
+    Pass(row_pieces),
+    Pass(store_sinking),
+    Pass(predication),
+    Pass(unrolled, (AnyFeature, Collective, LoadRows)),
+    Pass(looped, (GoOn,)),
+    Pass(vectorized),
+    Pass(names),
+    Pass(index_checks),
+    Pass(
+        memory,
+        (
+            Access,
+            Array,
+            Atomic,
+            Cast,
+            Checked,
+            Helper,
+            Identity,
+            Place,
+            Masked,
+            MathCall,
+            Numeric,
+            Operate,
+            Scalar,
+            Whole,
+        ),
+    ),
+)
+
+
+def lower_function(facts: FunctionFacts) -> Body:
+    """Return the functions of the module that a user function becomes."""
+    tree: Body = []
+    for one, tree in run(PASSES, facts):
+        if facts.context.watch is not None:
+            facts.context.watch(facts.function.name, one, tree)
+    return tree
+
+
+def lower_helper(helper: HelperFunction, real: str, cuda: bool) -> Body:
+    """Return a plain function that user functions call."""
+    body = [narrowed(copied(s), type(s)) for s in helper.body]
+    decorator = definitions.decorator_of(cuda)
+    tree = [Define(helper.name, "helper", helper.parameters, body, decorator=decorator)]
+    return _in_memory(Memory(cuda, real), list(tree))
+
+
+def printed_of(facts: FunctionFacts, tree: Body) -> Printed:
+    """Return how a kernel calls what a function has become."""
+    made = [narrowed(node, Define) for node in tree]
+    last, function = made[-1], facts.function
+    return Printed(
+        function,
+        function.name,
+        facts.form not in {"feature", "parts", "triangle"},
+        facts.temporaries,
+        last.areas,
+        last.arrays,
+        tuple(row for one in made for row in one.rows),
+        tuple(n for s in facts.staged.values() for n in s.names),
+        facts.form in {"vectors", "columns"},
+        last.waits,
+    )
+
+
+def _in_memory(given: Memory, tree: Body) -> Body:
+    for node in tree:
+        one = narrowed(node, Define)
+        one.body = InMemory(given).over(one.body)
+    return tree
+
+
+def _one(
+    change: Callable[[FunctionFacts, Define], Define],
+    facts: FunctionFacts,
+    tree: Body,
+    forms: set[str],
+) -> Body:
+    """Change the functions of some forms."""
+    made = (narrowed(node, Define) for node in tree)
+    return [change(facts, one) if one.form in forms else one for one in made]
+
+
+def _several(
+    split: Callable[[FunctionFacts, Define], list[Define]],
+    facts: FunctionFacts,
+    tree: Body,
+    forms: set[str],
+) -> Body:
+    """Split the functions of some forms into several."""
+    out: Body = []
+    for node in tree:
+        one = narrowed(node, Define)
+        out += split(facts, one) if one.form in forms else [one]
+    return out
