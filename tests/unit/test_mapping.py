@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import featgraph as fg
 from bench.learning.problems import make_problem
 from bench.programs import step
+from bench.schedules.eight import Inputs, capture
 from featgraph.fold.codegen.emit import emit
 from featgraph.fold.plan import schedules
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
-from featgraph.fold.plan.traits import GraphTraits, graph_traits
+from featgraph.fold.plan.traits import MANY_ROWS, GraphTraits, graph_traits
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
 
@@ -28,9 +30,11 @@ def signature(k: int, dtype: str = "float32") -> Signature:
     }
 
 
-def mapping_of(k: int, dtype: str = "float32", degree: int = 16) -> Mapping:
+def mapping_of(
+    k: int, dtype: str = "float32", degree: int = 16, rows_alike: bool = False
+) -> Mapping:
     options = Options(target="cuda")
-    traits = GraphTraits(typical_degree=degree)
+    traits = GraphTraits(typical_degree=degree, rows_alike=rows_alike)
     plan = make_plan(step.program, signature(k, dtype), options, traits)
     return plan.phases[0].mapping
 
@@ -130,6 +134,75 @@ def test_blocks_of_hubs_are_bounded_for_systems_only(
     )
     entry = next(e for e in emit(plan).entries if e.role == "hubs")
     assert entry.launch_bounds == bounds
+
+
+def lanes_of(program: str, **traits: int) -> int:
+    """Return how many lanes share a vertex in a program of the bench of schedules."""
+    graph = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
+    captured = capture(program, Inputs(graph), target="cpu")
+    options = Options(target="cuda", direction="pull")
+    given = captured.state.signature, options, GraphTraits(**traits)
+    [phase] = make_plan(captured.steps.program, *given).phases
+    return phase.mapping.span
+
+
+def test_lanes_hide_the_longest_row() -> None:
+    """Few rows like the longest: more lanes take each; twice as many for sources."""
+    rows = 1024, 512, 256, 128, 32
+    heat = [lanes_of("HS", typical_degree=64, rows_of_longest=n) for n in rows]
+    assert heat == [8, 8, 16, 32, 32]
+    paths = [lanes_of("SSSP", typical_degree=64, rows_of_longest=n) for n in rows]
+    assert paths == [8, 16, 32, 32, 32]
+    # Neither has a graph in which no row is long.
+    assert lanes_of("SSSP", typical_degree=1) == 1
+
+
+def test_searches_end_early_and_take_fewer_lanes() -> None:
+    assert [lanes_of("BFS", typical_degree=d) for d in (4, 16, 64)] == [1, 2, 4]
+    assert [lanes_of("SSSP", typical_degree=d) for d in (4, 16, 64)] == [1, 4, 8]
+
+
+def test_scalars_go_side_by_side_where_rows_are_alike() -> None:
+    """Not where keys have sources, nor with more features, nor by another name."""
+
+    def schedule(program: str, **options: Any) -> str:
+        graph = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
+        captured = capture(program, Inputs(graph), target="cpu")
+        given = Options(target="cuda", direction="pull", **options)
+        plan = make_plan(
+            captured.steps.program,
+            captured.state.signature,
+            given,
+            GraphTraits(rows_alike=True),
+        )
+        return plan.phases[-1].mapping.schedule
+
+    alone = {p: schedule(p) for p in ("HS", "CS", "NN", "PR", "BFS", "SSSP", "SSWP")}
+    assert [p for p, s in alone.items() if s == "lanes"] == ["BFS", "SSSP", "SSWP"]
+    assert set(alone.values()) == {"lanes", "warp_segmentation"}
+    assert schedule("HS", schedule="lanes") == "lanes"
+    assert schedule("HS", mapping=(("unroll", 2),)) == "lanes"
+    assert mapping_of(4, rows_alike=True).schedule == "lanes"
+    assert mapping_of(1, rows_alike=True).schedule == "warp_segmentation"
+
+
+def test_rows_alike_have_edges_and_no_tail() -> None:
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, 1000, (2, 20_000))
+    assert graph_traits(fg.Graph.from_edges(*ends)).rows_alike
+    assert not graph_traits(fg.Graph.from_edges(*ends[:, :12_000])).rows_alike
+    ends[1] //= rng.integers(1, 1000, 20_000)
+    assert not graph_traits(fg.Graph.from_edges(*ends)).rows_alike
+
+
+def test_the_longest_row_is_none_of_a_hub() -> None:
+    def rows(degree: int) -> int:
+        targets = np.concatenate([np.zeros(degree, int), np.arange(4000)])
+        graph = fg.Graph.from_edges(np.arange(targets.size) % 4001, targets)
+        return graph_traits(graph).rows_of_longest
+
+    assert rows(1000) == 4  # 5000 edges
+    assert rows(500) == rows(3000) == MANY_ROWS  # not long, and a hub
 
 
 def test_typical_degree_is_that_of_most_edges() -> None:

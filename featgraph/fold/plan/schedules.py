@@ -57,10 +57,25 @@ PIECE_BYTES = 16
 #: were fastest on kron21 and rmat-21-16 for K = 4 to 32, by up to 1.7 times over 32
 #: (NVIDIA H200, bench/results/mapping-gpu.jsonl).
 VERTEX_LANES = 8
+#: Where all edges would make fewer rows like the longest, not all of its time is hidden
+#: by others: lanes double until it is. The same with keys and sources, of which edges
+#: take about twice as long, for twice as many rows. On soc-Epinions1 (rows of 1521 to
+#: 1999 edges, 335 to 509 of which would be all), 16 lanes took 0.70 to 0.86 of what 8
+#: did, and 32 lanes 0.58 for paths, whose keys have sources; on web-NotreDame (759 to
+#: 1471) 8 were best, and 16 for paths by 1.06 (NVIDIA H200, schedules-gpu).
+FEW_LONG_ROWS = 512
+#: What takes the edges of scalars where rows are alike: 0.81 to 0.94 of what lanes took
+#: on a uniform graph (components, circuits, heat, neural networks and PageRank); 1.12
+#: to 1.15 where keys have sources, 1.35 to 1.76 on a Delaunay graph, whose mean degree
+#: is 6 (NVIDIA H200, schedules-gpu).
+SEGMENTS = "warp_segmentation"
 #: Lanes that share a vertex, as a share of the typical degree. One lane was fastest on
 #: a grid, a Delaunay and a road-like graph (typical degrees 4, 4 and 2), by up to 1.5
 #: times over two; four on a network of authors (16), eight on links of the web and on
-#: graphs with hubs (64): label propagation, K = 4, NVIDIA H200.
+#: graphs with hubs (64): label propagation, K = 4, NVIDIA H200. Half as many, and half
+#: of the most, where gathers end with their first contribution: in searches, 4 lanes
+#: took 0.85 and 0.92 of what 8 did on R-MAT graphs, and 2 lanes 0.90 of what 4 did on a
+#: uniform one (NVIDIA H200, schedules-gpu).
 LANES_A_DEGREE = 1 / 4
 #: The same where each edge takes a product by a matrix (belief propagation, likewise).
 MULTIPLYING_LANES_A_DEGREE = 1 / 2
@@ -73,6 +88,9 @@ MULTIPLYING_LANES_A_DEGREE = 1 / 2
 #: times longer, as did all on a road-like graph, whose typical degree is 2 (NVIDIA
 #: H200).
 RESIDENT_BYTES = 128
+#: Blocks of warps that have windows of scalars: with as many as fit by 48 registers,
+#: which one walk alone took, the second one of long rows takes no more (sm_90).
+WINDOW_BLOCKS, SCALAR_BYTES = 10, 4
 #: The least typical degree for that.
 LEAST_LOOPED = 4
 #: The same where lanes share the features of an edge, too, and there are no hubs: 55
@@ -142,15 +160,48 @@ def choose_mapping(
         # Elsewhere blocks of hubs gain nothing from a bound (docs/design/0021).
         piece = _piece(width, size)
         mapping = replace(mapping, column_piece=piece, hub_resident=2)
-    if options.schedule in SCHEDULES:
+    asked = options.schedule
+    if asked == "auto" and _suits_segments(kind, members, width, options, traits):
+        asked = SEGMENTS
+    if asked in SCHEDULES:
         work = Work(
             kind, width, _sweeps_edges(kind, members), traits.has_hubs, bool(in_memory),
             _combined_by_function(members) if kind == "vertex" else "",
         )  # fmt: skip
         own = dict(options.of_schedule)
-        mapping = SCHEDULES[options.schedule].choose(mapping, work, own)
+        mapping = SCHEDULES[asked].choose(mapping, work, own)
     resident = _resident(kind, members, mapping, width, size, traits)
     return _forced(replace(mapping, resident=resident), width, options)
+
+
+def _suits_segments(
+    kind: str,
+    members: Sequence[Analysed],
+    width: int,
+    options: Options,
+    traits: GraphTraits,
+) -> bool:
+    """Whether lanes better go through the edges of several vertices side by side.
+
+    Keys with sources take two shuffles for one, and an end before the last edge is of
+    no use there.
+    """
+    if kind != "vertex" or width > 1 or not traits.rows_alike:
+        return False
+    if options.mapping or options.asynchronous or options.keep is not None:
+        return False
+    return _gathers_plainly(members)
+
+
+def _gathers_plainly(members: Sequence[Analysed]) -> bool:
+    """Whether all edges are gone through for one number, by its own operation."""
+    gathers = [f for f in members if f.kind == "gather"]
+    if len(gathers) != 1 or any(f.kind == "edge" for f in members):
+        return False
+    [gather] = gathers
+    combine = combine_of(gather)
+    special = combine.is_arg or combine.is_custom or combine.rules.final is not None
+    return not (special or _ends_early(gather) or _needs_matrices(members))
 
 
 def _choose_intersection(options: Options, traits: GraphTraits) -> Mapping:
@@ -265,8 +316,22 @@ def _edge_slots(
         slots = max(1, int(traits.typical_degree * LANES_A_DEGREE))
         return min(WARP // lanes, slots)
     share = MULTIPLYING_LANES_A_DEGREE if _multiplies(members) else LANES_A_DEGREE
-    together = min(VERTEX_LANES, max(1, int(traits.typical_degree * share)))
+    most = VERTEX_LANES
+    if kind == "vertex" and any(_ends_early(f) for f in members):
+        share, most = share / 2, most // 2
+    together = min(most, max(1, int(traits.typical_degree * share)))
+    rows = traits.rows_of_longest
+    if any(f.kind == "gather" and combine_of(f).is_arg for f in members):
+        rows //= 2
+    while rows < FEW_LONG_ROWS and together < WARP:
+        rows, together = 2 * rows, 2 * together
     return max(1, together // lanes)
+
+
+def _ends_early(function: Analysed) -> bool:
+    """Whether a gather is likely to be done long before its last edge."""
+    declared: Any = function.declared
+    return function.kind == "gather" and bool(declared.first)
 
 
 def _edges_together(
@@ -310,6 +375,9 @@ def _resident(
     with one, a loop has more loads on the way. That pays where vertices go through many
     edges.
     """
+    plain = kind == "vertex" and _gathers_plainly(members)
+    if plain and mapping.window and width * size <= SCALAR_BYTES:
+        return WINDOW_BLOCKS
     if kind != "vertex" or traits.typical_degree < LEAST_LOOPED:
         return 0
     multiplies, alone = _multiplies(members), mapping.span == 1

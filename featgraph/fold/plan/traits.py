@@ -11,6 +11,7 @@ from featgraph.graph import Graph
 
 __all__ = [
     "HUB_DEGREE",
+    "MANY_ROWS",
     "SUM_BLOCK",
     "GraphTraits",
     "graph_traits",
@@ -22,6 +23,10 @@ HUB_DEGREE = 2048
 #: Contributions that are summed one after the other. A row with more is cut into blocks
 #: of so many, by place in the row, whose sums are added up pairwise.
 SUM_BLOCK = 512
+#: So many rows like the longest hide how long one takes.
+MANY_ROWS = 1024
+#: The least mean degree of graphs whose rows are told to be alike.
+ALIKE_DEGREE = 16
 #: No block works on more edges at a time: it has at most that many threads.
 _MOST_SLOTS = 1024
 
@@ -48,6 +53,12 @@ class GraphTraits:
         Whether some row has more edges than are summed one after the other.
     layout : str
         How edges are stored: see `fold.lowering.layouts`.
+    rows_of_longest : int
+        How many rows like the longest that is no hub's all edges would make, down to a
+        power of two, at most 1024; that, too, where no row is long.
+    rows_alike : bool
+        Whether vertices have `ALIKE_DEGREE` edges or more in the mean, and three
+        quarters of the edges are in rows of up to twice that mean.
     """
 
     typical_degree: int = 32
@@ -57,6 +68,8 @@ class GraphTraits:
     wide_both: bool = False
     long_rows: bool = False
     layout: str = "csr"
+    rows_of_longest: int = MANY_ROWS
+    rows_alike: bool = False
 
 
 def needs_wide_positions(edge_count: int) -> bool:
@@ -84,14 +97,37 @@ def graph_traits(graph: Graph) -> GraphTraits:
         undirected=not graph.directed,
         wide_both=graph.directed and needs_wide_positions(2 * graph.edge_count),
         long_rows=top > SUM_BLOCK,
+        rows_of_longest=_rows_of_longest(graph),
+        rows_alike=_rows_alike(graph),
     )
     return made
 
 
+def _floor(number: int, most: int) -> int:
+    """Return the power of two below a number, from 1 to `most`."""
+    return min(most, 1 << max(number.bit_length() - 1, 0))
+
+
+def _rows_of_longest(graph: Graph) -> int:
+    degrees = graph.in_degree, graph.out_degree
+    longest = max(int(d[d < HUB_DEGREE].max(initial=0)) for d in degrees)
+    if longest <= SUM_BLOCK:
+        return MANY_ROWS
+    return _floor(graph.edge_count // longest, MANY_ROWS)
+
+
+def _rows_alike(graph: Graph) -> bool:
+    mean = graph.edge_count / max(graph.vertex_count, 1)
+    return mean >= ALIKE_DEGREE and _quartile(graph) <= 2 * mean
+
+
 def _typical_degree(graph: Graph) -> int:
-    """Return the in-degree at three quarters of the edges, down to a power of two."""
+    return _floor(_quartile(graph), 64)
+
+
+def _quartile(graph: Graph) -> int:
+    """Return the in-degree that three quarters of the edges' targets do not exceed."""
     ends = np.cumsum(
         np.bincount(graph.in_degree) * np.arange(graph.in_degree.max() + 1)
     )
-    quartile = int(np.searchsorted(ends, 0.75 * graph.edge_count))
-    return min(64, 1 << max(quartile.bit_length() - 1, 0))
+    return int(np.searchsorted(ends, 0.75 * graph.edge_count))
