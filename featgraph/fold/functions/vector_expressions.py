@@ -170,15 +170,15 @@ class InVectors(Rewriting):
         """Load a row; everything else is the same for all features."""
         if "f" not in names_read(node.indices[-1]):
             return self.generic_visit(node)
+        array: ast.expr = Array(node.name, node.version)
+        others = node.indices[:-1]
         if node.name in self.facts.temporaries:
-            array, place = ast.Name(node.name, ast.Load()), f"{self.first}"
-            return expression(f"vectors.load_{self.size}(ARRAY, {place})", ARRAY=array)
-        entity = node.indices[0]
-        return expression(
-            f"vectors.load_{self.size}(ARRAY, (ENTITY, {self.first}))",
-            ARRAY=Array(node.name, node.version),
-            ENTITY=self._one(entity),
-        )
+            array, others = ast.Name(node.name, ast.Load()), []
+        place: ast.expr = ast.Constant(self.first)
+        if others:
+            place = ast.Tuple([*map(self._one, others), place], ast.Load())
+        load = f"vectors.load_{self.size}(ARRAY, PLACE)"
+        return expression(load, ARRAY=array, PLACE=place)
 
     def visit_MathCall(self, node: MathCall) -> ast.AST:
         """Call what does the same with each element."""
