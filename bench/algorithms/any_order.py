@@ -147,8 +147,8 @@ def _counting(graph: fg.Graph, target: str) -> Iterator[list[int]]:
             return
         pushes = phase.kind == "push"
         chosen = given["active_sources" if pushes else "due"]
-        offsets = graph_arrays(graph, self)["out_offsets" if pushes else "in_offsets"]
-        edges[0] += self.sets.edges_of(chosen, offsets)
+        arrays, along = graph_arrays(graph, self), "out" if pushes else "in"
+        edges[0] += self.sets.edges_of(chosen, arrays, along)
 
     device.launch = counted  # type: ignore[method-assign]
     WorklistLoop.run_several = counted_several  # type: ignore[method-assign]

@@ -7,6 +7,8 @@ Types are int32, int64, uint32, float32 and float64; give values in the array's 
 ``set_bit(words, v)``                                   atomically
 ``set_bits(words, v, flag)``                            of a word's, one a lane
 ``set_bits_from(words, first, flag)``                   of vertices from the first on
+``put_bits(words, v, flag, others)``                    the same, with others' bits, in
+                                                        the place of what the word was
 ``test_bit(words, v)``                                  bool; False beyond the words
 ``count_bits(word)``, ``trailing_zeros(word)``          int32 of a uint32
 ``words_a_turn(words)``                                 int32; a warp looks at so many
@@ -15,6 +17,7 @@ Types are int32, int64, uint32, float32 and float64; give values in the array's 
                                                         before, and of all lanes
 ``nth_bit(word, before, n)``                            int32; among those of all lanes
 ``vertex_at(first, step, bit)``                         int32; whose bit that is
+``copy_rows(flag, row, target, source)``                of the lanes whose flag is set
 ``atomic_add(array, index, value)`` ``_min`` ``_max``   the old value
 ``_or``
 ``atomic_product(array, index, value)``                 none; compare-and-swap loop
@@ -28,7 +31,7 @@ Atomics are relaxed: they order nothing else. Adding floats in any order rounds
 differently from run to run.
 """
 
-from numba import float32, float64, int32, int64, uint32
+from numba import float32, float64, int32, int64, uint32, uint64
 
 from featgraph._cuda import cuda, device_function, overload
 
@@ -66,6 +69,39 @@ def set_bits_from(words, first, flag):
         place = uint32(first)
         bits = uint32(bits << (place & uint32(31)))
         cuda.atomic.or_(words, place >> uint32(5), bits)
+
+
+@device_function
+def put_bits(words, v, flag, others):
+    """Store a word: the bits that `others` has, and those where `flag` is set.
+
+    As for `set_bits`, but nothing else may write the word meanwhile. Where no flag is
+    set the last lane stores it: which one does is not known from the start.
+    """
+    bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
+    if cuda.laneid == trailing_zeros(bits | (uint32(1) << uint32(31))):
+        word = uint32(v) >> uint32(5)
+        words[word] = others[word] | bits
+
+
+@device_function
+def copy_rows(flag, row, target, source):
+    """Copy a row for each lane of the warp whose flag is set, both of shape (N, K).
+
+    All lanes must call this. They go through the entries of all rows side by side.
+    """
+    width = uint32(source.shape[1])
+    bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
+    owner, f = uint32(cuda.laneid) // width, uint32(cuda.laneid) % width
+    if bits != 0:  # the whole warp
+        for _ in range(width):
+            own = cuda.shfl_sync(0xFFFFFFFF, row, int32(owner))
+            if (bits >> owner) & uint32(1) != 0:
+                target[uint64(own), f] = source[uint64(own), f]
+            owner = uint32(owner + uint32(32) // width)
+            f = uint32(f + uint32(32) % width)
+            if f >= width:
+                owner, f = uint32(owner + uint32(1)), uint32(f - width)
 
 
 @device_function

@@ -17,6 +17,7 @@ Within a group of lanes (features of one vertex or edge)
 ``group_argmax(x, index, width)``, ``group_argmin``     (x, index); smallest index on
                                                         ties, NaN only if all are NaN
 ``broadcast(x, source_lane, width)``                    x of lane source_lane % width
+``sum_before(x)``                                       like x; of lower lanes
 ======================================================  ================================
 
 Across the `span / width` groups that share a vertex (edge slots), lane by lane
@@ -87,9 +88,11 @@ from featgraph.device.memory import (  # noqa: F401
     atomic_product,
     bits_before,
     checked,
+    copy_rows,
     count_bits,
     exchange_if,
     nth_bit,
+    put_bits,
     set_bit,
     set_bits,
     set_bits_from,
@@ -307,6 +310,18 @@ def slot_min_4(a, b, c, d, width, span):
 def group_sum(x, width):
     """Sum over the lanes of a group."""
     return slot_sum(x, 1, width)
+
+
+@device_function
+def sum_before(x):
+    """Sum over the lanes of the warp before this one."""
+    total, offset = x, int32(1)
+    while offset < 32:
+        lower = cuda.shfl_up_sync(FULL_WARP, total, offset)
+        if cuda.laneid >= offset:
+            total = cast_like(total + lower, total)
+        offset += offset
+    return cast_like(total - x, total)
 
 
 @device_function

@@ -8,16 +8,22 @@ decides everything; `emit` prints; `Kernel` compiles when first launched.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 from featgraph.fold.analysis.assumed_signature import assumed_signature
 from featgraph.fold.codegen.emit import emit
+from featgraph.fold.compiling.due_sets import DueSetKernel
 from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.lowering.due_sets import KERNELS, SetFacts
+from featgraph.fold.lowering.layouts import LAYOUTS
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.program.program import Program
 from featgraph.program.signature import Signature
 
-__all__ = ["fold", "fold_assumed"]
+__all__ = ["fold", "fold_assumed", "fold_due_set"]
 
 
 def fold(
@@ -46,6 +52,26 @@ def fold(
     plan = make_plan(program, signature, options, traits)
     source = emit(plan)
     return Kernel(source)
+
+
+def fold_due_set(
+    name: str, traits: GraphTraits, target: str, along: str
+) -> DueSetKernel:
+    """Return a kernel over sets, by its name, that goes along some edges of a graph.
+
+    One serves all programs and graphs of a layout.
+    """
+    wide = traits.wide_offsets or (along == "both" and traits.wide_both)
+    return _due_set(name, traits.layout, LAYOUTS[traits.layout], target, wide)
+
+
+@cache
+def _due_set(
+    name: str, layout: str, make: Any, target: str, wide: bool
+) -> DueSetKernel:
+    """Return that of a layout; `make` is what stands behind its name."""
+    traits = GraphTraits(layout=layout, wide_offsets=wide)
+    return DueSetKernel(SetFacts(KERNELS[target][name], traits, target))
 
 
 def fold_assumed(program: Program, k: int, dtype: str, options: Options) -> Kernel:

@@ -17,8 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from featgraph.fold.plan.layout import rows_along
-from featgraph.fold.plan.plan import Phase
+from featgraph.fold.plan.layout import Rows, rows_along
 from featgraph.fold.tree.layout import WalkedByPlace
 from featgraph.fold.tree.statements import Body, code
 
@@ -54,10 +53,10 @@ class Extents(WalkedByPlace):
     number_type: str
 
     @classmethod
-    def of(cls, phase: Phase, place_type: str, number_type: str) -> Extents:
-        """Return the layout of the rows that a phase goes along."""
-        prefix = phase.rows.offsets.removesuffix("offsets")
-        return cls(prefix, phase.finds_edges, place_type, number_type)
+    def of(cls, rows: Rows, place_type: str, number_type: str) -> Extents:
+        """Return the layout of some rows."""
+        prefix = rows.offsets.removesuffix("offsets")
+        return cls(prefix, rows.finds_edges, place_type, number_type)
 
     def array(self, name: str) -> str:
         return f"{self.prefix}extent_{name}"
@@ -94,6 +93,15 @@ class Extents(WalkedByPlace):
         at = self._number(f"{place} + {self.array('shifts')}[extent]")
         number = f"{self.array('numbers')}[{at}]" if self.finds_edges else str(POISON)
         return find, at, self._number(number)
+
+    def slot_at(self, slot: str) -> tuple[str, str, str]:
+        """Pass over spare slots."""
+        is_edge = f"{self.ends}[{slot}] != {POISON}"
+        number = f"{self.array('numbers')}[{slot}]" if self.finds_edges else "0"
+        end, own = (
+            f"{text} if {is_edge} else 0" for text in (f"{self.ends}[{slot}]", number)
+        )
+        return is_edge, end, self._number(own)
 
 
 def extents_of(graph: Any, rng: Rng) -> dict[str, Any]:

@@ -14,8 +14,10 @@ import pytest
 import featgraph as fg
 from featgraph.fold.lowering.layouts import LAYOUTS
 from featgraph.fold.plan import traits
+from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.memory.buffers import graph_arrays
+from featgraph.runtime.memory import buffers
+from featgraph.runtime.memory.buffers import GraphArrays
 from tests.layouts.extents import Extents, extents_of
 
 __all__ = ["LAYOUT", "extents_known", "laid_out"]
@@ -31,10 +33,25 @@ def extents_known(make: Callable[..., Any] = Extents.of) -> Iterator[None]:
         yield
 
 
+class LaidOut(GraphArrays):
+    """Arrays of a graph of which nothing may ask for rows one behind the other."""
+
+    def __getitem__(self, name: str) -> Any:
+        """Return an array, but not one of CSR."""
+        assert name not in _OF_CSR, f"{name} is asked for, whatever the layout"
+        return super().__getitem__(name)
+
+
+_OF_CSR = {name for along in REVERSED for name in rows_along(along).arguments}
+
+
 def laid_out(graph: fg.Graph, seed: int, target: str = "cpu") -> fg.Graph:
     """Return an equal graph, in extents."""
     made = copy.deepcopy(graph)
-    arrays = graph_arrays(made, choose_device(target))
-    arrays._arrays |= extents_of(made, np.random.default_rng(seed))
+    device = choose_device(target)
+    arrays = LaidOut(made, device)
+    extents = extents_of(made, np.random.default_rng(seed)).items()
+    arrays._arrays |= {name: device.upload(array) for name, array in extents}
+    buffers._graphs.setdefault(made, {})[device.name] = arrays
     traits._traits[made] = replace(traits.graph_traits(made), layout=LAYOUT)
     return made

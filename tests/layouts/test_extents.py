@@ -355,7 +355,8 @@ class BySlot(Extents):
     def edge_at(self, place: str) -> tuple[Body, str, str]:
         shift = f"{self.array('shifts')}[first_extent]"
         at = self._number(f"{place} + {shift}")
-        return [], at, self._number(f"{self.array('numbers')}[{at}]")
+        number = f"{self.array('numbers')}[{at}]" if self.finds_edges else "0"
+        return [], at, self._number(number)
 
 
 class ReadsSpare(Extents):

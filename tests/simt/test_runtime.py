@@ -16,8 +16,9 @@ from featgraph import _cuda
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
+from featgraph.fold.schedules.apart import ALONE
 from featgraph.program.active import ActiveSet
-from featgraph.runtime.devices import cuda_device, cuda_loops, cuda_sets
+from featgraph.runtime.devices import cuda_device, cuda_sets
 from featgraph.runtime.loops import step as steps
 from featgraph.runtime.memory.buffers import graph_arrays
 from featgraph.runtime.superstep import phases
@@ -403,9 +404,11 @@ def test_sets(gpu: Gpu) -> None:
         np.testing.assert_array_equal(device.download(left), c | (a & ~b))
         assert device.sets.count(on_device[0]) == int(np.bitwise_count(a).sum())
         degrees = rng.integers(0, 9, 70 * 32)
-        offsets = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int32)
+        sources = np.repeat(np.arange(70 * 32), degrees)
+        graph = fg.Graph.from_edges(sources, 0 * sources, vertex_count=70 * 32)
         bits = np.unpackbits(a.view(np.uint8), bitorder="little").astype(bool)
-        counted = device.sets.edges_of(on_device[0], device.upload(offsets))
+        arrays = graph_arrays(graph, device)
+        counted = device.sets.edges_of(on_device[0], arrays, "out")
         assert counted == degrees[bits].sum()
         again = device.sets.upload(a)
         assert again is not on_device[0]
@@ -434,7 +437,7 @@ def test_hubs_and_others_find_who_is_due(
     active = rng.random(300) < share
     active[3] = True
     degree = graph.out_degree[active]
-    assert ((degree > cuda_loops.ALONE) & (degree < 30)).any()  # a warp for all
+    assert ((degree > ALONE) & (degree < 30)).any()  # a warp for all
     device = cuda_device.cuda_device()
     words = device.upload(ActiveSet(300, active).words)
     found = device.sets.expand(words, graph_arrays(graph, device), count, along)

@@ -19,7 +19,9 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.device import segments
+from featgraph.fold.plan.traits import graph_traits
 from featgraph.runtime.devices import cuda_device, cuda_lists
+from featgraph.runtime.memory.buffers import graph_arrays
 from tests.bank import BY_NAME
 from tests.simt import superstep
 from tests.simt.emulator import Emulator
@@ -98,10 +100,13 @@ def test_lists_have_the_sources_with_edges(
     names = ["due", "share_rows", "share_begins", "share_count"]
     names += ["active_sources"] if share is not None else []
     values = [device.upload(words_of(mask)) for _ in names]
-    offsets = np.append(0, np.cumsum(degrees)).astype(np.int32)
+    sources = np.repeat(np.arange(count), degrees)
+    graph = fg.Graph.from_edges(sources, 0 * sources, vertex_count=count)
+    arrays = graph_arrays(graph, device)
     bound: Any = SimpleNamespace(
         place={name: place for place, name in enumerate(names)},
-        offsets=device.upload(offsets),
+        lists=[arrays.kernel(name, "out") for name in ("count_rows", "list_rows")],
+        kernel=SimpleNamespace(plan=SimpleNamespace(traits=graph_traits(graph))),
         vertex_count=count,
     )
     device._list_rows(bound, values)

@@ -102,11 +102,11 @@ def test_who_is_due_is_looked_for_where_there_is_less_to_go_through() -> None:
     )  # fmt: skip
     cpu = choose_device("cpu")
     assert isinstance(cpu, CpuDevice)
-    offsets = graph_arrays(graph, cpu)["out_offsets"]
+    arrays = graph_arrays(graph, cpu)
     few, many = (ActiveSet(COUNT, v).words for v in (leaves, np.arange(3001, COUNT)))
-    assert not cpu.sets._finds_sooner(few, leaves.size, offsets)
-    assert cpu.sets._finds_sooner(many, COUNT - 3001, offsets)
-    assert not cpu.sets._finds_sooner(many, None, offsets)
+    assert not cpu.sets._finds_sooner(few, leaves.size, arrays, "out")
+    assert cpu.sets._finds_sooner(many, COUNT - 3001, arrays, "out")
+    assert not cpu.sets._finds_sooner(many, None, arrays, "out")
 
 
 def test_what_is_known_of_a_set_goes_with_it() -> None:

@@ -84,6 +84,7 @@ ASKED_BY_RUNTIME = {
     "plan.plan",  # the phases, and the facts
     "codegen.module",  # the entries of a kernel, and what they take
     "compiling.kernel",  # what is launched
+    "compiling.due_sets",  # kernels over sets, of all programs
 }
 
 TOP_LEVEL = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from featgraph.fold.codegen.kernels.accumulators import (
     accumulator_of,
 )
-from featgraph.fold.lowering.layouts import layout_of
+from featgraph.fold.lowering.layouts import layout_along
 from featgraph.fold.plan.layout import REVERSED, rows_along, windows_name
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.schedules import PIECE_BYTES
@@ -21,7 +21,6 @@ ALIGNMENT = PIECE_BYTES
 _ARRAYS = {
     name: name
     for name in (
-        *(name for along in REVERSED for name in rows_along(along).arguments),
         *(
             f"{rows}_{part}"
             for rows in ("upper", "lower", "both")
@@ -146,8 +145,8 @@ class Queue:
         Of those, what gathers fill: dtypes and shapes of an entry.
     commits : tuple of str
         Iterated properties that it writes.
-    offsets : str
-        The rows of edges out of active vertices.
+    along : str
+        Along which edges the rows out of active vertices lead.
     """
 
     name: str
@@ -155,7 +154,7 @@ class Queue:
     graph: tuple[str, ...]
     memory: tuple[tuple[str, str, tuple[int, ...]], ...]
     commits: tuple[str, ...]
-    offsets: str
+    along: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,13 +194,18 @@ class KernelSource:
     forwarded: tuple[str, ...] = ()
     waits: bool = False
 
+    @property
+    def stem(self) -> str:
+        """What the module's file is called, for people."""
+        return self.plan.analysis.functions[-1].name
+
     def arguments_of(self, entry: Entry) -> tuple[Argument, ...]:
         """Return what the runtime must pass to an entry."""
         phase = self.plan.phases[entry.phase]
         chunks = "edge_chunks" if phase.from_edges else _CHUNKS.get(phase.kind)
         arrays = {
             **_ARRAYS,
-            **{name: name for name in layout_of(self.plan, phase).arrays},
+            **{name: name for along in REVERSED for name in self._rows(along)},
             "hubs": _HUBS.get(phase.kind, phase.rows.hubs),
             "chunks": chunks or phase.rows.chunks,
             "windows": windows_name(phase.rows, phase.mapping),
@@ -213,6 +217,12 @@ class KernelSource:
             else Argument(name, "launch" if name in launched else "superstep")
             for name in entry.arguments
         )
+
+    def _rows(self, along: str) -> tuple[str, ...]:
+        """Return the arrays that rows along some edges are found by."""
+        return layout_along(
+            rows_along(along), self.plan.traits, self.plan.target
+        ).arrays
 
     @property
     def fill_values(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Protocol
 
 from featgraph._interrupts import import_whole
 from featgraph.errors import FeatGraphError, UserFunctionError
@@ -32,14 +33,25 @@ class _TextLoader(SourceFileLoader):
         return self.source_to_code(self._text.encode(), self.path)
 
 
-def load_module(source: KernelSource) -> ModuleType:
+class Source(Protocol):
+    """What a module is loaded from."""
+
+    @property
+    def text(self) -> str:
+        """Its text."""
+
+    @property
+    def stem(self) -> str:
+        """Start of its file's name."""
+
+
+def load_module(source: Source) -> ModuleType:
     """Store the module's text and import it from there.
 
     Tracebacks, profilers and Numba's disk cache then work as for any file.
     """
     check_module(source.text)
-    stem = source.plan.analysis.functions[-1].name
-    path = module_path(source.text, stem)
+    path = module_path(source.text, source.stem)
     name = f"featgraph_kernel_{path.stem}"
     known = sys.modules.get(name)
     if known is not None and known.__file__ == str(path):
@@ -58,7 +70,8 @@ def load_module(source: KernelSource) -> ModuleType:
         # Numba knows namedtuples by the name of their class and what is in them; where
         # these are the same it looks for the kernel anew at every launch, for a quarter
         # of a millisecond. Pickle goes by __qualname__, which stays.
-        module.Data.__name__ = path.stem
+        if hasattr(module, "Data"):
+            module.Data.__name__ = path.stem
         guard_disk_cache(module, path.parent / COMPILED)
     except BaseException:
         del sys.modules[name]

@@ -13,9 +13,9 @@ from dataclasses import replace
 from featgraph.fold.codegen.kernels.patches import Patch as PatchText
 from featgraph.fold.lowering.blocks import in_blocks_of
 from featgraph.fold.lowering.calls import registers_of
-from featgraph.fold.lowering.diverge import Diverge
+from featgraph.fold.lowering.diverge import Diverge, DivergeRows
 from featgraph.fold.lowering.edges import found_due, passed
-from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.facts import Facts, RowFacts
 from featgraph.fold.lowering.gathers import announced
 from featgraph.fold.schedules.mapping import WARP
 from featgraph.fold.tree.layout import OneRow, Together, Walk
@@ -26,6 +26,7 @@ from featgraph.fold.tree.nodes import (
     Called,
     Contribute,
     Copy,
+    Degree,
     FindDue,
     FinishPatch,
     ForEdges,
@@ -61,7 +62,7 @@ from featgraph.fold.tree.statements import (
     when,
 )
 
-__all__ = ["Converge"]
+__all__ = ["Converge", "ConvergeRows"]
 
 #: Nodes that take what a function contributes.
 TAKES = (Contribute, Patch, Push)
@@ -71,33 +72,60 @@ Filled = tuple[str, str]
 SCOPES = {"v": "vertex", "e": "edge"}
 
 
-class Converge(Rewriting):
-    """Masks instead of branches, for all lanes that share a vertex."""
+class ConvergeRows(Rewriting):
+    """Vertices and their edges, whatever is done with them; nothing meets there."""
 
-    def __init__(self, facts: Facts) -> None:
-        self.facts, self.layout = facts, facts.layout
-        self.binding = facts.binding
-        self.wanted = ""
-        #: Entity -> the test that a lane's own is swept.
-        self.masks = {"e": "inside_edge"}
+    def __init__(self, facts: RowFacts) -> None:
+        self.layout, self.binding = facts.layout, facts.binding
+        self.edge = DivergeRows(facts)
 
     def visit_Sweep(self, node: Sweep) -> Sweep:
         """Find the row of each lane's vertex; lanes without one have no edges."""
-        self.wanted = self.masks["v"] = node.wanted
         out = code("")
-        if any(isinstance(n, TAKES) for n in node.body):
-            node.body = self._masked(node.body, node.wanted)
-            return node
         together = self.binding.together
         finds_rows = together is not None and together.is_shared
-        if not finds_rows and any(isinstance(n, ForEdges) for n in every(node.body)):
+        goes_on = any(isinstance(n, Degree | ForEdges) for n in every(node.body))
+        if not finds_rows and goes_on:
             out += self.layout.row(node.vertex)
             if self.binding.own:
                 own = self.binding.own.format(self.layout.degree)
                 out += code(f"{node.wanted} = {node.wanted} and {own}")
             if self.binding.uninvited:
                 out += self.layout.narrowed(node.wanted)
+            if node.begins:
+                passed_over = f"warp.test_bit({node.begins}, {node.vertex})"
+                out += self.layout.narrowed(f"not {passed_over}")
         node.body = out + self.over(node.body)
+        return node
+
+    def visit_Then(self, node: Then) -> Body:
+        """Go on; lanes whose vertex is not alive have no edges, and store nothing."""
+        out: Body = []
+        if any(isinstance(n, ForEdges | Kept) for n in node.body):
+            out += self.layout.narrowed("alive")
+        return out + self.over(node.body)
+
+    def visit_ForEdges(self, node: ForEdges) -> Body:
+        """Let each lane go its own way."""
+        body = self.edge.over(node.body)
+        return self.layout.edges(node.vertex, self.binding.walk, node.part, body)
+
+
+class Converge(ConvergeRows):
+    """Masks instead of branches, for all lanes that share a vertex."""
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self.facts, self.wanted = facts, ""
+        #: Entity -> the test that a lane's own is swept.
+        self.masks = {"e": "inside_edge"}
+
+    def visit_Sweep(self, node: Sweep) -> Sweep:
+        """Find the row of each lane's vertex, or have all lanes contribute."""
+        self.wanted = self.masks["v"] = node.wanted
+        if not any(isinstance(n, TAKES) for n in node.body):
+            return super().visit_Sweep(node)
+        node.body = self._masked(node.body, node.wanted)
         return node
 
     # -- functions
@@ -110,13 +138,6 @@ class Converge(Rewriting):
             out += self._one(["alive"], copies, node.entity)
             out.append(Meet("sync", SCOPES[node.entity]))
         return out
-
-    def visit_Then(self, node: Then) -> Body:
-        """Go on; lanes whose vertex is not alive have no edges, and store nothing."""
-        out: Body = []
-        if any(isinstance(n, ForEdges | Kept) for n in node.body):
-            out += self.layout.narrowed("alive")
-        return out + self.over(node.body)
 
     def visit_Run(self, node: Run) -> Body:
         """Take the verdict of a function from one group of lanes to all."""

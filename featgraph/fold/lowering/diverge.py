@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from featgraph.fold.lowering.blocks import in_blocks_of
 from featgraph.fold.lowering.edges import found_due, passed
-from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.facts import Facts, RowFacts
 from featgraph.fold.lowering.gathers import announced
 from featgraph.fold.lowering.homes import home_of
 from featgraph.fold.tree.layout import Pairs, Walk
@@ -17,6 +17,7 @@ from featgraph.fold.tree.nodes import (
     BeginPatch,
     Contribute,
     Copy,
+    Degree,
     FindDue,
     FinishPatch,
     ForEdges,
@@ -44,15 +45,42 @@ from featgraph.fold.tree.statements import (
     when,
 )
 
-__all__ = ["Diverge"]
+__all__ = ["Diverge", "DivergeRows"]
 
 
-class Diverge(Rewriting):
+class DivergeRows(Rewriting):
+    """Vertices and their edges, whatever is done with them."""
+
+    def __init__(self, facts: RowFacts) -> None:
+        self.rows, self.layout = facts, facts.layout
+        self.binding = facts.binding
+
+    def visit_Then(self, node: Then) -> Body:
+        """Go on where the verdict is True."""
+        return when(["alive"], self.over(node.body))
+
+    def visit_Only(self, node: Only) -> Body:
+        """Go through the body where the test holds."""
+        return when([node.test], self.over(node.body))
+
+    def visit_Degree(self, node: Degree) -> Body:
+        """Find the row."""
+        degree = code(f"{node.name} = {self.layout.degree}")
+        return self.layout.row(node.vertex) + degree
+
+    def visit_ForEdges(self, node: ForEdges) -> Body:
+        """Go through all edges of the lane's vertex."""
+        layout, body = self.rows.layout_along(node.along), self.over(node.body)
+        row = layout.row(node.vertex)
+        return row + layout.edges(node.vertex, self.binding.walk, node.part, body)
+
+
+class Diverge(DivergeRows):
     """Each lane goes its own way: it leaves what it has no work in."""
 
     def __init__(self, facts: Facts) -> None:
-        self.facts, self.layout = facts, facts.layout
-        self.binding = facts.binding
+        super().__init__(facts)
+        self.facts = facts
 
     def visit_Begin(self, node: Begin) -> Body:
         """Copy entries; what is swept is alive, if nothing has it leave at once."""
@@ -62,10 +90,6 @@ class Diverge(Rewriting):
                 ast.Assign([ast.Name("alive")], ast.UnaryOp(ast.Not(), node.leaves))
             ]
         return [*([Copy(node.names, node.entity)] if node.names else []), *alive]
-
-    def visit_Then(self, node: Then) -> Body:
-        """Go on where the verdict is True."""
-        return when(["alive"], self.over(node.body))
 
     def visit_Run(self, node: Run) -> Body:
         """Take the verdict of a function."""
@@ -99,16 +123,14 @@ class Diverge(Rewriting):
         """Do nothing where a lane is alone."""
         return [node] if self.binding.scopes[node.scope].lanes > 1 else []
 
-    def visit_Only(self, node: Only) -> Body:
-        """Go through the body where the test holds."""
-        return when([node.test], self.over(node.body))
-
     def visit_Ahead(self, node: Ahead) -> Body:
         """Go through it in front of all else for its edge."""
         return self.over([*node.loads, node.pulled])
 
     def visit_ForEdges(self, node: ForEdges) -> Body:
         """Go through all edges of the lane's vertex."""
+        if node.along:
+            return super().visit_ForEdges(node)
         return self._edges(node, self.binding.walk)
 
     def visit_Kept(self, node: Kept) -> Body:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.change_driven import KeptGather
@@ -14,7 +15,8 @@ from featgraph.fold.codegen.kernels.accumulators import Accumulator, accumulator
 from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.functions.returned_sums import Sum, find_sums
 from featgraph.fold.functions.store_sinking import reads_what_it_changes
-from featgraph.fold.lowering.layouts import layout_of, types_of
+from featgraph.fold.lowering.layouts import layout_along, layout_of, types_of
+from featgraph.fold.plan.layout import rows_along
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
 from featgraph.fold.tree.layout import AdjacencyLayout
@@ -23,7 +25,22 @@ from featgraph.fold.tree.statements import Body
 from featgraph.program.combine import Combine
 from featgraph.program.signature import PropertyKind
 
-__all__ = ["Facts", "element", "shape_of"]
+__all__ = ["Facts", "RowFacts", "element", "shape_of"]
+
+
+class RowFacts(Protocol):
+    """What passes ask about any kernel that goes through rows of edges."""
+
+    @property
+    def binding(self) -> Binding:
+        """What its schedule says of itself."""
+
+    @property
+    def layout(self) -> AdjacencyLayout:
+        """How edges are found."""
+
+    def layout_along(self, along: str) -> AdjacencyLayout:
+        """Return how edges along others are found; "" for `layout`."""
 
 
 def shape_of(accumulator: Accumulator) -> str:
@@ -106,17 +123,25 @@ class Facts:
         """How edges are found: the rows that the phase goes along."""
         return layout_of(self.plan, self.phase)
 
+    def layout_along(self, along: str) -> AdjacencyLayout:
+        """Return how edges along others are found, but not their numbers."""
+        if not along:
+            return self.layout
+        rows = rows_along(along, finds_edges=False)
+        return layout_along(rows, self.plan.traits, self.plan.target)
+
     @cached_property
     def shape(self) -> KernelShape:
         """What the schedule is told."""
         by_feature = not all(
             p.is_collective or p.function.is_scalar for p in self.printed.values()
         )
-        count = "vertex_count"
+        count, form = "vertex_count", self.plan.form
         if self.library == "cpu":
             count = self.layout.vertex_count
+            form = "listed" if self.phase.kind == "vertex" else form
         return KernelShape(
-            self.phase.kind, self.phase.width, self.phase.spreads, self.plan.form,
+            self.phase.kind, self.phase.width, self.phase.spreads, form,
             self.threads, self.covers, by_feature, count, *types_of(self.plan),
         )  # fmt: skip
 

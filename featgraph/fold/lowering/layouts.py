@@ -4,29 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from featgraph.fold.plan.layout import Rows
 from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.tree.layout import AdjacencyLayout, Csr
 
-__all__ = ["LAYOUTS", "layout_of", "types_of"]
+__all__ = ["LAYOUTS", "layout_along", "layout_of", "types_of"]
 
 
-def _csr(phase: Phase, place_type: str, number_type: str) -> Csr:
-    rows = phase.rows
+def _csr(rows: Rows, place_type: str, number_type: str) -> Csr:
     return Csr(rows.offsets, rows.ends, rows.edges, place_type, number_type)
 
 
-#: `GraphTraits.layout` -> what makes one, from a phase and the types of places and of
+#: `GraphTraits.layout` -> what makes one, from rows and the types of places and of
 #: numbers of edges. Names of arrays begin as those in `Rows` do: by that the runtime
 #: tells that they are the graph's.
-LAYOUTS: dict[str, Callable[[Phase, str, str], AdjacencyLayout]] = {"csr": _csr}
+LAYOUTS: dict[str, Callable[[Rows, str, str], AdjacencyLayout]] = {"csr": _csr}
+
+
+def layout_along(rows: Rows, traits: GraphTraits, target: str) -> AdjacencyLayout:
+    """Return how the edges of some rows are found."""
+    make = LAYOUTS[traits.layout]
+    if target == "cpu":
+        return make(rows, "", "")
+    if traits.wide_offsets:
+        return make(rows, "", "uint64")
+    return make(rows, "int32", "uint32")
 
 
 def layout_of(plan: FoldPlan, phase: Phase) -> AdjacencyLayout:
     """Return how edges are found: the rows that the phase goes along."""
-    place_type, number_type = types_of(plan)
-    if plan.traits.wide_offsets:
-        place_type = ""  # offsets are wide already
-    return LAYOUTS[plan.traits.layout](phase, place_type, number_type)
+    return layout_along(phase.rows, plan.traits, plan.target)
 
 
 def types_of(plan: FoldPlan) -> tuple[str, str]:

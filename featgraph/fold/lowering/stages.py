@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 
 from featgraph.fold.analysis.analyse import Analysed
@@ -126,7 +127,9 @@ def _vertices(facts: Facts) -> Body:
     body = [*_loads(facts), Begin(facts.of_vertices(phase.copies))]
     stores: Body = [ToMemory(name) for name in phase.stores]
     groups, marks = _grouped(facts), [("alive", "passed")]
-    words, wanted = "due", "is_due"
+    words, wanted, spread = "due", "is_due", list[ast.stmt]()
+    if phase.spreads:
+        spread = [Then([Only(expression("spreads"), [_spread(facts)])])]
     if phase.pulls_edges:
         words, wanted = "swept", "is_swept"
         marks.append(("is_target", "targets"))
@@ -135,8 +138,16 @@ def _vertices(facts: Facts) -> Body:
         body += _nested(facts, groups, [], stores)
     if phase.commits:
         body.append(Then([Copy(phase.commits, "v", commits=True)]))
-    body += _restored(facts.of_vertices(phase.restores), "v")
+    body += _restored(facts.of_vertices(phase.restores), "v") + spread
     return [Sweep("v", words, wanted, body, marks=tuple(marks))]
+
+
+def _spread(facts: Facts) -> ForEdges:
+    """Have those run that gather from `v`: later words, and the rest of this one."""
+    library = facts.library
+    found = f"{library}.test_bit(allowed, u) and not {library}.test_bit(due, u)"
+    due = code(f"{library}.set_bit(due, u)")
+    return ForEdges("v", [Only(expression(found), due)], along="out")
 
 
 def _pulled(facts: Facts, groups: Sequence[list[Analysed]], last: Body) -> Body:

@@ -48,6 +48,8 @@ class Rows:
     hubs, chunks, windows : str
         The vertices with long rows; the cut of the vertices into equal work for
         threads, and into windows of about as many edges for warps.
+    finds_edges : bool
+        Whether ids of edges are used.
     """
 
     offsets: str
@@ -56,6 +58,7 @@ class Rows:
     hubs: str
     chunks: str
     windows: str
+    finds_edges: bool = True
 
     @property
     def arguments(self) -> list[str]:
@@ -90,7 +93,7 @@ REVERSED = {"in": "out", "out": "in", "both": "both"}
 def rows_along(along: str, *, finds_edges: bool = True) -> Rows:
     """Return the rows that a sweep along some edges goes through."""
     rows = _ROWS[along]
-    return rows if finds_edges else replace(rows, edges="")
+    return rows if finds_edges else replace(rows, edges="", finds_edges=False)
 
 
 def along_to_push(

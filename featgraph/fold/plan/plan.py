@@ -118,8 +118,12 @@ class Phase:
     @property
     def rows(self) -> Rows:
         """The rows of edges that its kernels go through."""
-        along = self.along if self.kind == "vertex" else REVERSED[self.along]
-        return rows_along(along, finds_edges=self.finds_edges)
+        return rows_along(self.rows_along, finds_edges=self.finds_edges)
+
+    @property
+    def rows_along(self) -> str:
+        """Along which edges these rows lead."""
+        return self.along if self.kind == "vertex" else REVERSED[self.along]
 
 
 @dataclass(frozen=True)

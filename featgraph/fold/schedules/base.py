@@ -42,7 +42,8 @@ class KernelShape:
     width : int
         K of its functions.
     form : str
-        How few vertices are found: "plain", "packed" or "listed".
+        How few vertices are found: "plain", "packed" or "listed"; on the CPU, the words
+        of a set may be listed.
     threads : int
         Of a block.
     covers : bool

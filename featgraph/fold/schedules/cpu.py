@@ -18,15 +18,7 @@ from featgraph.fold.tree.statements import Body, code, noted, when
 __all__ = ["CpuSchedule"]
 
 #: A set -> what a word of it is called that is not stored yet.
-_OF_WORD = {"passed": "done", "targets": "hit"}
-#: Has those run that gather from `v`: later words, and the rest of this one.
-_SPREAD = """
-if spreads:
-    for slot in range(out_offsets[v], out_offsets[v + 1]):
-        target = out_targets[slot]
-        if cpu.test_bit(allowed, target) and not cpu.test_bit(due, target):
-            cpu.set_bit(due, target)
-"""
+_OF_WORD = {"due": "found", "passed": "done", "targets": "hit"}
 
 
 class CpuSchedule(Schedule):
@@ -57,37 +49,42 @@ class CpuSchedule(Schedule):
         """Return the loop over the vertices of `node`, its body in it."""
         front = self.front(binding)
         if node.marks:
-            return front + self._swept(node, shape)
-        every = f"range(word * 32, min(word * 32 + 32, {shape.vertex_count}))"
-        each = (
-            self._set_bits(node, shape, node.body)
-            if node.words
-            else code(f"for {node.vertex} in {every}:\n    BODY", BODY=node.body)
-        )
+            each = self._swept(node, shape)
+        elif node.words:
+            each = self._set_bits(node, shape, node.body)
+        else:
+            every = f"range(word * 32, min(word * 32 + 32, {shape.vertex_count}))"
+            each = code(f"for {node.vertex} in {every}:\n    BODY", BODY=node.body)
 
         def words(first: str, last: str) -> Body:
+            if shape.form == "listed":
+                listed = code("word = swept_words[place]") + each
+                loop = f"for place in range({first}, {last}):\n    BODY"
+                return code(loop, BODY=listed)
             return code(f"for word in range({first}, {last}):\n    BODY", BODY=each)
 
         end = f"block_start + min({{}}, {max(binding.block // 32, 1)})"
         return front + in_blocks(node, ("first_word", "last_word"), end, words)
 
     def _swept(self, node: Sweep, shape: KernelShape) -> Body:
-        """Return the loop over the words of a chunk; a word of the result each."""
-        body, word = list(node.body), code("word = swept_words[place]")
-        left: Body = []
+        """Return the loop over a word of a set; it leaves a word of each result."""
+        body, word, left = list(node.body), code(""), code("")
         for flag, words in node.marks:
             own = _OF_WORD[words]
-            word += code(f"{own} = uint32(0)")
-            mark = code(f"{own} |= uint32(1) << uint32(bit)")
-            if shape.spreads and words == "passed":
-                mark += code(_SPREAD)
-            body += when([flag], mark)
+            before = f"{node.begins}[word]" if node.begins else "uint32(0)"
+            word += code(f"{own} = {before}")
+            body += when([flag], code(f"{own} |= uint32(1) << uint32(bit)"))
             left += code(f"{words}[word] = {own}")
         if shape.spreads:
             body += code("pending = uint32(due[word] & ~done_bits)")
             word += code("done_bits = uint32(0)")
-        word += self._set_bits(node, shape, body) + left
-        return code("for place in range(first_word, last_word):\n    BODY", BODY=word)
+        if node.words:
+            return word + self._set_bits(node, shape, body) + left
+        loop = f"for bit in range(min(32, {shape.vertex_count} - word * 32)):\n    BODY"
+        if node.begins:
+            body = when([f"not {own} >> uint32(bit) & uint32(1)"], body)
+        each = code(f"{node.vertex} = word * 32 + bit") + body
+        return word + code(loop, BODY=each) + left
 
     def front(self, binding: Binding) -> Body:
         """Return the names of the features, and what is worked in.

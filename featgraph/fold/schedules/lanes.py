@@ -130,7 +130,9 @@ def marked(node: Sweep, binding: Binding, shape: KernelShape) -> Body:
     for flag, words in node.marks:
         if binding.scopes["vertex"].lanes == 1 and shape.form == "plain":
             # A warp has the 32 vertices of a word of a set, a lane each.
-            out += code(f"warp.set_bits({words}, v, {flag})")
+            before = f", {node.begins}" if node.begins else ""
+            put = "put_bits" if node.begins else "set_bits"
+            out += code(f"warp.{put}({words}, v, {flag}{before})")
         else:
             tests = [flag, *binding.one("vertex", "edge")]
             out += when(tests, code(f"warp.set_bit({words}, v)"))

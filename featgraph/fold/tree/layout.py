@@ -9,10 +9,18 @@ from __future__ import annotations
 import ast
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
-from featgraph.fold.tree.statements import Body, agreed, code, copied, when
+from featgraph.fold.tree.nodes import AllEdges
+from featgraph.fold.tree.statements import (
+    Body,
+    agreed,
+    code,
+    copied,
+    every,
+    when,
+)
 
 __all__ = ["AdjacencyLayout", "Csr", "OneRow", "Together", "Walk", "WalkedByPlace"]
 
@@ -44,7 +52,8 @@ class Walk:
     form : str
         "range"; "while", with a counter as narrow as the places are; "rounds", where
         lanes that have no edge go along on a valid one, ``inside_edge`` being False;
-        "together", rounds through the rows of all lanes of a warp.
+        "together", rounds through the rows of all lanes of a warp; "apart", where each
+        lane of a warp has a row, and all of them share one that is long.
     lanes : int
         Edges that are walked beside each other: a lane takes every `lanes`-th place.
     own : str
@@ -63,6 +72,8 @@ class Walk:
         pass.
     pairs : Pairs or None
         What is done for two edges at a time, where that may be; of "while".
+    alone : int
+        Of "apart": edges of a row that one lane takes alone.
     """
 
     form: str
@@ -74,6 +85,7 @@ class Walk:
     numbers_late: bool = False
     is_shared: bool = False
     pairs: Pairs | None = None
+    alone: int = 0
 
 
 @dataclass(frozen=True)
@@ -167,6 +179,13 @@ class AdjacencyLayout(Protocol):
     def bind(self, vertex: str, walk: Walk, place: str, body: Body) -> Body:
         """Return `body` where the edge at a place, and its other end, have names."""
 
+    def all_edges(self, node: AllEdges, at_a_time: int) -> Body:
+        """Return a walk of all lanes of a grid over all edges.
+
+        Lanes of a warp have edges side by side, `at_a_time` each; ``inside_edge`` says
+        whether there is one.
+        """
+
 
 class WalkedByPlace(ABC):
     """Walks from place to place, ``start`` to ``stop``, wherever these are in memory.
@@ -174,6 +193,8 @@ class WalkedByPlace(ABC):
     A subclass binds ``start`` and ``stop`` of a row, and says which edge is at a
     ``position`` between them. In rounds it is asked for one in a row without edges,
     too: ``start`` or the place before it, 0 at least, has to lead to some edge there.
+
+    Of all edges it is asked for those in a range of slots, some of which may be empty.
 
     Attributes
     ----------
@@ -200,6 +221,13 @@ class WalkedByPlace(ABC):
     def edge_at(self, place: str) -> tuple[Body, str, str]:
         """Return what finds an edge, where it stands in `ends`, and its number."""
 
+    @abstractmethod
+    def slot_at(self, slot: str) -> tuple[str, str, str]:
+        """Return the test that a slot of `ends` has an edge, its end and its number.
+
+        The test is "" where all have one. Where it fails, the others are of some edge.
+        """
+
     def begin(self) -> Body:
         """Return what a walk needs before its first edge."""
         return []
@@ -221,7 +249,9 @@ class WalkedByPlace(ABC):
         start, stop = _BOUNDS[part]
         out = self.begin()
         if walk.form == "rounds":
-            return out + self._rounds(vertex, walk, part, body)
+            return out + _rounds(self, vertex, walk, part, body)
+        if walk.form == "apart":
+            return out + _apart(self, vertex, walk, part, body)
         each = self.bind(vertex, walk, "position", body)
         if walk.form == "range":
             loop = f"for position in range({start}, {stop}):\n    BODY"
@@ -230,7 +260,7 @@ class WalkedByPlace(ABC):
         out += code(f"position = {first}")
         each += self._step(walk.lanes)
         if walk.at_a_time > 1:
-            out += self._several(vertex, walk, stop, body, each)
+            out += _several(self, vertex, walk, stop, body, each)
         if walk.pairs is not None:
             out += self._in_pairs(vertex, walk, stop, walk.pairs)
         return out + code(f"while position < {stop}:\n    BODY", BODY=each)
@@ -258,21 +288,6 @@ class WalkedByPlace(ABC):
             body[-1].body.insert(0, number)
         return [*find, end, *body]
 
-    def _several(
-        self, vertex: str, walk: Walk, stop: str, body: Body, once: Body
-    ) -> Body:
-        """Return a walk over several edges at a time; the rest goes one by one."""
-        times = walk.at_a_time
-        whole = self._place(f"{stop} - {(times - 1) * walk.lanes}")
-        if walk.is_looped:
-            each = self.bind(vertex, walk, "position + step", _copies(body, 1))
-            steps = code(f"for step in range({times}):\n    BODY", BODY=each)
-            steps += self._step(times * walk.lanes)
-        else:
-            steps = _copies(once, times)
-        loop = code("while position < whole:\n    BODY", BODY=steps)
-        return code(f"whole = {whole}") + loop
-
     def _in_pairs(self, vertex: str, walk: Walk, stop: str, pairs: Pairs) -> Body:
         """Return a walk over pairs of edges; what is left goes one by one.
 
@@ -296,24 +311,28 @@ class WalkedByPlace(ABC):
     def _step(self, places: int) -> Body:
         return code(f"position = {self._place(f'position + {places}')}")
 
-    def _rounds(self, vertex: str, walk: Walk, part: str, body: Body) -> Body:
-        """Return a walk in rounds: all lanes of its company go round equally often."""
-        start, stop = _BOUNDS[part]
-        edges, own = f"{stop} - {start}", "step"
-        if walk.lanes > 1:
-            shift = walk.lanes.bit_length() - 1
-            edges = f"({stop} - {start} + {walk.lanes - 1}) >> {shift}"
-            own = f"step * {walk.lanes} + {walk.own}"
-        if walk.company == "warp":
-            edges = f"warp.group_max(int32({edges}), 32)"
-        each = code(
-            f"position = {self._place(f'{start} + {own}')}\n"
-            f"inside_edge = position < {stop}\n"
-            f"position = max(min(position, {stop} - 1), 0)"
+    def all_edges(self, node: AllEdges, at_a_time: int) -> Body:
+        """Return a walk of all lanes of a grid over all edges."""
+        names, places = ", ".join(["e", *node.names]), at_a_time * _WARP
+        each = code("")
+        for n in range(at_a_time):
+            more = f" + {n * _WARP}" if n else ""
+            each += code(f"slot = first_slot + cuda.laneid{more}")
+            test, end, number = self.slot_at(self._number("min(slot, last_slot)"))
+            inside = " and ".join(filter(None, ["slot <= last_slot", test]))
+            each += code(f"inside_edge = {inside}\n{node.vertex} = {end}\ne = {number}")
+            each += _copies(node.first, 1) + code(f"edge_{n} = ({names})")
+        for n in range(at_a_time):
+            each += code(f"{names} = edge_{n}") + _copies(node.behind, 1)
+        each += code("first_slot += slot_stride")
+        out = code(
+            # As 64 bits: the last warps may go beyond all slots.
+            f"last_slot = int64({self.ends}.size - 1)\n"
+            f"first_slot = int64(cuda.grid(1) >> 5) * {places}\n"
+            f"slot_stride = int64(cuda.gridsize(1) >> 5) * {places}"
         )
-        each += self.bind(vertex, walk, "position", body)
-        loop = code("for step in range(rounds):\n    BODY", BODY=each)
-        return code(f"rounds = {edges}") + agreed(loop, walk.company)
+        loop = code("while first_slot <= last_slot:\n    BODY", BODY=each)
+        return out + agreed(loop, "warp")
 
     def together(self, vertex: str, walk: Walk, part: str, does: Together) -> Body:
         """Return a walk over that part of the rows of all lanes of a warp.
@@ -476,6 +495,11 @@ class Csr(WalkedByPlace):
         at = self._number(place)
         return [], at, self._number(f"{self.numbers}[{at}]") if self.numbers else at
 
+    def slot_at(self, slot: str) -> tuple[str, str, str]:
+        """Return the end and the number of the edge in a slot: none is empty."""
+        number = f"{self.numbers}[{slot}]" if self.numbers else slot
+        return "", f"{self.ends}[{slot}]", number
+
 
 _WARP = 32
 #: Rounds of a row, in the mean of a warp's, from which on the rows are taken one after
@@ -499,6 +523,76 @@ def _borrow(lent: Lent, width: int) -> Body:
         test = " != 0" if is_bool else ""
         out += code(f"{name} = segments.of_row({given}, row, {width}){test}")
     return out
+
+
+def _rounds(
+    rows: WalkedByPlace, vertex: str, walk: Walk, part: str, body: Body
+) -> Body:
+    """Return a walk in rounds: all lanes of its company go round equally often."""
+    start, stop = _BOUNDS[part]
+    edges, own = f"{stop} - {start}", "step"
+    if walk.lanes > 1:
+        shift = walk.lanes.bit_length() - 1
+        edges = f"({stop} - {start} + {walk.lanes - 1}) >> {shift}"
+        own = f"step * {walk.lanes} + {walk.own}"
+    if walk.company == "warp":
+        edges = f"warp.group_max(int32({edges}), 32)"
+    each = code(
+        f"position = {rows._place(f'{start} + {own}')}\n"
+        f"inside_edge = position < {stop}\n"
+        f"position = max(min(position, {stop} - 1), 0)"
+    )
+    each += rows.bind(vertex, walk, "position", body)
+    loop = code("for step in range(rounds):\n    BODY", BODY=each)
+    return code(f"rounds = {edges}") + agreed(loop, walk.company)
+
+
+def _several(
+    rows: WalkedByPlace, vertex: str, walk: Walk, stop: str, body: Body, once: Body
+) -> Body:
+    """Return a walk over several edges at a time; the rest goes one by one."""
+    times = walk.at_a_time
+    whole = rows._place(f"{stop} - {(times - 1) * walk.lanes}")
+    if walk.is_looped:
+        each = rows.bind(vertex, walk, "position + step", _copies(body, 1))
+        steps = code(f"for step in range({times}):\n    BODY", BODY=each)
+        steps += rows._step(times * walk.lanes)
+    else:
+        steps = _copies(once, times)
+    loop = code("while position < whole:\n    BODY", BODY=steps)
+    return code(f"whole = {whole}") + loop
+
+
+def _apart(rows: WalkedByPlace, vertex: str, walk: Walk, part: str, body: Body) -> Body:
+    """Return a walk in which lanes take short rows, and all of them a long one."""
+    start, stop = _BOUNDS[part]
+    lent = [*rows.bound, stop]
+    named = {n.id for n in every(body) if isinstance(n, ast.Name)}
+    lent += [vertex] if vertex in named else []
+    out = code(f"few = {stop} if {stop} - {start} <= {walk.alone} else {start}")
+    short = replace(walk, form="while", lanes=1)
+    out += _while(rows, vertex, short, start, "few", _copies(body, 1))
+    own = ", ".join(f"own_{name}" for name in lent)
+    out += code(
+        f"{own} = {', '.join(lent)}\nlong_rows = warp.group_bits({stop} > few, 32)"
+    )
+    each = code(
+        "owner = warp.trailing_zeros(long_rows)\nlong_rows &= long_rows - uint32(1)"
+    )
+    for name in lent:
+        each += code(f"{name} = warp.broadcast(own_{name}, owner, 32)")
+    each += rows.begin()
+    first = rows._place(f"{start} + cuda.laneid")
+    each += _while(rows, vertex, replace(short, lanes=_WARP), first, stop, body)
+    return out + agreed(code("while long_rows != 0:\n    BODY", BODY=each), "warp")
+
+
+def _while(
+    rows: WalkedByPlace, vertex: str, walk: Walk, first: str, stop: str, body: Body
+) -> Body:
+    each = rows.bind(vertex, walk, "position", body) + rows._step(walk.lanes)
+    loop = code(f"while position < {stop}:\n    BODY", BODY=each)
+    return code(f"position = {first}") + loop
 
 
 def _copies(body: Body, times: int) -> Body:

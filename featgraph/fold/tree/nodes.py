@@ -16,6 +16,7 @@ from featgraph.fold.tree.statements import Body, Node
 __all__ = [
     "AddUp",
     "Ahead",
+    "AllEdges",
     "AllFound",
     "AnyFeature",
     "Areas",
@@ -25,6 +26,7 @@ __all__ = [
     "Comment",
     "Contribute",
     "Copy",
+    "Degree",
     "Features",
     "FindDue",
     "Finish",
@@ -77,7 +79,8 @@ class Sweep(Node):
     `wanted` is what the test is called, that a lane's vertex is one of them. `behind`
     follows on all of a reduce, or on each block of it where sums are cut into these;
     then `between` stands behind all blocks but the last. Each of `marks` is a flag and
-    a set: where the flag holds behind the body, the vertex joins the set.
+    a set: where the flag holds behind the body, the vertex joins the set. `begins` is
+    what such a set has before, and is passed over; "" where that stands in it.
     """
 
     vertex: str
@@ -87,6 +90,7 @@ class Sweep(Node):
     behind: Body = field(default_factory=list)
     between: Body = field(default_factory=list)
     marks: tuple[tuple[str, str], ...] = ()
+    begins: str = ""
 
 
 @dataclass(eq=False)
@@ -144,7 +148,8 @@ class ForEdges(Node):
     """`body` for each edge of a vertex, or of the part of its row that `part` names.
 
     Sums of real numbers, `summed`, may be taken in blocks; `prefix` is that of their
-    accumulators. `behind` follows on all edges, or on each block of them.
+    accumulators. `behind` follows on all edges, or on each block of them. `along` says
+    that the edges are not those of the rows that all else goes along.
     """
 
     vertex: str
@@ -153,6 +158,28 @@ class ForEdges(Node):
     summed: tuple[str, ...] = ()
     prefix: str = ""
     behind: Body = field(default_factory=list)
+    along: str = ""
+
+
+@dataclass(eq=False)
+class Degree(Node):
+    """`name` is how many edges a vertex has."""
+
+    vertex: str
+    name: str
+
+
+@dataclass(eq=False)
+class AllEdges(Node):
+    """`first` for each edge of the graph, in any order, then `behind`.
+
+    That is for several edges at a time; `first` leaves `names` for `behind`.
+    """
+
+    vertex: str
+    first: Body
+    behind: Body
+    names: tuple[str, ...]
 
 
 def is_seldom(node: ForEdges) -> bool:

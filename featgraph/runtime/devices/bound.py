@@ -7,16 +7,68 @@ from functools import cached_property
 from typing import Any
 
 from featgraph.fold.codegen.module import Entry
+from featgraph.fold.compiling.due_sets import DueSetKernel
 from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.plan.layout import rows_along
 from featgraph.fold.plan.traits import HUB_DEGREE
 from featgraph.graph import Graph
 
-__all__ = ["LONG_ROW", "BoundEntry"]
+__all__ = ["LONG_ROW", "BoundEntry", "RowKernel"]
 
 Array = Any
 #: A row of so many vertices of higher degree is left to a block of its own: its bitmap
 #: then saves six steps of a search or more.
 LONG_ROW = 64
+
+
+class RowKernel:
+    """A kernel over sets of vertices, with the rows of a graph in place.
+
+    Parameters
+    ----------
+    kernel : DueSetKernel
+    along : str
+        Which rows it goes along.
+    graph : mapping of str to array
+        The arrays of the graph on the device.
+
+    Attributes
+    ----------
+    rows : tuple of arrays
+        What it takes last.
+    threads : int
+        Of a block (CUDA).
+    chunks : array
+        The cut of all words into equal work, where it is called for each chunk (CPU).
+    word_count : int
+        How many words these are.
+    is_one_chunk : bool
+        Whether they are a single chunk.
+    """
+
+    chunks: Array
+    word_count: int
+    is_one_chunk: bool
+
+    def __init__(
+        self, kernel: DueSetKernel, along: str, graph: Mapping[str, Array]
+    ) -> None:
+        self._kernel, self.threads = kernel, kernel.threads
+        self.rows = tuple(graph[array] for array in kernel.arrays(along))
+        if kernel.facts.is_cut:
+            self.chunks = graph[rows_along(along).chunks]
+            self.word_count = int(self.chunks[-1])
+            self.is_one_chunk = self.chunks.size == 2
+
+    @cached_property
+    def function(self) -> Any:
+        """The compiled function."""
+        return self._kernel.function
+
+    @cached_property
+    def in_chunks(self) -> Any:
+        """The function that calls it for each chunk, on all threads (CPU)."""
+        return self._kernel.in_chunks
 
 
 class BoundEntry:
@@ -28,7 +80,7 @@ class BoundEntry:
     entry : Entry
         One of its entries.
     graph : Graph
-    arrays : mapping of str to array
+    arrays : GraphArrays
         The arrays of the graph on the device.
 
     Attributes
@@ -41,23 +93,22 @@ class BoundEntry:
         Whether it goes through chunks, which `sweep` takes one by one (CPU).
     vertex_count, edge_count : int
         Of the graph.
-    offsets : array or None
-        Where the rows begin whose vertices it has a list of.
+    lists : tuple of RowKernel
+        What makes its list of rows, where it goes by one: counts, and then lists.
     blocks : int or None
         Blocks of its grid, once they are known and stay (CUDA).
     """
 
-    def __init__(
-        self, kernel: Kernel, entry: Entry, graph: Graph, arrays: Mapping[str, Array]
-    ) -> None:
+    def __init__(self, kernel: Kernel, entry: Entry, graph: Graph, arrays: Any) -> None:
         self.kernel = kernel
         self.entry = entry
         self.phase = kernel.plan.phases[entry.phase]
         self.vertex_count, self.edge_count = graph.vertex_count, graph.edge_count
         self.place = {name: place for place, name in enumerate(entry.arguments)}
         self.is_swept = "chunks" in self.place and entry.role == "main"
-        lists = self.phase.mapping.lists_rows
-        self.offsets = arrays[self.phase.rows.offsets] if lists else None
+        made_by = ("count_rows", "list_rows") if self.phase.mapping.lists_rows else ()
+        along = self.phase.rows_along
+        self.lists = tuple(arrays.kernel(name, along) for name in made_by)
         self.blocks: int | None = None
         long_row = LONG_ROW if self.phase.kind == "triangle" else HUB_DEGREE
         sizes = {"vertex_count": self.vertex_count, "hub_degree": long_row}

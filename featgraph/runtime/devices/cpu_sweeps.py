@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._interrupts import import_whole
-from featgraph.fold.plan.layout import REVERSED, rows_along
+from featgraph.fold.plan.layout import REVERSED
 from featgraph.program.active import word_count
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cpu_sets import KnownSets, SparseSet
 from featgraph.runtime.devices.forks import is_single_threaded
+from featgraph.runtime.devices.protocol import DeviceGraph
 
 __all__ = ["CHUNKS_PER_THREAD", "SMALLEST_CHUNK", "CpuSets", "CpuSweeps"]
 
@@ -94,11 +95,12 @@ class CpuSets:
             return known.count
         return int(np.bitwise_count(words).sum())
 
-    def edges_of(self, words: Words, offsets: Array) -> int:
-        """Return how many edges the vertices of a set have, by their row offsets."""
+    def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
+        """Return how many edges the vertices of a set have in rows along some edges."""
         known = self.known.find(words)
         at = self.every_word(words.size) if known is None else known.at
-        return int(self.loops.count_edges(words, at, offsets))
+        count = graph.kernel("count", along)
+        return int(count.function(words, at, *count.rows))
 
     def every_word(self, count: int) -> Array:
         """Return the numbers of all words of a set."""
@@ -110,46 +112,53 @@ class CpuSets:
     def expand(
         self,
         active: Words,
-        arrays: Mapping[str, Array],
+        graph: DeviceGraph,
         count: int | None = None,
         along: str = "in",
     ) -> Words:
         """Return `active` and the vertices that gather from it `along` some edges."""
-        theirs, own = rows_along(REVERSED[along]), rows_along(along)
-        offsets, ends = arrays[theirs.offsets], arrays[theirs.ends]
+        theirs = REVERSED[along]
         few = self._find_few(active, count)
         if few is not None:
             due = np.zeros(active.size, np.uint32)
             found = np.empty(active.size, np.int64)
-            size, edges = self.loops.expand_few(
-                active, few.at, due, found, offsets, ends, _MOST_ALONE
+            reach = graph.kernel("reach_few", theirs)
+            size, edges = reach.function(
+                active, few.at, due, found, _MOST_ALONE, *reach.rows
             )
             if size >= 0:
                 self._note(due, found[:size], edges)
                 return due
-        due = active.copy()
-        alone = is_single_threaded()
-        if offsets.size + ends.size < SMALLEST_CHUNK:
-            self.loops.expand_alone(active, due, offsets, ends)
-        elif self._finds_sooner(active, count, offsets):
-            find = self.loops.find_due_alone if alone else self.loops.find_due
-            find(active, due, arrays[own.offsets], arrays[own.ends])
-        elif alone:
-            self.loops.expand_alone(active, due, offsets, ends)
+        if self._finds_sooner(active, count, graph, theirs):
+            due = np.empty(active.size, np.uint32)
+            self._sweep("find", along, graph, active, due)
         else:
-            self.loops.expand(active, due, offsets, ends)
+            due = active.copy()
+            self._sweep("reach", theirs, graph, active, due)
         return due
 
-    def _finds_sooner(self, active: Words, count: int | None, offsets: Array) -> bool:
+    def _sweep(self, name: str, along: str, graph: DeviceGraph, *given: Array) -> None:
+        """Run a kernel over all words; a single chunk on this thread."""
+        kernel = graph.kernel(name, along)
+        if kernel.is_one_chunk or is_single_threaded():
+            kernel.function(0, kernel.word_count, *given, *kernel.rows)
+        else:
+            kernel.in_chunks(kernel.chunks, *given, *kernel.rows)
+
+    def _finds_sooner(
+        self, active: Words, count: int | None, graph: DeviceGraph, along: str
+    ) -> bool:
         """Whether vertices find an active source before all targets are gone through.
 
         With one edge in n from an active source, a vertex looks at about n edges.
         """
-        vertices = offsets.size - 1
-        if count is None or count * _FEW < vertices:
+        if count is None or count * _FEW < graph.vertex_count:
             return False
-        edges = self.edges_of(active, offsets)
-        return bool(4 * edges * edges >= vertices * int(offsets[-1]))
+        vertices, all_edges = graph.vertex_count, graph.edges_along(along)
+        if vertices + all_edges < SMALLEST_CHUNK:
+            return False
+        edges = self.edges_of(active, graph, along)
+        return 4 * edges * edges >= vertices * all_edges
 
     def _find_few(self, words: Words, count: int | None) -> SparseSet | None:
         """Return where a set has bits if that is at few of its words."""
@@ -181,17 +190,13 @@ class CpuSets:
         self.loops.refresh_vertices(words, next_, current)
 
     def refresh_edges(
-        self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
+        self, words: Words, next_: Array, current: Array, graph: DeviceGraph
     ) -> None:
         """Copy the rows of the out-edges of the vertices in `words`."""
         rows = (len(current), current.size // max(len(current), 1))
-        self.loops.refresh_edges(
-            words,
-            next_.reshape(rows),
-            current.reshape(rows),
-            arrays["out_offsets"],
-            arrays["out_edges"],
-        )
+        entries = next_.reshape(rows), current.reshape(rows)
+        kernel = graph.kernel("refresh", "out")
+        kernel.function(words, *entries, *kernel.rows)
 
     def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
         """Return the vertices of a set with a feature of ``sign * key <= limit``."""
@@ -207,11 +212,11 @@ class CpuSets:
         rows = keys.reshape(len(keys), -1)
         return float(self.loops.first_key(words, rows, np.float64(sign)))
 
-    def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
+    def targets(self, edge_state: Array, graph: DeviceGraph) -> Words:
         """Return the targets of the edges that passed last."""
-        offsets = arrays["in_offsets"]
-        words = np.zeros(word_count(offsets.size - 1), np.uint32)
-        self.loops.collect_targets(edge_state, offsets, words)
+        words = np.empty(word_count(graph.vertex_count), np.uint32)
+        kernel = graph.kernel("find_targets", "in")
+        kernel.function(edge_state, words, *kernel.rows)
         return words
 
 

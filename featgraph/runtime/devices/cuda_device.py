@@ -115,7 +115,7 @@ class CudaDevice(CudaArrays):
                 bound.blocks = blocks
         if blocks == 0:
             return
-        if bound.offsets is not None:
+        if bound.lists:
             self._list_rows(bound, values)
         for name, (dtype, shape) in entry.scratch.items():
             groups = blocks * block // mapping.span
@@ -158,23 +158,24 @@ class CudaDevice(CudaArrays):
     def _list_rows(self, bound: BoundEntry, values: list[Any]) -> None:
         """List the sources that an entry sweeps, and the edges before each."""
         words = [values[bound.place[n]] for n in _SOURCES if n in bound.place]
-        offsets: Array = bound.offsets
         count = bound.vertex_count
+        offset = "int64" if bound.kernel.plan.traits.wide_offsets else "int32"
         rows = self._scratch_area("share_rows", (max(count, 1),), "int32")
-        begins = self._scratch_area("share_begins", (count + 1,), offsets.dtype.name)
+        begins = self._scratch_area("share_begins", (count + 1,), offset)
         size = self._scratch_area("share_count", (1,), "int32")
         blocks = min(block_count(count), cuda_lists.MOST_BLOCKS)
         warps = blocks * BLOCK // 32
         counts = self._scratch_area("share counts", (warps,), "int32")
         edges = self._scratch_area("share edges", (warps,), "int64")
         # Any set will do where all vertices are sources: it is not looked at.
-        own = (words or [values[bound.place["due"]]])[0], not words, offsets
-        sums = counts, edges
-        self.launches(cuda_lists.count_rows, blocks, BLOCK, (*own, *sums))
+        own = (words or [values[bound.place["due"]]])[0], not words, count
+        sums, (counting, listing) = (counts, edges), bound.lists
+        counted = (*own, *sums, *counting.rows)
+        self.launches(counting.function, blocks, BLOCK, counted)
         totals = (*sums, np.int64(warps), begins, size)
         self.launches(cuda_lists.add_up, 1, cuda_lists.THREADS, totals)
-        listed = (*own, *sums, rows, begins)
-        self.launches(cuda_lists.list_rows, blocks, BLOCK, listed)
+        listed = (*own, *sums, rows, begins, *listing.rows)
+        self.launches(listing.function, blocks, BLOCK, listed)
         for name, array in (
             ("share_rows", rows),
             ("share_begins", begins),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,9 @@ from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.fold.plan.traits import HUB_DEGREE
 from featgraph.program.active import word_count
 from featgraph.runtime.devices import cuda_loops
+from featgraph.runtime.devices.bound import RowKernel
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
-from featgraph.runtime.devices.protocol import is_dense
+from featgraph.runtime.devices.protocol import DeviceGraph, is_dense
 
 __all__ = ["CudaSets"]
 
@@ -25,8 +25,8 @@ Array = Any
 Words = Any
 #: Up to here one block counts a set: without atomics there is nothing to clear first.
 _ONE_BLOCK_WORDS = 4096
-#: Threads of the block that goes through the row of a hub.
-_HUB_THREADS = 512
+#: Edges that a lane asks at a time where all are asked.
+_AT_A_TIME = 4
 #: Blocks that look at the words of a set. With more, most warps start for nothing; with
 #: fewer, each goes through the words that it has found one after the other.
 _SCAN_BLOCKS = 2112
@@ -130,13 +130,20 @@ class CudaSets:
             self._launch(cuda_loops.count_bits, blocks, BLOCK, arguments)
         return self._arrays.read_total()
 
-    def edges_of(self, words: Words, offsets: Array) -> int:
-        """Return how many edges a set has, by row offsets; waits for the device."""
+    def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
+        """Return how many edges a set has in some rows; waits for the device."""
         self._driver.set_words(self._arrays.own.total_address, 0, 2)
         blocks = min(block_count(words.size * 32), 1 << 12)
-        arguments = (words, offsets, self._arrays.own.total)
-        self._launch(cuda_loops.count_edges, blocks, BLOCK, arguments)
+        given = words, self._arrays.own.total, graph.vertex_count
+        self._run(graph.kernel("count", along), blocks, given)
         return self._arrays.read_total()
+
+    def _run(
+        self, kernel: RowKernel, blocks: int, given: tuple[Any, ...], block: int = 0
+    ) -> None:
+        """Launch a kernel that goes along rows."""
+        arguments = (*given, *kernel.rows)
+        self._launch(kernel.function, blocks, block or BLOCK, arguments)
 
     def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
         """Return the vertices of a set with a feature of ``sign * key <= limit``."""
@@ -168,40 +175,32 @@ class CudaSets:
     def expand(
         self,
         active: Words,
-        arrays: Mapping[str, Array],
+        graph: DeviceGraph,
         count: int | None = None,
         along: str = "in",
     ) -> Words:
         """Return `active` and the vertices that gather from it `along` some edges."""
-        due = self._words(active.size)
-        theirs, own = rows_along(REVERSED[along]), rows_along(along)
-        vertices = arrays[theirs.offsets].size - 1
-        if is_dense(count, vertices, arrays[theirs.ends].size):
-            rows, blocks = own, min(block_count(vertices), 1 << 16)
-            kernels = cuda_loops.find_due, cuda_loops.find_due_hubs
+        due, vertices = self._words(active.size), graph.vertex_count
+        if is_dense(count, vertices, graph.edges_along(along)):
+            name, rows, blocks = "find", along, block_count(vertices)
+            given: tuple[Any, ...] = active, due, vertices, HUB_DEGREE
         else:
             self._arrays.copy(due, active)
-            rows, blocks = theirs, scanning(active)
-            kernels = cuda_loops.expand, cuda_loops.expand_hubs
-        edges, hubs = (arrays[rows.offsets], arrays[rows.ends]), arrays[rows.hubs]
-        self._launch(kernels[0], blocks, BLOCK, (active, due, *edges, HUB_DEGREE))
+            name, rows, blocks = "reach", REVERSED[along], scanning(active)
+            given = active, due, HUB_DEGREE
+        self._run(graph.kernel(name, rows), blocks, given)
+        hubs = graph[rows_along(rows).hubs]
         if hubs.size:
-            self._launch(
-                kernels[1], hubs.size, _HUB_THREADS, (active, due, hubs, *edges)
-            )
+            of_hubs = graph.kernel(f"{name}_hubs", rows)
+            self._run(of_hubs, hubs.size, (active, due, hubs), of_hubs.threads)
         return due
 
-    def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
+    def targets(self, edge_state: Array, graph: DeviceGraph) -> Words:
         """Return the targets of the edges that passed last."""
-        offsets = arrays["in_offsets"]
-        count = offsets.size - 1
+        count = graph.vertex_count
         words = self.empty(word_count(count))
-        self._launch(
-            cuda_loops.collect_targets,
-            block_count(count),
-            BLOCK,
-            (edge_state, offsets, words, count),
-        )
+        given = edge_state, words, count
+        self._run(graph.kernel("find_targets", "in"), block_count(count), given)
         return words
 
     def refresh_vertices(
@@ -217,7 +216,7 @@ class CudaSets:
             self._launch(function, blocks, BLOCK, (words, without, *rows))
 
     def refresh_edges(
-        self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
+        self, words: Words, next_: Array, current: Array, graph: DeviceGraph
     ) -> None:
         """Copy the rows of the out-edges of the vertices in `words`.
 
@@ -226,12 +225,10 @@ class CudaSets:
         """
         if current.size == 0:
             return
-        rows = words, self._rows(next_), self._rows(current)
-        if arrays["out_hubs"].size:
-            sources = arrays["in_sources"]
-            blocks = min(block_count(-(-sources.size // 4)), _SCAN_BLOCKS)
-            self._launch(cuda_loops.refresh_edges, blocks, BLOCK, (*rows, sources))
-            return
-        edges = arrays["out_offsets"], arrays["out_edges"]
-        kernel, blocks = cuda_loops.refresh_edges_by_row, scanning(words)
-        self._launch(kernel, blocks, BLOCK, (*rows, *edges))
+        given = words, self._rows(next_), self._rows(current)
+        if graph[rows_along("out").hubs].size:
+            several = -(-graph.edges_along("in") // _AT_A_TIME)
+            blocks = min(block_count(several), _SCAN_BLOCKS)
+            self._run(graph.kernel("refresh_all", "in"), blocks, given)
+        else:
+            self._run(graph.kernel("refresh", "out"), scanning(words), given)

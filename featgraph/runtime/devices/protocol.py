@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
-from featgraph.runtime.devices.bound import BoundEntry
+from featgraph.runtime.devices.bound import BoundEntry, RowKernel
 from featgraph.runtime.devices.cycles import KnownCycles
 
-__all__ = ["Device", "Recorder", "VertexSets", "is_dense"]
+__all__ = ["Device", "DeviceGraph", "Recorder", "VertexSets", "is_dense"]
 
 # Threads that wait by spinning hold up the ones that work wherever cores are shared.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -30,6 +30,21 @@ def is_dense(count: int | None, vertex_count: int, edge_count: int) -> bool:
     edge in n from an active source, a vertex looks at about n edges.
     """
     return count is not None and 4 * count**2 * edge_count >= vertex_count**3
+
+
+class DeviceGraph(Protocol):
+    """A graph on a device: its arrays, and kernels that go along its rows."""
+
+    vertex_count: int
+
+    def __getitem__(self, name: str) -> Array:
+        """Return an array by its name in generated code."""
+
+    def edges_along(self, along: str) -> int:
+        """Return how many edges the rows along some edges have."""
+
+    def kernel(self, name: str, along: str) -> RowKernel:
+        """Return a kernel over sets, by its name, that goes along some rows."""
 
 
 class Recorder(Protocol):
@@ -87,8 +102,8 @@ class VertexSets(Protocol):
     def count(self, words: Words) -> int:
         """Return the size of a set."""
 
-    def edges_of(self, words: Words, offsets: Array) -> int:
-        """Return how many edges the vertices of a set have, by their row offsets."""
+    def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
+        """Return how many edges the vertices of a set have in rows along some edges."""
 
     def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
         """Return the vertices of a set with a feature of ``sign * key <= limit``.
@@ -102,7 +117,7 @@ class VertexSets(Protocol):
     def expand(
         self,
         active: Words,
-        arrays: Mapping[str, Array],
+        graph: DeviceGraph,
         count: int | None = None,
         along: str = "in",
     ) -> Words:
@@ -112,7 +127,7 @@ class VertexSets(Protocol):
         many vertices are active, where that is known.
         """
 
-    def targets(self, edge_state: Array, arrays: Mapping[str, Array]) -> Words:
+    def targets(self, edge_state: Array, graph: DeviceGraph) -> Words:
         """Return the targets of the edges that passed."""
 
     def refresh_vertices(
@@ -121,7 +136,7 @@ class VertexSets(Protocol):
         """Copy the rows of the vertices in `words` that are not in `without`."""
 
     def refresh_edges(
-        self, words: Words, next_: Array, current: Array, arrays: Mapping[str, Array]
+        self, words: Words, next_: Array, current: Array, graph: DeviceGraph
     ) -> None:
         """Copy the rows of the out-edges of `words`."""
 

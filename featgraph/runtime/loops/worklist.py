@@ -238,8 +238,9 @@ class WorklistLoop:
         """Whether it is worth compiling the loop for these vertices."""
         if self._has_run:
             return True
-        offsets = buffers.graph[self.queue.offsets]
-        return self.superstep.device.sets.edges_of(active, offsets) <= self._most_edges
+        sets = self.superstep.device.sets
+        edges = sets.edges_of(active, buffers.graph, self.queue.along)
+        return edges <= self._most_edges
 
 
 def _most_edges(superstep: Superstep, waits: bool) -> int:

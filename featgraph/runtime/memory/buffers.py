@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph.fold.folder import fold_due_set
+from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph import Graph
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
+from featgraph.runtime.devices.bound import RowKernel
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["ALL", "Buffers", "GraphArrays", "buffers_of"]
@@ -27,20 +30,44 @@ _graphs: weakref.WeakKeyDictionary[Graph, dict[str, GraphArrays]] = (
 
 
 class GraphArrays(Mapping[str, Any]):
-    """The arrays of a graph on a device, uploaded when first asked for."""
+    """The arrays of a graph on a device, uploaded when first asked for.
+
+    So are the kernels that go along its rows: they are of its layout.
+    """
 
     def __init__(self, graph: Graph, device: Device) -> None:
         self._graph = weakref.ref(graph)
         self._device = device
         self._arrays: dict[str, Any] = {}
+        self._kernels: dict[tuple[str, str], RowKernel] = {}
+        self.vertex_count, self._edge_count = graph.vertex_count, graph.edge_count
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+        graph = self._graph()
+        if graph is None:
+            raise ReferenceError("the graph is gone")
+        return graph
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._arrays:
-            graph = self._graph()
-            if graph is None:
-                raise ReferenceError("the graph is gone")
-            self._arrays[name] = self._device.graph_array(graph, name)
+            self._arrays[name] = self._device.graph_array(self.graph, name)
         return self._arrays[name]
+
+    def edges_along(self, along: str) -> int:
+        """Return how many edges the rows along some edges have."""
+        return self._edge_count * (2 if along == "both" else 1)
+
+    def kernel(self, name: str, along: str) -> RowKernel:
+        """Return a kernel over sets, by its name, that goes along some rows."""
+        key = name, along
+        found = self._kernels.get(key)
+        if found is None:
+            traits, target = graph_traits(self.graph), self._device.name
+            made = fold_due_set(name, traits, target, along)
+            self._kernels[key] = found = RowKernel(made, along, self)
+        return found
 
     def __iter__(self):  # type: ignore[no-untyped-def]
         return iter(self._arrays)

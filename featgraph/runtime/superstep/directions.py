@@ -52,9 +52,9 @@ def is_push_shorter(bound: BoundState, active: Words, due: Words) -> bool:
     due : words
         A, and the vertices that gather from A.
     """
-    device, arrays = bound.device, bound.buffers.graph
-    pushed = device.sets.edges_of(active, arrays["out_offsets"])
-    pulled = device.sets.edges_of(due, arrays["in_offsets"])
+    sets, graph = bound.device.sets, bound.buffers.graph
+    pushed = sets.edges_of(active, graph, "out")
+    pulled = sets.edges_of(due, graph, "in")
     return pulled > _EDGES_A_PUSH * pushed + fixed_cost(bound.plan, bound.graph)
 
 

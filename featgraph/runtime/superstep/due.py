@@ -6,8 +6,7 @@ from functools import reduce
 from typing import Any
 
 from featgraph.fold.plan.plan import FoldPlan, Phase
-from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.memory.buffers import GraphArrays
+from featgraph.runtime.devices.protocol import Device, DeviceGraph
 from featgraph.runtime.superstep.frontier import Frontier
 
 __all__ = ["Due"]
@@ -21,15 +20,14 @@ class Due:
     Parameters
     ----------
     plan : FoldPlan
-    graph : GraphArrays
-        The graph on the device.
+    graph : DeviceGraph
     device : Device
     full : words
         The set of all vertices.
     """
 
     def __init__(
-        self, plan: FoldPlan, graph: GraphArrays, device: Device, full: Words
+        self, plan: FoldPlan, graph: DeviceGraph, device: Device, full: Words
     ) -> None:
         self._expands = plan.expands
         self._reads_foreign = plan.facts.reads_foreign

@@ -169,7 +169,7 @@ class _CpuPhase:
         if any(f.kind == "gather" for f in plan.functions_of(phase)):
             arguments += self.facts.layout.arrays
         if phase.spreads:
-            arguments += ["spreads", "allowed", "out_offsets", "out_targets"]
+            arguments += ["spreads", "allowed", *self.facts.layout_along("out").arrays]
         doc = (
             "Sweep vertices of a chunk, and run the edge functions on their in-edges "
             "from sources; `targets` gets those with an edge that returned True, "

@@ -76,7 +76,7 @@ class _QueuePrinter:
         )  # fmt: skip
         return Queue(
             "supersteps_0", tuple(arguments), self.facts.layout.arrays,
-            self._types(), phase.writes_next, worklist.pushed.rows.offsets,
+            self._types(), phase.writes_next, worklist.pushed.rows_along,
         )  # fmt: skip
 
     def _function(
