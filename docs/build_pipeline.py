@@ -30,10 +30,10 @@ from featgraph.algorithms.belief_propagation import step as belief_propagation
 from featgraph.algorithms.bfs import step as bfs
 from featgraph.algorithms.label_propagation import labels_of_neighbors, relax, step
 from featgraph.algorithms.triangle_count import step as triangle_count
-from featgraph.fold.codegen.emit import emit
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.lowering.passes import PASSES
 from featgraph.fold.plan.planner import make_plan
+from featgraph.fold.printing.emit import emit
 from featgraph.fold.printing.nests import changed_lines
 from featgraph.fold.printing.shown import shown
 from featgraph.fold.syntax import nodes

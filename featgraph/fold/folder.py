@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any
 
 from featgraph.fold.analysis.assumed_signature import assumed_signature
-from featgraph.fold.codegen.emit import emit
 from featgraph.fold.compiling.due_sets import DueSetKernel
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.lowering.due_sets import KERNELS, SetFacts
@@ -20,6 +19,7 @@ from featgraph.fold.lowering.layouts import LAYOUTS
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.printing.emit import emit
 from featgraph.program.program import Program
 from featgraph.program.signature import Signature
 

@@ -16,7 +16,7 @@ import pytest
 from featgraph.algorithms.k_truss import step as k_truss
 from featgraph.algorithms.label_propagation import step as label_propagation
 from featgraph.algorithms.triangle_count import step as triangle_count
-from featgraph.fold.codegen.emit import emit
+from featgraph.fold.printing.emit import emit
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.planner import make_plan
 from tests.bank import BY_NAME

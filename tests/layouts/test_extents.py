@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph import reference
-from featgraph.fold.codegen.emit import emit
-from featgraph.fold.codegen.module import Entry
 from featgraph.fold.plan import planner
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.printing.emit import emit
+from featgraph.fold.printing.module import Entry
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.statements import Body, code
 from featgraph.program.signature import PropertyKind

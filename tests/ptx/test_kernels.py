@@ -16,12 +16,12 @@ if not _cuda.is_installed():
 import numpy as np
 
 from featgraph.fold.analysis.change_driven import Changes
-from featgraph.fold.codegen.emit import emit
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.compiling.signatures import entry_signature
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.printing.emit import emit
 from featgraph.graph import Graph
 from tests.simt.case import Case
 from tests.simt.kept import KEPT_CASES

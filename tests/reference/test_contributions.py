@@ -13,10 +13,10 @@ import pytest
 
 import featgraph as fg
 from featgraph import _cuda, reference
-from featgraph.fold.codegen.emit import emit
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import GraphTraits, make_plan
+from featgraph.fold.printing.emit import emit
 
 COUNT = 9
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from featgraph import reference
 from featgraph.fold.analysis.change_driven import Changes
-from featgraph.fold.codegen.emit import emit
-from featgraph.fold.codegen.module import KernelSource
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.printing.emit import emit
+from featgraph.fold.printing.module import KernelSource
 from featgraph.program import functions as fn
 from featgraph.program import operations as fg
 from featgraph.program.program import Program

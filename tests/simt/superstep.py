@@ -11,9 +11,9 @@ import numpy as np
 
 from featgraph.device import ordering
 from featgraph.fold.analysis.announced_targets import tells_targets
-from featgraph.fold.codegen.emit import emit
-from featgraph.fold.codegen.module import Entry, KernelSource
 from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.printing.emit import emit
+from featgraph.fold.printing.module import Entry, KernelSource
 from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.host_arrays import cut_windows
 from tests.simt.emulator import Emulator

@@ -10,11 +10,11 @@ import pytest
 
 import featgraph as fg
 from featgraph import _cuda, reference
-from featgraph.fold.codegen.emit import emit
-from featgraph.fold.codegen.module import KernelSource
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.printing.emit import emit
+from featgraph.fold.printing.module import KernelSource
 from featgraph.graph import Graph
 from featgraph.program.program import Program
 from tests.programs import monotone

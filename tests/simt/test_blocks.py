@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from featgraph.fold.codegen.cuda import hubs
 from featgraph.fold.plan import planner
+from featgraph.fold.printing import cuda_hubs
 from tests.simt.case import Case
 from tests.simt.held_programs import REDUCED
 from tests.simt.kept import KEPT_BY_NAME, KeptRun
@@ -37,7 +37,7 @@ SLOW_IN_HUBS = {"filtered_notes", "semirings"}
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "SUM_BLOCK", 2)
     # Of K = 12, eight edges at a time: 16 are a block.
-    monkeypatch.setattr(hubs, "HUB_THREADS", 32)
+    monkeypatch.setattr(cuda_hubs, "HUB_THREADS", 32)
 
 
 def run_of(case: Case, variant: str, k: int, monkeypatch: pytest.MonkeyPatch) -> Run:

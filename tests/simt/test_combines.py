@@ -9,10 +9,10 @@ import pytest
 
 import featgraph as fg
 from featgraph import reference
-from featgraph.fold.codegen.emit import emit
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.printing.emit import emit
 from tests.simt.superstep import Superstep
 
 COUNT = 10

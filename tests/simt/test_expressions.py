@@ -22,10 +22,10 @@ from hypothesis import Phase, given, settings
 
 import featgraph as fg
 from featgraph import reference
-from featgraph.fold.codegen.emit import emit
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.printing.emit import emit
 from tests.simt.superstep import Superstep
 from tests.strategies import seeds
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from featgraph import reference
-from featgraph.fold.codegen.emit import emit
-from featgraph.fold.codegen.module import KernelSource
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.printing.emit import emit
+from featgraph.fold.printing.module import KernelSource
 from featgraph.graph import Graph
 from tests.simt.case import Case
 from tests.simt.emulator import DivergenceError, MemoryFault, RaceError

@@ -15,7 +15,7 @@ from featgraph import _cuda, reference
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.fold.codegen.cuda import hubs
+from featgraph.fold.printing import cuda_hubs
 from featgraph.fold.schedules import intersect_rows
 from featgraph.runtime.devices import bound, cuda_device
 from tests.programs.triangles import PROGRAMS, make_state
@@ -30,7 +30,7 @@ LONG_ROW = 8
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    for module, sizes in ((intersect_rows, SMALL), (hubs, THREADS)):
+    for module, sizes in ((intersect_rows, SMALL), (cuda_hubs, THREADS)):
         for name, value in sizes.items():
             monkeypatch.setattr(module, name, value)
     for module in (cuda_device, bound):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from featgraph.fold.codegen.module import KernelSource
+from featgraph.fold.printing.module import KernelSource
 from tests.texts.paths import normalised
 
 __all__ = ["Collected"]

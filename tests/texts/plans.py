@@ -22,11 +22,11 @@ import featgraph.algorithms
 from featgraph.errors import PlanError, UserFunctionError
 from featgraph.fold.analysis.assumed_signature import assumed_signature
 from featgraph.fold.analysis.change_driven import Changes
-from featgraph.fold.codegen.emit import emit
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.schedules import GraphTraits
+from featgraph.fold.printing.emit import emit
 from tests.bank import BANK
 from tests.programs import triangles
 from tests.programs.monotone import MONOTONE

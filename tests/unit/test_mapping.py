@@ -11,11 +11,11 @@ import featgraph as fg
 from bench.learning.problems import make_problem
 from bench.programs import step
 from bench.schedules.eight import Inputs, capture
-from featgraph.fold.codegen.emit import emit
 from featgraph.fold.plan import schedules
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import MANY_ROWS, GraphTraits, graph_traits
+from featgraph.fold.printing.emit import emit
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
 

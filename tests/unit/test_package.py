@@ -57,14 +57,8 @@ FLOORS = (
     "fold.analysis",
     "fold.plan",
     "fold.functions",
-    "fold.codegen.text",
-    "fold.codegen.kernels",
     "fold.lowering",
     "fold.printing",
-    "fold.codegen.module",
-    "fold.codegen.cuda",
-    "fold.codegen.cpu",
-    "fold.codegen.emit",
     "fold.compiling",
     "fold",
     "runtime.devices",
@@ -82,7 +76,7 @@ ASKED_BY_RUNTIME = {
     "plan.traits",  # what a plan depends on of a graph
     "plan.layout",  # the names of a graph's arrays
     "plan.plan",  # the phases, and the facts
-    "codegen.module",  # the entries of a kernel, and what they take
+    "printing.module",  # the entries of a kernel, and what they take
     "compiling.kernel",  # what is launched
     "compiling.due_sets",  # kernels over sets, of all programs
 }

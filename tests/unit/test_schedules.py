@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.fold.codegen.emit import emit
 from featgraph.fold.plan.options import parse_options
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.printing.emit import emit
 from featgraph.fold.schedules.table import SCHEDULES
 from tests.bank import BY_NAME
 

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from featgraph.fold.codegen.text.writer import Writer
+from featgraph.fold.printing.writer import Writer
 
 
 def _written(*lines: str) -> list[str]:

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from featgraph._interrupts import import_whole
 from featgraph.errors import FeatGraphError, UserFunctionError
-from featgraph.fold.codegen.module import KernelSource
 from featgraph.fold.compiling.disk_cache import guard_disk_cache
 from featgraph.fold.compiling.store import COMPILED, module_path
+from featgraph.fold.printing.module import KernelSource
 
 __all__ = ["check_module", "explain_numba_error", "load_module"]
 

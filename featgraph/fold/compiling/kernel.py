@@ -8,12 +8,12 @@ from types import ModuleType
 from typing import Any
 
 from featgraph.errors import PlanError
-from featgraph.fold.codegen.emit import emit
-from featgraph.fold.codegen.module import Entry, KernelSource
 from featgraph.fold.compiling.compile import explain_numba_error, load_module
 from featgraph.fold.functions import passes as functions
 from featgraph.fold.lowering import passes as nests
 from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.printing.emit import emit
+from featgraph.fold.printing.module import Entry, KernelSource
 from featgraph.fold.printing.nests import Behind, changes_of, print_nest
 from featgraph.fold.tree.passes import Pass
 from featgraph.fold.tree.statements import Body

@@ -10,7 +10,7 @@ from numba import types
 from numba.np.numpy_support import from_dtype
 
 from featgraph.fold.analysis.gathers import partial_dtype
-from featgraph.fold.codegen.module import Entry, Field, KernelSource
+from featgraph.fold.printing.module import Entry, Field, KernelSource
 
 __all__ = ["entry_signature"]
 

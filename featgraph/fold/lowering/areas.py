@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from featgraph.fold.codegen.kernels.accumulators import Accumulator
 from featgraph.fold.functions.staging import at_hand
+from featgraph.fold.lowering.accumulators import Accumulator
 from featgraph.fold.lowering.blocks import levels, waiting
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.homes import VECTOR_BYTES, Area, home_of, padded, row_of

@@ -7,7 +7,7 @@ blocks doubles.
 
 from __future__ import annotations
 
-from featgraph.fold.codegen.kernels.accumulators import Accumulator
+from featgraph.fold.lowering.accumulators import Accumulator
 from featgraph.fold.lowering.facts import Facts, element
 from featgraph.fold.lowering.homes import home_of
 from featgraph.fold.tree.layout import Together, Walk

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
-from featgraph.fold.codegen.kernels.patches import Patch as PatchText
+from featgraph.fold.lowering.accumulators import Patch as PatchText
 from featgraph.fold.lowering.blocks import in_blocks_of
 from featgraph.fold.lowering.calls import registers_of
 from featgraph.fold.lowering.diverge import Diverge, DivergeRows

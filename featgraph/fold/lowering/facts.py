@@ -11,10 +11,10 @@ from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.change_driven import KeptGather
 from featgraph.fold.analysis.gathered_values import base_name
 from featgraph.fold.analysis.gathers import in_blocks
-from featgraph.fold.codegen.kernels.accumulators import Accumulator, accumulator_of
 from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.functions.returned_sums import Sum, find_sums
 from featgraph.fold.functions.store_sinking import reads_what_it_changes
+from featgraph.fold.lowering.accumulators import Accumulator, accumulator_of
 from featgraph.fold.lowering.layouts import layout_along, layout_of, types_of
 from featgraph.fold.plan.layout import rows_along
 from featgraph.fold.plan.plan import FoldPlan, Phase

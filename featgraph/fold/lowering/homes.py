@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import is_only_solved
-from featgraph.fold.codegen.kernels.accumulators import Accumulator, source_name
 from featgraph.fold.functions.vectorized import pieces
+from featgraph.fold.lowering.accumulators import Accumulator, source_name
 from featgraph.fold.lowering.calls import (
     call_for_all,
     call_for_one,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from featgraph.fold.codegen.kernels.accumulate import was_packed
-from featgraph.fold.codegen.kernels.accumulators import Accumulator, found
-from featgraph.fold.codegen.kernels.patches import Patch as PatchText
-from featgraph.fold.codegen.kernels.patches import change_name
 from featgraph.fold.functions.facts import Printed
+from featgraph.fold.functions.vector_access import copied, is_piecewise
+from featgraph.fold.lowering.accumulators import (
+    Accumulator,
+    change_name,
+    found,
+    was_packed,
+)
+from featgraph.fold.lowering.accumulators import Patch as PatchText
 from featgraph.fold.lowering.calls import call_for_all, call_for_one, rows_of
-from featgraph.fold.lowering.copies import copied_entry
 from featgraph.fold.lowering.facts import Facts, element, shape_of
 from featgraph.fold.lowering.homes import home_of
 from featgraph.fold.tree.nodes import (
@@ -159,7 +162,7 @@ class Leaves(Rewriting):
         """Copy entries from one buffer to the other, by the lanes that share them."""
         out: Body = []
         for name in node.names:
-            out += copied_entry(self.facts, name, node.entity, node.commits)
+            out += _copied_entry(self.facts, name, node.entity, node.commits)
         return out
 
     # -- contributions
@@ -291,3 +294,42 @@ class Leaves(Rewriting):
             return []
         home = home_of(self.facts, accumulator.name)
         return [Features(home.shape, body, rows, guarded)]
+
+
+def _copied_entry(facts: Facts, name: str, entity: str, commits: bool) -> Body:
+    """Return the copy of an entry by the lanes that share it, whatever its width is."""
+    item = facts.plan.analysis.signature[name].item_shape
+    axis, (to, from_) = facts.binding.features, copied(name, commits)
+    lanes, piece = axis.lanes, axis.vector_width
+    if item and is_piecewise(facts.plan.analysis, name, item[0], piece):
+        place = f"{entity}, {{}}, {item[0]}, {piece}"
+        move = f"warp.store_row({to}, {place}, warp.load_row({from_}, {place}))"
+        if not facts.binding.meets:
+            firsts = range(0, item[0], piece)
+            return [s for n in firsts for s in code(move.format(n, n))]
+        first = f"lane * {piece}" if lanes > 1 else "0"
+        each = code(move.format("j", "j"))
+        return _strided(first, item[0], lanes * piece, each)
+    letters = ["i", "j"][2 - len(item) :]
+    index = ", ".join([entity, *letters])
+    out = code(f"{to}[{index}] = {from_}[{index}]")
+    if not item:
+        return when(facts.binding.one("edge"), out)
+    if lanes > 1:
+        out = _strided("lane", item[-1], lanes, out)
+    else:
+        out = code(f"for j in range({item[-1]}):\n    BODY", BODY=out)
+    if len(item) == 2:
+        out = code(f"for i in range({item[0]}):\n    BODY", BODY=out)
+    return out
+
+
+def _strided(first: str, stop: int, step: int, body: Body) -> Body:
+    """Return a loop over `j`; none where a lane goes through it once.
+
+    The compiler unrolls loops of which it does not know that.
+    """
+    if step < stop:
+        loop = f"for j in range({first}, {stop}, {step}):\n    BODY"
+        return code(loop, BODY=body)
+    return code(f"j = {first}") + when([f"j < {stop}" if step > stop else ""], body)

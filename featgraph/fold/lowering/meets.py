@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from featgraph.fold.codegen.kernels.accumulators import Accumulator, source_name
+from featgraph.fold.lowering.accumulators import Accumulator, source_name
 from featgraph.fold.lowering.facts import Facts, element
 from featgraph.fold.lowering.homes import home_of
 from featgraph.fold.schedules.base import Scope

@@ -1,1 +1,1 @@
-"""Trees of statements as text, a file for what only one target wants."""
+"""From a plan to the text of a module: functions, kernels, what goes around them."""

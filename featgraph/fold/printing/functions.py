@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from featgraph.fold.codegen.text.writer import Writer
 from featgraph.fold.functions.nodes import Define
 from featgraph.fold.printing.statements import print_body
+from featgraph.fold.printing.writer import Writer
 from featgraph.fold.syntax.nodes import narrowed
 from featgraph.fold.tree.statements import Body
 from featgraph.program.source import FunctionSource

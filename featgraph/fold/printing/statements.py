@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from featgraph.fold.codegen.text.writer import Writer
+from featgraph.fold.printing.writer import Writer
 from featgraph.fold.tree.nodes import Comment
 from featgraph.fold.tree.statements import Body, note_of
 

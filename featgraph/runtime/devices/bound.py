@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from featgraph.fold.codegen.module import Entry
 from featgraph.fold.compiling.due_sets import DueSetKernel
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.layout import rows_along
 from featgraph.fold.plan.traits import HUB_DEGREE
+from featgraph.fold.printing.module import Entry
 from featgraph.graph import Graph
 
 __all__ = ["LONG_ROW", "BoundEntry", "RowKernel"]

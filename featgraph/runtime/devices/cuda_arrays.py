@@ -13,7 +13,7 @@ import numpy.typing as npt
 from featgraph._cuda import cuda
 from featgraph._cuda_driver import Driver, address_of
 from featgraph.errors import DeviceError, DeviceMemoryError
-from featgraph.fold.codegen.module import ALIGNMENT
+from featgraph.fold.printing.module import ALIGNMENT
 from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.devices.cuda_launch import Launches
 from featgraph.runtime.devices.cuda_record import Recording, Repetition

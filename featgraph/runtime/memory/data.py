@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.fold.codegen.module import KernelSource
+from featgraph.fold.printing.module import KernelSource
 from featgraph.graph import Graph
 from featgraph.program.state import State
 from featgraph.runtime.memory.buffers import Buffers

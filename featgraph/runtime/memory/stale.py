@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from featgraph.fold.codegen.module import KernelSource
 from featgraph.fold.plan.plan import Phase
+from featgraph.fold.printing.module import KernelSource
 from featgraph.program.signature import PropertyKind, Signature
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import ALL, Buffers

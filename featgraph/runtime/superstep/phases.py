@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.fold.codegen.module import Field
 from featgraph.fold.plan.plan import Phase
+from featgraph.fold.printing.module import Field
 from featgraph.runtime.superstep.bound import BoundPhase, BoundState
 from featgraph.runtime.superstep.directions import pulls_all
 from featgraph.runtime.superstep.frontier import Frontier

@@ -6,9 +6,6 @@ thread writes whole words and pull needs no atomics.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from featgraph.fold.codegen.cpu.queue import print_queue
 from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.facts import Facts
@@ -16,12 +13,11 @@ from featgraph.fold.lowering.passes import lower
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.worklist import is_queued
+from featgraph.fold.printing.cpu_queue import print_queue
+from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.statements import print_body
 from featgraph.fold.schedules.intersection import Intersection
 from featgraph.fold.schedules.table import SCHEDULES
-
-if TYPE_CHECKING:
-    from featgraph.fold.codegen.module import Entry
 
 __all__ = [
     "DECORATOR",
@@ -156,8 +152,6 @@ class _CpuPhase:
         return self._entry(self.name, "main", arguments)
 
     def _entry(self, name: str, role: str, arguments: list[str]) -> Entry:
-        from featgraph.fold.codegen.module import Entry
-
         return Entry(name, self.number, role, tuple(arguments))
 
     def _vertex(self) -> list[Entry]:

@@ -10,15 +10,6 @@ from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.change_driven import seen_name
 from featgraph.fold.analysis.gathers import has_wide_key, memory_dtype
-from featgraph.fold.codegen.cpu import kernels as cpu_kernels
-from featgraph.fold.codegen.cuda import kernels as cuda_kernels
-from featgraph.fold.codegen.kernels.accumulate import indexed_forms
-from featgraph.fold.codegen.kernels.accumulators import (
-    accumulator_of,
-    is_packed,
-)
-from featgraph.fold.codegen.module import Entry, Field, KernelSource
-from featgraph.fold.codegen.text.writer import Writer
 from featgraph.fold.functions.definitions import form_of
 from featgraph.fold.functions.facts import Context, FunctionFacts, Printed
 from featgraph.fold.functions.index_checks import Site
@@ -29,10 +20,18 @@ from featgraph.fold.functions.passes import (
 )
 from featgraph.fold.functions.staging import find_staged
 from featgraph.fold.functions.store_forwarding import find_forwarded
+from featgraph.fold.lowering.accumulators import (
+    accumulator_of,
+    indexed_forms,
+    is_packed,
+)
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.worklist import is_queued
+from featgraph.fold.printing import cpu_kernels, cuda_kernels
 from featgraph.fold.printing.functions import print_functions
+from featgraph.fold.printing.module import Entry, Field, KernelSource
+from featgraph.fold.printing.writer import Writer
 from featgraph.fold.tree.passes import Pass
 from featgraph.fold.tree.statements import Body
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from featgraph.fold.codegen.kernels.accumulators import (
+from featgraph.fold.lowering.accumulators import (
     accumulator_of,
 )
 from featgraph.fold.lowering.layouts import layout_along

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.lowering.worklist import Worklist
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.printing.cpu import unsigned_vertices
+from featgraph.fold.printing.module import Field, Queue
 from featgraph.fold.printing.statements import print_body
 from featgraph.fold.tree.statements import Body
-
-if TYPE_CHECKING:
-    from featgraph.fold.codegen.module import Field, Queue
 
 __all__ = ["print_queue"]
 
@@ -50,8 +47,6 @@ class _QueuePrinter:
 
     def run(self, fields: tuple[Field, ...]) -> Queue:
         """Print them; the last one is told of."""
-        from featgraph.fold.codegen.module import Queue
-
         worklist, plan, phase = self.worklist, self.facts.plan, self.facts.phase
         if worklist.before:
             self._function(

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from featgraph.fold.analysis.gathers import in_blocks
-from featgraph.fold.codegen.kernels.accumulators import accumulator_of
 from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.functions.staging import STRIDES
+from featgraph.fold.lowering.accumulators import accumulator_of
 from featgraph.fold.lowering.areas import scratch_of
 from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.facts import Facts
@@ -21,13 +20,11 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS
 from featgraph.fold.printing.cuda import unsigned_indices
+from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.statements import print_body
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.intersection import Intersection
 from featgraph.fold.schedules.table import SCHEDULES
-
-if TYPE_CHECKING:
-    from featgraph.fold.codegen.module import Entry
 
 __all__ = ["CudaPhase"]
 
@@ -221,8 +218,6 @@ class CudaPhase:
         return STRIDES if in_blocks else 1
 
     def _entries(self) -> list[Entry]:
-        from featgraph.fold.codegen.module import Entry
-
         main = Entry(
             self.name,
             self.number,

@@ -5,19 +5,15 @@ Words that a kernel sets bits in (`passed`, `targets`) are zero before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from featgraph.fold.analysis.gathers import is_matrix
-from featgraph.fold.codegen.cuda.hubs import HubPhase
-from featgraph.fold.codegen.cuda.phase import CudaPhase
 from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.schedules import MOST_HELD
+from featgraph.fold.printing.cuda_hubs import HubPhase
+from featgraph.fold.printing.cuda_phase import CudaPhase
+from featgraph.fold.printing.module import Entry
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.table import SCHEDULES
-
-if TYPE_CHECKING:
-    from featgraph.fold.codegen.module import Entry
 
 __all__ = ["DECORATOR", "LIBRARY", "constants", "imports", "print_phase"]
 

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from featgraph.fold.codegen.cuda.phase import CudaPhase
 from featgraph.fold.lowering.areas import group_areas
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS, SHARED_BYTES
+from featgraph.fold.printing.cuda_phase import CudaPhase
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.table import SCHEDULES
 

@@ -1,4 +1,4 @@
-"""Accumulators of gathers and reduces: start, contribution, way through memory."""
+"""Accumulators of gathers and reduces: start, contribution, memory, patches."""
 
 from __future__ import annotations
 
@@ -9,10 +9,20 @@ from typing import Any
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import combine_of, reduced_type
 from featgraph.fold.functions.facts import gather_identity
+from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.combine import NO_SOURCE, Combine
 from featgraph.program.combines import Rules
 
-__all__ = ["Accumulator", "accumulator_of", "found", "is_packed"]
+__all__ = [
+    "Accumulator",
+    "Patch",
+    "accumulator_of",
+    "change_name",
+    "found",
+    "indexed_forms",
+    "is_packed",
+    "was_packed",
+]
 
 
 @dataclass(frozen=True)
@@ -197,3 +207,106 @@ def found(accumulator: Accumulator, name: str) -> str:
     if accumulator.rules.final is not None:
         return name if accumulator.rules.final else f"not {name}"
     return f"{name} != {accumulator.identity}"
+
+
+def indexed_forms(plan: FoldPlan) -> dict[str, str]:
+    """Return how entries of each temporary, and its sources, are read from memory."""
+    library = "warp" if plan.target == "cuda" else "cpu"
+    forms: dict[str, str] = {}
+    for function in plan.analysis.functions:
+        if function.kind == "gather":
+            accumulator = accumulator_of(function, plan.analysis)
+            forms |= accumulator.forms(was_packed(accumulator, plan), library)
+    return forms
+
+
+def was_packed(accumulator: Accumulator, plan: FoldPlan) -> bool:
+    """Return whether a push has left key and source in one word."""
+    return accumulator.is_arg and any(
+        p.kind == "push" and plan.functions_of(p)[0].into == accumulator.name
+        for p in plan.phases
+    )
+
+
+def change_name(held: str) -> str:
+    """Return the name of the sum of absolute differences that goes with `held`."""
+    return f"change_{held}"
+
+
+@dataclass(frozen=True)
+class Patch:
+    """How one accumulator is patched.
+
+    Attributes
+    ----------
+    accumulator : Accumulator
+        Of a combine that can be patched.
+    library : str
+        "cpu" or "warp".
+    real : str
+        Storage type of real numbers.
+    """
+
+    accumulator: Accumulator
+    library: str
+    real: str
+
+    @property
+    def measures(self) -> bool:
+        """Whether the absolute differences are added up too, for sums of reals."""
+        return self.accumulator.rules.is_sum and self.accumulator.type == "real"
+
+    @property
+    def starts_from_kept(self) -> bool:
+        """Whether the kept value itself is where patches begin: min, max and any."""
+        return self.accumulator.rules.patch == "extremum"
+
+    def start(self, name: str, change: str, kept: str) -> list[str]:
+        """Return the statements in front of the edges; `kept` is in memory."""
+        if self.starts_from_kept:
+            return [f"{name} = {kept}"]
+        lines = [f"{name} = {self.accumulator.identity}"]
+        if self.measures:
+            lines.append(f"{change} = {self.accumulator.identity}")
+        return lines
+
+    def take(self, name: str, change: str, new: str, old: str) -> list[str]:
+        """Return the statements for one edge: `new` instead of `old`."""
+        if self.accumulator.rules.patch == "quotient":
+            return [
+                f"{name} *= {new} / {old}",
+                f"is_patched &= {self.library}.is_normal({name})",
+            ]
+        if self.accumulator.rules.is_sum and not self.measures:
+            return [f"{name} += {new} - {old}"]
+        if self.measures:
+            return [
+                f"patch = {new} - {old}",
+                f"{name} += patch",
+                f"{change} += abs(patch)",
+            ]
+        # A contribution that was the extremum retreats: another one may be it now.
+        order = {"min": "<=", "max": ">=", "": ""}[self.accumulator.rules.order]
+        lines = [f"contributed, retreated = {new}, {old}"]
+        if order:
+            lines.append(
+                f"is_patched &= contributed {order} {name} or not retreated {order} "
+                f"{name}"
+            )
+        else:
+            lines.append("is_patched &= contributed or not retreated")
+        return [*lines, self.accumulator.update(name, "contributed")]
+
+    def finish(self, name: str, change: str, kept: str) -> list[str]:
+        """Return the statements behind the edges, when all slots are together.
+
+        What starts from what is kept needs none.
+        """
+        update = self.accumulator.update(name, kept)
+        if self.accumulator.rules.patch == "quotient":
+            test = f"is_patched &= {self.library}.is_normal"
+            return [f"{test}({kept})", update, f"{test}({name})"]
+        if not self.measures:
+            return [update]
+        holds = f"{self.library}.sum_holds({kept}, {name}, {change})"
+        return [f"is_patched &= {holds}", update]

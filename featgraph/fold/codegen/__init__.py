@@ -1,1 +1,0 @@
-"""From a plan to the text of a module."""

@@ -1,1 +1,0 @@
-"""What kernels of both targets share."""

@@ -1,1 +1,0 @@
-"""Lines, indents and expressions."""
