@@ -10,6 +10,7 @@ import copy
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -106,13 +107,15 @@ def _width(program: BankProgram, turn: int) -> int:
     return widths[turn % len(widths)]
 
 
-def _cases(target: str) -> Iterator[Any]:
-    """Every program with kernels of a kind that go along edges."""
-    for kind in KINDS:
-        for turn, program in enumerate(BANK):
-            if any(map(_takes_extents, _entries(kind, program, target))):
-                k = _width(program, turn)
-                yield pytest.param(program, kind, k, id=f"{program}-{kind}")
+@cache
+def cases(target: str) -> list[Any]:
+    """Return every program with kernels of a kind that go along edges."""
+    return [
+        pytest.param(program, kind, _width(program, turn), id=f"{program}-{kind}")
+        for kind in KINDS
+        for turn, program in enumerate(BANK)
+        if any(map(_takes_extents, _entries(kind, program, target)))
+    ]
 
 
 #: Programs that the CPU sums in vectors and tiles, at such a width.
@@ -171,7 +174,7 @@ def same_bits(ours: Any, theirs: Any, name: str) -> None:
 
 
 @pytest.mark.drawn(22)
-@pytest.mark.parametrize(("program", "kind", "k"), [*_cases("cpu"), *WIDE])
+@pytest.mark.parametrize(("program", "kind", "k"), [*cases("cpu"), *WIDE])
 def test_on_the_cpu(program: BankProgram, kind: str, k: int) -> None:
     options = KINDS[kind]
 
@@ -299,7 +302,7 @@ class Emulated:
 
 def _in_turn() -> Iterator[Any]:
     """Every program in every schedule."""
-    for program, kind, k in (case.values for case in _cases("cuda")):
+    for program, kind, k in (case.values for case in cases("cuda")):
         for schedule, options in SCHEDULES.items():
             if kind == "vertex" and options == SCHEDULES["edges shared out"]:
                 continue  # no source writes
