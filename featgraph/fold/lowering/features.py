@@ -136,16 +136,18 @@ class Unrolled(Rewriting):
             line = ast.AugAssign(ast.Name(target), ast.BitOr(), node.value)
             return code(f"{target} = False") + _loop("f", axis.width, [line])
         apart = bool(axis.inside(0)) and axis.per_lane > 1
+        # Features that are loaded at once are there together, or none of them is.
+        together = axis.vector_width if node.rows else 1
         out: Body = []
-        for j in range(axis.per_lane):
-            one = Features("wide", [ast.Expr(node.value)], node.rows)
-            loads = self._loads(one, j)
-            value = _Feature(axis, node.rows, j).visit(copied(node.value))
-            if j or apart:
-                line = ast.AugAssign(ast.Name(target), ast.BitOr(), value)
-                out += when([node.mask, axis.inside(j)] * apart, [*loads, line])
-            else:
-                out += [*loads, ast.Assign([ast.Name(target)], value)]
+        for first in range(0, axis.per_lane, together):
+            part = self._loads(Features("wide", [], node.rows), first)
+            for j in range(first, first + together):
+                value = _Feature(axis, node.rows, j).visit(copied(node.value))
+                if j or apart:
+                    part.append(ast.AugAssign(ast.Name(target), ast.BitOr(), value))
+                else:
+                    part.append(ast.Assign([ast.Name(target)], value))
+            out += when([node.mask, axis.inside(first)] * apart, part)
         if not (node.mask or apart):
             return out
         tests = [] if apart else [node.mask, axis.inside(0)]
