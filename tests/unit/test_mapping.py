@@ -31,10 +31,10 @@ def signature(k: int, dtype: str = "float32") -> Signature:
 
 
 def mapping_of(
-    k: int, dtype: str = "float32", degree: int = 16, rows_alike: bool = False
+    k: int, dtype: str = "float32", degree: int = 16, rows_of_longest: int = 0
 ) -> Mapping:
     options = Options(target="cuda")
-    traits = GraphTraits(typical_degree=degree, rows_alike=rows_alike)
+    traits = GraphTraits(typical_degree=degree, rows_of_longest=rows_of_longest)
     plan = make_plan(step.program, signature(k, dtype), options, traits)
     return plan.phases[0].mapping
 
@@ -140,7 +140,7 @@ def lanes_of(program: str, **traits: int) -> int:
     """Return how many lanes share a vertex in a program of the bench of schedules."""
     graph = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
     captured = capture(program, Inputs(graph), target="cpu")
-    options = Options(target="cuda", direction="pull")
+    options = Options(target="cuda", direction="pull", schedule="lanes")
     given = captured.state.signature, options, GraphTraits(**traits)
     [phase] = make_plan(captured.steps.program, *given).phases
     return phase.mapping.span
@@ -162,37 +162,29 @@ def test_searches_end_early_and_take_fewer_lanes() -> None:
     assert [lanes_of("SSSP", typical_degree=d) for d in (4, 16, 64)] == [1, 4, 8]
 
 
-def test_scalars_go_side_by_side_where_rows_are_alike() -> None:
-    """Not where keys have sources, nor with more features, nor by another name."""
+def test_scalars_go_side_by_side_where_rows_have_edges() -> None:
+    """Keys with sources on long rows alone; searches and more features never."""
 
-    def schedule(program: str, **options: Any) -> str:
+    def schedule(program: str, degree: int, rows: int, **options: Any) -> str:
         graph = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
         captured = capture(program, Inputs(graph), target="cpu")
         given = Options(target="cuda", direction="pull", **options)
-        plan = make_plan(
-            captured.steps.program,
-            captured.state.signature,
-            given,
-            GraphTraits(rows_alike=True),
-        )
+        traits = GraphTraits(typical_degree=degree, rows_of_longest=rows)
+        steps = captured.steps.program
+        plan = make_plan(steps, captured.state.signature, given, traits)
         return plan.phases[-1].mapping.schedule
 
-    alone = {p: schedule(p) for p in ("HS", "CS", "NN", "PR", "BFS", "SSSP", "SSWP")}
-    assert [p for p, s in alone.items() if s == "lanes"] == ["BFS", "SSSP", "SSWP"]
-    assert set(alone.values()) == {"lanes", "warp_segmentation"}
-    assert schedule("HS", schedule="lanes") == "lanes"
-    assert schedule("HS", mapping=(("unroll", 2),)) == "lanes"
-    assert mapping_of(4, rows_alike=True).schedule == "lanes"
-    assert mapping_of(1, rows_alike=True).schedule == "warp_segmentation"
+    def side_by_side(degree: int, rows: int) -> list[str]:
+        programs = ("HS", "CS", "NN", "PR", "BFS", "SSSP", "SSWP")
+        return [p for p in programs if schedule(p, degree, rows) == "warp_segmentation"]
 
-
-def test_rows_alike_have_edges_and_no_tail() -> None:
-    rng = np.random.default_rng(0)
-    ends = rng.integers(0, 1000, (2, 20_000))
-    assert graph_traits(fg.Graph.from_edges(*ends)).rows_alike
-    assert not graph_traits(fg.Graph.from_edges(*ends[:, :12_000])).rows_alike
-    ends[1] //= rng.integers(1, 1000, 20_000)
-    assert not graph_traits(fg.Graph.from_edges(*ends)).rows_alike
+    assert side_by_side(64, 512) == ["HS", "CS", "NN", "PR", "SSSP", "SSWP"]
+    assert side_by_side(16, 512) == ["HS", "CS", "NN", "PR"]
+    assert side_by_side(8, 512) == side_by_side(64, 256) == side_by_side(64, 0) == []
+    assert schedule("HS", 64, 512, schedule="lanes") == "lanes"
+    assert schedule("HS", 64, 512, mapping=(("unroll", 2),)) == "lanes"
+    assert mapping_of(4, rows_of_longest=512).schedule == "lanes"
+    assert mapping_of(1, rows_of_longest=512).schedule == "warp_segmentation"
 
 
 def test_the_longest_row_is_none_of_a_hub() -> None:

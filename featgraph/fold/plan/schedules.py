@@ -64,11 +64,13 @@ VERTEX_LANES = 8
 #: did, and 32 lanes 0.58 for paths, whose keys have sources; on web-NotreDame (759 to
 #: 1471) 8 were best, and 16 for paths by 1.06 (NVIDIA H200, schedules-gpu).
 FEW_LONG_ROWS = 512
-#: What takes the edges of scalars where rows are alike: 0.81 to 0.94 of what lanes took
-#: on a uniform graph (components, circuits, heat, neural networks and PageRank); 1.12
-#: to 1.15 where keys have sources, 1.35 to 1.76 on a Delaunay graph, whose mean degree
-#: is 6 (NVIDIA H200, schedules-gpu).
-SEGMENTS = "warp_segmentation"
+#: What takes the edges of scalars of such a typical degree and more, where it takes no
+#: long time for one row. On graphs of 16 to 64 (uniform, R-MAT, web-NotreDame, kron21),
+#: components, circuits, heat, neural networks and PageRank took 0.72 to 0.95 of what
+#: lanes took; on a Delaunay graph (4), 1.35 to 1.76. Paths, whose keys have sources and
+#: of which each superstep has few vertices, 0.83 to 0.86 on those of 64, 1.06 to 1.12
+#: on those of 16 and 32 (NVIDIA H200, schedules-gpu).
+SEGMENTS, SEGMENTS_DEGREE, SEGMENTS_DEGREE_OF_KEYS = "warp_segmentation", 16, 64
 #: Lanes that share a vertex, as a share of the typical degree. One lane was fastest on
 #: a grid, a Delaunay and a road-like graph (typical degrees 4, 4 and 2), by up to 1.5
 #: times over two; four on a network of authors (16), eight on links of the web and on
@@ -183,24 +185,30 @@ def _suits_segments(
 ) -> bool:
     """Whether lanes better go through the edges of several vertices side by side.
 
-    Keys with sources take two shuffles for one, and an end before the last edge is of
-    no use there.
+    Keys with sources take two shuffles for one, which long rows alone make up for, and
+    an end before the last edge is of no use there.
     """
-    if kind != "vertex" or width > 1 or not traits.rows_alike:
+    if kind != "vertex" or width > 1 or traits.rows_of_longest < FEW_LONG_ROWS:
         return False
     if options.mapping or options.asynchronous or options.keep is not None:
         return False
-    return _gathers_plainly(members)
+    keys = any(f.kind == "gather" and combine_of(f).is_arg for f in members)
+    least = SEGMENTS_DEGREE_OF_KEYS if keys else SEGMENTS_DEGREE
+    return traits.typical_degree >= least and _gathers_plainly(members, keys=keys)
 
 
-def _gathers_plainly(members: Sequence[Analysed]) -> bool:
-    """Whether all edges are gone through for one number, by its own operation."""
+def _gathers_plainly(members: Sequence[Analysed], *, keys: bool = False) -> bool:
+    """Whether all edges are gone through for one number, by its own operation.
+
+    With `keys`, a key and its source count as one.
+    """
     gathers = [f for f in members if f.kind == "gather"]
     if len(gathers) != 1 or any(f.kind == "edge" for f in members):
         return False
     [gather] = gathers
     combine = combine_of(gather)
-    special = combine.is_arg or combine.is_custom or combine.rules.final is not None
+    special = combine.is_custom or combine.rules.final is not None
+    special = special or (combine.is_arg and not keys)
     return not (special or _ends_early(gather) or _needs_matrices(members))
 
 
@@ -323,7 +331,7 @@ def _edge_slots(
     rows = traits.rows_of_longest
     if any(f.kind == "gather" and combine_of(f).is_arg for f in members):
         rows //= 2
-    while rows < FEW_LONG_ROWS and together < WARP:
+    while 0 < rows < FEW_LONG_ROWS and together < WARP:
         rows, together = 2 * rows, 2 * together
     return max(1, together // lanes)
 

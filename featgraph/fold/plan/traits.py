@@ -25,8 +25,6 @@ HUB_DEGREE = 2048
 SUM_BLOCK = 512
 #: So many rows like the longest hide how long one takes.
 MANY_ROWS = 1024
-#: The least mean degree of graphs whose rows are told to be alike.
-ALIKE_DEGREE = 16
 #: No block works on more edges at a time: it has at most that many threads.
 _MOST_SLOTS = 1024
 
@@ -55,10 +53,7 @@ class GraphTraits:
         How edges are stored: see `fold.lowering.layouts`.
     rows_of_longest : int
         How many rows like the longest that is no hub's all edges would make, down to a
-        power of two, at most 1024; that, too, where no row is long.
-    rows_alike : bool
-        Whether vertices have `ALIKE_DEGREE` edges or more in the mean, and three
-        quarters of the edges are in rows of up to twice that mean.
+        power of two, at most 1024; that, too, where no row is long; 0 for no graph.
     """
 
     typical_degree: int = 32
@@ -68,8 +63,7 @@ class GraphTraits:
     wide_both: bool = False
     long_rows: bool = False
     layout: str = "csr"
-    rows_of_longest: int = MANY_ROWS
-    rows_alike: bool = False
+    rows_of_longest: int = 0
 
 
 def needs_wide_positions(edge_count: int) -> bool:
@@ -98,7 +92,6 @@ def graph_traits(graph: Graph) -> GraphTraits:
         wide_both=graph.directed and needs_wide_positions(2 * graph.edge_count),
         long_rows=top > SUM_BLOCK,
         rows_of_longest=_rows_of_longest(graph),
-        rows_alike=_rows_alike(graph),
     )
     return made
 
@@ -116,18 +109,9 @@ def _rows_of_longest(graph: Graph) -> int:
     return _floor(graph.edge_count // longest, MANY_ROWS)
 
 
-def _rows_alike(graph: Graph) -> bool:
-    mean = graph.edge_count / max(graph.vertex_count, 1)
-    return mean >= ALIKE_DEGREE and _quartile(graph) <= 2 * mean
-
-
 def _typical_degree(graph: Graph) -> int:
-    return _floor(_quartile(graph), 64)
-
-
-def _quartile(graph: Graph) -> int:
-    """Return the in-degree that three quarters of the edges' targets do not exceed."""
+    """Return the in-degree at three quarters of the edges, down to a power of two."""
     ends = np.cumsum(
         np.bincount(graph.in_degree) * np.arange(graph.in_degree.max() + 1)
     )
-    return int(np.searchsorted(ends, 0.75 * graph.edge_count))
+    return _floor(int(np.searchsorted(ends, 0.75 * graph.edge_count)), 64)
