@@ -170,13 +170,18 @@ def give_away(path: Path) -> None:
 
 
 def _compile_marker() -> Any:
-    for name in [n for n in sys.modules if n.startswith("featgraph_kernel_")]:
+    # Kernels that serve all programs are held elsewhere, too: their modules come back.
+    loaded = {n: m for n, m in sys.modules.items() if n.startswith("featgraph_kernel_")}
+    for name in loaded:
         del sys.modules[name]
     step = fg.foldmap(_marker())
     state = fg.State(
         fg.Graph.from_edges([0], [1]), x=fg.vertex_property(1.0, shape=(2,)),
         y=fg.vertex_property(0.0, shape=(2,)),
     )  # fmt: skip
-    step(state, target="cpu")
+    try:
+        step(state, target="cpu")
+    finally:
+        sys.modules.update(loaded | sys.modules)
     kernel = step.fold(state, target="cpu")
     return kernel.sweep(kernel.entries[0])
