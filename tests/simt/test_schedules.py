@@ -140,26 +140,15 @@ ROW_FAULTS = [
 
 
 @pytest.mark.parametrize(
-    ("name", "k", "options", "text", "instead"),
-    [pytest.param(*fault[1:], id=fault[0]) for fault in ROW_FAULTS],
-)
-def test_a_fault_in_rows_one_after_the_other_is_caught(
-    name: str,
-    k: int,
-    options: dict[str, Any],
-    text: str,
-    instead: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(layout, "LONG_ROW", 0)
-    test_a_planted_fault_is_caught(name, k, options, text, instead, monkeypatch)
-
-
-@pytest.mark.parametrize(
-    ("name", "k", "options", "text", "instead"),
-    [pytest.param(*fault[1:], id=fault[0]) for fault in FAULTS],
+    ("long_row", "name", "k", "options", "text", "instead"),
+    [
+        pytest.param(long_row, *fault[1:], id=fault[0])
+        for long_row, faults in ((layout.LONG_ROW, FAULTS), (0, ROW_FAULTS))
+        for fault in faults
+    ],
 )
 def test_a_planted_fault_is_caught(
+    long_row: int,
     name: str,
     k: int,
     options: dict[str, Any],
@@ -167,6 +156,7 @@ def test_a_planted_fault_is_caught(
     instead: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(layout, "LONG_ROW", long_row)
     run = Run(BY_NAME[name], k, schedule="warp_segmentation", **options)
     kernel = run.kernels.text.replace(text, instead)
     library = LIBRARY.replace(text, instead)
