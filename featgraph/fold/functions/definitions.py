@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from featgraph.fold.analysis.analyse import Analysed
@@ -121,8 +121,10 @@ def _given(facts: FunctionFacts, temporary: str) -> ast.expr:
     return Access(temporary, "now", list(map(_named, indices)))
 
 
-def _united(names: object, body: Sequence[ast.stmt]) -> set[str]:
-    return set().union(*(names(s) for s in body)) if body else set()  # type: ignore[operator]
+def _united(
+    names: Callable[[ast.stmt], set[str]], body: Sequence[ast.stmt]
+) -> set[str]:
+    return set().union(*map(names, body))
 
 
 def with_keys(facts: FunctionFacts, node: Define) -> Define:

@@ -91,7 +91,9 @@ class IndexChecks(Rewriting):
         tests = []
         for axis, index in enumerate(indices):
             site = self._site(node, axis)
-            text = f"{self.memory.library}.checked(INDEX, ARRAY.shape[{axis}], {site}, "
+            text = (
+                f"{self.memory.intrinsics}.checked(INDEX, ARRAY.shape[{axis}], {site}, "
+            )
             tests.append(
                 expression(
                     f"{text}{vertex}, {edge}, d.fault)",

@@ -222,4 +222,4 @@ class MatrixColumns:
 
 def _number(node: ast.expr) -> int:
     """Return the number of a column that is known."""
-    return int(narrowed(node, ast.Constant).value)  # type: ignore[arg-type]
+    return int(ast.literal_eval(node))

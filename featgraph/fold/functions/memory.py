@@ -29,6 +29,7 @@ from featgraph.fold.syntax.nodes import (
     is_reversed,
 )
 from featgraph.fold.tree.statements import Body, Rewriting, copied, expression, when
+from featgraph.fold.tree.target import Target
 
 __all__ = ["Memory", "array_of", "is_edge", "is_number", "reached"]
 
@@ -72,9 +73,9 @@ class Memory:
     ends: tuple[str, str] = ("v", "-1")
 
     @property
-    def library(self) -> str:
-        """Module of the device library."""
-        return "warp" if self.cuda else "cpu"
+    def intrinsics(self) -> str:
+        """Module that atomics, bits and shuffles come from."""
+        return (Target.CUDA if self.cuda else Target.CPU).intrinsics
 
 
 def reached(node: ast.expr, memory: Memory) -> ast.expr:
@@ -161,8 +162,7 @@ class InMemory(Rewriting):
     def _unsigned(self, value: ast.expr) -> ast.expr:
         if not self.memory.cuda or is_number(value):
             return value
-        is_cast = isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
-        if is_cast and value.func.id == "uint32":  # type: ignore[attr-defined]
+        if isinstance(value, ast.Call) and ast.unparse(value.func) == "uint32":
             return value
         return expression("uint32(INDEX)", INDEX=value)
 
@@ -174,7 +174,7 @@ class InMemory(Rewriting):
         """Call an atomic."""
         place = [self._index(index) for index in node.indices]
         return expression(
-            f"{self.memory.library}.{_ATOMIC[node.op]}(ARRAY, PLACE, VALUE)",
+            f"{self.memory.intrinsics}.{_ATOMIC[node.op]}(ARRAY, PLACE, VALUE)",
             ARRAY=array_of(node, self.memory),
             PLACE=_joined(place),
             VALUE=cast("ast.expr", self.visit(node.value)),

@@ -21,6 +21,7 @@ from featgraph.fold.syntax.nodes import (
     Whole,
     assigned_names,
     names_read,
+    narrowed,
 )
 from featgraph.fold.syntax.variance import varies
 from featgraph.fold.tree.statements import Body, copied, every
@@ -52,7 +53,7 @@ def sunk(facts: FunctionFacts, node: Define) -> Define:
         test = cast("ast.expr", copied(verdict))
         stores = ast.copy_location(ast.If(test, late, []), late[0])
         node.body = [*kept, stores, last]
-        sends = verdict is not last.value  # type: ignore[attr-defined]
+        sends = verdict is not narrowed(last, ast.Return).value
         node.waits = not sends and _all_wait([*kept, last], late)
     return node
 

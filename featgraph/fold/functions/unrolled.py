@@ -303,5 +303,6 @@ def _different(values: list[ast.expr]) -> list[ast.expr]:
 
 def _either(node: ast.expr) -> list[ast.expr]:
     """Return the sides of a disjunction."""
-    is_either = isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or)
-    return node.values if is_either else [node]  # type: ignore[attr-defined]
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+        return node.values
+    return [node]

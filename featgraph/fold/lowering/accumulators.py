@@ -10,6 +10,7 @@ from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import combine_of, reduced_type
 from featgraph.fold.functions.facts import gather_identity
 from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.tree.target import Target
 from featgraph.program.combine import NO_SOURCE, Combine
 from featgraph.program.combines import Rules
 
@@ -84,13 +85,14 @@ class Accumulator:
             lines.append(f"{source_name(name)} = int32({NO_SOURCE})")
         return lines
 
-    def take(self, name: str, value: str, library: str) -> list[str]:
+    def take(self, name: str, value: str, intrinsics: str) -> list[str]:
         """Return the statements that combine the contribution `value` into `name`."""
         if self.is_arg:
             source = source_name(name)
             return [
                 f"key, source = {value}",
-                f"if {library}.wins_{self.rules.order}(key, source, {name}, {source}):",
+                f"if {intrinsics}.wins_{self.rules.order}(key, source, {name}, "
+                f"{source}):",
                 f"    {name}, {source} = key, source",
             ]
         return [self.update(name, value)]
@@ -101,7 +103,7 @@ class Accumulator:
         return (self.rules.update or custom).format(name, value)
 
     def atomic(
-        self, array: str, index: str, value: str, library: str, real: str
+        self, array: str, index: str, value: str, intrinsics: str, real: str
     ) -> list[str]:
         """Return the statements that combine `value` into memory."""
         if self.is_arg:
@@ -109,23 +111,23 @@ class Accumulator:
             pack = f"pack_{self.rules.order}_{kind}"
             return [
                 f"key, source = {value}",
-                f"{library}.atomic_min({array}, {index}, {library}.{pack}(key, "
+                f"{intrinsics}.atomic_min({array}, {index}, {intrinsics}.{pack}(key, "
                 "source))",
             ]
         cast = {"real": real, "bool": "int32"}.get(self.type, self.type)
         given = f"{array}, {index}, {cast}({value})"
         if self.combine.is_custom:
             given += f", {self.function}"
-        return [f"{library}.atomic_{self.rules.atomic}({given})"]
+        return [f"{intrinsics}.atomic_{self.rules.atomic}({given})"]
 
-    def load(self, name: str, index: str, packed: bool, library: str) -> list[str]:
+    def load(self, name: str, index: str, packed: bool, intrinsics: str) -> list[str]:
         """Return the statements that bring an entry back from memory."""
         if packed:
             kind = "float32" if self.type == "real" else "int32"
             unpack = f"unpack_{self.rules.order}_{kind}"
             return [
                 f"{name}, {source_name(name)} = "
-                f"{library}.{unpack}(d.{self.name}_packed[{index}])"
+                f"{intrinsics}.{unpack}(d.{self.name}_packed[{index}])"
             ]
         test = " != 0" if self.type == "bool" else ""
         lines = [f"{name} = d.{self.name}[{index}]{test}"]
@@ -133,11 +135,11 @@ class Accumulator:
             lines.append(f"{source_name(name)} = d.{self.name}_source[{index}]")
         return lines
 
-    def forms(self, packed: bool, library: str) -> dict[str, str]:
+    def forms(self, packed: bool, intrinsics: str) -> dict[str, str]:
         """Return how an entry in memory is read: ``{}`` stands for its indices."""
         if packed:
             kind = "float32" if self.type == "real" else "int32"
-            unpack = f"{library}.unpack_{self.rules.order}_{kind}"
+            unpack = f"{intrinsics}.unpack_{self.rules.order}_{kind}"
             both = f"{unpack}(d.{self.name}_packed[{{}}])"
             return {self.name: f"{both}[0]", f"{self.name}_source": f"{both}[1]"}
         key = f"d.{self.name}[{{}}]"
@@ -211,12 +213,12 @@ def found(accumulator: Accumulator, name: str) -> str:
 
 def indexed_forms(plan: FoldPlan) -> dict[str, str]:
     """Return how entries of each temporary, and its sources, are read from memory."""
-    library = "warp" if plan.target == "cuda" else "cpu"
+    intrinsics = Target(plan.target).intrinsics
     forms: dict[str, str] = {}
     for function in plan.analysis.functions:
         if function.kind == "gather":
             accumulator = accumulator_of(function, plan.analysis)
-            forms |= accumulator.forms(was_packed(accumulator, plan), library)
+            forms |= accumulator.forms(was_packed(accumulator, plan), intrinsics)
     return forms
 
 
@@ -241,14 +243,14 @@ class Patch:
     ----------
     accumulator : Accumulator
         Of a combine that can be patched.
-    library : str
-        "cpu" or "warp".
+    intrinsics : str
+        Module that they come from.
     real : str
         Storage type of real numbers.
     """
 
     accumulator: Accumulator
-    library: str
+    intrinsics: str
     real: str
 
     @property
@@ -275,7 +277,7 @@ class Patch:
         if self.accumulator.rules.patch == "quotient":
             return [
                 f"{name} *= {new} / {old}",
-                f"is_patched &= {self.library}.is_normal({name})",
+                f"is_patched &= {self.intrinsics}.is_normal({name})",
             ]
         if self.accumulator.rules.is_sum and not self.measures:
             return [f"{name} += {new} - {old}"]
@@ -304,9 +306,9 @@ class Patch:
         """
         update = self.accumulator.update(name, kept)
         if self.accumulator.rules.patch == "quotient":
-            test = f"is_patched &= {self.library}.is_normal"
+            test = f"is_patched &= {self.intrinsics}.is_normal"
             return [f"{test}({kept})", update, f"{test}({name})"]
         if not self.measures:
             return [update]
-        holds = f"{self.library}.sum_holds({kept}, {name}, {change})"
+        holds = f"{self.intrinsics}.sum_holds({kept}, {name}, {change})"
         return [f"is_patched &= {holds}", update]

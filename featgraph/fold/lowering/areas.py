@@ -12,6 +12,7 @@ from featgraph.fold.lowering.homes import VECTOR_BYTES, Area, home_of, padded, r
 from featgraph.fold.lowering.meets import box_dtypes
 from featgraph.fold.tree.nodes import Areas
 from featgraph.fold.tree.statements import Body, Rewriting, code
+from featgraph.fold.tree.target import Target
 
 __all__ = ["DeclareAreas", "group_areas", "scratch_of", "work_shape"]
 
@@ -21,7 +22,7 @@ def group_areas(facts: Facts) -> list[Area]:
 
     On the CPU a thread is alone; what functions work in has another form there.
     """
-    if facts.library == "cpu":
+    if facts.target is Target.CPU:
         return _works(facts)
     held = [a.name for a in _held(facts) if a.is_matrix]
     gathered = [area for name in held for area in home_of(facts, name).areas()]
@@ -38,7 +39,7 @@ def _waiting(facts: Facts) -> list[tuple[Area, bool]]:
         return []
     axis, found = facts.binding.features, list[tuple[Area, bool]]()
     k, own = axis.width, axis.width if axis.is_looped else axis.per_lane
-    alone = facts.library == "warp" and not facts.binding.meets
+    alone = facts.target is Target.CUDA and not facts.binding.meets
     for name in facts.summed:
         home = home_of(facts, name).shape
         shape = {"one": (1,), "element": (1,), "wide": (own,)}.get(home, (k, own))
@@ -69,7 +70,7 @@ def _works(facts: Facts) -> list[Area]:
 
 def scratch_of(facts: Facts) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return the areas in global memory: argument -> dtype and shape of one of them."""
-    if facts.library == "cpu" or facts.phase.mapping.shared_matrices:
+    if facts.target is Target.CPU or facts.phase.mapping.shared_matrices:
         return {}
     areas = group_areas(facts)
     return {f"scratch_{n}": (a.dtype, a.shape) for n, a in enumerate(areas)}
@@ -84,7 +85,7 @@ class DeclareAreas(Rewriting):
     def visit_Areas(self, node: Areas) -> Body:
         """Return the declarations; a kernel without areas has none."""
         facts, out = self.facts, code("")
-        if facts.library == "warp":
+        if facts.target is Target.CUDA:
             out += at_hand(facts.context.staged, facts.context.real, facts.threads)
         for n, area in enumerate(group_areas(facts)):
             out += self._of_group(area, n)
@@ -107,7 +108,7 @@ class DeclareAreas(Rewriting):
     def _of_group(self, area: Area, number: int) -> Body:
         """Return where the area of a group is; on the CPU a thread is one."""
         facts, mapping = self.facts, self.facts.phase.mapping
-        if facts.library == "cpu":
+        if facts.target is Target.CPU:
             k, columns = area.shape
             solves = columns == k + 1
             room = work_shape(k, columns, area.dtype)
@@ -130,7 +131,7 @@ class DeclareAreas(Rewriting):
             if max(counts, default=0):
                 found.append(Area(array, (max(counts), k), dtype))
         for accumulator in _held(facts):
-            if accumulator.is_matrix and facts.library == "warp":
+            if accumulator.is_matrix and facts.target is Target.CUDA:
                 continue  # of its group
             own = home_of(facts, accumulator.name).areas()
             found += own
@@ -148,7 +149,7 @@ class DeclareAreas(Rewriting):
     def _declared(self, area: Area) -> Body:
         shape = area.shape[0] if len(area.shape) == 1 else area.shape
         kind = self._type(area.dtype)
-        if self.facts.library == "warp":
+        if self.facts.target is Target.CUDA:
             return code(f"{area.name} = cuda.local.array({shape}, {kind})")
         if area.aligned:
             sizes = ", ".join(map(str, area.shape))
@@ -156,7 +157,7 @@ class DeclareAreas(Rewriting):
         return code(f"{area.name} = np.empty({shape}, {kind})")
 
     def _type(self, dtype: str) -> str:
-        if self.facts.library == "warp":
+        if self.facts.target is Target.CUDA:
             return "boolean" if dtype == "bool" else dtype
         return "np.bool_" if dtype == "bool" else f"np.{dtype}"
 

@@ -13,6 +13,7 @@ from featgraph.fold.lowering.homes import home_of
 from featgraph.fold.tree.layout import Together, Walk
 from featgraph.fold.tree.nodes import AddUp, Features, ForEdges, PutBy, Start
 from featgraph.fold.tree.statements import Body, Rewriting, agreed, code, when
+from featgraph.fold.tree.target import Target
 
 __all__ = ["Blocks", "finished", "in_blocks_of", "levels", "waiting"]
 
@@ -28,7 +29,7 @@ def levels(facts: Facts) -> int:
     counter would be local memory, which Numba zeros in each thread: a quarter of a
     superstep's time where there are many hubs (H200, 2026-11-22).
     """
-    return CPU_LEVELS if facts.library == "cpu" else 1
+    return CPU_LEVELS if facts.target is Target.CPU else 1
 
 
 def waiting(facts: Facts, name: str) -> str:

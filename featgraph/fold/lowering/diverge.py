@@ -153,7 +153,7 @@ class Diverge(DivergeRows):
         stores = {f: ToMemory(facts.filled(f).name) for f in node.functions}
         anew += [s for f, s in stores.items() if f not in node.patched]
         out: Body = [announced(facts, f) for f in node.functions]
-        out += code(f"is_patched = not {facts.library}.test_bit(stale, v)")
+        out += code(f"is_patched = not {facts.intrinsics}.test_bit(stale, v)")
         out += when(["is_patched"], held) + when(["not is_patched"], anew)
         return out + [s for f, s in stores.items() if f in node.patched]
 

@@ -34,6 +34,7 @@ from featgraph.fold.tree.nodes import (
 )
 from featgraph.fold.tree.passes import Pass, run
 from featgraph.fold.tree.statements import Body, Rewriting, code, every, expression
+from featgraph.fold.tree.target import Target
 
 __all__ = ["KERNELS", "SetFacts", "SetKernel"]
 
@@ -109,9 +110,9 @@ class SetFacts:
     target: str
 
     @property
-    def library(self) -> str:
+    def intrinsics(self) -> str:
         """Module that atomics, bits and shuffles come from."""
-        return "warp" if self.target == "cuda" else "cpu"
+        return Target(self.target).intrinsics
 
     @cached_property
     def layout(self) -> AdjacencyLayout:
@@ -143,7 +144,7 @@ class SetFacts:
 
     def test(self, words: str, vertex: str) -> str:
         """Return the text of the test that a vertex is in a set."""
-        return f"{self.library}.test_bit({words}, {vertex})"
+        return f"{self.intrinsics}.test_bit({words}, {vertex})"
 
     @property
     def is_cut(self) -> bool:
@@ -231,7 +232,7 @@ def _reach(facts: SetFacts) -> Body:
     """Have the ends of the edges of active vertices be due."""
     new = Only(
         expression(f"not {facts.test('due', 'v')}"),
-        code(f"{facts.library}.set_bit(due, v)"),
+        code(f"{facts.intrinsics}.set_bit(due, v)"),
     )
     return [Sweep("u", "active", "is_active", [ForEdges("u", [new])])]
 

@@ -54,7 +54,7 @@ class PulledEdges(Rewriting):
         body = along_edge(self.facts, [Passed()])
         if node.is_read:
             body.append(Ordered("e"))
-        test = f"all_sources or {self.facts.library}.test_bit(sources, u)"
+        test = f"all_sources or {self.facts.intrinsics}.test_bit(sources, u)"
         return Only(expression(test), body)
 
 
@@ -119,7 +119,7 @@ def passed(node: Passed) -> Body:
 
 def found_due(facts: Facts, wanted: str = "") -> Body:
     """Return what says whether a vertex is due behind pulled edges."""
-    due, allowed = (f"{facts.library}.test_bit({w}, v)" for w in ("due", "allowed"))
+    due, allowed = (f"{facts.intrinsics}.test_bit({w}, v)" for w in ("due", "allowed"))
     # What is due anyway need not be told again, unless targets are active behind.
     again = "" if facts.plan.facts.tells_targets else " and not is_due"
     alive = f"is_due or (edge_passed and {allowed})"

@@ -22,6 +22,7 @@ from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
 from featgraph.fold.tree.layout import AdjacencyLayout
 from featgraph.fold.tree.oriented import Oriented, SortedRows
 from featgraph.fold.tree.statements import Body
+from featgraph.fold.tree.target import Target
 from featgraph.program.combine import Combine
 from featgraph.program.signature import PropertyKind
 
@@ -95,9 +96,14 @@ class Facts:
         return f"{self.phase.kind} phase {number}, {schedule.__name__}"
 
     @property
-    def library(self) -> str:
+    def target(self) -> Target:
+        """Where the kernel runs."""
+        return Target(self.plan.target)
+
+    @property
+    def intrinsics(self) -> str:
         """Module that atomics, bits and shuffles come from."""
-        return "warp" if self.plan.target == "cuda" else "cpu"
+        return self.target.intrinsics
 
     @cached_property
     def functions(self) -> dict[str, Analysed]:
@@ -137,7 +143,7 @@ class Facts:
             p.is_collective or p.function.is_scalar for p in self.printed.values()
         )
         count, form = "vertex_count", self.plan.form
-        if self.library == "cpu":
+        if self.target is Target.CPU:
             count = self.layout.vertex_count
             form = "listed" if self.phase.kind == "vertex" else form
         return KernelShape(
@@ -192,7 +198,7 @@ class Facts:
                 ("both", "edges"),
             )
         )
-        rows = Oriented(upper, lower, both, self.library, number)
+        rows = Oriented(upper, lower, both, self.intrinsics, number)
         name: str | None = getattr(function.declared, "within", None)
         if name is None:
             return rows

@@ -50,7 +50,7 @@ class ChangeDriven(_OfGathers):
         if not kept:
             return [node]
         patched = tuple(f for f in kept if not facts.is_constant(f))
-        changed = expression(f"{facts.library}.test_bit(changed_sources, u)")
+        changed = expression(f"{facts.intrinsics}.test_bit(changed_sources, u)")
         only = Only(changed, [Patch(f) for f in patched], seldom=True)
         prefix = "all_" if facts.renews_aside(kept) else ""
         out: Body = [
@@ -66,7 +66,7 @@ class ActiveSources(_OfGathers):
         """Test the source of an edge."""
         function, facts = self.facts.functions[node.functions[0]], self.facts
         if takes_active(function) and facts.plan.takes_active(facts.phase):
-            test = expression(f"{facts.library}.test_bit(active_sources, u)")
+            test = expression(f"{facts.intrinsics}.test_bit(active_sources, u)")
             body = node.edges.body
             takes: Body = [part for part in body if isinstance(part, Contribute)]
             others = [part for part in body if part not in takes]

@@ -146,7 +146,9 @@ class InRows(Home):
         """Combine a contribution into the row."""
         facts = self.facts
         value = ast.unparse(call_for_one(facts, facts.printed[node.function]))
-        return self._each(self.accumulator.take(self._element(), value, facts.library))
+        return self._each(
+            self.accumulator.take(self._element(), value, facts.intrinsics)
+        )
 
     def settle(self) -> Body:
         """Bring what the row has come to."""

@@ -75,8 +75,8 @@ class Leaves(Rewriting):
         if accumulator.is_matrix:
             return code(f"{node.of} = d.{node.of}[v]")
         packed = was_packed(accumulator, self.facts.plan)
-        index, library = place_of(accumulator), self.facts.library
-        lines = accumulator.load(element(accumulator), index, packed, library)
+        index, intrinsics = place_of(accumulator), self.facts.intrinsics
+        lines = accumulator.load(element(accumulator), index, packed, intrinsics)
         return self._each(accumulator, lines)
 
     def visit_ToMemory(self, node: ToMemory) -> Body:
@@ -183,7 +183,7 @@ class Leaves(Rewriting):
 
         def combine(value: str) -> list[str]:
             return accumulator.take(
-                element(accumulator, own), value, self.facts.library
+                element(accumulator, own), value, self.facts.intrinsics
             )
 
         return self._taken(node.function, accumulator, combine, f"new_{own}")
@@ -197,7 +197,7 @@ class Leaves(Rewriting):
         array = f"d.{accumulator.name}{packed}"
 
         def combine(value: str) -> list[str]:
-            return accumulator.atomic(array, place, value, self.facts.library, real)
+            return accumulator.atomic(array, place, value, self.facts.intrinsics, real)
 
         new = f"new_{accumulator.name}"
         return self._taken(node.function, accumulator, combine, new, guarded=True)
@@ -246,7 +246,7 @@ class Leaves(Rewriting):
         return self._each(accumulator, lines(name, change_name(name), kept))
 
     def _patch_of(self, accumulator: Accumulator) -> PatchText:
-        return PatchText(accumulator, self.facts.library, self.facts.context.real)
+        return PatchText(accumulator, self.facts.intrinsics, self.facts.context.real)
 
     def visit_Patch(self, node: Patch) -> Body:
         """Put in what an edge contributes, take out what it contributed."""

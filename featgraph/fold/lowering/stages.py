@@ -59,7 +59,7 @@ def nest_of(facts: Facts) -> Body:
 def _pushed(facts: Facts) -> Body:
     """Return a push: one gather into memory, along the edges from each source."""
     [function] = facts.functions
-    due = expression(f"{facts.library}.test_bit(due, v)")
+    due = expression(f"{facts.intrinsics}.test_bit(due, v)")
     edges = ForEdges("u", [Only(due, [*_loads(facts), Push(function)])])
     words = "active_sources" if facts.plan.takes_active(facts.phase) else ""
     return [Sweep("u", words, "is_source", [edges])]
@@ -68,7 +68,7 @@ def _pushed(facts: Facts) -> Body:
 def _edges(facts: Facts) -> Body:
     """Return a sweep of edges: those from each source, but for those that stopped."""
     if not facts.plan.keeps_edge_state:
-        mark = Mark(code(f"{facts.library}.set_bit(targets, v)"))
+        mark = Mark(code(f"{facts.intrinsics}.set_bit(targets, v)"))
         edges = ForEdges("u", along_edge(facts, [mark]))
         return [Sweep("u", "sources", "is_source", [edges])]
     # Where several phases sweep edges, targets are found behind the last one.
@@ -144,9 +144,9 @@ def _vertices(facts: Facts) -> Body:
 
 def _spread(facts: Facts) -> ForEdges:
     """Have those run that gather from `v`: later words, and the rest of this one."""
-    library = facts.library
-    found = f"{library}.test_bit(allowed, u) and not {library}.test_bit(due, u)"
-    due = code(f"{library}.set_bit(due, u)")
+    intrinsics = facts.intrinsics
+    found = f"{intrinsics}.test_bit(allowed, u) and not {intrinsics}.test_bit(due, u)"
+    due = code(f"{intrinsics}.set_bit(due, u)")
     return ForEdges("v", [Only(expression(found), due)], along="out")
 
 

@@ -19,6 +19,7 @@ from featgraph.fold.tree.nodes import (
     Waits,
 )
 from featgraph.fold.tree.statements import Body, Rewriting, code, when
+from featgraph.fold.tree.target import Target
 
 __all__ = ["Intersections", "Sums"]
 
@@ -41,7 +42,7 @@ class Sums(Rewriting):
     """Adds in registers, or at places of a row, what may wait there."""
 
     def __init__(self, facts: Facts) -> None:
-        self.facts, self.library = facts, facts.library
+        self.facts, self.intrinsics = facts, facts.intrinsics
         #: Corner or edge -> the index at which its sums wait; "" for registers.
         self.waiting: dict[str, str] = {}
 
@@ -86,7 +87,7 @@ class Sums(Rewriting):
     def visit_Places(self, node: Places) -> Body:
         """Declare arrays of nothing."""
         own, out = self._at(node.at), code("")
-        if self.library == "cpu":
+        if self.facts.target is Target.CPU:
             for each in own:
                 out += code(f"{each.name} = np.zeros({node.size}, np.{each.dtype})")
             return out
@@ -112,7 +113,7 @@ class Sums(Rewriting):
             at = f"{each.name}[{node.index}]"
             taken = code(f"{each.more} = {at}") + self._settled(each, each.more)
             if (
-                self.library == "warp"
+                self.facts.target is Target.CUDA
             ):  # a block has one row, and as many places at most
                 taken = when([f"{node.index} < {each.name}.shape[0]"], taken)
             else:
@@ -126,7 +127,7 @@ class Sums(Rewriting):
 
     def _put(self, each: Sum, index: str) -> Body:
         """Add at a place of a row; where shared memory has no such place, to memory."""
-        if self.library == "cpu":
+        if self.facts.target is Target.CPU:
             return code(f"{each.name}[{index}] += {each.more}")
         shared = code(f"warp.atomic_add({each.name}, {index}, {each.more})")
         orelse = self._settled(each, each.more)
@@ -134,7 +135,7 @@ class Sums(Rewriting):
 
     def _settled(self, each: Sum, value: str) -> Body:
         """Have memory take a sum, if there is one."""
-        add = f"{self.library}.atomic_add(d.{each.into}, {each.role}, {value})"
+        add = f"{self.intrinsics}.atomic_add(d.{each.into}, {each.role}, {value})"
         return when([f"{value} != 0"], code(add))
 
     def _by_one(self, scope: str, body: Body) -> Body:

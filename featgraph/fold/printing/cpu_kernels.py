@@ -21,7 +21,6 @@ from featgraph.fold.schedules.table import SCHEDULES
 
 __all__ = [
     "DECORATOR",
-    "LIBRARY",
     "constants",
     "imports",
     "print_phase",
@@ -31,7 +30,6 @@ __all__ = [
 DECORATOR = "@njit(**INLINE)"
 #: From where to where a chunk goes.
 _WORDS = ("first_word", "last_word")
-LIBRARY = "cpu"
 
 
 def imports(plan: FoldPlan) -> list[str]:

@@ -15,10 +15,9 @@ from featgraph.fold.printing.module import Entry
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.table import SCHEDULES
 
-__all__ = ["DECORATOR", "LIBRARY", "constants", "imports", "print_phase"]
+__all__ = ["DECORATOR", "constants", "imports", "print_phase"]
 
 DECORATOR = "@device_function"
-LIBRARY = "warp"
 
 
 def imports(plan: FoldPlan) -> list[str]:

@@ -34,6 +34,7 @@ from featgraph.fold.printing.module import Entry, Field, KernelSource
 from featgraph.fold.printing.writer import Writer
 from featgraph.fold.tree.passes import Pass
 from featgraph.fold.tree.statements import Body
+from featgraph.fold.tree.target import Target
 
 __all__ = ["emit"]
 
@@ -67,7 +68,7 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
     for line in target.constants(plan):
         writer.line(line)
     if sites is not None:
-        _print_guard(writer, target.DECORATOR, target.LIBRARY)
+        _print_guard(writer, target.DECORATOR, Target(plan.target))
     for helper in plan.analysis.helpers:
         tree = lower_helper(helper, plan.real, plan.target == "cuda")
         print_functions(writer, helper.source, tree)
@@ -164,17 +165,17 @@ def _header(writer: Writer, plan: FoldPlan) -> None:
     writer.line()
 
 
-def _print_guard(writer: Writer, decorator: str, library: str) -> None:
+def _print_guard(writer: Writer, decorator: str, target: Target) -> None:
     # Numba joins uint64 (wide edge ids) and int64 to float64.
-    zero = "warp.cast_like(0, index)" if library == "warp" else "0"
+    zero = "warp.cast_like(0, index)" if target is Target.CUDA else "0"
     for line in (
         "",
         "",
         decorator,
         "def guarded(index, bound, site, vertex, edge, record):",
         '    """Return `index` if it is in range, else report it and return 0."""',
-        f"    return index if {library}.checked(index, bound, site, vertex, edge, "
-        f"record) else {zero}",
+        f"    return index if {target.intrinsics}.checked(index, bound, site, vertex, "
+        f"edge, record) else {zero}",
     ):
         writer.line(line)
 

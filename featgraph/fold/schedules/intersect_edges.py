@@ -25,7 +25,7 @@ class _PassedEdges(Intersection):
 
     def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
         """Return a sweep of edges: for each, the shorter row searched in the longer."""
-        both, walk, library = rows.both, binding.walk, rows.library
+        both, walk, intrinsics = rows.both, binding.walk, rows.intrinsics
         each = code(
             f"twin = {rows.twin('e')}\n"
             f"one = {rows.order('in_sources[e]')}\n"
@@ -47,7 +47,7 @@ class _PassedEdges(Intersection):
         each += code(
             f"for slot in {members}:\n"
             f"    third = {both.end_at('slot')}\n"
-            f"    other = {library}.lower_bound({both.ends}, other, end, third)\n"
+            f"    other = {intrinsics}.lower_bound({both.ends}, other, end, third)\n"
             "    if other == end:\n"
             "        break\n"
             f"    if {both.end_at('other')} != third:\n"
@@ -74,8 +74,8 @@ def _found(rows: Oriented) -> Body:
     for name in ("to_low", "to_high"):
         out += rows.skipped(name)
     out += code(
-        f"u, v, w, e_uv, e_uw, e_vw = {rows.library}.sort_triangle(low, high, third, "
-        "edge, to_low, to_high)"
+        f"u, v, w, e_uv, e_uw, e_vw = {rows.intrinsics}.sort_triangle(low, high, "
+        "third, edge, to_low, to_high)"
     )
     return out + code("\n".join(f"{x} = {rows.vertex(x)}" for x in ("u", "v", "w")))
 

@@ -52,7 +52,7 @@ class Oriented:
     upper, lower, both : SortedRows
         Of each vertex, the neighbors of higher degree; those of lower, with the places
         of these edges in `upper`; all.
-    library : str
+    intrinsics : str
         Module of bits.
     number_type : str
         Type of numbers of edges; "" where Python's will do.
@@ -66,7 +66,7 @@ class Oriented:
     upper: SortedRows
     lower: SortedRows
     both: SortedRows
-    library: str
+    intrinsics: str
     number_type: str = ""
     within: str = ""
     asks_twins: bool = False
@@ -91,7 +91,7 @@ class Oriented:
 
     def is_active(self, vertex: str) -> str:
         """Return the test that a vertex is active."""
-        return f"{self.library}.test_bit(active, {vertex})"
+        return f"{self.intrinsics}.test_bit(active, {vertex})"
 
     def is_within(self, edge: str) -> str:
         """Return the test that triangles may have an edge; "" where they may."""
