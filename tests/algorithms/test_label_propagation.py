@@ -108,7 +108,7 @@ def test_distributions_can_be_given(target: str) -> None:
     )
 
 
-def test_class_count_adds_classes_that_nobody_has(target: str) -> None:
+def test_class_count_adds_classes_that_no_vertex_has(target: str) -> None:
     result = label_propagation(path(3), [1, -1, -1], class_count=5, target=target)
     assert result.distributions.shape == (3, 5)
     assert result.labels.tolist() == [1, 1, 1]

@@ -69,7 +69,7 @@ def test_the_interpreter_equals_numpy(along: str, graph: fg.Graph, seed: int) ->
 
 
 @given(graphs(max_edges=60), seeds)
-def test_who_is_due(graph: fg.Graph, seed: int) -> None:
+def test_what_is_due(graph: fg.Graph, seed: int) -> None:
     """A, and the vertices for which a gather from it filled something."""
     rng = np.random.default_rng(seed)
     active = rng.random(graph.vertex_count) < 0.2

@@ -280,7 +280,7 @@ def test_a_launch_that_fails_leaves_no_buffer_fresh(
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_who_was_left_out_is_known_behind_an_interrupt(
+def test_what_was_left_out_is_known_behind_an_interrupt(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that goes on behind an interrupt ends where it would have without one."""

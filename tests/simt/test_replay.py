@@ -283,7 +283,7 @@ def test_supersteps_that_ask_for_other_numbers_do_not_repeat(gpu: Gpu) -> None:
     assert not gpu.recordings
 
 
-def test_who_watches_sees_every_superstep(gpu: Gpu) -> None:
+def test_a_callback_sees_every_superstep(gpu: Gpu) -> None:
     state, seen = path_state(), []
     fg.iterate(
         labels, state, target="cuda",

@@ -132,7 +132,7 @@ def test_few_warps_look_at_several_words(
 
 
 @pytest.mark.parametrize("has_hub", [False, True])
-def test_nobody_is_packed_where_there_are_hubs(
+def test_no_vertex_is_packed_where_there_are_hubs(
     has_hub: bool, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for one_in in ("_PACKED_ALONE", "_PACKED_SHARED"):
@@ -420,7 +420,7 @@ def test_sets(gpu: Gpu) -> None:
 @pytest.mark.parametrize("along", ["in", "out", "both"])
 @pytest.mark.parametrize("count", [None, 300], ids=["few", "many"])
 @pytest.mark.parametrize("share", [0.02, 0.6])
-def test_hubs_and_others_find_who_is_due(
+def test_hubs_and_others_find_what_is_due(
     along: str,
     count: int | None,
     share: float,

@@ -268,7 +268,7 @@ def test_directions_are_told_superstep_by_superstep() -> None:
 
 
 @pytest.mark.parametrize("most_edges", [0, 1 << 20])
-def test_whoever_looks_sees_every_superstep(most_edges: int) -> None:
+def test_each_look_sees_every_superstep(most_edges: int) -> None:
     ends = np.arange(100)
     graph = fg.Graph.from_edges(ends, ends + 1, directed=False)
     with in_a_loop(most_edges):

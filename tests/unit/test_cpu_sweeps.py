@@ -92,7 +92,7 @@ def test_a_hub_is_left_to_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (cpu.sets.known.find(due) is not None) == known
 
 
-def test_who_is_due_is_looked_for_where_there_is_less_to_go_through() -> None:
+def test_due_vertices_are_looked_for_where_there_is_less_to_go_through() -> None:
     """By edges: active leaves have few of all, though they are many."""
     hub, leaves = np.zeros(3000, np.int64), np.arange(1, 3001)
     rest = np.random.default_rng(5).integers(3001, COUNT, (2, 40_000))

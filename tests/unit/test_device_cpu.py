@@ -179,7 +179,7 @@ def test_packing_of_integers(key: int) -> None:
     assert cpu.unpack_max_int32(none) == (-(2**31), -1)
 
 
-def test_who_wins() -> None:
+def test_which_key_wins() -> None:
     one, two, nan = np.float32(1), np.float32(2), np.float32(np.nan)
     inf = np.float32(np.inf)
     assert cpu.wins_min(one, 5, two, 3)

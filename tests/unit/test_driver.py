@@ -453,7 +453,7 @@ def copy_nearest(f, v, d):
 
 
 @pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
-def test_nobody_looks_for_gatherers_behind_a_superstep_that_committed_all(
+def test_no_gatherers_are_looked_for_behind_a_superstep_that_committed_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls = []

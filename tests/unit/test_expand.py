@@ -41,7 +41,7 @@ def expected(graph: fg.Graph, active: Any, along: str) -> Any:
 @pytest.mark.parametrize("count", [None, 0, "all"], ids=["unknown", "few", "many"])
 @pytest.mark.parametrize("smallest", [1, 1 << 30], ids=["threads", "alone"])
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 1.0])
-def test_both_ends_find_who_is_due(
+def test_both_ends_find_what_is_due(
     along: str,
     count: Any,
     smallest: int,

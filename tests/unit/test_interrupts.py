@@ -88,7 +88,7 @@ def test_an_interrupt_before_the_loop_changes_nothing(
 
 @pytest.mark.parametrize("call", [1, 2, 5])
 @pytest.mark.parametrize("name", ["fill_set", "fill_waiting"])
-def test_an_interrupt_behind_the_loop_loses_nobody(
+def test_an_interrupt_behind_the_loop_loses_no_vertex(
     name: str, call: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(0)

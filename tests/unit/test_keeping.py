@@ -318,7 +318,7 @@ def test_other_foldmaps_of_the_run_count(target: str) -> None:
     np.testing.assert_allclose(state["y"][1:], state["w"])
 
 
-def test_who_announces_targets_does_not_tell_what_changed() -> None:
+def test_announced_targets_do_not_tell_what_changed() -> None:
     """Committed are the sources, announced the targets: A says nothing of x."""
     steps = [adding, fg.foldmap(drop, follow)]
     state = changing_state()

@@ -34,7 +34,7 @@ def line_state() -> fg.State:
     )
 
 
-def test_what_is_left_out_makes_nobody_due() -> None:
+def test_what_is_left_out_makes_no_vertex_due() -> None:
     """Due vertices are not active: vertices that gather from them stay as they are."""
     state = line_state()
     steps = [counted.on(even), counted.on(~even)]

@@ -64,5 +64,5 @@ def test_a_singular_matrix_gives_no_exception() -> None:
             assert not np.isfinite(found).all()
 
 
-def test_who_reads_nothing_solves_nothing() -> None:
+def test_what_reads_nothing_solves_nothing() -> None:
     assert not is_only_solved("a", ast.parse("x = 1").body)

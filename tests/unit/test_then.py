@@ -127,7 +127,7 @@ def set_x(state: fg.State) -> None:
 
 
 @pytest.mark.parametrize(("given", "expected"), [([0], 22), ([3], 11)])
-def test_who_is_due_sees_all_that_then_wrote(given: Any, expected: int) -> None:
+def test_due_vertices_see_all_that_then_wrote(given: Any, expected: int) -> None:
     """Also with kept aggregates, of which all but one source is as it was for them."""
     found = []
     for change_driven in ("auto", True):
