@@ -102,6 +102,9 @@ RARE: dict[str, dict[str, Any]] = {
     "mark": {"schedule": "mark"},
     "merge": {"schedule": "merge"},
     "search": {"schedule": "search"},
+    "virtual": {"schedule": "virtual_warp", "of_schedule": (("lanes_per_vertex", 4),)},
+    "segments": {"schedule": "warp_segmentation"},
+    "shares": {"schedule": "balanced_push", "direction": "push"},
 }
 TRAITS = {
     "plain": GraphTraits(),
