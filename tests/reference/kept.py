@@ -56,11 +56,11 @@ class Watch:
 
     def iterate(self, foldmaps: Any, state: fg.State, **options: Any) -> fg.Run:
         """Run `fg.iterate`; it may reach its limit."""
-        make_steps = setup.make_steps
+        connect_steps = setup.connect_steps
 
-        def watched(*args: Any) -> list[Step]:
-            self.steps = make_steps(*args)
-            return self.steps
+        def watched(steps: list[Step]) -> None:
+            self.steps = steps
+            connect_steps(steps)
 
         before = [reference.from_state(state)[1]]
 
@@ -77,7 +77,7 @@ class Watch:
 
         with self.monkeypatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore", fg.ConvergenceWarning)
-            patch.setattr(setup, "make_steps", watched)
+            patch.setattr(setup, "connect_steps", watched)
             return fg.iterate(
                 foldmaps, state, callback=take_down, record_active=True, **options
             )

@@ -47,6 +47,13 @@ def labels(count: int, edges: int) -> fg.State:
     )
 
 
+def make_steps(foldmaps: list[Any], state: fg.State, options: Any) -> list[Step]:
+    device = choose_device("cpu")
+    made = [Step(foldmap, state, device, options, None) for foldmap in foldmaps]
+    steps.connect_steps(made)
+    return made
+
+
 def run(state: fg.State, **options: Any) -> tuple[list[int], Any]:
     done = fg.iterate(label_propagation, state, target="cpu", **options)
     return done.active_counts, state["label"]
@@ -112,7 +119,7 @@ def test_not_where_a_change_may_be_silent(name: str, expected: bool) -> None:
         graph = fg.Graph.from_edges(*ends, vertex_count=40, directed=directed)
         state = fg.State(graph, **program.make_state(graph, program.widths[0], rng))
         foldmaps = list(program.foldmaps)
-    made = steps.make_steps(foldmaps, state, choose_device("cpu"), {}, None)
+    made = make_steps(foldmaps, state, {})
     assert not any(step.may_sweep_all for step in made)  # the CPU never does
     assert all(step.plan.facts.is_announced for step in made) is expected
 
@@ -137,9 +144,7 @@ def test_not_where_a_push_rounds_in_any_order(
     foldmap: Any, direction: str, expected: bool, swept: list[bool]
 ) -> None:
     options = {"direction": direction}
-    made = steps.make_steps(
-        [foldmap], labels(50, 150), choose_device("cpu"), options, None
-    )
+    made = make_steps([foldmap], labels(50, 150), options)
     assert made[0].may_sweep_all is expected
     assert made[0].announces is expected  # which replays ask
     fg.iterate(foldmap, labels(50, 150), target="cpu", **options)

@@ -23,7 +23,7 @@ from featgraph.runtime.loops.step import (
     Step,
     check_any_order,
     check_dense,
-    make_steps,
+    connect_steps,
 )
 from featgraph.runtime.loops.worklist import WorklistLoop
 from featgraph.runtime.superstep.foldmap import FoldMap
@@ -68,9 +68,9 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
         If functions, state and options do not fit.
     """
     state, device = asked.state, asked.device
-    steps = make_steps(
-        asked.foldmaps, state, device, asked.options, asked.recompute_every
-    )
+    options, every = asked.options, asked.recompute_every
+    steps = [Step(f, state, device, options, every) for f in asked.foldmaps]
+    connect_steps(steps)
     is_dense = steps[0].change_driven is False
     if is_dense:  # every vertex is active in every superstep
         check_dense(steps, asked.active, asked.goes_on)

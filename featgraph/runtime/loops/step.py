@@ -28,8 +28,8 @@ __all__ = [
     "Step",
     "check_any_order",
     "check_dense",
+    "connect_steps",
     "decide",
-    "make_steps",
     "patches_left",
 ]
 
@@ -305,8 +305,14 @@ def patches_left(step: Step) -> int | None:
     return step.recompute_every - 1 - step.patched_supersteps
 
 
-def _check_restrictions(steps: list[Step]) -> None:
-    """Refuse ``.on`` where due vertices that it leaves out would miss something."""
+def connect_steps(steps: list[Step]) -> None:
+    """Tell each step of a run what all of them change.
+
+    Raises
+    ------
+    PlanError
+        If due vertices that ``.on`` leaves out would miss something.
+    """
     for step in steps:
         found = step.plan.facts.from_active
         if found and step.on is not None:
@@ -316,28 +322,12 @@ def _check_restrictions(steps: list[Step]) -> None:
                 where=".on",
                 fix='drop sources="active", or .on',
             )
-
-
-def make_steps(
-    foldmaps: list[FoldMap],
-    state: State,
-    device: Device,
-    options: dict[str, Any],
-    recompute_every: int | None,
-) -> list[Step]:
-    """Return the steps of a run; each knows what all of them change."""
-    steps = [Step(f, state, device, options, recompute_every) for f in foldmaps]
-    _check_restrictions(steps)
     changes = join_changes(s.plan.facts.changes for s in steps)
-    announces = (
-        device.name in SWEEPING_TARGETS
-        and options.get("change_driven", "auto") == "auto"
-        and all(step.announces for step in steps)
-    )
+    sweeps = steps[0].device.name in SWEEPING_TARGETS
+    announces = all(s.announces and s.change_driven == "auto" for s in steps)
     for step in steps:
         step.changes = changes
-        step.may_sweep_all = announces
-    return steps
+        step.may_sweep_all = sweeps and announces
 
 
 def check_any_order(steps: list[Step], where: str) -> None:
