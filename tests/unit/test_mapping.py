@@ -194,6 +194,7 @@ def test_the_longest_row_is_none_of_a_hub() -> None:
         return graph_traits(graph).rows_of_longest
 
     assert rows(1000) == 4  # 5000 edges
+    assert rows(700) == 8  # 4700, 6.7 times as many
     assert rows(500) == rows(3000) == MANY_ROWS  # not long, and a hub
 
 

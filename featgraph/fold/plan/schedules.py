@@ -59,10 +59,11 @@ PIECE_BYTES = 16
 VERTEX_LANES = 8
 #: Where all edges would make fewer rows like the longest, not all of its time is hidden
 #: by others: lanes double until it is. The same with keys and sources, of which edges
-#: take about twice as long, for twice as many rows. On soc-Epinions1 (rows of 1521 to
-#: 1999 edges, 335 to 509 of which would be all), 16 lanes took 0.70 to 0.86 of what 8
-#: did, and 32 lanes 0.58 for paths, whose keys have sources; on web-NotreDame (759 to
-#: 1471) 8 were best, and 16 for paths by 1.06 (NVIDIA H200, schedules-gpu).
+#: take about twice as long, for twice as many rows. On soc-Epinions1 (335
+#: rows of 1521 edges would be all), 16 lanes took 0.70 to 0.86 of what 8 did, and 32
+#: lanes 0.58 for paths, whose keys have sources; on web-NotreDame (759 rows) 8 were
+#: best. Both ways soc-Epinions1 has 509 rows of 1999, and segments took 0.84 of what 16
+#: lanes did (NVIDIA H200, schedules-gpu).
 FEW_LONG_ROWS = 512
 #: What takes the edges of scalars of such a typical degree and more, where it takes no
 #: long time for one row. On graphs of 16 to 64 (uniform, R-MAT, web-NotreDame, kron21),

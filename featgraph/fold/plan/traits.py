@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from dataclasses import dataclass
 
@@ -52,8 +53,9 @@ class GraphTraits:
     layout : str
         How edges are stored: see `fold.lowering.layouts`.
     rows_of_longest : int
-        How many rows like the longest that is no hub's all edges would make, down to a
-        power of two, at most 1024; that, too, where no row is long; 0 for no graph.
+        How many rows like the longest that is no hub's all edges would make, to the
+        nearest power of two, at most 1024; that, too, where no row is long; 0 for no
+        graph.
     """
 
     typical_degree: int = 32
@@ -106,7 +108,7 @@ def _rows_of_longest(graph: Graph) -> int:
     longest = max(int(d[d < HUB_DEGREE].max(initial=0)) for d in degrees)
     if longest <= SUM_BLOCK:
         return MANY_ROWS
-    return _floor(graph.edge_count // longest, MANY_ROWS)
+    return min(MANY_ROWS, 1 << round(math.log2(graph.edge_count / longest)))
 
 
 def _typical_degree(graph: Graph) -> int:
