@@ -88,131 +88,128 @@ def print_phase(
     phase: Phase,
     printed: dict[str, Printed],
 ) -> list[Entry]:
-    """Print the kernel of a phase (two for a reduce)."""
-    return _CpuPhase(context, plan, number, phase, printed).run()
+    """Print the kernel of a phase (two for a reduce).
 
-
-class _CpuPhase:
-    """The kernels of one phase, printed from its nest."""
-
-    def __init__(
-        self,
-        context: Context,
-        plan: FoldPlan,
-        number: int,
-        phase: Phase,
-        printed: dict[str, Printed],
-    ) -> None:
-        self.writer = context.writer
-        self.plan, self.number, self.phase = plan, number, phase
-        self.name = f"{phase.kind}_phase_{number}"
-        schedule = SCHEDULES[phase.mapping.schedule]
-        self.facts = Facts(context, plan, phase, printed, schedule)
-
-    def run(self) -> list[Entry]:
-        kinds = {
-            "vertex": self._vertex,
-            "push": self._push,
-            "edge": self._edge,
-            "reduce": self._reduce,
-            "triangle": self._triangle,
-        }
-        return kinds[self.phase.kind]()
-
-    def _kernel(self, arguments: list[str], doc: str) -> Entry:
-        """Print the sweep of one chunk, and the kernel that calls it for every chunk.
-
-        The sweep is a function of its own because Numba takes scalars that a parallel
-        loop updates for its reductions; and a single chunk needs no parallel one. A
-        thread takes the next chunk as soon as it is free: what is due often stands
-        together, and Numba would give neighboring chunks to one thread. The first turn
-        of each thread does it all.
-        """
-        writer, sweep = self.writer, f"sweep_{self.number}"
-        inner = [a for a in arguments if a != "chunks"]
-        ends = ("first", "last") if self.phase.kind == "triangle" else _WORDS
-        self.facts.arguments = ("chunk", *ends, *inner)
-        for line in ("", "", "@njit(**SWEEP)"):
-            writer.line(line)
-        with writer.block(f"def {sweep}({', '.join(self.facts.arguments)}):"):
-            writer.line(f'"""{doc}"""')
-            print_body(writer, lower(self.facts))
-        for line in ("", "", "@njit(**KERNEL)"):
-            writer.line(line)
-        bounds = ["chunk", "chunks[chunk]", "chunks[chunk + 1]"]
-        with writer.block(f"def {self.name}({', '.join(arguments)}):"):
-            writer.line("taken = np.zeros(1, np.int64)")
-            with writer.block("for turn in prange(chunks.size - 1):"):
+    The kernel calls the sweep of one chunk for every chunk. The sweep is a function of
+    its own because Numba takes scalars that a parallel loop updates for its reductions;
+    and a single chunk needs no parallel one. A thread takes the next chunk as soon as
+    it is free: what is due often stands together, and Numba would give neighboring
+    chunks to one thread. The first turn of each thread does it all.
+    """
+    writer = context.writer
+    facts = Facts(context, plan, phase, printed, SCHEDULES[phase.mapping.schedule])
+    name, sweep = f"{phase.kind}_phase_{number}", f"sweep_{number}"
+    arguments = _ARGUMENTS[phase.kind](facts)
+    inner = [a for a in arguments if a != "chunks"]
+    ends = ("first", "last") if phase.kind == "triangle" else _WORDS
+    facts.arguments = ("chunk", *ends, *inner)
+    for line in ("", "", "@njit(**SWEEP)"):
+        writer.line(line)
+    with writer.block(f"def {sweep}({', '.join(facts.arguments)}):"):
+        writer.line(f'"""{_doc(facts)}"""')
+        print_body(writer, lower(facts))
+    for line in ("", "", "@njit(**KERNEL)"):
+        writer.line(line)
+    bounds = ["chunk", "chunks[chunk]", "chunks[chunk + 1]"]
+    with writer.block(f"def {name}({', '.join(arguments)}):"):
+        writer.line("taken = np.zeros(1, np.int64)")
+        with writer.block("for turn in prange(chunks.size - 1):"):
+            writer.line("chunk = cpu.atomic_add(taken, 0, 1)")
+            with writer.block("while chunk < chunks.size - 1:"):
+                writer.line(f"{sweep}({', '.join([*bounds, *inner])})")
                 writer.line("chunk = cpu.atomic_add(taken, 0, 1)")
-                with writer.block("while chunk < chunks.size - 1:"):
-                    writer.line(f"{sweep}({', '.join([*bounds, *inner])})")
-                    writer.line("chunk = cpu.atomic_add(taken, 0, 1)")
-        return self._entry(self.name, "main", arguments)
+    entries = [Entry(name, number, "main", tuple(arguments))]
+    if phase.kind == "reduce":
+        entries.append(_print_finish(facts, number, f"{name}_finish"))
+    return entries
 
-    def _entry(self, name: str, role: str, arguments: list[str]) -> Entry:
-        return Entry(name, self.number, role, tuple(arguments))
 
-    def _vertex(self) -> list[Entry]:
-        plan, phase, pulls = self.plan, self.phase, self.phase.pulls_edges
-        arguments = ["d", *(PULLED if pulls else ["due"]), "passed", "chunks"]
-        arguments.append("swept_words")
-        arguments += ["changed_sources", "stale"] if phase.keeps else []
-        arguments += ["active_sources"] if plan.takes_active(phase) else []
-        if any(f.kind == "gather" for f in plan.functions_of(phase)):
-            arguments += self.facts.layout.arrays
-        if phase.spreads:
-            arguments += ["spreads", "allowed", *self.facts.layout_along("out").arrays]
-        doc = (
-            "Sweep vertices of a chunk, and run the edge functions on their in-edges "
-            "from sources; `targets` gets those with an edge that returned True, "
-            "`passed` the due ones that end with True."
-            if pulls
-            else "Sweep the due vertices of a chunk; `passed` gets those that end with "
-            "True."
-        )
-        return [self._kernel(arguments, doc)]
+def _of_vertices(facts: Facts) -> list[str]:
+    plan, phase = facts.plan, facts.phase
+    arguments = ["d", *(PULLED if phase.pulls_edges else ["due"]), "passed", "chunks"]
+    arguments.append("swept_words")
+    arguments += ["changed_sources", "stale"] if phase.keeps else []
+    arguments += ["active_sources"] if plan.takes_active(phase) else []
+    if any(f.kind == "gather" for f in plan.functions_of(phase)):
+        arguments += facts.layout.arrays
+    if phase.spreads:
+        arguments += ["spreads", "allowed", *facts.layout_along("out").arrays]
+    return arguments
 
-    def _push(self) -> list[Entry]:
-        arguments = ["d", "due", "chunks", *self.facts.layout.arrays]
-        arguments += ["active_sources"] * self.plan.takes_active(self.phase)
-        doc = (
-            "Push along the out-edges of a chunk of sources into the due targets."
-            if self.phase.along == "in"
-            else "Push from a chunk of neighbors into the due vertices."
-        )
-        return [self._kernel(arguments, doc)]
 
-    def _edge(self) -> list[Entry]:
-        arguments = ["d", "sources", "targets", "chunks", *self.facts.layout.arrays]
-        arguments += ["edge_state"] * self.plan.keeps_edge_state
-        doc = (
-            "Sweep the out-edges of a chunk of sources; `targets` gets their ends "
-            "where the verdict is True."
-        )
-        return [self._kernel(arguments, doc)]
+def _of_push(facts: Facts) -> list[str]:
+    active = ["active_sources"] * facts.plan.takes_active(facts.phase)
+    return ["d", "due", "chunks", *facts.layout.arrays, *active]
 
-    def _triangle(self) -> list[Entry]:
-        schedule = self.facts.schedule
-        if not isinstance(schedule, Intersection):
-            raise TypeError(f"{schedule.name} does not intersect rows")
-        rows = self.facts.oriented
-        return [self._kernel(["d", "chunks", *schedule.arguments(rows)], schedule.does)]
 
-    def _reduce(self) -> list[Entry]:
-        arguments = ["d", "due", "partials", "chunks"]
-        doc = "Reduce a chunk of vertices into its row of `partials`."
-        return [self._kernel(arguments, doc), self._finish(f"{self.name}_finish")]
+def _of_edges(facts: Facts) -> list[str]:
+    state = ["edge_state"] * facts.plan.keeps_edge_state
+    return ["d", "sources", "targets", "chunks", *facts.layout.arrays, *state]
 
-    def _finish(self, name: str) -> Entry:
-        """Print the kernel that combines the rows of `partials`."""
-        facts, writer = self.facts, self.writer
-        accumulator = facts.accumulators[self.phase.into]
-        for line in ("", "", "@njit(**CODE, cache=True)"):
-            writer.line(line)
-        arguments = ["partials", "reduced"]
-        with writer.block(f"def {name}({', '.join(arguments)}):"):
-            writer.line('"""Combine the partial results in order."""')
-            in_blocks = bool(facts.summed and facts.binding.block)
-            features = f"range({accumulator.size})"
-            print_body(writer, finished(accumulator, features, in_blocks))
-        return self._entry(name, "finish", arguments)
+
+def _of_reduce(facts: Facts) -> list[str]:
+    return ["d", "due", "partials", "chunks"]
+
+
+def _of_triangles(facts: Facts) -> list[str]:
+    return ["d", "chunks", *_intersection(facts).arguments(facts.oriented)]
+
+
+#: What the kernel of a phase is given, by the kind of the phase.
+_ARGUMENTS = {
+    "vertex": _of_vertices,
+    "push": _of_push,
+    "edge": _of_edges,
+    "reduce": _of_reduce,
+    "triangle": _of_triangles,
+}
+
+_DOCS = {
+    "vertex": (
+        "Sweep the due vertices of a chunk; `passed` gets those that end with True."
+    ),
+    "pulled": (
+        "Sweep vertices of a chunk, and run the edge functions on their in-edges from "
+        "sources; `targets` gets those with an edge that returned True, `passed` the "
+        "due ones that end with True."
+    ),
+    "push": "Push along the out-edges of a chunk of sources into the due targets.",
+    "pushed": "Push from a chunk of neighbors into the due vertices.",
+    "edge": (
+        "Sweep the out-edges of a chunk of sources; `targets` gets their ends where "
+        "the verdict is True."
+    ),
+    "reduce": "Reduce a chunk of vertices into its row of `partials`.",
+}
+
+
+def _doc(facts: Facts) -> str:
+    """Return what the sweep of a chunk does, in words."""
+    phase = facts.phase
+    if phase.kind == "triangle":
+        return _intersection(facts).does
+    if phase.kind == "push" and phase.along != "in":
+        return _DOCS["pushed"]
+    return _DOCS["pulled" if phase.pulls_edges else phase.kind]
+
+
+def _intersection(facts: Facts) -> Intersection:
+    schedule = facts.schedule
+    if not isinstance(schedule, Intersection):
+        raise TypeError(f"{schedule.name} does not intersect rows")
+    return schedule
+
+
+def _print_finish(facts: Facts, number: int, name: str) -> Entry:
+    """Print the kernel that combines the rows of `partials`."""
+    writer = facts.context.writer
+    accumulator = facts.accumulators[facts.phase.into]
+    for line in ("", "", "@njit(**CODE, cache=True)"):
+        writer.line(line)
+    arguments = ("partials", "reduced")
+    with writer.block(f"def {name}({', '.join(arguments)}):"):
+        writer.line('"""Combine the partial results in order."""')
+        in_blocks = bool(facts.summed and facts.binding.block)
+        features = f"range({accumulator.size})"
+        print_body(writer, finished(accumulator, features, in_blocks))
+    return Entry(name, number, "finish", arguments)

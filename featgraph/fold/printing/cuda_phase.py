@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 
@@ -92,9 +90,17 @@ class CudaPhase:
 
     def run(self) -> list[Entry]:
         """Print the phase's kernels of this mapping."""
-        with self._kernel():
-            self._nest()
-        return self._entries()
+        facts, writer = self.facts(self.threads), self.writer
+        self.scratch = scratch_of(facts)
+        arguments = (*self._arguments(), *self.scratch)
+        facts = replace(facts, arguments=arguments, covers=self.covers)
+        writer.line()
+        writer.line()
+        writer.line(f"@kernel(cache=True, launch_bounds={self._bounds()})")
+        with writer.block(f"def {self.name}({', '.join(arguments)}):"):
+            writer.line(f'"""{self._doc()}"""')
+            print_body(writer, unsigned_indices(lower(facts)))
+        return self._entries(arguments)
 
     def facts(self, threads: int) -> Facts:
         """Return what passes ask about the kernel, for blocks of some threads."""
@@ -106,14 +112,6 @@ class CudaPhase:
             self.schedule,
             threads,
         )
-
-    def _nest(self) -> None:
-        """Print the body of the kernel from its nest."""
-        facts = self.facts(self.threads)
-        self.scratch = scratch_of(facts)
-        arguments = (*self._arguments(), *self.scratch)
-        facts = replace(facts, arguments=arguments, covers=self.covers)
-        print_body(self.writer, unsigned_indices(lower(facts)))
 
     @property
     def covers(self) -> bool:
@@ -169,25 +167,6 @@ class CudaPhase:
             *["active_sources"] * active,
         ]
 
-    @contextmanager
-    def _kernel(self) -> Iterator[None]:
-        """Print the kernel's header around its body.
-
-        It is completed last: it names the scratch areas that the body needs.
-        """
-        writer = self.writer
-        writer.line()
-        writer.line()
-        writer.line(f"@kernel(cache=True, launch_bounds={self._bounds()})")
-        place = len(writer.lines)
-        writer.line("def")
-        writer.depth += 1
-        writer.line(f'"""{self._doc()}"""')
-        yield
-        writer.depth -= 1
-        self.arguments = [*self._arguments(), *self.scratch]
-        writer.complete(place, f"def {self.name}({', '.join(self.arguments)}):")
-
     def _doc(self) -> str:
         """Return what the kernel does, in words."""
         if isinstance(self.schedule, Intersection):
@@ -217,12 +196,12 @@ class CudaPhase:
         in_blocks = any(not s.in_registers for s in self.context.staged.values())
         return STRIDES if in_blocks else 1
 
-    def _entries(self) -> list[Entry]:
+    def _entries(self, arguments: tuple[str, ...]) -> list[Entry]:
         main = Entry(
             self.name,
             self.number,
             self.role,
-            tuple(self.arguments),
+            arguments,
             dict(self.scratch),
             self.threads,
             self._bounds(),

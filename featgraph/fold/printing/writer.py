@@ -50,10 +50,6 @@ class Writer:
             if origin is not None:
                 self.origins[len(self.lines)] = origin
 
-    def complete(self, place: int, text: str) -> None:
-        """Put `text` in the place of a line; lines behind it must have no origin."""
-        self.lines[place : place + 1] = _wrapped(text)
-
     @contextmanager
     def block(
         self, header: str, origin: tuple[str, int] | None = None
