@@ -142,6 +142,14 @@ TABLES: dict[str, Columns] = {
         "first s": _number("first_s", 3),
         **CHECK,
     },
+    "reduce-gpu": {
+        "graph": _graph,
+        **COMMON,
+        "work": _text("work"),
+        **TIME,
+        "read GB/s": _rate("bytes"),
+        **CHECK,
+    },
     "sanitizers-gpu": {
         "tool": COMMON["contender"],
         "version": _text("tool_version"),

@@ -26,6 +26,7 @@ BENCHES = {
     "any-order": "bench.algorithms.any_order",
     "superstep-gpu": "bench.schedules.superstep_gpu",
     "mapping-gpu": "bench.schedules.mapping_gpu",
+    "reduce-gpu": "bench.schedules.reduce_gpu",
     "schedules-gpu": "bench.schedules.schedules_gpu",
     "overhead": "bench.schedules.overhead",
     "compile": "bench.compile.first_kernel",

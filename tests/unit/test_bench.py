@@ -16,7 +16,13 @@ from bench.compile import agreement, agreement_task
 from bench.graphs import make_graph
 from bench.programs import Problem, step
 from bench.record import Recorder, repeatable_command
-from bench.schedules import compile_ahead, efficiency, mapping_gpu, schedules_gpu
+from bench.schedules import (
+    compile_ahead,
+    efficiency,
+    mapping_gpu,
+    reduce_gpu,
+    schedules_gpu,
+)
 from bench.schedules.eight import Inputs, capture
 from featgraph.fold.plan.traits import graph_traits
 
@@ -105,6 +111,23 @@ def test_schedules_are_timed_on_an_emulated_gpu(
     assert sum(line["part"] == "shares" for line in lines) == 4
     assert len(schedules_gpu.summary(lines)) == 3 + 5
     assert all(line["checks"]["ok"] for line in lines)
+
+
+@pytest.mark.slow
+def test_reduces_are_timed_on_an_emulated_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.simt.gpu import emulated_gpu
+
+    monkeypatch.setattr(reduce_gpu, "gpu_name", lambda: "none")
+    monkeypatch.setattr(reduce_gpu, "Stopwatch", Clock)
+    argv = ("reduce-gpu", "--graph", "rmat-3-2", "--k", "4", "--repeat", "2")
+    with emulated_gpu():
+        lines = run_bench(tmp_path, *argv, "--only", "FA")
+    contenders = [name for name in reduce_gpu.CONTENDERS if "FA" in name]
+    assert [line["contender"] for line in lines] == 2 * contenders
+    assert all(line["checks"]["ok"] for line in lines)
+    assert {line["median_ms"] for line in lines} == {1.0}
 
 
 def test_a_small_graph_is_planned_like_the_large_one() -> None:

@@ -1,0 +1,155 @@
+"""A reduce over all vertices on the GPU, beside CuPy over the same arrays.
+
+A sum of rows of K numbers, and the largest change between two arrays of such rows, as a
+residual is. What is timed is the device's work, without the host's gaps: see
+`device_time`. Each answer is compared with float64 on the host.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from bench.graphs import NamedGraph, make_graph
+from bench.record import Recorder, gpu_name
+from bench.schedules.device_time import Stopwatch, timed_supersteps
+from featgraph.fold.plan.schedules import share_features
+from featgraph.runtime.devices.choose import choose_device
+
+DEFAULTS = {"graph": ["grid2048"], "k": [1, 4, 8, 32, 33, 128], "repeat": 21}
+WARM_UP = 3
+#: Bound on the norm of the difference over the norm, float32 against float64.
+LIMIT = 1e-5
+
+
+@fg.reduce(into="total", combine="sum")
+def total(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up feature f."""
+    return d.x[v, f]
+
+
+@fg.reduce(into="residual", combine="max")
+def largest_change(f, v, d):  # type: ignore[no-untyped-def]
+    """How far feature f is from what it was."""
+    return abs(d.x[v, f] - d.y[v, f])
+
+
+STEPS = {"total": fg.foldmap(total), "residual": fg.foldmap(largest_change)}
+CONTENDERS = ("FA", "FA, one feature a lane", "NFA", "CuPy")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", default="", help="contenders whose name holds this")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Check and time every contender; what raises is reported, and the rest goes on."""
+    recorder.device = gpu_name()
+    if recorder.device is None:
+        raise SystemExit("reduce-gpu needs a GPU")
+    watch = Stopwatch(choose_device("cuda"))
+    for name in arguments.graph:
+        named = make_graph(name)
+        for k in arguments.k:
+            problem = Problem(named, k)
+            for into in STEPS:
+                for contender in CONTENDERS:
+                    if arguments.only not in contender:
+                        continue
+                    recorder.attempt(
+                        contender,
+                        partial(
+                            _time,
+                            *(problem, into, contender, watch),
+                            *(arguments.repeat, recorder),
+                        ),
+                        k=k,
+                        work=into,
+                    )
+
+
+class Problem:
+    """Two arrays of rows, and what both reduces make of them in float64."""
+
+    def __init__(self, named: NamedGraph, k: int) -> None:
+        self.named, self.k = named, k
+        rng = np.random.default_rng(1)
+        self.x, self.y = rng.random((2, named.graph.vertex_count, k), np.float32)
+        self.expected = {
+            "total": self.x.sum(axis=0, dtype=np.float64),
+            "residual": np.abs(self.x - self.y).max(axis=0),
+        }
+        self.state = fg.State(
+            named.graph, x=fg.vertex_property(self.x), y=fg.vertex_property(self.y)
+        )
+
+    def call_of(self, into: str, contender: str) -> Callable[[], Any]:
+        """Return what computes one of them; it returns the answer."""
+        if contender == "CuPy":
+            return self._peer(into)
+        options: dict[str, Any] = {"feature_parallel": contender != "NFA"}
+        if contender == "FA, one feature a lane":
+            lanes, copies = share_features(self.k, 1)
+            fields = {"lanes": lanes, "copies": copies, "span": lanes, "piece": 1}
+            options["_mapping"] = fields
+        superstep = STEPS[into].prepare(self.state, choose_device("cuda"), options)
+
+        def call() -> Any:
+            superstep.run()
+            return self.state[into]
+
+        return call
+
+    def _peer(self, into: str) -> Callable[[], Any]:
+        import cupy
+
+        x, y = cupy.asarray(self.x), cupy.asarray(self.y)
+        if into == "total":
+            return lambda: x.sum(axis=0)
+        largest = cupy.ReductionKernel(
+            "T x, T y", "T z", "abs(x - y)", "max(a, b)", "z = a", "0", "largest_change"
+        )
+        return lambda: largest(x, y, axis=0)
+
+    def check(self, into: str, found: Any) -> dict[str, Any]:
+        """Compare an answer with that of the host."""
+        expected = self.expected[into]
+        found = np.asarray(found.get() if hasattr(found, "get") else found)
+        error = float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+        return {"ok": error <= LIMIT, "error": error}
+
+    def read_bytes(self, into: str) -> int:
+        """Return the bytes of what is read, once."""
+        return self.x.nbytes * (1 if into == "total" else 2)
+
+
+def _time(
+    problem: Problem,
+    into: str,
+    contender: str,
+    watch: Stopwatch,
+    repeat: int,
+    recorder: Recorder,
+) -> None:
+    call = problem.call_of(into, contender)
+    checks = problem.check(into, call())
+    with timed_supersteps(watch, choose_device("cuda")):
+        for _ in range(WARM_UP + repeat):
+            watch.resume()
+            call()
+            watch.lap()
+        trials = watch.read()[WARM_UP:]
+    recorder.add(
+        contender,
+        trials,
+        k=problem.k,
+        work=into,
+        bytes=problem.read_bytes(into),
+        checks=checks,
+        graph=problem.named.describe(),
+    )
