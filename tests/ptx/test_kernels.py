@@ -225,6 +225,25 @@ def test_pieces_are_as_wide_as_the_row_allows(k: int, dtype: str, load: str) -> 
     assert resources.spill_stores_bytes == 0
 
 
+@pytest.mark.parametrize(
+    ("k", "dtype", "load"),
+    [(8, "float32", "v4.f32"), (10, "float32", "v2.f32"), (32, "float64", "v2.f64")],
+)
+def test_lanes_of_a_reduce_load_rows_in_pieces(k: int, dtype: str, load: str) -> None:
+    kernel = _kernel(BY_NAME["pagerank"], k, dtype=dtype)
+    plain = f"ld.global.{load[-3:]}"
+    found = set()
+    for entry, ptx, resources in _compile(kernel, (9, 0)):
+        into = kernel.plan.phases[entry.phase].into
+        # The other two read a row under a condition, or none.
+        if entry.role == "main" and into in {"largest", "wild", "spread"}:
+            found.add(into)
+            assert f"ld.global.{load}" in ptx
+            assert plain not in ptx
+            assert resources.spill_stores_bytes == resources.stack_bytes == 0
+    assert len(found) == 3
+
+
 @pytest.mark.parametrize("k", [4, 8, 16])
 def test_a_thread_loads_and_stores_rows_in_pieces(k: int) -> None:
     case = BY_NAME["label_propagation"]

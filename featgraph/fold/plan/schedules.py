@@ -146,7 +146,7 @@ def choose_mapping(
         mapping = replace(mapping, unroll=together)
         resident = _resident(kind, members, mapping, width, size, traits)
         return _forced(replace(mapping, resident=resident), width, options)
-    narrow = matrices or kind == "reduce" or _reads_matrices(members, analysis)
+    narrow = matrices or _reads_matrices(members, analysis)
     piece = 1 if narrow else _piece(width, size)
     lanes, copies = share_features(width, piece)
     if width <= MOST_MULTIPLIED and not narrow and _multiplies(members):
