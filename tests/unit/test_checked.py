@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from tests.bank import BY_NAME
 from tests.unit.snippets import Snippet
 
 COUNT, K = 40, 2
@@ -42,6 +43,17 @@ def add(f, u, v, e, d):
     fg.atomic.add(d.total, (d.hop[e], f), 1)
     return True
 
+@fg.gather(into="degree", combine="sum")
+def one(f, u, v, e, d):
+    return 1
+
+@fg.vertex
+def is_busy(f, v, d):
+    if d.halted > 0:
+        return False
+    return d.degree[v] > 2
+
+counts = fg.foldmap(one, is_busy)
 follows = fg.foldmap(follow)
 features = fg.foldmap(feature)
 gathers = fg.foldmap(along, keep)
@@ -225,3 +237,26 @@ def test_the_vertex_of_a_whole_matrix_is_guarded(
         fg.foldmap(turned)(state, target="cpu")
     fault = caught.value
     assert (fault.vertex, fault.index, fault.bound) == (4, bad, 9)
+
+
+def test_entries_of_edges_go_through_memory_where_indices_are_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also while none has been found yet that needs a check."""
+    step = BY_NAME["belief_propagation"].foldmaps[0]
+    assert step.fold(k=3, target="cuda").kernel_source.forwarded
+    monkeypatch.setattr(fg.config, "checked", True)
+    assert step.fold(k=3, target="cuda").kernel_source.forwarded == ()
+
+
+def test_all_due_vertices_gather_where_indices_are_checked(
+    program: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def source() -> str:
+        state = fg.State(make_state().graph, halted=1.0)
+        kernel = program.counts.fold(state, target="cuda", feature_parallel=False)
+        return kernel.source.partition("def vertex_phase_0")[2]
+
+    assert "d.halted" in source()
+    monkeypatch.setattr(fg.config, "checked", True)
+    assert "d.halted" not in source()

@@ -36,7 +36,7 @@ def find_forwarded(context: Context, plan: FoldPlan, phase: Phase) -> dict[str, 
     gathers = [f for f in members if f.kind == "gather"]
     alone = phase.pulls_edges and len(edges) == 1 and not plan.keeping.reads
     in_loops = phase.mapping.loops  # over arrays, which are no registers
-    if not alone or in_loops or context.checked:
+    if not alone or in_loops or context.checked is not None:
         return {}
     if any(temporaries_of(g, plan.analysis) for g in gathers):
         return {}  # a second pass over the edges reads them from memory

@@ -111,7 +111,7 @@ class LeaveEarly(_OfGathers):
         facts, phase = self.facts, self.facts.phase
         if phase.keeps or phase.stores or phase.commits or phase.pulls_edges:
             return None
-        if facts.context.checked:
+        if facts.context.checked is not None:
             return None
         functions = list(facts.functions.values())
         rest = [f for f in functions if f.kind != "gather"]
