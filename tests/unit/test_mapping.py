@@ -18,6 +18,7 @@ from featgraph.fold.plan.traits import MANY_ROWS, GraphTraits, graph_traits
 from featgraph.fold.printing.emit import emit
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
+from tests.bank import BY_NAME
 
 
 def signature(k: int, dtype: str = "float32") -> Signature:
@@ -217,3 +218,16 @@ def test_explain_says_how_wide_loads_are() -> None:
 def test_a_forced_mapping_must_fit(forced: dict[str, int]) -> None:
     with pytest.raises(fg.PlanError, match="does not fit"):
         step.fold(k=8, target="cuda", _mapping=forced)
+
+
+@pytest.mark.parametrize("k", [3, 8, 33])
+@pytest.mark.parametrize("feature_parallel", [True, False])
+def test_the_plan_says_how_a_matrix_is_reduced(k: int, feature_parallel: bool) -> None:
+    step = BY_NAME["implicit_least_squares"].foldmaps[0]
+    kernel = step.fold(k=k, target="cuda", feature_parallel=feature_parallel)
+    number = [p.into for p in kernel.plan.phases].index("gram")
+    assert kernel.plan.phases[number].mapping.schedule == "elements"
+    assert f"mapping: one thread an element of {k} x {k}" in kernel.explain()
+    entry = next(e for e in kernel.entries if e.phase == number)
+    body = kernel.source.partition(f"def {entry.name}(")[2].partition("\n@")[0]
+    assert f"for element in range(cuda.threadIdx.x, {k * k}, " in body

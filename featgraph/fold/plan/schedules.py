@@ -134,6 +134,8 @@ def choose_mapping(
     if options.target == "cpu":
         loops = width > MOST_COPIES
         return Mapping(1, 1 if loops else width, 1, loops, "cpu")
+    if kind == "reduce" and any(map(is_matrix, members)):
+        return Mapping(1, 1, 1, False, "elements")
     matrices = _needs_matrices(members)
     size = 4 if analysis.real == "float32" else 8
     if not options.feature_parallel or _suits_a_thread(

@@ -5,14 +5,12 @@ Words that a kernel sets bits in (`passed`, `targets`) are zero before.
 
 from __future__ import annotations
 
-from featgraph.fold.analysis.gathers import is_matrix
 from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.schedules import MOST_HELD
 from featgraph.fold.printing.cuda_hubs import HubPhase
 from featgraph.fold.printing.cuda_phase import CudaPhase
 from featgraph.fold.printing.module import Entry
-from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.table import SCHEDULES
 
 __all__ = ["DECORATOR", "constants", "imports", "print_phase"]
@@ -60,15 +58,6 @@ def constants(plan: FoldPlan) -> list[str]:
     return []
 
 
-class _ElementPhase(CudaPhase):
-    """A block has a partial matrix, and each of its threads elements of that."""
-
-    @property
-    def schedule(self) -> Schedule:
-        """The schedule of elements."""
-        return SCHEDULES["elements"]
-
-
 def print_phase(
     context: Context,
     plan: FoldPlan,
@@ -77,9 +66,6 @@ def print_phase(
     printed: dict[str, Printed],
 ) -> list[Entry]:
     """Print the kernels of a phase: two for a reduce, and for one that has hubs."""
-    reduced = plan.functions_of(phase)[0]
-    if phase.kind == "reduce" and is_matrix(reduced):
-        return _ElementPhase(context, plan, number, phase, printed).run()
     entries = CudaPhase(context, plan, number, phase, printed).run()
     # Launched first, for they take longest.
     if phase.mapping.hubs and plan.form == "plain":

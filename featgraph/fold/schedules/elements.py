@@ -28,6 +28,13 @@ class ElementSchedule(Schedule):
     is_asked_for = False
     shares_features = False
 
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        return (
+            f"one thread an element of {width} x {width}, over a block's part of the "
+            "vertices"
+        )
+
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
         axis = FeatureAxis(shape.width, is_element=True, are_values=True)
