@@ -125,7 +125,7 @@ class Problem:
 
     def read_bytes(self, into: str) -> int:
         """Return the bytes of what is read, once."""
-        return self.x.nbytes * (1 if into == "total" else 2)
+        return int(self.x.nbytes) * (1 if into == "total" else 2)
 
 
 def _time(
