@@ -6,15 +6,15 @@ thread writes whole words and pull needs no atomics.
 
 from __future__ import annotations
 
-from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.passes import lower
-from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.worklist import is_queued
 from featgraph.fold.printing.cpu_queue import print_queue
 from featgraph.fold.printing.module import Entry
+from featgraph.fold.printing.phase import PhaseToPrint
 from featgraph.fold.printing.statements import print_body
 from featgraph.fold.schedules.intersection import Intersection
 from featgraph.fold.schedules.table import SCHEDULES
@@ -81,13 +81,7 @@ def constants(plan: FoldPlan) -> list[str]:
     return lines
 
 
-def print_phase(
-    context: Context,
-    plan: FoldPlan,
-    number: int,
-    phase: Phase,
-    printed: dict[str, Printed],
-) -> list[Entry]:
+def print_phase(one: PhaseToPrint) -> list[Entry]:
     """Print the kernel of a phase (two for a reduce).
 
     The kernel calls the sweep of one chunk for every chunk. The sweep is a function of
@@ -96,8 +90,8 @@ def print_phase(
     it is free: what is due often stands together, and Numba would give neighboring
     chunks to one thread. The first turn of each thread does it all.
     """
-    writer = context.writer
-    facts = Facts(context, plan, phase, printed, SCHEDULES[phase.mapping.schedule])
+    writer, phase, number = one.context.writer, one.phase, one.number
+    facts = one.facts(SCHEDULES[phase.mapping.schedule])
     name, sweep = f"{phase.kind}_phase_{number}", f"sweep_{number}"
     arguments = _ARGUMENTS[phase.kind](facts)
     inner = [a for a in arguments if a != "chunks"]

@@ -5,12 +5,12 @@ Words that a kernel sets bits in (`passed`, `targets`) are zero before.
 
 from __future__ import annotations
 
-from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.schedules import MOST_HELD
 from featgraph.fold.printing.cuda_hubs import HubPhase
 from featgraph.fold.printing.cuda_phase import CudaPhase
 from featgraph.fold.printing.module import Entry
+from featgraph.fold.printing.phase import PhaseToPrint
 from featgraph.fold.schedules.table import SCHEDULES
 
 __all__ = ["DECORATOR", "constants", "imports", "print_phase"]
@@ -58,16 +58,10 @@ def constants(plan: FoldPlan) -> list[str]:
     return []
 
 
-def print_phase(
-    context: Context,
-    plan: FoldPlan,
-    number: int,
-    phase: Phase,
-    printed: dict[str, Printed],
-) -> list[Entry]:
+def print_phase(one: PhaseToPrint) -> list[Entry]:
     """Print the kernels of a phase: two for a reduce, and for one that has hubs."""
-    entries = CudaPhase(context, plan, number, phase, printed).run()
+    entries = CudaPhase(one).run()
     # Launched first, for they take longest.
-    if phase.mapping.hubs and plan.form == "plain":
-        entries = HubPhase(context, plan, number, phase, printed).run() + entries
+    if one.phase.mapping.hubs and one.plan.form == "plain":
+        entries = HubPhase(one).run() + entries
     return entries

@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import cached_property
 
 from featgraph.fold.analysis.gathers import in_blocks
-from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.functions.staging import STRIDES
 from featgraph.fold.lowering.accumulators import accumulator_of
 from featgraph.fold.lowering.areas import scratch_of
@@ -14,11 +13,11 @@ from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.layouts import layout_of
 from featgraph.fold.lowering.passes import lower
-from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS
 from featgraph.fold.printing.cuda import unsigned_indices
 from featgraph.fold.printing.module import Entry
+from featgraph.fold.printing.phase import PhaseToPrint
 from featgraph.fold.printing.statements import print_body
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.intersection import Intersection
@@ -57,24 +56,14 @@ class CudaPhase:
     #: What the names of its kernels end with.
     suffix = ""
 
-    def __init__(
-        self,
-        context: Context,
-        plan: FoldPlan,
-        number: int,
-        phase: Phase,
-        printed: dict[str, Printed],
-    ) -> None:
-        self.context = context
-        self.writer = context.writer
-        self.plan = plan
-        self.number = number
-        self.phase = phase
-        self.printed = printed
+    def __init__(self, one: PhaseToPrint) -> None:
+        plan, phase = one.plan, one.phase
+        self.one, self.plan, self.phase, self.number = one, plan, phase, one.number
+        self.context, self.writer = one.context, one.context.writer
         self.functions = plan.functions_of(phase)
         self.form = plan.form
         form = "" if plan.form == "plain" else f"{plan.form}_"
-        self.name = f"{form}{phase.kind}_phase_{number}{self.suffix}"
+        self.name = f"{form}{phase.kind}_phase_{one.number}{self.suffix}"
         self.gathers = any(f.kind == "gather" for f in self.functions)
         self.scratch: dict[str, tuple[str, tuple[int, ...]]] = {}
 
@@ -104,14 +93,7 @@ class CudaPhase:
 
     def facts(self, threads: int) -> Facts:
         """Return what passes ask about the kernel, for blocks of some threads."""
-        return Facts(
-            self.context,
-            self.plan,
-            self.phase,
-            self.printed,
-            self.schedule,
-            threads,
-        )
+        return self.one.facts(self.schedule, threads)
 
     @property
     def covers(self) -> bool:

@@ -31,6 +31,7 @@ from featgraph.fold.plan.worklist import is_queued
 from featgraph.fold.printing import cpu_kernels, cuda_kernels
 from featgraph.fold.printing.functions import print_functions
 from featgraph.fold.printing.module import Entry, Field, KernelSource
+from featgraph.fold.printing.phase import PhaseToPrint
 from featgraph.fold.printing.writer import Writer
 from featgraph.fold.tree.passes import Pass
 from featgraph.fold.tree.statements import Body
@@ -104,7 +105,8 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
         }
         if phase.kind == "push":
             _check_pushed(plan, phase)
-        entries += target.print_phase(context, plan, number, phase, printed)
+        one = PhaseToPrint(context, plan, phase, number, printed)
+        entries += target.print_phase(one)
     queue = None
     if is_queued(plan):
         queue = cpu_kernels.print_queue(context, plan, printed, fields)

@@ -1,0 +1,41 @@
+"""What a target prints kernels from: a phase, and what its functions have become."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from featgraph.fold.functions.facts import Context, Printed
+from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.schedules.base import Schedule
+
+__all__ = ["PhaseToPrint"]
+
+
+@dataclass(frozen=True, eq=False)
+class PhaseToPrint:
+    """A phase of a plan, behind its functions.
+
+    Attributes
+    ----------
+    context : Context
+        How its functions were printed; its writer takes the kernels.
+    plan, phase : FoldPlan, Phase
+        What has been decided.
+    number : int
+        Of the phase in the plan.
+    printed : dict
+        Emitted name of a function -> how it is called.
+    """
+
+    context: Context
+    plan: FoldPlan
+    phase: Phase
+    number: int
+    printed: dict[str, Printed]
+
+    def facts(self, schedule: Schedule, threads: int = 0) -> Facts:
+        """Return what passes ask about a kernel of the phase, in some schedule."""
+        return Facts(
+            self.context, self.plan, self.phase, self.printed, schedule, threads
+        )
