@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from featgraph.fold.lowering.features import Unrolled
-from featgraph.fold.printing.cuda import unsigned_indices
 from featgraph.fold.printing.nests import changed_lines, print_nest
 from featgraph.fold.schedules.base import FeatureAxis, Scope, in_blocks
+from featgraph.fold.syntax.unsigned_indices import unsigned_indices
 from featgraph.fold.tree.layout import Csr, Pairs, Walk
 from featgraph.fold.tree.nodes import (
     AllFound,
@@ -390,6 +390,29 @@ def test_indices_are_unsigned_once() -> None:
         "d.x[uint32(v), 0] = y[e] + ends[uint64(p)]",
         "warp.atomic_add(d.x, (uint32(v), uint32(f)), 1)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "index"),
+    [
+        ("x[n + 1]", "uint32(n + 1)"),
+        ("n = uint32(p)\nx[n]", "n"),
+        ("n = uint32(p)\nn = p\nx[n]", "uint32(n)"),
+        ("n = uint32(p)\nm = n if odd else e\nx[m]", "m"),
+        ("n, m = uint32(p), p\nx[m]", "uint32(m)"),
+        ("for n in range(8):\n    x[n, 8 + n]", "n, 8 + n"),
+        ("for n in range(8):\n    x[v, n]", "uint32(v), uint32(n)"),
+        ("for n in range(8):\n    x[n - 1]", "uint32(n - 1)"),
+        ("for n in range(8):\n    for n in range(p, q):\n        x[n]", "uint32(n)"),
+        ("for n in range(last):\n    x[n]", "uint32(n)"),
+        ("(a, b)[best]", "uint32(best)"),
+        ("x[guarded(e, 8)]", "guarded(e, 8)"),
+        ("x[guarded(n, 8)]", "uint32(guarded(n, 8))"),
+    ],
+)
+def test_an_index_is_cast_where_it_may_be_negative(text: str, index: str) -> None:
+    *_, last = text_of(unsigned_indices(code(text)))
+    assert last.strip().partition("[")[2] == f"{index}]"
 
 
 def test_one_lane_meets_without_a_word() -> None:

@@ -7,7 +7,6 @@ from typing import Protocol
 
 from featgraph.fold.analysis.operand_type import operand_type
 from featgraph.fold.functions.facts import FunctionFacts
-from featgraph.fold.functions.memory import is_edge
 from featgraph.fold.functions.nodes import Array, Place
 from featgraph.fold.functions.staging import STAGED_REGISTERS, Staged
 from featgraph.fold.operations.contexts import Column
@@ -38,8 +37,7 @@ class _Line(Protocol):
 
 def inverse_element(area: str, row: ast.expr, column: ast.expr, width: int) -> ast.expr:
     """Return an element of an inverse: it is right of column K of its work area."""
-    parts = {"ROW": Place(row), "COLUMN": Place(column)}
-    return expression(f"{area}[ROW, {width} + COLUMN]", **parts)
+    return expression(f"{area}[ROW, {width} + COLUMN]", ROW=row, COLUMN=column)
 
 
 def matrix_element(
@@ -159,8 +157,6 @@ class MatrixColumns:
         """Add a load for each row of a matrix; return the names of the rows."""
         k, names = self.facts.width, []
         entity = self.copies.value(matrix.indices[0])
-        if not is_edge(entity):
-            entity = Place(entity)
         for i in range(k):
             names.append(self.facts.fresh("row"))
             self.line(
@@ -203,8 +199,8 @@ class MatrixColumns:
     def _staged_column(self, staged: Staged, first: str, i: ast.expr) -> list[ast.expr]:
         """Return the entries of a matrix in shared memory: neighbors side by side."""
         [name] = staged.names
-        row = Place(expression(f"{first} + I", I=i))
-        features = [Place(self.copies.feature(j)) for j in range(self.facts.count)]
+        row = expression(f"{first} + I", I=i)
+        features = [self.copies.feature(j) for j in range(self.facts.count)]
         if staged.piece == 1:
             return [expression(f"{name}[ROW, F]", ROW=row, F=f) for f in features]
         found = []

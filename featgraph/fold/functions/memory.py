@@ -15,7 +15,6 @@ from typing import cast
 from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.functions.nodes import Array, Checked, Masked, Place
 from featgraph.fold.operations.table import primitive_of
-from featgraph.fold.syntax.names import EDGES
 from featgraph.fold.syntax.nodes import (
     Access,
     Atomic,
@@ -31,7 +30,7 @@ from featgraph.fold.syntax.nodes import (
 from featgraph.fold.tree.statements import Body, Rewriting, copied, expression, when
 from featgraph.fold.tree.target import Target
 
-__all__ = ["Memory", "array_of", "is_edge", "is_number", "reached"]
+__all__ = ["Memory", "array_of", "is_number", "reached"]
 
 _ATOMIC = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max"}
 #: Stands for the indices in the form of an entry.
@@ -45,8 +44,7 @@ class Memory:
     Attributes
     ----------
     cuda : bool
-        Whether indices become unsigned (signed ones cost a wrap-around each) and
-        atomics are a warp's.
+        Whether atomics are a warp's, and edges have unsigned numbers.
     real : str
         Name of the storage type's constructor.
     width : int
@@ -142,29 +140,17 @@ class InMemory(Rewriting):
         return ast.Subscript(array, place)
 
     def _place(self, index: ast.expr, array: ast.expr) -> ast.expr:
-        """Return an index of an access: it is unsigned, and in range."""
+        """Return an index of an access; a checked one is in range."""
         if not isinstance(index, Checked):
-            return self._index(index)
+            return cast("ast.expr", self.visit(copied(index)))
         vertex, edge = self.memory.ends
         text = f"guarded(INDEX, ARRAY.shape[{index.axis}], {index.site}, {vertex}, "
         value = cast("ast.expr", self.visit(copied(index.value)))
-        made = expression(f"{text}{edge}, d.fault)", INDEX=value, ARRAY=array)
-        return made if is_edge(index.value) else self._unsigned(made)
-
-    def _index(self, index: ast.expr) -> ast.expr:
-        value = cast("ast.expr", self.visit(copied(index)))
-        return value if is_edge(index) else self._unsigned(value)
+        return expression(f"{text}{edge}, d.fault)", INDEX=value, ARRAY=array)
 
     def visit_Place(self, node: Place) -> ast.expr:
-        """Make a place unsigned."""
-        return self._unsigned(cast("ast.expr", self.visit(node.value)))
-
-    def _unsigned(self, value: ast.expr) -> ast.expr:
-        if not self.memory.cuda or is_number(value):
-            return value
-        if isinstance(value, ast.Call) and ast.unparse(value.func) == "uint32":
-            return value
-        return expression("uint32(INDEX)", INDEX=value)
+        """Take a place as it is."""
+        return cast("ast.expr", self.visit(node.value))
 
     def visit_Checked(self, node: Checked) -> ast.expr:
         """Refuse what stands in no access."""
@@ -172,10 +158,11 @@ class InMemory(Rewriting):
 
     def visit_Atomic(self, node: Atomic) -> ast.expr:
         """Call an atomic."""
-        place = [self._index(index) for index in node.indices]
+        array = array_of(node, self.memory)
+        place = [self._place(index, array) for index in node.indices]
         return expression(
             f"{self.memory.intrinsics}.{_ATOMIC[node.op]}(ARRAY, PLACE, VALUE)",
-            ARRAY=array_of(node, self.memory),
+            ARRAY=array,
             PLACE=_joined(place),
             VALUE=cast("ast.expr", self.visit(node.value)),
         )
@@ -240,8 +227,3 @@ def is_number(node: ast.expr) -> bool:
 
 def _joined(indices: list[ast.expr]) -> ast.expr:
     return indices[0] if len(indices) == 1 else ast.Tuple(indices, ast.Load())
-
-
-def is_edge(node: ast.expr) -> bool:
-    """Return whether an index is an edge: their ids are unsigned from the start."""
-    return (isinstance(node, ast.Name) and node.id in EDGES) or is_reversed(node)

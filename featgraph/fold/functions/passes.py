@@ -45,6 +45,7 @@ from featgraph.fold.syntax.nodes import (
     Whole,
     narrowed,
 )
+from featgraph.fold.syntax.unsigned_indices import unsigned_indices
 from featgraph.fold.tree.passes import Pass, run
 from featgraph.fold.tree.statements import Body, copied
 
@@ -184,9 +185,17 @@ def index_checks(facts: FunctionFacts, tree: Body) -> Body:
 def memory(facts: FunctionFacts, tree: Body) -> Body:
     """Say where values are.
 
-    What is Python's alone can be printed; on CUDA indices are unsigned.
+    What is Python's alone can be printed.
     """
     return _in_memory(facts.memory, tree)
+
+
+def indices(facts: FunctionFacts, tree: Body) -> Body:
+    """Make indices unsigned on CUDA.
+
+    A signed one costs a wrap-around.
+    """
+    return _unsigned(tree) if facts.context.cuda else tree
 
 
 #: What becomes of the features of a function; those of "rest" and "helper" are given.
@@ -226,6 +235,7 @@ PASSES = (
             Whole,
         ),
     ),
+    Pass(indices),
 )
 
 
@@ -243,7 +253,8 @@ def lower_helper(helper: HelperFunction, real: str, cuda: bool) -> Body:
     body = [narrowed(copied(s), type(s)) for s in helper.body]
     decorator = definitions.decorator_of(cuda)
     tree = [Define(helper.name, "helper", helper.parameters, body, decorator=decorator)]
-    return _in_memory(Memory(cuda, real), list(tree))
+    made = _in_memory(Memory(cuda, real), list(tree))
+    return _unsigned(made) if cuda else made
 
 
 def printed_of(facts: FunctionFacts, tree: Body) -> Printed:
@@ -268,6 +279,13 @@ def _in_memory(given: Memory, tree: Body) -> Body:
     for node in tree:
         one = narrowed(node, Define)
         one.body = InMemory(given).over(one.body)
+    return tree
+
+
+def _unsigned(tree: Body) -> Body:
+    for node in tree:
+        one = narrowed(node, Define)
+        one.body = unsigned_indices(one.body)
     return tree
 
 

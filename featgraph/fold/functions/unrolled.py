@@ -22,11 +22,10 @@ from featgraph.fold.functions.nodes import (
     GoOn,
     LoadRows,
     Masked,
-    Place,
     Row,
 )
 from featgraph.fold.functions.unrolled_calls import unrolled_call
-from featgraph.fold.functions.vector_access import can_store, place_of
+from featgraph.fold.functions.vector_access import can_store
 from featgraph.fold.syntax.nodes import Access, Atomic, is_same, narrowed
 from featgraph.fold.syntax.normal_form import is_collective
 from featgraph.fold.syntax.variance import loop_varies, varies
@@ -231,7 +230,7 @@ class Copies:
                 place = f"{row.key[0]}, {row.index}, COLUMN, {facts.width}"
                 out += code(
                     f"{name} = warp.load_row({place}, {facts.piece})",
-                    COLUMN=Place(self.feature(first)),
+                    COLUMN=self.feature(first),
                 )
         return out
 
@@ -246,8 +245,8 @@ class Copies:
                 f"warp.store_row(ARRAY, ENTITY, COLUMN, {facts.width}, {facts.piece}, "
                 "VALUES)",
                 ARRAY=Array(target.name, target.version),
-                ENTITY=place_of(target.indices[0]),
-                COLUMN=Place(self.feature(first)),
+                ENTITY=target.indices[0],
+                COLUMN=self.feature(first),
                 VALUES=ast.Tuple(values, ast.Load()),
             )
             masks = [self.value(test, first) for test in tests]

@@ -10,7 +10,7 @@ from typing import Protocol
 from featgraph.fold.analysis.operand_type import operand_type
 from featgraph.fold.functions.facts import FunctionFacts
 from featgraph.fold.functions.matrix_columns import MatrixColumns
-from featgraph.fold.functions.nodes import Collective, Place
+from featgraph.fold.functions.nodes import Collective
 from featgraph.fold.operations.contexts import Column
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.plan.schedules import MOST_HELD
@@ -94,9 +94,6 @@ class _UnrolledCall:
         return self.copies.name("inside", j)
 
     # -- expressions
-
-    def index(self, node: ast.expr) -> ast.expr:
-        return Place(node)
 
     def value(self, node: ast.expr, j: int = 0) -> ast.expr:
         return self.copies.value(node, j)

@@ -18,13 +18,13 @@ from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.analysis.gathers import is_matrix
 from featgraph.fold.functions.facts import FunctionFacts
 from featgraph.fold.functions.memory import Memory, array_of, reached
-from featgraph.fold.functions.nodes import Define, Key, LoadRows, Place, Row
+from featgraph.fold.functions.nodes import Define, Key, LoadRows, Row
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.syntax.nodes import Access, Atomic, Whole, is_reversed
 from featgraph.fold.tree.statements import Body, Rewriting, every
 from featgraph.program.names import GENERATED
 
-__all__ = ["can_store", "copied", "is_piecewise", "place_of", "row_key", "with_rows"]
+__all__ = ["can_store", "copied", "is_piecewise", "row_key", "with_rows"]
 
 
 def is_piecewise(analysis: Analysis, name: str, width: int, piece: int) -> bool:
@@ -122,15 +122,9 @@ def _find_rows(
         while name in taken:
             name += "_"
         taken.add(name)
-        index = ast.unparse(reached(place_of(node.indices[0]), memory))
+        index = ast.unparse(reached(node.indices[0], memory))
         found[key] = Row(key, name, index)
     return tuple(found.values())
-
-
-def place_of(entity: ast.expr) -> ast.expr:
-    """Return a vertex or edge as an index."""
-    is_vertex = isinstance(entity, ast.Name) and entity.id in {"u", "v"}
-    return Place(entity) if is_vertex else entity
 
 
 def _written(body: Body | tuple[ast.stmt, ...]) -> set[tuple[str, str]]:

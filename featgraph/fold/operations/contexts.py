@@ -111,9 +111,6 @@ class Unrolled(_MatrixForm, Protocol):
     def inside(self, j: int) -> str:
         """Return the name that tells whether copy `j` is a feature; only if padded."""
 
-    def index(self, node: ast.expr) -> ast.expr:
-        """Return an index of an array."""
-
     def value(self, node: ast.expr, j: int = 0) -> ast.expr:
         """Return an expression in copy `j`."""
 

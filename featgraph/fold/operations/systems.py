@@ -40,8 +40,7 @@ class Solve(Primitive):
         _each_row(f"{area}[F, {k}] = X", right, copies)
         _call_unrolled(f"solve_{_method(call)}", area, call, copies)
         for j, name in enumerate(names):
-            row = copies.index(copies.feature(j))
-            copies.line(f"{name} = {area}[F, {k}]", F=row)
+            copies.line(f"{name} = {area}[F, {k}]", F=copies.feature(j))
 
     def loop(self, call: Operate, target: str, loops: Looped) -> None:
         """Solve in memory; the CPU has a solver of its own for what is definite."""
@@ -128,7 +127,7 @@ def _fill_unrolled(matrix: ast.expr, columns: int, copies: Unrolled) -> str:
             copies.element(matrix, copies.feature(j), column, j)
             for j in range(copies.count)
         ]
-        _each_row(f"{area}[F, COLUMN] = X", rows, copies, COLUMN=copies.index(column))
+        _each_row(f"{area}[F, COLUMN] = X", rows, copies, COLUMN=column)
     return area
 
 
@@ -137,7 +136,7 @@ def _each_row(
 ) -> None:
     """Add a statement for the row F and the value X of each copy that is a feature."""
     for j, value in enumerate(values):
-        row = copies.index(copies.feature(j))
+        row = copies.feature(j)
         with ExitStack() as under:
             if copies.padded:
                 under.enter_context(copies.block(f"if {copies.inside(j)}:"))

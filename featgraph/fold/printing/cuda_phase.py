@@ -15,13 +15,13 @@ from featgraph.fold.lowering.layouts import layout_of
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS
-from featgraph.fold.printing.cuda import unsigned_indices
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.phase import PhaseToPrint
 from featgraph.fold.printing.statements import print_body
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.intersection import Intersection
 from featgraph.fold.schedules.table import SCHEDULES
+from featgraph.fold.syntax.unsigned_indices import unsigned_indices
 
 __all__ = ["CudaPhase"]
 

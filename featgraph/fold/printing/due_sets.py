@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from featgraph.fold.lowering.due_sets import SetFacts
 from featgraph.fold.printing.cpu import unsigned_vertices
-from featgraph.fold.printing.cuda import unsigned_indices
 from featgraph.fold.printing.statements import print_body
 from featgraph.fold.printing.writer import Writer
+from featgraph.fold.syntax.unsigned_indices import unsigned_indices
 
 __all__ = ["IN_CHUNKS", "print_due_set"]
 
