@@ -284,7 +284,12 @@ def _find_together(facts: SetFacts) -> Body:
 def _targets(facts: SetFacts) -> Body:
     """Have each vertex look for an edge that passed last."""
     found = Only(expression("edge_state[e] == 2"), code("is_target = True\nbreak"))
-    body = [*code("is_target = False"), ForEdges("v", [found])]
+    body: Body = [ForEdges("v", [found])]
+    if facts.target == "cpu":
+        # Where most vertices have none, going past the loop saves a quarter of the time
+        # (two cores of an AMD EPYC, 2026-11-23).
+        body = [Degree("v", "degree"), Only(expression("degree > 0"), body)]
+    body = [*code("is_target = False"), *body]
     return [Sweep("v", "", "is_own", body, marks=(("is_target", "targets"),))]
 
 
