@@ -5,6 +5,10 @@ store ("cold"), then in a second one that finds the first one's store. Imports a
 making of graph and state are reported apart. "library cold" empties Numba's cache of
 featgraph's own loops and device functions, too: the first run after an installation.
 Without a GPU, ``--target cuda`` compiles to machine code and launches nothing.
+
+``--algorithms NAME,NAME`` (or ``all``) calls functions of ``algorithms`` on a graph of
+64 vertices instead: the first call of a process with an empty store, the first with a
+filled one, and the second of a process ("warm"). The target must be there then.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from bench.compile.child import CALLS
 from bench.record import ROOT, Recorder, gpu_name
 
 DEFAULTS = {"k": [8], "repeat": 5, "target": "cpu"}
@@ -32,22 +37,32 @@ STAGES = (
 )
 
 
+CALL_STAGES = ("import_featgraph_s", "import_compiler_s", "setup_s")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", choices=["cpu", "cuda"])
+    parser.add_argument("--algorithms", help="functions to call, by commas, or all")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Run pairs of fresh processes, each pair with a store of its own."""
     if arguments.target == "cuda":
         recorder.device = gpu_name()
+    if arguments.algorithms:
+        given = arguments.algorithms
+        for name in sorted(CALLS) if given == "all" else given.split(","):
+            _record_calls(recorder, arguments.target, name, arguments.repeat)
+        return
     for k in arguments.k:
         for library in ("library kept", "library cold"):
             cold, stored = [], []
             for _ in range(arguments.repeat):
                 with tempfile.TemporaryDirectory() as folder:
                     kept = library == "library kept"
-                    cold.append(_child(Path(folder), arguments.target, k, kept))
-                    stored.append(_child(Path(folder), arguments.target, k, kept))
+                    given = ["--target", arguments.target, "--k", str(k)]
+                    cold.append(_child(Path(folder), given, kept))
+                    stored.append(_child(Path(folder), given, kept))
             _record(recorder, f"cold, {library}", arguments.target, k, cold)
             if stored[0]["launched"]:  # else nothing is kept to be found again
                 _record(
@@ -55,13 +70,34 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                 )
 
 
-def _child(folder: Path, target: str, k: int, library_kept: bool) -> dict[str, Any]:
+def _record_calls(recorder: Recorder, target: str, name: str, repeat: int) -> None:
+    """Run pairs of processes that call a function of `algorithms` twice."""
+    cold, stored = [], []
+    given = ["--target", target, "--algorithm", name]
+    for _ in range(repeat):
+        with tempfile.TemporaryDirectory() as folder:
+            cold.append(_child(Path(folder), given, library_kept=True))
+            stored.append(_child(Path(folder), given, library_kept=True))
+    for contender, stage, runs in (
+        ("cold", "first_call_s", cold),
+        ("from the store", "first_call_s", stored),
+        ("warm", "second_call_s", stored),
+    ):
+        stages = {
+            s: round(statistics.median(r[s] for r in runs), 4) for s in CALL_STAGES
+        }
+        times = [1e3 * r[stage] for r in runs]
+        recorder.add(
+            f"{name}, {contender}", times, algorithm=name, target=target, stages=stages
+        )
+
+
+def _child(folder: Path, given: list[str], library_kept: bool) -> dict[str, Any]:
     places = {"FEATGRAPH_CACHE_DIR": str(folder / "featgraph"), "FEATGRAPH_CACHE": "1"}
     if not library_kept:
         places["NUMBA_CACHE_DIR"] = str(folder / "numba")
-    command = [sys.executable, "-m", "bench.compile.child", "--target", target]
     done = subprocess.run(
-        [*command, "--k", str(k)],
+        [sys.executable, "-m", "bench.compile.child", *given],
         capture_output=True,
         text=True,
         cwd=ROOT,
