@@ -46,14 +46,14 @@ def defined(facts: FunctionFacts) -> Define:
     if form in {"feature", "triangle"}:
         roles = tuple(r for r in function.declared.roles if _is_taken(facts, r))
     in_vectors = form in {"vectors", "columns"} and function.kind != "vertex"
-    decorator = "@njit(**INNER)" if in_vectors else decorator_of(facts.context.cuda)
+    decorator = "njit(**INNER)" if in_vectors else decorator_of(facts.context.cuda)
     varying = function.varying
     return Define(function.name, form, roles, body, given, varying, decorator=decorator)
 
 
 def decorator_of(cuda: bool) -> str:
     """Return how functions are compiled that kernels call."""
-    return "@device_function" if cuda else "@njit(**INLINE)"
+    return "device_function" if cuda else "njit(**INLINE)"
 
 
 def _is_taken(facts: FunctionFacts, role: str) -> bool:

@@ -64,7 +64,6 @@ class Context:
     restored: tuple[str, ...] = ()
     indexed: dict[str, str] = field(default_factory=dict)
     watch: Callable[[str, Pass[Any], Body], None] | None = None
-    writer: Any = None
 
     @property
     def real(self) -> str:

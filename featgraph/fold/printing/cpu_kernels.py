@@ -15,9 +15,11 @@ from featgraph.fold.plan.worklist import is_queued
 from featgraph.fold.printing.cpu_queue import print_queue
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.phase import PhaseToPrint
-from featgraph.fold.printing.statements import print_body
+from featgraph.fold.printing.statements import make_function, print_function
+from featgraph.fold.printing.writer import Writer
 from featgraph.fold.schedules.intersection import Intersection
 from featgraph.fold.schedules.table import SCHEDULES
+from featgraph.fold.tree.statements import code
 
 __all__ = [
     "DECORATOR",
@@ -27,7 +29,7 @@ __all__ = [
     "print_queue",
 ]
 
-DECORATOR = "@njit(**INLINE)"
+DECORATOR = "njit(**INLINE)"
 #: From where to where a chunk goes.
 _WORDS = ("first_word", "last_word")
 
@@ -90,31 +92,30 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     it is free: what is due often stands together, and Numba would give neighboring
     chunks to one thread. The first turn of each thread does it all.
     """
-    writer, phase, number = one.context.writer, one.phase, one.number
+    writer, phase, number = one.writer, one.phase, one.number
     facts = one.facts(SCHEDULES[phase.mapping.schedule])
     name, sweep = f"{phase.kind}_phase_{number}", f"sweep_{number}"
     arguments = _ARGUMENTS[phase.kind](facts)
     inner = [a for a in arguments if a != "chunks"]
     ends = ("first", "last") if phase.kind == "triangle" else _WORDS
     facts.arguments = ("chunk", *ends, *inner)
-    for line in ("", "", "@njit(**SWEEP)"):
-        writer.line(line)
-    with writer.block(f"def {sweep}({', '.join(facts.arguments)}):"):
-        writer.line(f'"""{_doc(facts)}"""')
-        print_body(writer, lower(facts))
-    for line in ("", "", "@njit(**KERNEL)"):
-        writer.line(line)
+    made = make_function(
+        "njit(**SWEEP)", sweep, facts.arguments, _doc(facts), lower(facts)
+    )
+    print_function(writer, made)
     bounds = ["chunk", "chunks[chunk]", "chunks[chunk + 1]"]
-    with writer.block(f"def {name}({', '.join(arguments)}):"):
-        writer.line("taken = np.zeros(1, np.int64)")
-        with writer.block("for turn in prange(chunks.size - 1):"):
-            writer.line("chunk = cpu.atomic_add(taken, 0, 1)")
-            with writer.block("while chunk < chunks.size - 1:"):
-                writer.line(f"{sweep}({', '.join([*bounds, *inner])})")
-                writer.line("chunk = cpu.atomic_add(taken, 0, 1)")
+    turns = code(
+        "taken = np.zeros(1, np.int64)\n"
+        "for turn in prange(chunks.size - 1):\n"
+        "    chunk = cpu.atomic_add(taken, 0, 1)\n"
+        "    while chunk < chunks.size - 1:\n"
+        f"        {sweep}({', '.join([*bounds, *inner])})\n"
+        "        chunk = cpu.atomic_add(taken, 0, 1)"
+    )
+    print_function(writer, make_function("njit(**KERNEL)", name, arguments, "", turns))
     entries = [Entry(name, number, "main", tuple(arguments))]
     if phase.kind == "reduce":
-        entries.append(_print_finish(facts, number, f"{name}_finish"))
+        entries.append(_print_finish(writer, facts, number, f"{name}_finish"))
     return entries
 
 
@@ -194,16 +195,13 @@ def _intersection(facts: Facts) -> Intersection:
     return schedule
 
 
-def _print_finish(facts: Facts, number: int, name: str) -> Entry:
+def _print_finish(writer: Writer, facts: Facts, number: int, name: str) -> Entry:
     """Print the kernel that combines the rows of `partials`."""
-    writer = facts.context.writer
     accumulator = facts.accumulators[facts.phase.into]
-    for line in ("", "", "@njit(**CODE, cache=True)"):
-        writer.line(line)
     arguments = ("partials", "reduced")
-    with writer.block(f"def {name}({', '.join(arguments)}):"):
-        writer.line('"""Combine the partial results in order."""')
-        in_blocks = bool(facts.summed and facts.binding.block)
-        features = f"range({accumulator.size})"
-        print_body(writer, finished(accumulator, features, in_blocks))
+    in_blocks = bool(facts.summed and facts.binding.block)
+    body = finished(accumulator, f"range({accumulator.size})", in_blocks)
+    doc = "Combine the partial results in order."
+    made = make_function("njit(**CODE, cache=True)", name, arguments, doc, body)
+    print_function(writer, made)
     return Entry(name, number, "finish", arguments)

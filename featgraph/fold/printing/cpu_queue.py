@@ -10,7 +10,8 @@ from featgraph.fold.lowering.worklist import Worklist
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.printing.cpu import unsigned_vertices
 from featgraph.fold.printing.module import Field, Queue
-from featgraph.fold.printing.statements import print_body
+from featgraph.fold.printing.statements import make_function, print_function
+from featgraph.fold.printing.writer import Writer
 from featgraph.fold.tree.statements import Body
 
 __all__ = ["print_queue"]
@@ -22,6 +23,7 @@ _KEPT = ["far", "waits", "sizes", "limits", "counts"]
 
 
 def print_queue(
+    writer: Writer,
     context: Context,
     plan: FoldPlan,
     printed: dict[str, Printed],
@@ -34,14 +36,14 @@ def print_queue(
     Queue
         What the runtime must know of it.
     """
-    return _QueuePrinter(Worklist(context, plan, printed)).run(fields)
+    return _QueuePrinter(writer, Worklist(context, plan, printed)).run(fields)
 
 
 class _QueuePrinter:
     """Prints what a vertex runs first, a superstep, and the loop around it."""
 
-    def __init__(self, worklist: Worklist) -> None:
-        self.worklist, self.facts = worklist, worklist.facts
+    def __init__(self, writer: Writer, worklist: Worklist) -> None:
+        self.writer, self.worklist, self.facts = writer, worklist, worklist.facts
         memory = [name for home in worklist.rows for name in home.arrays]
         self.arrays = [*self.facts.layout.arrays, *memory]
 
@@ -93,13 +95,9 @@ class _QueuePrinter:
         doc: str,
         form: str = "INNER",
     ) -> None:
-        writer = self.facts.context.writer
-        for line in ("", "", f"@njit(**{form})"):
-            writer.line(line)
-        with writer.block(f"def {name}({', '.join(arguments)}):"):
-            writer.line(f'"""{doc}"""')
-            wide = self.facts.plan.traits.wide_offsets
-            print_body(writer, unsigned_vertices(body, wide))
+        body = unsigned_vertices(body, self.facts.plan.traits.wide_offsets)
+        made = make_function(f"njit(**{form})", name, arguments, doc, body)
+        print_function(self.writer, made)
 
     def _types(self) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
         """Return the dtypes and shapes of what gathers fill."""

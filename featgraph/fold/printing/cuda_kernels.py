@@ -15,7 +15,7 @@ from featgraph.fold.schedules.table import SCHEDULES
 
 __all__ = ["DECORATOR", "constants", "imports", "print_phase"]
 
-DECORATOR = "@device_function"
+DECORATOR = "device_function"
 
 
 def imports(plan: FoldPlan) -> list[str]:

@@ -17,7 +17,7 @@ from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.phase import PhaseToPrint
-from featgraph.fold.printing.statements import print_body
+from featgraph.fold.printing.statements import make_function, print_function
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.intersection import Intersection
 from featgraph.fold.schedules.table import SCHEDULES
@@ -59,7 +59,7 @@ class CudaPhase:
     def __init__(self, one: PhaseToPrint) -> None:
         plan, phase = one.plan, one.phase
         self.one, self.plan, self.phase, self.number = one, plan, phase, one.number
-        self.context, self.writer = one.context, one.context.writer
+        self.context, self.writer = one.context, one.writer
         self.functions = plan.functions_of(phase)
         self.form = plan.form
         form = "" if plan.form == "plain" else f"{plan.form}_"
@@ -79,16 +79,14 @@ class CudaPhase:
 
     def run(self) -> list[Entry]:
         """Print the phase's kernels of this mapping."""
-        facts, writer = self.facts(self.threads), self.writer
+        facts = self.facts(self.threads)
         self.scratch = scratch_of(facts)
         arguments = (*self._arguments(), *self.scratch)
         facts = replace(facts, arguments=arguments, covers=self.covers)
-        writer.line()
-        writer.line()
-        writer.line(f"@kernel(cache=True, launch_bounds={self._bounds()})")
-        with writer.block(f"def {self.name}({', '.join(arguments)}):"):
-            writer.line(f'"""{self._doc()}"""')
-            print_body(writer, unsigned_indices(lower(facts)))
+        decorator = f"kernel(cache=True, launch_bounds={self._bounds()})"
+        body = unsigned_indices(lower(facts))
+        made = make_function(decorator, self.name, arguments, self._doc(), body)
+        print_function(self.writer, made)
         return self._entries(arguments)
 
     def facts(self, threads: int) -> Facts:
@@ -208,16 +206,15 @@ class CudaPhase:
 
     def _print_finish(self, name: str) -> None:
         """Print the kernel that combines the rows of `partials`, in order."""
-        writer, [function] = self.writer, self.functions
-        accumulator = accumulator_of(function, self.plan.analysis)
-        writer.line()
-        writer.line()
-        writer.line(f"@kernel(cache=True, launch_bounds={BLOCK_THREADS})")
-        with writer.block(f"def {name}(partials, reduced):"):
-            writer.line(
-                '"""Combine the partial results in order, a thread for each feature."""'
-            )
-            features = f"range(cuda.grid(1), {accumulator.size}, cuda.gridsize(1))"
-            blocks = self.phase.mapping.block > 0 and in_blocks(function)
-            body = finished(accumulator, features, blocks)
-            print_body(writer, unsigned_indices(body))
+        [reduced] = self.functions
+        accumulator = accumulator_of(reduced, self.plan.analysis)
+        features = f"range(cuda.grid(1), {accumulator.size}, cuda.gridsize(1))"
+        blocks = self.phase.mapping.block > 0 and in_blocks(reduced)
+        made = make_function(
+            f"kernel(cache=True, launch_bounds={BLOCK_THREADS})",
+            name,
+            ("partials", "reduced"),
+            "Combine the partial results in order, a thread for each feature.",
+            unsigned_indices(finished(accumulator, features, blocks)),
+        )
+        print_function(self.writer, made)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from featgraph.fold.lowering.due_sets import SetFacts
 from featgraph.fold.printing.cpu import unsigned_vertices
-from featgraph.fold.printing.statements import print_body
+from featgraph.fold.printing.statements import make_function, print_function
 from featgraph.fold.printing.writer import Writer
 from featgraph.fold.syntax.unsigned_indices import unsigned_indices
+from featgraph.fold.tree.statements import code
 
 __all__ = ["IN_CHUNKS", "print_due_set"]
 
@@ -39,16 +40,13 @@ def print_due_set(facts: SetFacts) -> str:
     for line in _HEADS[facts.target]:
         writer.line(line)
     if facts.target == "cuda":
-        decorator = "@kernel(cache=True)"
+        decorator = "kernel(cache=True)"
         body = unsigned_indices(body)
     else:
-        decorator = "@njit(**CODE)"
+        decorator = "njit(**CODE)"
         body = unsigned_vertices(body, traits.wide_offsets)
-    for line in ("", "", decorator):
-        writer.line(line)
-    with writer.block(f"def {kernel.name}({', '.join(arguments)}):"):
-        writer.line(f'"""{kernel.doc}"""')
-        print_body(writer, body)
+    made = make_function(decorator, kernel.name, arguments, kernel.doc, body)
+    print_function(writer, made)
     if facts.is_cut:
         _print_chunks(writer, kernel.name, arguments[2:])
     return writer.text
@@ -56,11 +54,9 @@ def print_due_set(facts: SetFacts) -> str:
 
 def _print_chunks(writer: Writer, name: str, arguments: tuple[str, ...]) -> None:
     """Write what calls a kernel for each chunk, on all threads (CPU)."""
-    for line in ("", "", "@njit(**CODE, parallel=True)"):
-        writer.line(line)
-    given = ", ".join(arguments)
-    with (
-        writer.block(f"def {name}{IN_CHUNKS}(chunks, {given}):"),
-        writer.block("for chunk in prange(chunks.size - 1):"),
-    ):
-        writer.line(f"{name}(chunks[chunk], chunks[chunk + 1], {given})")
+    body = code(
+        "for chunk in prange(chunks.size - 1):\n"
+        f"    {name}(chunks[chunk], chunks[chunk + 1], {', '.join(arguments)})"
+    )
+    decorator, given = "njit(**CODE, parallel=True)", ("chunks", *arguments)
+    print_function(writer, make_function(decorator, name + IN_CHUNKS, given, "", body))

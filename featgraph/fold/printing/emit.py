@@ -32,9 +32,10 @@ from featgraph.fold.printing import cpu_kernels, cuda_kernels
 from featgraph.fold.printing.functions import print_functions
 from featgraph.fold.printing.module import Entry, Field, KernelSource
 from featgraph.fold.printing.phase import PhaseToPrint
+from featgraph.fold.printing.statements import make_function, print_function
 from featgraph.fold.printing.writer import Writer
 from featgraph.fold.tree.passes import Pass
-from featgraph.fold.tree.statements import Body
+from featgraph.fold.tree.statements import Body, code
 from featgraph.fold.tree.target import Target
 
 __all__ = ["emit"]
@@ -94,7 +95,6 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
             restored=phase.restores,
             indexed=forms,
             watch=watch,
-            writer=writer,
         )
         if plan.target == "cuda":
             context.forwarded = find_forwarded(context, plan, phase)
@@ -105,11 +105,11 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
         }
         if phase.kind == "push":
             _check_pushed(plan, phase)
-        one = PhaseToPrint(context, plan, phase, number, printed)
+        one = PhaseToPrint(writer, context, plan, phase, number, printed)
         entries += target.print_phase(one)
     queue = None
     if is_queued(plan):
-        queue = cpu_kernels.print_queue(context, plan, printed, fields)
+        queue = cpu_kernels.print_queue(writer, context, plan, printed, fields)
     return KernelSource(
         plan, writer.text, tuple(entries), fields, writer.origins, sites or [], queue,
         tuple(forwarded), plan.form == "plain" and _waits(plan, printed),
@@ -170,16 +170,11 @@ def _header(writer: Writer, plan: FoldPlan) -> None:
 def _print_guard(writer: Writer, decorator: str, target: Target) -> None:
     # Numba joins uint64 (wide edge ids) and int64 to float64.
     zero = "warp.cast_like(0, index)" if target is Target.CUDA else "0"
-    for line in (
-        "",
-        "",
-        decorator,
-        "def guarded(index, bound, site, vertex, edge, record):",
-        '    """Return `index` if it is in range, else report it and return 0."""',
-        f"    return index if {target.intrinsics}.checked(index, bound, site, vertex, "
-        f"edge, record) else {zero}",
-    ):
-        writer.line(line)
+    given = ("index", "bound", "site", "vertex", "edge", "record")
+    doc = "Return `index` if it is in range, else report it and return 0."
+    test = f"{target.intrinsics}.checked({', '.join(given)})"
+    body = code(f"return index if {test} else {zero}")
+    print_function(writer, make_function(decorator, "guarded", given, doc, body))
 
 
 def data_fields(plan: FoldPlan) -> tuple[Field, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from featgraph.fold.functions.facts import Context, Printed
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.printing.writer import Writer
 from featgraph.fold.schedules.base import Schedule
 
 __all__ = ["PhaseToPrint"]
@@ -18,8 +19,10 @@ class PhaseToPrint:
 
     Attributes
     ----------
+    writer : Writer
+        Takes the kernels.
     context : Context
-        How its functions were printed; its writer takes the kernels.
+        How its functions were printed.
     plan, phase : FoldPlan, Phase
         What has been decided.
     number : int
@@ -28,6 +31,7 @@ class PhaseToPrint:
         Emitted name of a function -> how it is called.
     """
 
+    writer: Writer
     context: Context
     plan: FoldPlan
     phase: Phase

@@ -26,7 +26,6 @@ __all__ = [
     "note_of",
     "noted",
     "placed",
-    "verbatim",
     "when",
 ]
 
@@ -85,11 +84,6 @@ def expression(text: str, **parts: ast.expr) -> ast.expr:
     """Return the expression of a template; a name in capitals stands for another."""
     made = ast.parse(text, mode="eval").body
     return cast("ast.expr", _Filled(parts).visit(made)) if parts else made
-
-
-def verbatim(text: str) -> ast.expr:
-    """Return an expression that has been printed already; it stands as it is."""
-    return ast.Name(text)
 
 
 def when(
