@@ -25,7 +25,7 @@ from featgraph.fold.tree.passes import Pass
 from featgraph.fold.tree.statements import Body
 from featgraph.program.combine import NO_SOURCE, identity_value
 
-__all__ = ["Context", "FunctionFacts", "Printed", "gather_identity"]
+__all__ = ["Callee", "Context", "FunctionFacts", "gather_identity"]
 
 
 @dataclass
@@ -208,8 +208,8 @@ class FunctionFacts:
 
 
 @dataclass(frozen=True)
-class Printed:
-    """How the kernel calls a function.
+class Callee:
+    """A function that kernels call, and how.
 
     Attributes
     ----------

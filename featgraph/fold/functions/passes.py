@@ -18,7 +18,7 @@ from featgraph.fold.functions import store_sinking as sinking
 from featgraph.fold.functions import unrolled as copies
 from featgraph.fold.functions import vector_access as rows
 from featgraph.fold.functions import vectorized as vectors
-from featgraph.fold.functions.facts import FunctionFacts, Printed
+from featgraph.fold.functions.facts import Callee, FunctionFacts
 from featgraph.fold.functions.index_checks import IndexChecks
 from featgraph.fold.functions.memory import InMemory, Memory
 from featgraph.fold.functions.nodes import (
@@ -49,7 +49,7 @@ from featgraph.fold.syntax.unsigned_indices import unsigned_indices
 from featgraph.fold.tree.passes import Pass, run
 from featgraph.fold.tree.statements import Body, copied
 
-__all__ = ["PASSES", "lower_function", "lower_helper", "printed_of"]
+__all__ = ["PASSES", "callee_of", "lower_function", "lower_helper"]
 
 
 def functions(facts: FunctionFacts, tree: Body) -> Body:
@@ -257,11 +257,11 @@ def lower_helper(helper: HelperFunction, real: str, cuda: bool) -> Body:
     return _unsigned(made) if cuda else made
 
 
-def printed_of(facts: FunctionFacts, tree: Body) -> Printed:
+def callee_of(facts: FunctionFacts, tree: Body) -> Callee:
     """Return how a kernel calls what a function has become."""
     made = [narrowed(node, Define) for node in tree]
     last, function = made[-1], facts.function
-    return Printed(
+    return Callee(
         function,
         function.name,
         facts.form not in {"feature", "parts", "triangle"},

@@ -62,9 +62,9 @@ def _works(facts: Facts) -> list[Area]:
     """Return the matrices that functions work in."""
     k, real = facts.phase.width, facts.context.real
     return [
-        Area(f"{printed.name}_work_{n}", (k, columns), real)
-        for printed in facts.printed.values()
-        for n, columns in enumerate(printed.areas)
+        Area(f"{callee.name}_work_{n}", (k, columns), real)
+        for callee in facts.callees.values()
+        for n, columns in enumerate(callee.areas)
     ]
 
 
@@ -127,7 +127,7 @@ class DeclareAreas(Rewriting):
         facts, found = self.facts, list[Area]()
         k, real = facts.phase.width, facts.context.real
         for array, kind, dtype in (("rows", "real", real), ("flags", "int64", "int64")):
-            counts = [p.arrays.get(kind, 0) for p in facts.printed.values()]
+            counts = [p.arrays.get(kind, 0) for p in facts.callees.values()]
             if max(counts, default=0):
                 found.append(Area(array, (max(counts), k), dtype))
         for accumulator in _held(facts):

@@ -381,7 +381,7 @@ def _lent(facts: Facts, node: ForEdges) -> dict[str, bool]:
     lent = dict[str, bool]()
     loaded = {n.of for n in every(node.body) if isinstance(n, FromMemory)}
     takes = [n for n in every(node.body) if isinstance(n, TAKES)]
-    for name in (t for n in takes for t in facts.printed[n.function].temporaries):
+    for name in (t for n in takes for t in facts.callees[n.function].temporaries):
         base = str(facts.base(name))
         if not loaded & {name, base}:
             is_bool = facts.accumulators[base].type == "bool"

@@ -11,7 +11,7 @@ from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.change_driven import KeptGather
 from featgraph.fold.analysis.gathered_values import base_name
 from featgraph.fold.analysis.gathers import in_blocks
-from featgraph.fold.functions.facts import Context, Printed
+from featgraph.fold.functions.facts import Callee, Context
 from featgraph.fold.functions.returned_sums import Sum, find_sums
 from featgraph.fold.functions.store_sinking import reads_what_it_changes
 from featgraph.fold.lowering.accumulators import Accumulator, accumulator_of
@@ -65,7 +65,7 @@ class Facts:
         How its functions are printed.
     plan, phase : FoldPlan, Phase
         What has been decided.
-    printed : dict
+    callees : dict
         Emitted name of a function -> how it is called.
     schedule : Schedule
         How vertices, edges and features go to threads.
@@ -82,7 +82,7 @@ class Facts:
     context: Context
     plan: FoldPlan
     phase: Phase
-    printed: dict[str, Printed]
+    callees: dict[str, Callee]
     schedule: Schedule
     threads: int = 0
     arguments: tuple[str, ...] = ()
@@ -140,7 +140,7 @@ class Facts:
     def shape(self) -> KernelShape:
         """What the schedule is told."""
         by_feature = not all(
-            p.is_collective or p.function.is_scalar for p in self.printed.values()
+            p.is_collective or p.function.is_scalar for p in self.callees.values()
         )
         count, form = "vertex_count", self.plan.form
         if self.target is Target.CPU:
@@ -223,12 +223,12 @@ class Facts:
         how = self.kept(function)
         return how is not None and how.is_constant
 
-    def seen(self, function: str) -> Printed:
+    def seen(self, function: str) -> Callee:
         """Return a kept gather as it was when its aggregates took it in."""
         how = self.kept(function)
         if how is None or how.seen is None:
             raise KeyError(f"{function} is not patched")
-        return self.printed[how.seen.name]
+        return self.callees[how.seen.name]
 
     def renews_aside(self, functions: tuple[str, ...]) -> bool:
         """Whether aggregates are taken anew beside those of other lanes of a warp."""
@@ -242,7 +242,7 @@ class Facts:
 
     def shuffles(self, function: str) -> bool:
         """Whether all lanes that share an edge must call a function."""
-        return self.printed[function].is_collective and self.binding.features.lanes > 1
+        return self.callees[function].is_collective and self.binding.features.lanes > 1
 
     def agrees(self, function: str) -> bool:
         """Whether each lane of an edge finds the verdict of all features by itself.
@@ -274,7 +274,7 @@ class Facts:
     @cached_property
     def read_entries(self) -> tuple[str, ...]:
         """Single gathered values that functions of the phase are given."""
-        taken = [t for f in self.functions for t in self.printed[f].temporaries]
+        taken = [t for f in self.functions for t in self.callees[f].temporaries]
         return tuple(dict.fromkeys(t for t in taken if t in self.plan.analysis.entries))
 
     # -- small arrays of kernels that loop over features
@@ -292,7 +292,7 @@ class Facts:
             for name, function in self.functions.items()
             if function.kind in {"gather", "reduce"}
             and self.binding.features.is_looped
-            and self.printed[name].is_collective
-            and not self.printed[name].vectors
+            and self.callees[name].is_collective
+            and not self.callees[name].vectors
             and self.filled(name).is_wide
         }

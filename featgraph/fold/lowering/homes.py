@@ -111,7 +111,7 @@ class InVectors(Home):
 
     def take(self, node: Contribute) -> Body:
         """Add the vectors that a function returns."""
-        call = call_for_all(self.facts, self.facts.printed[node.function])
+        call = call_for_all(self.facts, self.facts.callees[node.function])
         each = self._each("{name} += contributed[{place}]")
         return [assigned("contributed", call), *each]
 
@@ -145,7 +145,7 @@ class InRows(Home):
     def take(self, node: Contribute) -> Body:
         """Combine a contribution into the row."""
         facts = self.facts
-        value = ast.unparse(call_for_one(facts, facts.printed[node.function]))
+        value = ast.unparse(call_for_one(facts, facts.callees[node.function]))
         return self._each(
             self.accumulator.take(self._element(), value, facts.intrinsics)
         )
@@ -177,7 +177,7 @@ class InRegisters(Home):
         self, facts: Facts, accumulator: Accumulator, function: Analysed
     ) -> None:
         super().__init__(facts, accumulator)
-        self.axis, self.printed = facts.binding.features, facts.printed[function.name]
+        self.axis, self.callees = facts.binding.features, facts.callees[function.name]
         self.is_solved = self.name in facts.phase.solved
         self.parts = function.rank_one if self.name in facts.phase.held else None
         self.is_lower = self.parts is not None and self.parts.symmetric
@@ -203,9 +203,9 @@ class InRegisters(Home):
 
     def take(self, node: Contribute) -> Body:
         """Combine a contribution, element by element."""
-        own, rows = f"{node.prefix}{self.name}[i, f]", rows_of(self.printed)
+        own, rows = f"{node.prefix}{self.name}[i, f]", rows_of(self.callees)
         if self.parts is None:
-            value = ast.unparse(call_for_one(self.facts, self.printed))
+            value = ast.unparse(call_for_one(self.facts, self.callees))
             return self._each(own, value, rows)
         column = code(f"element[f] = {self._part('column', 'f')}")
         out: Body = [Features("wide", column, rows)]
@@ -223,7 +223,7 @@ class InRegisters(Home):
         return [Features(self.shape, code(line), rows)]
 
     def _part(self, part: str, feature: str = "") -> str:
-        return call_of_part(self.facts, self.printed, part, feature)
+        return call_of_part(self.facts, self.callees, part, feature)
 
     def finish(self) -> Body:
         """Give elements above the diagonal a value; leave all where they are read."""
@@ -269,7 +269,7 @@ class InTiles(Home):
         if function.rank_one is None:
             raise TypeError(f"{function.name} is no outer product")
         self.function, self.parts = function, function.rank_one
-        self.printed = facts.printed[function.name]
+        self.callees = facts.callees[function.name]
         # No user can have given these names.
         number = facts.phase.tiles.index(self.name)
         self.count, self.scale = f"tile_count_{number}", f"tile_scale_{number}"
@@ -296,7 +296,7 @@ class InTiles(Home):
         out: Body = []
         if self.parts.scale is not None:
             out += code(f"{self.scale} = {self._part('scale')}")
-        out += self._vectors() if self.printed.vectors else self._features()
+        out += self._vectors() if self.callees.vectors else self._features()
         out += code(f"{self.count} += 1")
         full = self.settle() + code(f"{self.count} = 0")
         return out + when([f"{self.count} == {_BATCH}"], full)
@@ -324,7 +324,7 @@ class InTiles(Home):
         return out
 
     def _part(self, part: str, feature: str = "") -> str:
-        return call_of_part(self.facts, self.printed, part, feature)
+        return call_of_part(self.facts, self.callees, part, feature)
 
     def _scaled(self, row: str) -> str:
         return row if self.parts.scale is None else f"{self.scale} * {row}"
@@ -368,7 +368,7 @@ def home_of(facts: Facts, name: str) -> Home:
             return InRegisters(facts, accumulator, function)
         if name in facts.phase.tiles:
             return InTiles(facts, accumulator, function)
-        if facts.printed[function.name].vectors:
+        if facts.callees[function.name].vectors:
             return InVectors(facts, accumulator)
         if facts.binding.in_rows:
             return InRows(facts, accumulator)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from featgraph.fold.functions.facts import Printed
+from featgraph.fold.functions.facts import Callee
 from featgraph.fold.functions.vector_access import copied, is_piecewise
 from featgraph.fold.lowering.accumulators import (
     Accumulator,
@@ -134,19 +134,19 @@ class Leaves(Rewriting):
 
     def visit_Verdict(self, node: Verdict) -> Body:
         """Call a vertex function: for each feature, or for all of them."""
-        facts, printed = self.facts, self.facts.printed[node.function]
-        sends = printed.function.kind == "edge" and bool(facts.context.forwarded)
+        facts, callee = self.facts, self.facts.callees[node.function]
+        sends = callee.function.kind == "edge" and bool(facts.context.forwarded)
         left = "result" if sends else node.target
         first = code(f"{node.target} = result[0]") if sends else []
         if facts.shuffles(node.function):
-            call = call_for_all(facts, printed, node.mask)
+            call = call_for_all(facts, callee, node.mask)
             out: Body = [assigned(left, call), *first]
             return out + code(f"{node.target} = {node.target} and {node.mask}")
-        if not (printed.is_collective or printed.function.is_scalar):
-            value = call_for_one(facts, printed)
-            return [AnyFeature(node.target, value, node.mask, rows_of(printed))]
-        one = call_for_all if printed.is_collective else call_for_one
-        called: Body = [assigned(left, one(facts, printed)), *first]
+        if not (callee.is_collective or callee.function.is_scalar):
+            value = call_for_one(facts, callee)
+            return [AnyFeature(node.target, value, node.mask, rows_of(callee))]
+        one = call_for_all if callee.is_collective else call_for_one
+        called: Body = [assigned(left, one(facts, callee)), *first]
         if not node.mask:
             return called
         tests = [node.mask, *facts.binding.one("edge")]
@@ -170,10 +170,10 @@ class Leaves(Rewriting):
     def visit_Called(self, node: Called) -> Body:
         """Have all lanes call a function, and keep what it contributes."""
         facts, wide = self.facts, self.facts.filled(node.function).is_wide
-        printed = facts.printed[node.function]
+        callee = facts.callees[node.function]
         if node.was_seen:
-            printed = facts.seen(node.function)
-        call = call_for_all(facts, printed, node.mask)
+            callee = facts.seen(node.function)
+        call = call_for_all(facts, callee, node.mask)
         return [assigned(f"*{node.into}," if wide else node.into, call)]
 
     def visit_Contribute(self, node: Contribute) -> Body:
@@ -211,15 +211,15 @@ class Leaves(Rewriting):
         guarded: bool = False,
     ) -> Body:
         """Return what takes a contribution, wherever it goes."""
-        facts, printed = self.facts, self.facts.printed[function]
+        facts, callee = self.facts, self.facts.callees[function]
         if facts.shuffles(function):
             value = element(accumulator, new)
             return self._each(accumulator, combine(value), guarded=guarded)
-        if not printed.is_collective or accumulator.is_matrix:
-            value = ast.unparse(call_for_one(facts, printed))
-            rows = rows_of(printed)
+        if not callee.is_collective or accumulator.is_matrix:
+            value = ast.unparse(call_for_one(facts, callee))
+            rows = rows_of(callee)
             return self._each(accumulator, combine(value), rows, guarded)
-        call, value = self._left(function, printed, _BOTH[0])
+        call, value = self._left(function, callee, _BOTH[0])
         if function in facts.rows_left and accumulator.is_arg:
             value += ", contribution_source[f]"
         return call + self._each(accumulator, combine(value), guarded=guarded)
@@ -251,7 +251,7 @@ class Leaves(Rewriting):
     def visit_Patch(self, node: Patch) -> Body:
         """Put in what an edge contributes, take out what it contributed."""
         facts, accumulator = self.facts, self.facts.filled(node.function)
-        both = facts.printed[node.function], facts.seen(node.function)
+        both = facts.callees[node.function], facts.seen(node.function)
         name, out = element(accumulator), code("")
         rows: tuple[RowLoad, ...] = ()
         if facts.shuffles(node.function):
@@ -262,18 +262,18 @@ class Leaves(Rewriting):
             rows = (*rows_of(both[0]), *rows_of(both[1]))
         else:
             values = []
-            for printed, stem in zip(both, _BOTH, strict=True):
-                call, value = self._left(node.function, printed, stem)
+            for callee, stem in zip(both, _BOTH, strict=True):
+                call, value = self._left(node.function, callee, stem)
                 out += call
                 values.append(value)
         take = self._patch_of(accumulator).take
         lines = take(name, change_name(name), *values)
         return out + self._each(accumulator, lines, rows)
 
-    def _left(self, function: str, printed: Printed, stem: str) -> tuple[Body, str]:
+    def _left(self, function: str, callee: Callee, stem: str) -> tuple[Body, str]:
         """Return the call of a function for all features, and what it contributes."""
         facts, accumulator = self.facts, self.facts.filled(function)
-        call = call_for_all(facts, printed, stem=stem)
+        call = call_for_all(facts, callee, stem=stem)
         if function in facts.rows_left:
             row = element(accumulator, facts.row_left(function, stem))
             return [ast.Expr(call)], row

@@ -288,7 +288,7 @@ def _companies(facts: Facts) -> dict[str, str]:
 
 def _given(facts: Facts) -> set[str]:
     """Return the names that a kernel has from its arguments, and from its module."""
-    functions = {p.name for p in facts.printed.values()}
+    functions = {p.name for p in facts.callees.values()}
     parts = ("row", "column", "scale")  # of outer products, functions of their own
     functions |= {f"{name}_{part}" for name in functions for part in parts}
     functions |= {helper.name for helper in facts.plan.analysis.helpers}

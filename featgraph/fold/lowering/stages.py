@@ -169,7 +169,7 @@ def _grouped(facts: Facts) -> list[list[Analysed]]:
             continue
         share = bool(groups) and function.kind == groups[-1][0].kind == "gather"
         share = share and takes_active(function) == takes_active(groups[-1][0])
-        reads = {facts.base(t) for t in facts.printed[function.name].temporaries}
+        reads = {facts.base(t) for t in facts.callees[function.name].temporaries}
         if share and not reads & {f.into for f in groups[-1]}:
             groups[-1].append(function)
         else:

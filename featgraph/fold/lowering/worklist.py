@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.definite_assignment import next_dropped
-from featgraph.fold.functions.facts import Context, Printed
+from featgraph.fold.functions.facts import Callee, Context
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.homes import InRows
 from featgraph.fold.lowering.layouts import layout_of
@@ -96,7 +96,7 @@ class Worklist:
     """
 
     def __init__(
-        self, context: Context, plan: FoldPlan, printed: dict[str, Printed]
+        self, context: Context, plan: FoldPlan, callees: dict[str, Callee]
     ) -> None:
         [phase] = plan.phases
         functions = plan.functions_of(phase)
@@ -110,7 +110,7 @@ class Worklist:
         self.repeats = not any(
             a.mode != "read" for f in self.before for a in f.accesses
         )
-        self.facts = Facts(context, plan, phase, printed, CpuSchedule())
+        self.facts = Facts(context, plan, phase, callees, CpuSchedule())
         self.facts.layout = layout_of(plan, self.pushed)
         self.facts.binding = replace(self.facts.binding, in_rows=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from featgraph.fold.functions.facts import Context, Printed
+from featgraph.fold.functions.facts import Callee, Context
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.lowering.worklist import Worklist
 from featgraph.fold.plan.plan import FoldPlan
@@ -26,7 +26,7 @@ def print_queue(
     writer: Writer,
     context: Context,
     plan: FoldPlan,
-    printed: dict[str, Printed],
+    callees: dict[str, Callee],
     fields: tuple[Field, ...],
 ) -> Queue:
     """Print the loop over supersteps of a plan of one phase.
@@ -36,7 +36,7 @@ def print_queue(
     Queue
         What the runtime must know of it.
     """
-    return _QueuePrinter(writer, Worklist(context, plan, printed)).run(fields)
+    return _QueuePrinter(writer, Worklist(context, plan, callees)).run(fields)
 
 
 class _QueuePrinter:

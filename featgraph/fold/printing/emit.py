@@ -11,12 +11,12 @@ from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.change_driven import seen_name
 from featgraph.fold.analysis.gathers import has_wide_key, memory_dtype
 from featgraph.fold.functions.definitions import form_of
-from featgraph.fold.functions.facts import Context, FunctionFacts, Printed
+from featgraph.fold.functions.facts import Callee, Context, FunctionFacts
 from featgraph.fold.functions.index_checks import Site
 from featgraph.fold.functions.passes import (
+    callee_of,
     lower_function,
     lower_helper,
-    printed_of,
 )
 from featgraph.fold.functions.staging import find_staged
 from featgraph.fold.functions.store_forwarding import find_forwarded
@@ -99,20 +99,20 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
         if plan.target == "cuda":
             context.forwarded = find_forwarded(context, plan, phase)
             forwarded += context.forwarded
-        printed = {
+        callees = {
             f.name: _print_function(writer, context, phase, f)
             for f in [*plan.functions_of(phase), *plan.seen_of(phase)]
         }
         if phase.kind == "push":
             _check_pushed(plan, phase)
-        one = PhaseToPrint(writer, context, plan, phase, number, printed)
+        one = PhaseToPrint(writer, context, plan, phase, number, callees)
         entries += target.print_phase(one)
     queue = None
     if is_queued(plan):
-        queue = cpu_kernels.print_queue(writer, context, plan, printed, fields)
+        queue = cpu_kernels.print_queue(writer, context, plan, callees, fields)
     return KernelSource(
         plan, writer.text, tuple(entries), fields, writer.origins, sites or [], queue,
-        tuple(forwarded), plan.form == "plain" and _waits(plan, printed),
+        tuple(forwarded), plan.form == "plain" and _waits(plan, callees),
     )  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def _check_pushed(plan: FoldPlan, phase: Phase) -> None:
         )
 
 
-def _waits(plan: FoldPlan, printed: dict[str, Printed]) -> bool:
+def _waits(plan: FoldPlan, callees: dict[str, Callee]) -> bool:
     """Whether a kernel has the property `KernelSource.waits`."""
     *before, last = plan.phases
     functions = plan.analysis.functions
@@ -143,16 +143,16 @@ def _waits(plan: FoldPlan, printed: dict[str, Printed]) -> bool:
     others = (a for f in functions[:-1] for a in f.accesses)
     alone = not any(a.version == "next" or a.where == "foreign" for a in others)
     own = all(a.where in {"own", "global"} for a in one.accesses)
-    return alone and own and printed[one.name].waits
+    return alone and own and callees[one.name].waits
 
 
 def _print_function(
     writer: Writer, context: Context, phase: Phase, function: Analysed
-) -> Printed:
+) -> Callee:
     facts = FunctionFacts(context, function, form_of(context, phase, function))
     tree = lower_function(facts)
     print_functions(writer, function.declared.source, tree)
-    return printed_of(facts, tree)
+    return callee_of(facts, tree)
 
 
 def _header(writer: Writer, plan: FoldPlan) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from featgraph.fold.functions.facts import Context, Printed
+from featgraph.fold.functions.facts import Callee, Context
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.printing.writer import Writer
@@ -27,7 +27,7 @@ class PhaseToPrint:
         What has been decided.
     number : int
         Of the phase in the plan.
-    printed : dict
+    callees : dict
         Emitted name of a function -> how it is called.
     """
 
@@ -36,10 +36,10 @@ class PhaseToPrint:
     plan: FoldPlan
     phase: Phase
     number: int
-    printed: dict[str, Printed]
+    callees: dict[str, Callee]
 
     def facts(self, schedule: Schedule, threads: int = 0) -> Facts:
         """Return what passes ask about a kernel of the phase, in some schedule."""
         return Facts(
-            self.context, self.plan, self.phase, self.printed, schedule, threads
+            self.context, self.plan, self.phase, self.callees, schedule, threads
         )
