@@ -4,7 +4,7 @@
 them under the same names.
 
 ====================================================  ================================
-``sum_holds(kept, patch, change)``                    bool; floats of one type
+``sum_holds(stored, patch, change)``                  bool; floats of one type
 ``is_normal(x)``                                      bool; float32 or float64
 ====================================================  ================================
 """
@@ -17,19 +17,19 @@ import numpy as np
 _LEAST, _MOST = np.float32(1e-30), np.float32(1e30)
 
 
-def sum_holds(kept, patch, change):
-    """Tell whether ``kept + patch`` is rounded about as a new sum would be.
+def sum_holds(stored, patch, change):
+    """Tell whether ``stored + patch`` is rounded about as a new sum would be.
 
     `change` is the sum of the absolute differences that `patch` adds up. What has been
     added up may be 16 times what is left, so a patch loses four bits at most. Infinite
     sums, and those that are not numbers, do not hold.
     """
-    left = abs(kept + patch)
+    left = abs(stored + patch)
     left = left + left
     left = left + left
     left = left + left
     left = left + left
-    return abs(kept) + change <= left and math.isfinite(left)
+    return abs(stored) + change <= left and math.isfinite(left)
 
 
 def is_normal(x):

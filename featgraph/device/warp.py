@@ -3,7 +3,7 @@
 A warp holds 32 / `width` groups of `width` lanes each (a power of two from 1 to 32),
 aligned. *Every lane of the warp takes part in every collective*: a caller without work
 clamps its vertex and passes the identity, it never exits or branches around the call.
-`width`, `span`, `group` and `lanes` should be literals at the call: the functions are
+`width`, `lanes`, `group` and `lanes` should be literals at the call: the functions are
 inlined, so loops over them unroll. Values are int32, int64, float32 or float64 unless
 said otherwise, and flags are bools; every lane of a group gets the same, bitwise equal
 result. ``max`` and ``min`` of floats ignore NaN.
@@ -20,16 +20,17 @@ Within a group of lanes (features of one vertex or edge)
 ``sum_before(x)``                                       like x; of lower lanes
 ======================================================  ================================
 
-Across the `span / width` groups that share a vertex (edge slots), lane by lane
+Across the `lanes / width` groups that share a vertex (lanes of edges), lane by lane
 
 ======================================================  ================================
-``slot_sum(x, width, span)`` ``_product`` ``_max``      like x
-``_min``
-``slot_sum_4(a, b, c, d, width, span)`` ``_product``    the four of them; the span has
-``_max`` ``_min``                                       four groups or more
-``slot_any(flag, width, span)``, ``slot_all``           bool
-``slot_argmin(key, source, width, span)``,              (key, source); see `ordering`;
-``slot_argmax``                                         none comes with the identity
+``edge_lane_sum(x, width, lanes)`` ``_product``          like x
+``_max`` ``_min``
+``edge_lane_sum_4(a, b, c, d, width, lanes)``            the four of them; the lanes has
+``_product`` ``_max`` ``_min``                          four groups or more
+``edge_lane_any(flag, width, lanes)``,                   bool
+``edge_lane_all``
+``edge_lane_argmin(key, source, width, lanes)``,         (key, source); see `ordering`;
+``edge_lane_argmax``                                    none comes with the identity
 ======================================================  ================================
 
 Within part of a group: `lane` is the lane within its vertex's `lanes` lanes, members
@@ -156,51 +157,51 @@ def sync():
 
 
 @device_function
-def slot_sum(x, width, span):
-    """Sum the same lane of all groups of a span."""
+def edge_lane_sum(x, width, lanes):
+    """Sum the same lane of all groups of a lanes."""
     offset = int32(width)
-    while offset < span:
+    while offset < lanes:
         x = cast_like(x + cuda.shfl_xor_sync(FULL_WARP, x, offset), x)
         offset += offset
     return x
 
 
 @device_function
-def slot_product(x, width, span):
-    """Multiply the same lane of all groups of a span."""
+def edge_lane_product(x, width, lanes):
+    """Multiply the same lane of all groups of a lanes."""
     offset = int32(width)
-    while offset < span:
+    while offset < lanes:
         x = cast_like(x * cuda.shfl_xor_sync(FULL_WARP, x, offset), x)
         offset += offset
     return x
 
 
 @device_function
-def slot_max(x, width, span):
-    """Return the largest of the same lane of all groups of a span."""
+def edge_lane_max(x, width, lanes):
+    """Return the largest of the same lane of all groups of a lanes."""
     offset = int32(width)
-    while offset < span:
+    while offset < lanes:
         x = cast_like(max(x, cuda.shfl_xor_sync(FULL_WARP, x, offset)), x)
         offset += offset
     return x
 
 
 @device_function
-def slot_min(x, width, span):
-    """Return the smallest of the same lane of all groups of a span."""
+def edge_lane_min(x, width, lanes):
+    """Return the smallest of the same lane of all groups of a lanes."""
     offset = int32(width)
-    while offset < span:
+    while offset < lanes:
         x = cast_like(min(x, cuda.shfl_xor_sync(FULL_WARP, x, offset)), x)
         offset += offset
     return x
 
 
 @device_function
-def slot_argmin(key, source, width, span):
-    """Return the argmin of the same lane of all groups of a span."""
+def edge_lane_argmin(key, source, width, lanes):
+    """Return the argmin of the same lane of all groups of a lanes."""
     source = int32(source)
     offset = int32(width)
-    while offset < span:
+    while offset < lanes:
         other_key = cuda.shfl_xor_sync(FULL_WARP, key, offset)
         other_source = cuda.shfl_xor_sync(FULL_WARP, source, offset)
         if wins_min(other_key, other_source, key, source):
@@ -211,11 +212,11 @@ def slot_argmin(key, source, width, span):
 
 
 @device_function
-def slot_argmax(key, source, width, span):
-    """Return the argmax of the same lane of all groups of a span."""
+def edge_lane_argmax(key, source, width, lanes):
+    """Return the argmax of the same lane of all groups of a lanes."""
     source = int32(source)
     offset = int32(width)
-    while offset < span:
+    while offset < lanes:
         other_key = cuda.shfl_xor_sync(FULL_WARP, key, offset)
         other_source = cuda.shfl_xor_sync(FULL_WARP, source, offset)
         if wins_max(other_key, other_source, key, source):
@@ -251,8 +252,8 @@ def _collect(x, width):
 
 
 @device_function
-def slot_sum_4(a, b, c, d, width, span):
-    """Sum the same lane of all groups of a span, four values."""
+def edge_lane_sum_4(a, b, c, d, width, lanes):
+    """Sum the same lane of all groups of a lanes, four values."""
     is_low = uint32(cuda.laneid) & uint32(width) == 0
     a, other_a = _give(is_low, a, c, width)
     b, other_b = _give(is_low, b, d, width)
@@ -261,12 +262,12 @@ def slot_sum_4(a, b, c, d, width, span):
     is_low = uint32(cuda.laneid) & uint32(2 * width) == 0
     x, other = _give(is_low, a, b, 2 * width)
     x = cast_like(x + other, x)
-    return _collect(slot_sum(x, 4 * width, span), width)
+    return _collect(edge_lane_sum(x, 4 * width, lanes), width)
 
 
 @device_function
-def slot_product_4(a, b, c, d, width, span):
-    """Multiply the same lane of all groups of a span, four values."""
+def edge_lane_product_4(a, b, c, d, width, lanes):
+    """Multiply the same lane of all groups of a lanes, four values."""
     is_low = uint32(cuda.laneid) & uint32(width) == 0
     a, other_a = _give(is_low, a, c, width)
     b, other_b = _give(is_low, b, d, width)
@@ -275,12 +276,12 @@ def slot_product_4(a, b, c, d, width, span):
     is_low = uint32(cuda.laneid) & uint32(2 * width) == 0
     x, other = _give(is_low, a, b, 2 * width)
     x = cast_like(x * other, x)
-    return _collect(slot_product(x, 4 * width, span), width)
+    return _collect(edge_lane_product(x, 4 * width, lanes), width)
 
 
 @device_function
-def slot_max_4(a, b, c, d, width, span):
-    """Return the largest of the same lane of all groups of a span, four values."""
+def edge_lane_max_4(a, b, c, d, width, lanes):
+    """Return the largest of the same lane of all groups of a lanes, four values."""
     is_low = uint32(cuda.laneid) & uint32(width) == 0
     a, other_a = _give(is_low, a, c, width)
     b, other_b = _give(is_low, b, d, width)
@@ -289,12 +290,12 @@ def slot_max_4(a, b, c, d, width, span):
     is_low = uint32(cuda.laneid) & uint32(2 * width) == 0
     x, other = _give(is_low, a, b, 2 * width)
     x = cast_like(max(x, other), x)
-    return _collect(slot_max(x, 4 * width, span), width)
+    return _collect(edge_lane_max(x, 4 * width, lanes), width)
 
 
 @device_function
-def slot_min_4(a, b, c, d, width, span):
-    """Return the smallest of the same lane of all groups of a span, four values."""
+def edge_lane_min_4(a, b, c, d, width, lanes):
+    """Return the smallest of the same lane of all groups of a lanes, four values."""
     is_low = uint32(cuda.laneid) & uint32(width) == 0
     a, other_a = _give(is_low, a, c, width)
     b, other_b = _give(is_low, b, d, width)
@@ -303,13 +304,13 @@ def slot_min_4(a, b, c, d, width, span):
     is_low = uint32(cuda.laneid) & uint32(2 * width) == 0
     x, other = _give(is_low, a, b, 2 * width)
     x = cast_like(min(x, other), x)
-    return _collect(slot_min(x, 4 * width, span), width)
+    return _collect(edge_lane_min(x, 4 * width, lanes), width)
 
 
 @device_function
 def group_sum(x, width):
     """Sum over the lanes of a group."""
-    return slot_sum(x, 1, width)
+    return edge_lane_sum(x, 1, width)
 
 
 @device_function
@@ -327,19 +328,19 @@ def sum_before(x):
 @device_function
 def group_product(x, width):
     """Multiply over the lanes of a group."""
-    return slot_product(x, 1, width)
+    return edge_lane_product(x, 1, width)
 
 
 @device_function
 def group_max(x, width):
     """Return the largest of the lanes of a group."""
-    return slot_max(x, 1, width)
+    return edge_lane_max(x, 1, width)
 
 
 @device_function
 def group_min(x, width):
     """Return the smallest of the lanes of a group."""
-    return slot_min(x, 1, width)
+    return edge_lane_min(x, 1, width)
 
 
 @device_function
@@ -405,18 +406,18 @@ def group_all(flag, width):
 
 
 @device_function
-def slot_any(flag, width, span):
-    """Tell whether the flag is set in the same lane of any group of a span."""
+def edge_lane_any(flag, width, lanes):
+    """Tell whether the flag is set in the same lane of any group of a lanes."""
     # One bit in every `width`: 0x01010101 for groups of eight lanes.
-    slots = uint32(FULL_WARP // ((int64(1) << int64(width)) - int64(1)))
+    first_lanes = uint32(FULL_WARP // ((int64(1) << int64(width)) - int64(1)))
     own = uint32(cuda.laneid) & uint32(width - 1)
-    return uint32((group_bits(flag, span) >> own) & slots) != 0
+    return uint32((group_bits(flag, lanes) >> own) & first_lanes) != 0
 
 
 @device_function
-def slot_all(flag, width, span):
-    """Tell whether the flag is set in the same lane of every group of a span."""
-    return not slot_any(not flag, width, span)
+def edge_lane_all(flag, width, lanes):
+    """Tell whether the flag is set in the same lane of every group of a lanes."""
+    return not edge_lane_any(not flag, width, lanes)
 
 
 @device_function

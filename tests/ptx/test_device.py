@@ -29,17 +29,17 @@ def groups(x, out):
     lane = cuda.laneid & 7
     value = warp.group_sum(x[i], 8)
     value = warp.group_product(value, 8)
-    value = warp.slot_min(warp.group_max(value, 8), 8, 32)
-    value = warp.slot_sum(warp.slot_product(value, 8, 32), 8, 32)
-    value = warp.slot_max(warp.group_min(value, 16), 16, 32)
+    value = warp.edge_lane_min(warp.group_max(value, 8), 8, 32)
+    value = warp.edge_lane_sum(warp.edge_lane_product(value, 8, 32), 8, 32)
+    value = warp.edge_lane_max(warp.group_min(value, 16), 16, 32)
     value, index = warp.group_argmax(value, lane, 8)
-    value, index = warp.slot_argmin(value, index, 8, 32)
+    value, index = warp.edge_lane_argmin(value, index, 8, 32)
     value, index = warp.group_argmin(value, index, 8)
-    value, index = warp.slot_argmax(value, index, 8, 32)
-    four = warp.slot_sum_4(value, x[0], x[1], x[2], 4, 32)
-    four = warp.slot_max_4(four[3], four[2], four[1], four[0], 2, 16)
-    four = warp.slot_min_4(four[3], four[2], four[1], four[0], 2, 16)
-    value, _, _, _ = warp.slot_product_4(four[3], four[2], four[1], four[0], 1, 32)
+    value, index = warp.edge_lane_argmax(value, index, 8, 32)
+    four = warp.edge_lane_sum_4(value, x[0], x[1], x[2], 4, 32)
+    four = warp.edge_lane_max_4(four[3], four[2], four[1], four[0], 2, 16)
+    four = warp.edge_lane_min_4(four[3], four[2], four[1], four[0], 2, 16)
+    value, _, _, _ = warp.edge_lane_product_4(four[3], four[2], four[1], four[0], 1, 32)
     out[i] = warp.broadcast(value, index & 7, 8)
 
 
@@ -59,7 +59,7 @@ def votes(x, out):
     i = uint32(cuda.grid(1))
     lane = cuda.laneid & 7
     flag = warp.group_any(x[i] > x[0], 8) and not warp.group_all(x[i] > x[1], 8)
-    if warp.slot_any(flag, 8, 32) and not warp.slot_all(flag, 8, 16):
+    if warp.edge_lane_any(flag, 8, 32) and not warp.edge_lane_all(flag, 8, 16):
         out[i] = x[2]
     if warp.segment_any(flag, lane, 3, 8) and not warp.segment_all(flag, lane, 3, 8):
         out[i] = x[3]

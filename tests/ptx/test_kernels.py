@@ -155,7 +155,7 @@ def test_kernels_that_patch_neither_spill_nor_use_float64(
     case: Case, options: dict[str, Any]
 ) -> None:
     k = 3 if case.name == "every_combine" else 8
-    kernel = _kernel(case, k, keep=Changes(), **options)
+    kernel = _kernel(case, k, incremental=Changes(), **options)
     for entry, ptx, resources in _compile(kernel, (9, 0)):
         assert resources.spill_stores_bytes == resources.spill_loads_bytes == 0
         assert ".f64" not in ptx, entry.name

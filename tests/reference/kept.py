@@ -106,7 +106,7 @@ def check_invariant(step: Step, state: fg.State) -> None:
     arrays = {n: np.array(device.download(a)) for n, a in kept.arrays.items()}
     values |= {f.of: arrays[f.name] for f in fields if f.source == "seen"}
     for field in fields:
-        if field.source != "kept":
+        if field.source != "incremental":
             continue
         functions = kept.kernel.plan.analysis.functions
         gather = next(f for f in functions if f.into == field.of)

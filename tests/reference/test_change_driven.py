@@ -114,13 +114,13 @@ def test_what_is_kept(name: str) -> None:
     graph = fg.Graph.from_edges([0, 1], [1, 2], directed=not program.undirected)
     values = program.make_state(graph, 4, np.random.default_rng(0))
     kernel = program.foldmaps[0].fold(fg.State(graph, **values), target="cpu")
-    keeping = kernel.plan.keeping
+    incremental = kernel.plan.incremental
     found = {
-        into: "constant" if kept.is_constant else None
-        for into, kept in keeping.gathers.items()
+        into: "constant" if gather.is_constant else None
+        for into, gather in incremental.gathers.items()
     }
-    assert found | keeping.recomputed == KEPT[name]
-    assert kernel.plan.phases[0].keeps == ()
+    assert found | incremental.recomputed == KEPT[name]
+    assert kernel.plan.phases[0].incremental == ()
 
 
 #: Iterable programs that cannot be evaluated everywhere in every superstep.

@@ -189,7 +189,7 @@ class KeptRun:
             case.undirected,
             long_rows=options.pop("long_rows", False),
         )
-        chosen = Options(target="cuda", keep=Changes(), **options)
+        chosen = Options(target="cuda", incremental=Changes(), **options)
         self.plan = make_plan(program, signature, chosen, traits)
         self.kernels: KernelSource = emit(self.plan)
         self.signature = signature
@@ -199,7 +199,7 @@ class KeptRun:
         # What retreats and what does not: the extremes are among what has changed.
         before, _ = case.values(graph, k, np.random.default_rng(k + 1))
         self.seen = dict(self.values)
-        for name in self.plan.keeping.reads:
+        for name in self.plan.incremental.reads:
             old = self.values[name].copy()
             old[self.active] = before[name][self.active]
             self.seen[name] = old
@@ -219,7 +219,7 @@ class KeptRun:
     def check(self, text: str | None = None) -> None:
         """Run the kernels; compare what they committed, left, and kept."""
         step = Superstep(self.kernels, self.graph, self.values, text=text)
-        fields = [f for f in self.kernels.fields if f.source in {"kept", "seen"}]
+        fields = [f for f in self.kernels.fields if f.source in {"incremental", "seen"}]
         for field in fields:
             if field.source == "seen":
                 step.arrays[field.name] = self.seen[field.of].copy()
@@ -239,7 +239,7 @@ class KeptRun:
         due = self.active.copy()
         due[ends[self.active[sources]]] = True
         for field in fields:
-            if field.source == "kept":
+            if field.source == "incremental":
                 now = self.aggregates(field.of, self.values)
                 self._compare(field.name, step.arrays[field.name][due], now[due])
 

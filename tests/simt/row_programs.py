@@ -49,8 +49,8 @@ def message_sum(f, u, v, e, d):
 
 @fn.gather(into="into_max", combine="max")
 def message_max(f, u, v, e, d):
-    held_a = 2 * d.x[u, f]
-    return held_a + fg.matvec(d.table, d.x[u], u > v, semiring="max_plus")
+    register_a = 2 * d.x[u, f]
+    return register_a + fg.matvec(d.table, d.x[u], u > v, semiring="max_plus")
 
 
 @fn.vertex

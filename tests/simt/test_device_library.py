@@ -71,55 +71,62 @@ def test_group_arg(width: int, best: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "span"),
-    [(width, span) for width in WIDTHS for span in WIDTHS if width <= span],
+    ("width", "lanes"),
+    [(width, lanes) for width in WIDTHS for lanes in WIDTHS if width <= lanes],
 )
-def test_slot_reductions(width: int, span: int) -> None:
+def test_reductions_over_edge_lanes(width: int, lanes: int) -> None:
     x = warp_values(np.float32) % 5
     flags = x > 2
     outs = [np.zeros(32, np.float32) for _ in range(4)]
     votes = [np.zeros(32, bool) for _ in range(2)]
     names = ["sum", "max", "min", "product"]
     lines = [
-        f"{out}[i] = warp.slot_{name}(a[i], {width}, {span})"
+        f"{out}[i] = warp.edge_lane_{name}(a[i], {width}, {lanes})"
         for out, name in zip("bcde", names, strict=True)
     ]
-    lines.append(f"f[i] = warp.slot_any(a[i] > float32(2), {width}, {span})")
-    lines.append(f"g[i] = warp.slot_all(a[i] > float32(2), {width}, {span})")
+    lines.append(f"f[i] = warp.edge_lane_any(a[i] > float32(2), {width}, {lanes})")
+    lines.append(f"g[i] = warp.edge_lane_all(a[i] > float32(2), {width}, {lanes})")
     run("\n".join(lines), x, *outs, *votes)
 
-    def slots(values: np.ndarray) -> np.ndarray:
-        return values.reshape(32 // span, span // width, width)
+    def edge_lanes(values: np.ndarray) -> np.ndarray:
+        return values.reshape(32 // lanes, lanes // width, width)
 
     def spread(values: np.ndarray) -> np.ndarray:
-        shape = (32 // span, span // width, width)
+        shape = (32 // lanes, lanes // width, width)
         return np.broadcast_to(values[:, None], shape).reshape(32)
 
-    reduced = [slots(x).sum(1), slots(x).max(1), slots(x).min(1), slots(x).prod(1)]
-    for out, per_span in zip(outs, reduced, strict=True):
-        np.testing.assert_array_equal(out, spread(per_span))
-    np.testing.assert_array_equal(votes[0], spread(slots(flags).any(1)))
-    np.testing.assert_array_equal(votes[1], spread(slots(flags).all(1)))
+    reduced = [
+        edge_lanes(x).sum(1),
+        edge_lanes(x).max(1),
+        edge_lanes(x).min(1),
+        edge_lanes(x).prod(1),
+    ]
+    for out, per_vertex in zip(outs, reduced, strict=True):
+        np.testing.assert_array_equal(out, spread(per_vertex))
+    np.testing.assert_array_equal(votes[0], spread(edge_lanes(flags).any(1)))
+    np.testing.assert_array_equal(votes[1], spread(edge_lanes(flags).all(1)))
 
 
 @pytest.mark.parametrize(
-    ("width", "span"), [(1, 4), (1, 32), (2, 8), (2, 32), (4, 16), (8, 32)]
+    ("width", "lanes"), [(1, 4), (1, 32), (2, 8), (2, 32), (4, 16), (8, 32)]
 )
 @pytest.mark.parametrize("name", ["sum", "product", "max", "min"])
-def test_slot_reductions_of_four(width: int, span: int, name: str) -> None:
+def test_reductions_over_edge_lanes_of_four(width: int, lanes: int, name: str) -> None:
     four = [warp_values(np.float32, seed) % 3 + 1 for seed in range(4)]
     outs = [x.copy() for x in four]
     values = "a[i], b[i], c[i], d[i]"
-    run(f"{values} = warp.slot_{name}_4({values}, {width}, {span})", *outs)
+    run(f"{values} = warp.edge_lane_{name}_4({values}, {width}, {lanes})", *outs)
     reduce = {"sum": np.sum, "product": np.prod, "max": np.max, "min": np.min}[name]
     for x, out in zip(four, outs, strict=True):
-        slots = x.reshape(32 // span, span // width, width)
-        expected = np.broadcast_to(reduce(slots, axis=1, keepdims=True), slots.shape)
+        edge_lanes = x.reshape(32 // lanes, lanes // width, width)
+        expected = np.broadcast_to(
+            reduce(edge_lanes, axis=1, keepdims=True), edge_lanes.shape
+        )
         np.testing.assert_array_equal(out, expected.reshape(32))
 
 
 @pytest.mark.parametrize("best", ["min", "max"])
-def test_slot_arg_prefers_the_smallest_source_and_skips_none(best: str) -> None:
+def test_edge_lane_arg_prefers_the_smallest_source_and_skips_none(best: str) -> None:
     identity = np.float32(np.inf if best == "min" else -np.inf)
     keys = np.full(32, identity, np.float32)
     sources = np.full(32, -1, np.int32)
@@ -129,11 +136,11 @@ def test_slot_arg_prefers_the_smallest_source_and_skips_none(best: str) -> None:
     keys[24] = 3 if best == "min" else 1
     sources[[0, 8, 16, 24]] = [9, 4, 7, 1]
     sources[17] = 6
-    run(f"a[i], b[i] = warp.slot_arg{best}(a[i], b[i], 8, 32)", keys, sources)
-    for slot in range(4):
-        assert (keys[8 * slot], sources[8 * slot]) == (2, 4)
-        assert (keys[8 * slot + 1], sources[8 * slot + 1]) == (identity, 6)
-        assert (keys[8 * slot + 2], sources[8 * slot + 2]) == (identity, -1)
+    run(f"a[i], b[i] = warp.edge_lane_arg{best}(a[i], b[i], 8, 32)", keys, sources)
+    for edge_lane in range(4):
+        assert (keys[8 * edge_lane], sources[8 * edge_lane]) == (2, 4)
+        assert (keys[8 * edge_lane + 1], sources[8 * edge_lane + 1]) == (identity, 6)
+        assert (keys[8 * edge_lane + 2], sources[8 * edge_lane + 2]) == (identity, -1)
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ if f == 0:
 
 def test_a_missing_shuffle_step_gives_a_wrong_number() -> None:
     text = (DEVICE / "warp.py").read_text()
-    planted = text.replace("while offset < span:", "while offset < span // 2:", 1)
+    planted = text.replace("while offset < lanes:", "while offset < lanes // 2:", 1)
     assert planted != text
     emulator = Emulator({"featgraph.device.warp": planted})
     source = f"{HEADER}\ndef step(a):\n    a[cuda.grid(1)] = warp.group_sum(a[0], 8)\n"

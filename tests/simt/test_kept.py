@@ -14,7 +14,7 @@ from tests.simt.test_kernels import tiny_graph
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "fa": {},
-    "one_slot": {"degree": 1},
+    "one_edge_lane": {"degree": 1},
     "nfa": {"feature_parallel": False},
     "hubs": {"hubs": True},
     "checked": {"checked": True},
@@ -54,7 +54,13 @@ FAULTS = [
         "is_due",
     ),
     ("old", "label_propagation", {}, "d.label_seen[", "d.label["),
-    ("slots", "label_propagation", {}, "aggr = warp.slot_sum(aggr, #, #)", ""),
+    (
+        "edge_lanes",
+        "label_propagation",
+        {},
+        "aggr = warp.edge_lane_sum(aggr, #, #)",
+        "",
+    ),
     (
         "retreat",
         "every_combine",

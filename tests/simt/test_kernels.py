@@ -158,8 +158,8 @@ def test_label_propagation_at_every_width(k: int) -> None:
 
 @pytest.mark.parametrize(
     ("k", "copy"),
-    [(2, "held_psi_1"), (4, "held_psi_3"), (7, "shared_psi"), (10, "shared_psi"),
-     (33, "shared_psi"), (64, "d.psi[")],
+    [(2, "register_of_psi_1"), (4, "register_of_psi_3"), (7, "shared_psi"),
+     (10, "shared_psi"), (33, "shared_psi"), (64, "d.psi[")],
 )  # fmt: skip
 def test_matrix_of_no_vertex_stands_at_hand(k: int, copy: str) -> None:
     # Both ways round, 64 x 64 entries of it are too many for a block.
@@ -172,7 +172,8 @@ def test_matrix_of_no_vertex_stands_at_hand(k: int, copy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("k", "copy"), [(2, "held_psi_1"), (4, "held_psi_3"), (7, "shared_psi")]
+    ("k", "copy"),
+    [(2, "register_of_psi_1"), (4, "register_of_psi_3"), (7, "shared_psi")],
 )
 def test_a_thread_has_a_matrix_of_no_vertex_at_hand(k: int, copy: str) -> None:
     run = Run(BY_NAME["say"], k, feature_parallel=False, size=(9, 12))
@@ -245,7 +246,7 @@ def test_in_loops_over_features_next_entries_of_an_edge_stand_in_memory() -> Non
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("degree", [1, 4, 64])
 @pytest.mark.parametrize("name", ["combines", "bfs", "wander", "notes"])
-def test_any_number_of_slots(name: str, degree: int) -> None:
+def test_any_number_of_edge_lanes(name: str, degree: int) -> None:
     Run(BY_NAME[name], 2, degree=degree).check()
 
 
@@ -316,8 +317,16 @@ def test_an_index_out_of_range_is_recorded_in_checked_mode() -> None:
 # Name, program, K, options, text, what stands in its place, what catches it.
 FAULTS = [
     ("pad", "label_propagation", 3, {}, "if inside else float32(0.0)", "", None),
-    ("slots", "weighted_sum", 3, {}, "total = warp.slot_sum(total, 4, 8)", "", None),
-    ("column", "least_squares", 3, {}, "A_1 = warp.slot_sum(A_1, 4, 8)", "", None),
+    (
+        "edge_lanes",
+        "weighted_sum",
+        3,
+        {},
+        "total = warp.edge_lane_sum(total, 4, 8)",
+        "",
+        None,
+    ),
+    ("column", "least_squares", 3, {}, "A_1 = warp.edge_lane_sum(A_1, 4, 8)", "", None),
     (
         "areas",
         "least_squares",

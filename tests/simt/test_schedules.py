@@ -107,12 +107,26 @@ LIBRARY = Path(segments.__file__).read_text(encoding="utf-8")
 #: Name, program, K, options, text, what stands in its place.
 FAULTS = [
     ("bits", "label_propagation", 1, {}, "(passed, first_vertex", "(passed, window"),
-    ("first", "label_propagation", 3, {}, "first_vertex + slot", "first_vertex + lane"),
+    (
+        "first",
+        "label_propagation",
+        3,
+        {},
+        "first_vertex + edge_lane",
+        "first_vertex + lane",
+    ),
     ("boundary", "label_propagation", 3, {}, "<= place:", "< place:"),
     ("row", "label_propagation", 8, {}, "(row + step) * width", "(row + step)"),
     ("begin", "label_propagation", 3, {}, "int32(total - own)", "int32(total)"),
     ("run", "label_propagation", 3, {}, "if run_0 >> row_hop != 0:", "if True:"),
-    ("short", "label_propagation", 3, {}, "= min(place, int32(slot", "= min(0, (slot"),
+    (
+        "short",
+        "label_propagation",
+        3,
+        {},
+        "= min(place, int32(edge_lane",
+        "= min(0, (edge_lane",
+    ),
     ("last", "label_propagation", 3, {}, "8) - 1", "8) - 2"),
     ("round", "label_propagation", 3, {}, "if in_round:", "if True:"),
     ("own", "label_propagation", 3, {}, "v, start = (own_v", "v, start = (v"),
@@ -130,7 +144,7 @@ FAULTS = [
 
 #: The same where rows are taken one after the other.
 ROW_FAULTS = [
-    ("turn", "label_propagation", 3, {}, "if slot == row:", "if True:"),
+    ("turn", "label_propagation", 3, {}, "if edge_lane == row:", "if True:"),
     ("merge", "label_propagation", 3, {}, "round_0_aggr += round_1_aggr", "pass"),
     ("length", "label_propagation", 3, {}, "int32(row_end - row_begin)", "row_end"),
     ("next", "label_propagation", 3, {}, "uint32(bits - uint32(1))", "uint32(0)"),

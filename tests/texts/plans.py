@@ -89,7 +89,7 @@ MAPPINGS = {
 CHOICES: dict[str, dict[str, Any]] = {
     "pull": {"direction": "pull"},
     "push": {"direction": "push"},
-    "kept": {"direction": "pull", "keep": Changes()},
+    "kept": {"direction": "pull", "incremental": Changes()},
     "asynchronous": {"asynchronous": True},
 }
 #: In plain ones only.

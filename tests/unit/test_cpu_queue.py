@@ -328,7 +328,7 @@ def test_names_are_reserved(name: str) -> None:
         if re.match(r"goes_on_0|supersteps?_0", node.name) is None:
             continue
         used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-        used = {n for n in used if re.match(r"held_|.*_\d+$", n) is None}
+        used = {n for n in used if re.match(r"rows_of_|.*_\d+$", n) is None}
         # What is the user's is printed in the inner functions only.
         reserved = GENERATED | (LOOPS if node.name == "supersteps_0" else set())
         assert used <= known | reserved

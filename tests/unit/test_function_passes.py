@@ -111,13 +111,13 @@ def test_names_get_letters_in_the_order_of_the_text() -> None:
     fresh.begin()
     later = fresh("top")
     fresh.begin()
-    first, unused, second = fresh("held"), fresh("held"), fresh("work")
+    first, unused, second = fresh("register"), fresh("register"), fresh("work")
     body = code(f"{first} = 1\n{second}_0 = {first}\n{later} = {second}_0")
-    fresh.settle(body, {"held_a"})
+    fresh.settle(body, {"register_a"})
     assert unused != first
     # The name in between has letters, too, though it is gone.
     lines = [ast.unparse(node) for node in body]
-    assert lines == ["held_b = 1", "work_d_0 = held_b", "top_e = work_d_0"]
+    assert lines == ["register_b = 1", "work_d_0 = register_b", "top_e = work_d_0"]
 
 
 def test_trees_are_the_same_if_they_say_the_same() -> None:

@@ -173,7 +173,7 @@ def test_auto_keeps_when_few_are_active(
     run = fg.iterate(paths, state, target=target)
     assert run.aggregates[:3] == ["recomputed", "kept", "patched"]
     assert set(run.aggregates[2:]) == {"patched"}
-    assert run.kernels[0].plan.keeps
+    assert run.kernels[0].plan.is_incremental
     np.testing.assert_array_equal(state["dist"], distances(40))
 
 
@@ -198,7 +198,7 @@ def test_auto_recomputes_when_many_are(
 def test_auto_keeps_nothing_on_small_graphs(target: str) -> None:
     run = fg.iterate(paths, path_state(40), target=target)
     assert set(run.aggregates) == {"recomputed"}
-    assert not run.kernels[0].plan.keeps
+    assert not run.kernels[0].plan.is_incremental
     run = fg.iterate(visits, path_state(), target=target, change_driven=True)
     assert set(run.aggregates) == {"-"}
 
@@ -308,7 +308,7 @@ def changing_state() -> fg.State:
 def test_other_foldmaps_of_the_run_count(target: str) -> None:
     """Alone, nothing that the gather reads changes. With another foldmap it does."""
     run = fg.iterate(weighing, changing_state(), target=target, change_driven=True)
-    assert run.kernels[0].plan.keeping.gathers["load"].is_constant
+    assert run.kernels[0].plan.incremental.gathers["load"].is_constant
     assert run.aggregates[0] == "kept"
     steps = [weighing, fg.edgemap(retouch)]
     state = changing_state()

@@ -55,9 +55,24 @@ def test_every_feature_has_a_lane_and_pieces_are_whole(dtype: str, degree: int) 
 
 
 def test_lanes_of_a_vertex_follow_the_typical_degree() -> None:
-    assert [mapping_of(4, degree=d).slots for d in (1, 4, 16, 64)] == [1, 1, 4, 8]
-    assert [mapping_of(8, degree=d).slots for d in (1, 4, 16, 64)] == [1, 1, 2, 4]
-    assert [mapping_of(32, degree=d).slots for d in (1, 4, 16, 64)] == [1, 1, 1, 1]
+    assert [mapping_of(4, degree=d).edges_at_a_time for d in (1, 4, 16, 64)] == [
+        1,
+        1,
+        4,
+        8,
+    ]
+    assert [mapping_of(8, degree=d).edges_at_a_time for d in (1, 4, 16, 64)] == [
+        1,
+        1,
+        2,
+        4,
+    ]
+    assert [mapping_of(32, degree=d).edges_at_a_time for d in (1, 4, 16, 64)] == [
+        1,
+        1,
+        1,
+        1,
+    ]
 
 
 def test_small_matrices_of_few_edges_are_one_threads(

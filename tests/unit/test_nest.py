@@ -19,7 +19,7 @@ from featgraph.fold.tree.nodes import (
     Features,
     ForEdges,
     FromRow,
-    Kept,
+    Incremental,
     Meet,
     Only,
     RowLoad,
@@ -200,9 +200,9 @@ def test_an_edge_gets_its_number_behind_the_test_that_few_pass() -> None:
 
 
 def test_a_row_is_walked_by_every_nth_place() -> None:
-    walk = Walk("while", lanes=4, own="slot")
+    walk = Walk("while", lanes=4, own="edge_lane")
     assert text_of(CSR.edges("v", walk, "", code("take(u, e)"))) == [
-        "position = int32(start + slot)",
+        "position = int32(start + edge_lane)",
         "while position < stop:",
         "    u = ends[uint32(position)]",
         "    e = uint32(position)",
@@ -274,7 +274,7 @@ def test_a_seldom_test_stands_in_front_of_the_number_of_an_edge() -> None:
 
 @pytest.mark.parametrize("company", ["warp", "block"])
 def test_rounds_keep_their_company_together(company: str) -> None:
-    walk = Walk("rounds", 8, "slot", company)
+    walk = Walk("rounds", 8, "edge_lane", company)
     body = CSR.edges("u", walk, "", [Meet("any", "edge", ("moved", "alive"))])
     verify(body, Stage(companies={"edge": company}))
 
@@ -426,11 +426,11 @@ def test_a_tree_is_printed_with_its_parts_and_what_it_contains() -> None:
     patch = ForEdges("v", [Only(expression("seen[u]"), [Contribute("add")], True)])
     rows = (RowLoad("x_u", "d.x", "u"), RowLoad("y"))
     loop = Features("wide", code("aggr[f] += add(x_u[f], *y)"), rows)
-    tree: Body = [Kept(("add",), (), patch, [loop]), Meet("sync", "vertex")]
+    tree: Body = [Incremental(("add",), (), patch, [loop]), Meet("sync", "vertex")]
     inside = agreed(code("if any_due:\n    BODY\nelse:\n    return", BODY=tree), "warp")
     assert print_nest(inside).splitlines() == [
         "if any_due:  # warp agrees",
-        "    Kept([add]):",
+        "    Incremental([add]):",
         "      patch:",
         "        ForEdges(v):",
         "            Only(seen[u], seldom=True):",

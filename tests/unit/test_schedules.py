@@ -92,7 +92,7 @@ def test_so_many_lanes_share_a_vertex(k: int, lanes: int) -> None:
     plan = plan_of("label_propagation", k, **options)
     mapping = plan.phases[0].mapping
     assert mapping.schedule == "virtual_warp"
-    assert mapping.span == lanes == mapping.lanes * mapping.slots
+    assert mapping.span == lanes == mapping.lanes * mapping.edges_at_a_time
     # Features first, edges with the lanes that are left.
     own = plan_of("label_propagation", k, schedule="lanes").phases[0].mapping
     assert mapping.lanes == min(own.lanes, lanes)

@@ -1,8 +1,9 @@
-"""Which gathers can keep their aggregates between supersteps, and which not, and why.
+"""Which gathers can be incremental, and which not, and why.
 
-A kept aggregate is patched: where a source has changed, the old contribution is taken
-out and the new one put in. That needs a combine that can be patched, contributions that
-depend on nothing else that changes, and a copy of what the sources were.
+Their aggregates stay in memory between supersteps and are patched there: where a source
+has changed, the old contribution is taken out and the new one put in. That needs a
+combine that can be patched, contributions that depend on nothing else that changes, and
+a copy of what the sources were.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from featgraph.program.signature import PropertyKind, Signature
 
 __all__ = [
     "Changes",
-    "Keeping",
-    "KeptGather",
+    "IncrementalGather",
+    "IncrementalGathers",
     "changes_of",
     "entry_bytes",
-    "find_kept",
+    "find_incremental",
     "join_changes",
     "seen_name",
 ]
@@ -52,13 +53,13 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class KeptGather:
-    """A gather whose aggregates are kept.
+class IncrementalGather:
+    """A gather whose aggregates stay in memory and are patched there.
 
     Attributes
     ----------
     into : str
-        Its temporary, which is the kept array.
+        Its temporary, which is the array that stays.
     is_constant : bool
         Nothing that it reads changes: it is never patched.
     reads : tuple of str
@@ -77,23 +78,23 @@ class KeptGather:
 
 
 @dataclass(frozen=True)
-class Keeping:
-    """What a plan can keep.
+class IncrementalGathers:
+    """Which gathers of a plan are incremental, if that is asked for.
 
     Attributes
     ----------
     gathers : dict
-        ``into`` -> how it is kept.
+        ``into`` -> what patching it takes.
     recomputed : dict
         ``into`` -> why it cannot be.
     """
 
-    gathers: dict[str, KeptGather] = field(default_factory=dict)
+    gathers: dict[str, IncrementalGather] = field(default_factory=dict)
     recomputed: dict[str, str] = field(default_factory=dict)
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Properties of which a copy is kept."""
+        """Properties of which there is a copy of what they were."""
         return tuple(sorted({n for k in self.gathers.values() for n in k.reads}))
 
 
@@ -125,8 +126,8 @@ def join_changes(several: Iterable[Changes]) -> Changes:
     return Changes(tuple(sorted(announced)), tuple(sorted(silent)))
 
 
-def find_kept(analysis: Analysis, changes: Changes) -> Keeping:
-    """Find the gathers whose aggregates can be kept.
+def find_incremental(analysis: Analysis, changes: Changes) -> IncrementalGathers:
+    """Find the gathers whose aggregates can stay and be patched.
 
     Parameters
     ----------
@@ -135,29 +136,29 @@ def find_kept(analysis: Analysis, changes: Changes) -> Keeping:
     changes : Changes
         What the foldmaps of the run change, this one included.
     """
-    keeping = Keeping()
+    incremental = IncrementalGathers()
     earlier: list[Analysed] = []
     for function in analysis.functions:
         if function.kind == "gather":
             into = str(function.into)
-            found = _keep(function, earlier, analysis, changes)
+            found = _incremental(function, earlier, analysis, changes)
             if isinstance(found, str):
-                keeping.recomputed[into] = found
+                incremental.recomputed[into] = found
             else:
-                keeping.gathers[into] = found
+                incremental.gathers[into] = found
         earlier.append(function)
-    for into in keeping.recomputed:  # one that stands twice is kept nowhere
-        keeping.gathers.pop(into, None)
-    return keeping
+    for into in incremental.recomputed:  # one that stands twice is nowhere
+        incremental.gathers.pop(into, None)
+    return incremental
 
 
-def _keep(
+def _incremental(
     function: Analysed,
     earlier: Sequence[Analysed],
     analysis: Analysis,
     changes: Changes,
-) -> KeptGather | str:
-    """Return how a gather is kept, or why it is not."""
+) -> IncrementalGather | str:
+    """Return how a gather is incremental, or why it is not."""
     problem = _problem(function, earlier, analysis)
     if problem is not None:
         return problem
@@ -167,7 +168,7 @@ def _keep(
     is_real = temporary.type == "real"
     exact = not (is_real and temporary.combine.rules.rounds)
     if not moving:
-        return KeptGather(temporary.name, True, (), True, None)
+        return IncrementalGather(temporary.name, True, (), True, None)
     for record in moving:
         problem = _moving_problem(record, changes)
         if problem is not None:
@@ -178,13 +179,13 @@ def _keep(
         return "a product of integers cannot be divided"
     reads = tuple(sorted({a.name for a in moving}))
     seen = _as_seen(function, reads, analysis)
-    return KeptGather(temporary.name, False, reads, exact, seen)
+    return IncrementalGather(temporary.name, False, reads, exact, seen)
 
 
 def _problem(
     function: Analysed, earlier: Sequence[Analysed], analysis: Analysis
 ) -> str | None:
-    """Return what of a gather itself forbids keeping it."""
+    """Return what of a gather itself forbids change-driven aggregates."""
     temporary = analysis.temporaries[str(function.into)]
     behind = next((f for f in earlier if f.kind in {"vertex", "edge"}), None)
     if behind is not None:

@@ -46,7 +46,7 @@ def entry_signature(
         known[name] = _array("int32", 1)
     for rows in ("upper", "lower", "both"):
         known[f"{rows}_orders"] = _array("int32", 1)
-        for name in ("offsets", "edges", "slots"):
+        for name in ("offsets", "edges", "positions"):
             known[f"{rows}_{name}"] = _array(offset, 1)
     known["edge_twin"] = _array(offset, 1)
     known["chunks"] = _array("int64", 1)

@@ -63,7 +63,7 @@ def module_path(text: str, stem: str) -> Path:
         _write_whole(path, text)
     except OSError as error:
         warnings.warn(
-            f"{path.parent} cannot be written ({error}); kernels are not kept",
+            f"{path.parent} cannot be written ({error}); kernels are not stored",
             CacheWarning,
             stacklevel=2,
         )
@@ -74,9 +74,9 @@ def module_path(text: str, stem: str) -> Path:
 
 def forget(path: Path) -> None:
     """Remove what Numba keeps for a module."""
-    for kept in path.parent.glob(f"{COMPILED}/{path.stem}.*"):
-        if kept.suffix in {".nbi", ".nbc"}:
-            kept.unlink(missing_ok=True)
+    for stored in path.parent.glob(f"{COMPILED}/{path.stem}.*"):
+        if stored.suffix in {".nbi", ".nbc"}:
+            stored.unlink(missing_ok=True)
 
 
 def store_directory() -> Path:
@@ -93,7 +93,7 @@ def store_directory() -> Path:
     except OSError as error:
         problem = f"{path} cannot be made ({error})"
     if problem:
-        warnings.warn(f"{problem}; kernels are not kept", CacheWarning, stacklevel=2)
+        warnings.warn(f"{problem}; kernels are not stored", CacheWarning, stacklevel=2)
         return _private_directory()
     return path
 

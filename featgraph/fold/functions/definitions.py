@@ -28,7 +28,7 @@ def form_of(context: Context, phase: Phase, function: Analysed) -> str:
     """Return what becomes of the features of a function: see `FunctionFacts`."""
     if phase.kind == "triangle":
         return "triangle"
-    summed = function.rank_one is not None and function.into in phase.held
+    summed = function.rank_one is not None and function.into in phase.in_registers
     if summed or function.into in phase.tiles:
         return "columns" if column_form(context, function) else "parts"
     if vector_form(context, phase, function):

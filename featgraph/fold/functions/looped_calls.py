@@ -97,7 +97,7 @@ class _LoopedCall:
         self.loops.areas.append(columns)
         return f"work_{len(self.loops.areas) - 1}"
 
-    def keep_inverse(self, target: str, area: str) -> None:
+    def store_inverse(self, target: str, area: str) -> None:
         self.loops.matrices[target] = area
 
     def element(self, matrix: ast.expr, row: ast.expr, column: ast.expr) -> ast.expr:

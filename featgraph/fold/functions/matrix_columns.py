@@ -116,14 +116,16 @@ class MatrixColumns:
         if isinstance(matrix, Whole) and not matrix.indices:
             staged = self.facts.staged.get(matrix.name)
             if staged is not None and staged.in_registers:
-                return lambda i: self._held_column(staged.names, turned, _number(i))
+                return lambda i: self._column_of_registers(
+                    staged.names, turned, _number(i)
+                )
             if staged is not None:
                 first = self._first_row(staged, turned)
                 return lambda i: self._staged_column(staged, first, i)
 
         if self.takes_rows(matrix):
             rows = self._load_rows(narrowed(matrix, Whole))
-            return lambda i: self._held_column(rows, turned, _number(i))
+            return lambda i: self._column_of_registers(rows, turned, _number(i))
 
         def element(j: int, i: ast.expr) -> ast.expr:
             f = self.copies.feature(j)
@@ -166,7 +168,7 @@ class MatrixColumns:
             )
         return tuple(names)
 
-    def _held_column(
+    def _column_of_registers(
         self, rows: tuple[str, ...], turned: bool | str, i: int
     ) -> list[ast.expr]:
         """Return the entries of a matrix whose rows stand in registers."""

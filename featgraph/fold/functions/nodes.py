@@ -46,27 +46,27 @@ class Row:
         piece's first feature behind it.
     index : str
         The first index.
-    held : str
+    register : str
         Where the row is in registers anyway: what its copies are called.
     """
 
     key: Key
     name: str
     index: str
-    held: str = ""
+    register: str = ""
 
     def __str__(self) -> str:
-        return self.held or f"{self.key[0]}[{self.index}]"
+        return self.register or f"{self.key[0]}[{self.index}]"
 
     def piece_name(self, j: int, mapping: Mapping) -> str:
-        """Return the name of the piece that holds a lane's feature j."""
+        """Return the name of the piece that has a lane's feature j."""
         first = j - j % mapping.piece
         return self.name if mapping.copies == mapping.piece else f"{self.name}_{first}"
 
     def copy(self, j: int, mapping: Mapping) -> str:
         """Return a lane's feature j."""
-        if self.held:
-            return f"{self.held}_{j}"
+        if self.register:
+            return f"{self.register}_{j}"
         return f"{self.piece_name(j, mapping)}[{j % mapping.piece}]"
 
 
@@ -125,14 +125,14 @@ class Collective(Node):
         Where the operands of a lane count; "" for everywhere.
     runs : bool
         Whether the predicate holds only where the function still runs.
-    keeps : bool
+    is_masked : bool
         Whether the target stays as it is where the predicate does not hold.
     """
 
     call: ast.stmt
     predicate: str = ""
     runs: bool = False
-    keeps: bool = False
+    is_masked: bool = False
 
 
 @dataclass(eq=False)

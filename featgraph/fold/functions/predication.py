@@ -106,9 +106,9 @@ class _Predication:
         """Return a statement in which all lanes take part."""
         if isinstance(node, ast.Assign):
             primitive = primitive_of(narrowed(node.value, Operate))
-            runs, keeps = predicate in self.running, self.in_rounds and bool(predicate)
-            keeps &= not primitive.is_matrix
-            return _placed([Collective(node, predicate, runs, keeps)], node)
+            runs = predicate in self.running
+            is_masked = self.in_rounds and bool(predicate) and not primitive.is_matrix
+            return _placed([Collective(node, predicate, runs, is_masked)], node)
         if isinstance(node, ast.Return):
             return self._return(node, predicate)
         if isinstance(node, GoOn):

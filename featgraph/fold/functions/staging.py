@@ -117,7 +117,7 @@ def find_staged(
         in_registers = small and mapping.piece == width and dtype in {
             "real", analysis.real,
         }  # fmt: skip
-        own = f"{'held' if in_registers else 'shared'}_{name}"
+        own = f"{'register_of' if in_registers else 'shared'}_{name}"
         while own in taken or f"{own}_0" in taken:
             own += "_"
         names = tuple(f"{own}_{i}" for i in range(width)) if in_registers else (own,)

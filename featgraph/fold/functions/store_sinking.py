@@ -42,19 +42,19 @@ def sunk(facts: FunctionFacts, node: Define) -> Define:
     if not isinstance(verdict, ast.Name) or varies(verdict, node.varying):
         return node
     restored = facts.context.restored
-    kept: Body = []
+    early: Body = []
     late: Body = []
     for statement in reversed(before):
-        if _may_wait(statement, restored, [*kept, *late]):
+        if _may_wait(statement, restored, [*early, *late]):
             late.insert(0, statement)
         else:
-            kept.insert(0, statement)
+            early.insert(0, statement)
     if late:
         test = cast("ast.expr", copied(verdict))
         stores = ast.copy_location(ast.If(test, late, []), late[0])
-        node.body = [*kept, stores, last]
+        node.body = [*early, stores, last]
         sends = verdict is not narrowed(last, ast.Return).value
-        node.waits = not sends and _all_wait([*kept, last], late)
+        node.waits = not sends and _all_wait([*early, last], late)
     return node
 
 

@@ -49,7 +49,7 @@ def unrolled_call(copies: CopiesLike, node: Collective) -> Body:
     operate = narrowed(assigned.value, Operate)
     copies.facts.fresh.begin()
     call = _UnrolledCall(copies, node)
-    if not node.keeps:
+    if not node.is_masked:
         primitive_of(operate).unroll(operate, target, call)
         return call.body
     # A group that goes round with others keeps what its own last iteration gave.
@@ -133,12 +133,12 @@ class _UnrolledCall:
         return self.columns.column(call)
 
     def is_at_hand(self, matrix: ast.expr) -> bool:
-        is_held = bool(self.facts.staged) or self.columns.takes_rows(matrix)
-        return is_held and self.width > 1
+        in_registers = bool(self.facts.staged) or self.columns.takes_rows(matrix)
+        return in_registers and self.width > 1
 
     def new_area(self, columns: int) -> str:
         self.copies.areas.append(columns)
         return f"work_{len(self.copies.areas) - 1}"
 
-    def keep_inverse(self, target: str, area: str) -> None:
+    def store_inverse(self, target: str, area: str) -> None:
         self.copies.matrices[target] = area

@@ -178,13 +178,13 @@ def _certain_in(node: ast.AST) -> Iterator[Access]:
 def _with_forwarded(rows: tuple[Row, ...], facts: FunctionFacts) -> tuple[Row, ...]:
     """Return `rows` with what a gather reads of edges whose entries are forwarded."""
     reads = {a.name for a in facts.function.accesses if a.version == "next"}
-    held = [
+    in_registers = [
         Row((f"d.{name}_next", "e"), own, "e", own)
         for name, own in facts.context.forwarded.items()
         if name in reads
     ]
-    keys = {row.key for row in held}
-    return (*(row for row in rows if row.key not in keys), *held)
+    keys = {row.key for row in in_registers}
+    return (*(row for row in rows if row.key not in keys), *in_registers)
 
 
 def copied(name: str, commits: bool) -> tuple[str, str]:

@@ -61,7 +61,7 @@ def vector_form(context: Context, phase: Phase, function: Analysed) -> bool:
             not temporary.combine.rules.is_sum
             or temporary.type != "real"
             or len(temporary.item_shape) != 1
-            or function.into in phase.keeps
+            or function.into in phase.incremental
             or any(name.startswith(f"{function.into}_") for name in others)
         ):
             return False

@@ -230,9 +230,9 @@ def was_packed(accumulator: Accumulator, plan: FoldPlan) -> bool:
     )
 
 
-def change_name(held: str) -> str:
-    """Return the name of the sum of absolute differences that goes with `held`."""
-    return f"change_{held}"
+def change_name(name: str) -> str:
+    """Return the name of the sum of absolute differences that goes with `name`."""
+    return f"change_{name}"
 
 
 @dataclass(frozen=True)
@@ -259,14 +259,14 @@ class Patch:
         return self.accumulator.rules.is_sum and self.accumulator.type == "real"
 
     @property
-    def starts_from_kept(self) -> bool:
-        """Whether the kept value itself is where patches begin: min, max and any."""
+    def starts_from_stored(self) -> bool:
+        """Whether the stored value itself is where patches begin: min, max and any."""
         return self.accumulator.rules.patch == "extremum"
 
-    def start(self, name: str, change: str, kept: str) -> list[str]:
-        """Return the statements in front of the edges; `kept` is in memory."""
-        if self.starts_from_kept:
-            return [f"{name} = {kept}"]
+    def start(self, name: str, change: str, stored: str) -> list[str]:
+        """Return the statements in front of the edges; `stored` is in memory."""
+        if self.starts_from_stored:
+            return [f"{name} = {stored}"]
         lines = [f"{name} = {self.accumulator.identity}"]
         if self.measures:
             lines.append(f"{change} = {self.accumulator.identity}")
@@ -299,16 +299,16 @@ class Patch:
             lines.append("is_patched &= contributed or not retreated")
         return [*lines, self.accumulator.update(name, "contributed")]
 
-    def finish(self, name: str, change: str, kept: str) -> list[str]:
-        """Return the statements behind the edges, when all slots are together.
+    def finish(self, name: str, change: str, stored: str) -> list[str]:
+        """Return the statements behind the edges, when lanes have been combined.
 
-        What starts from what is kept needs none.
+        What starts from what is stored needs none.
         """
-        update = self.accumulator.update(name, kept)
+        update = self.accumulator.update(name, stored)
         if self.accumulator.rules.patch == "quotient":
             test = f"is_patched &= {self.intrinsics}.is_normal"
-            return [f"{test}({kept})", update, f"{test}({name})"]
+            return [f"{test}({stored})", update, f"{test}({name})"]
         if not self.measures:
             return [update]
-        holds = f"{self.intrinsics}.sum_holds({kept}, {name}, {change})"
+        holds = f"{self.intrinsics}.sum_holds({stored}, {name}, {change})"
         return [f"is_patched &= {holds}", update]

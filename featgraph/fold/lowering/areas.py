@@ -24,8 +24,8 @@ def group_areas(facts: Facts) -> list[Area]:
     """
     if facts.target is Target.CPU:
         return _works(facts)
-    held = [a.name for a in _held(facts) if a.is_matrix]
-    gathered = [area for name in held for area in home_of(facts, name).areas()]
+    matrices = [a.name for a in _accumulators_of_vertex(facts) if a.is_matrix]
+    gathered = [area for name in matrices for area in home_of(facts, name).areas()]
     waits = [area for area, in_group in _waiting(facts) if in_group]
     return [*gathered, *waits, *_works(facts)]
 
@@ -50,8 +50,8 @@ def _waiting(facts: Facts) -> list[tuple[Area, bool]]:
     return found
 
 
-def _held(facts: Facts) -> list[Accumulator]:
-    """Return what lanes keep for a vertex: what they load, or fill."""
+def _accumulators_of_vertex(facts: Facts) -> list[Accumulator]:
+    """Return what lanes have for a vertex: what they load, or fill."""
     names = set(facts.phase.loads)
     if facts.phase.kind != "push":
         names |= {f.into for f in facts.functions.values() if f.into is not None}
@@ -92,7 +92,11 @@ class DeclareAreas(Rewriting):
         waits = [area for area, in_group in _waiting(facts) if not in_group]
         for area in (*waits, *self._of_lane()):
             out += self._declared(area)
-        boxes = [n for a in _held(facts) for n in box_dtypes(a, facts.context.real)]
+        boxes = [
+            n
+            for a in _accumulators_of_vertex(facts)
+            for n in box_dtypes(a, facts.context.real)
+        ]
         for name in dict.fromkeys(boxes) if self._has_boxes() else ():
             dtype = "int32" if name == "source" else name
             box = f"cuda.shared.array({facts.threads}, {dtype})"
@@ -130,18 +134,18 @@ class DeclareAreas(Rewriting):
             counts = [p.arrays.get(kind, 0) for p in facts.callees.values()]
             if max(counts, default=0):
                 found.append(Area(array, (max(counts), k), dtype))
-        for accumulator in _held(facts):
+        for accumulator in _accumulators_of_vertex(facts):
             if accumulator.is_matrix and facts.target is Target.CUDA:
                 continue  # of its group
             own = home_of(facts, accumulator.name).areas()
             found += own
-            if own and accumulator.name in facts.phase.keeps:
+            if own and accumulator.name in facts.phase.incremental:
                 found += row_of(facts, f"change_{accumulator.name}", accumulator)[:1]
         for name, accumulator in facts.rows_left.items():
             found += row_of(facts, facts.row_left(name), accumulator)[:1]
             if accumulator.is_arg:
                 found.append(Area("contribution_source", (k,), "int32"))
-            if accumulator.name in facts.phase.keeps:
+            if accumulator.name in facts.phase.incremental:
                 seen = facts.row_left(name, "contribution_seen")
                 found += row_of(facts, seen, accumulator)[:1]
         return list({a.name: a for a in found}.values())

@@ -29,7 +29,7 @@ def call_for_one(facts: Facts, callee: Callee) -> ast.expr:
         wide = facts.is_wide(name)
         args.append(f"{name}[f]" if wide else _entry(facts, name))
     index = "i" if is_matrix(callee.function) else "f"
-    args += [f"{row.held or row.name}[{index}]" for row in callee.rows]
+    args += [f"{row.register or row.name}[{index}]" for row in callee.rows]
     return expression(f"{callee.name}({', '.join(args)})")
 
 
@@ -75,7 +75,7 @@ def call_of_part(facts: Facts, callee: Callee, part: str, feature: str = "") -> 
 def rows_of(callee: Callee) -> tuple[RowLoad, ...]:
     """Return the rows of which a function takes features behind the temporaries."""
     return tuple(
-        RowLoad(row.held) if row.held else RowLoad(row.name, row.key[0], row.index)
+        RowLoad(row.register) if row.register else RowLoad(row.name, row.key[0], row.index)
         for row in callee.rows
     )
 

@@ -31,7 +31,7 @@ from featgraph.fold.tree.nodes import (
     FinishPatch,
     ForEdges,
     FromMemory,
-    Kept,
+    Incremental,
     Mark,
     Meet,
     Only,
@@ -101,7 +101,7 @@ class ConvergeRows(Rewriting):
     def visit_Then(self, node: Then) -> Body:
         """Go on; lanes whose vertex is not alive have no edges, and store nothing."""
         out: Body = []
-        if any(isinstance(n, ForEdges | Kept) for n in node.body):
+        if any(isinstance(n, ForEdges | Incremental) for n in node.body):
             out += self.layout.narrowed("alive")
         return out + self.over(node.body)
 
@@ -295,7 +295,7 @@ class Converge(ConvergeRows):
 
     # -- aggregates that stay in memory
 
-    def visit_Kept(self, node: Kept) -> Body:
+    def visit_Incremental(self, node: Incremental) -> Body:
         """Patch aggregates; where that does not do, all lanes take them anew."""
         facts, out = self.facts, list[ast.stmt]()
         out += [announced(facts, f) for f in node.functions]
@@ -305,12 +305,12 @@ class Converge(ConvergeRows):
             out += self._patches(node)
         out += self._renewed(node)
         for function in node.functions:
-            held = "" if function in node.patched else "not is_patched"
+            renewed = "" if function in node.patched else "not is_patched"
             store = ToMemory(facts.filled(function).name)
-            out += self._one([self.wanted, held], [store])
+            out += self._one([self.wanted, renewed], [store])
         return out
 
-    def _patches(self, node: Kept) -> Body:
+    def _patches(self, node: Incremental) -> Body:
         """Patch with the edges from changed sources; lanes agree if it holds."""
         facts = self.facts
         node.patch.part = "part"
@@ -327,7 +327,7 @@ class Converge(ConvergeRows):
         out.append(Meet("all", "vertex", ("is_patched",)))
         return out
 
-    def _renewed(self, node: Kept) -> Body:
+    def _renewed(self, node: Incremental) -> Body:
         """Take aggregates anew: in a branch, or the whole warp if lanes disagree."""
         facts = self.facts
         if not facts.renews_aside(node.functions):

@@ -21,7 +21,7 @@ from featgraph.fold.tree.nodes import (
     FindDue,
     FinishPatch,
     ForEdges,
-    Kept,
+    Incremental,
     Mark,
     Meet,
     Only,
@@ -133,14 +133,14 @@ class Diverge(DivergeRows):
             return super().visit_ForEdges(node)
         return self._edges(node, self.binding.walk)
 
-    def visit_Kept(self, node: Kept) -> Body:
+    def visit_Incremental(self, node: Incremental) -> Body:
         """Patch aggregates, or take them anew from all edges."""
         facts = self.facts
         one_by_one = replace(self.binding.walk, at_a_time=1)
-        held: Body = [BeginPatch(f) for f in node.functions]
+        patched: Body = [BeginPatch(f) for f in node.functions]
         if node.patched:
-            held += self._edges(node.patch, one_by_one)
-        held += [FinishPatch(f) for f in node.patched]
+            patched += self._edges(node.patch, one_by_one)
+        patched += [FinishPatch(f) for f in node.patched]
         anew = [
             part
             for s in node.anew
@@ -154,7 +154,7 @@ class Diverge(DivergeRows):
         anew += [s for f, s in stores.items() if f not in node.patched]
         out: Body = [announced(facts, f) for f in node.functions]
         out += code(f"is_patched = not {facts.intrinsics}.test_bit(stale, v)")
-        out += when(["is_patched"], held) + when(["not is_patched"], anew)
+        out += when(["is_patched"], patched) + when(["not is_patched"], anew)
         return out + [s for f, s in stores.items() if f in node.patched]
 
     def _edges(self, node: ForEdges, walk: Walk) -> Body:

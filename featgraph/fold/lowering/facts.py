@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Protocol
 
 from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.analysis.change_driven import KeptGather
+from featgraph.fold.analysis.change_driven import IncrementalGather
 from featgraph.fold.analysis.gathered_values import base_name
 from featgraph.fold.analysis.gathers import in_blocks
 from featgraph.fold.functions.facts import Callee, Context
@@ -194,7 +194,7 @@ class Facts:
             )
             for rows, numbers in (
                 ("upper", "edges"),
-                ("lower", "slots"),
+                ("lower", "positions"),
                 ("both", "edges"),
             )
         )
@@ -211,21 +211,23 @@ class Facts:
 
     # -- kept aggregates
 
-    def kept(self, function: str) -> KeptGather | None:
+    def incremental(self, function: str) -> IncrementalGather | None:
         """Return how the aggregates of a gather are kept; None if they are not."""
         into = self.functions[function].into
         return (
-            self.plan.keeping.gathers[str(into)] if into in self.phase.keeps else None
+            self.plan.incremental.gathers[str(into)]
+            if into in self.phase.incremental
+            else None
         )
 
     def is_constant(self, function: str) -> bool:
         """Whether a kept gather reads nothing that changes."""
-        how = self.kept(function)
+        how = self.incremental(function)
         return how is not None and how.is_constant
 
     def seen(self, function: str) -> Callee:
         """Return a kept gather as it was when its aggregates took it in."""
-        how = self.kept(function)
+        how = self.incremental(function)
         if how is None or how.seen is None:
             raise KeyError(f"{function} is not patched")
         return self.callees[how.seen.name]

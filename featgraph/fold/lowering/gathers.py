@@ -17,7 +17,7 @@ from featgraph.fold.tree.nodes import (
     Finish,
     ForEdges,
     Gathers,
-    Kept,
+    Incremental,
     Meet,
     Only,
     Patch,
@@ -43,18 +43,25 @@ class ChangeDriven(_OfGathers):
     """Has aggregates stay in memory, and take the change of changed sources (0003)."""
 
     def visit_Gathers(self, node: Gathers) -> Body:
-        """Take gathers whose aggregates are kept apart from the others."""
+        """Take incremental gathers apart from the others."""
         facts = self.facts
-        kept = tuple(f for f in node.functions if facts.kept(f) is not None)
-        others = tuple(f for f in node.functions if f not in kept)
-        if not kept:
+        incremental = tuple(
+            f for f in node.functions if facts.incremental(f) is not None
+        )
+        others = tuple(f for f in node.functions if f not in incremental)
+        if not incremental:
             return [node]
-        patched = tuple(f for f in kept if not facts.is_constant(f))
+        patched = tuple(f for f in incremental if not facts.is_constant(f))
         changed = expression(f"{facts.intrinsics}.test_bit(changed_sources, u)")
         only = Only(changed, [Patch(f) for f in patched], seldom=True)
-        prefix = "all_" if facts.renews_aside(kept) else ""
+        prefix = "all_" if facts.renews_aside(incremental) else ""
         out: Body = [
-            Kept(kept, patched, ForEdges("v", [only]), [_gathered(kept, prefix)])
+            Incremental(
+                incremental,
+                patched,
+                ForEdges("v", [only]),
+                [_gathered(incremental, prefix)],
+            )
         ]
         return [*out, *([_gathered(others)] if others else [])]
 
@@ -106,10 +113,10 @@ class LeaveEarly(_OfGathers):
     def _test(self) -> ast.expr | None:
         """Return the test with which the function behind the gathers leaves.
 
-        Kept aggregates, and those that later phases read, are for others, too.
+        Incremental aggregates, and those that later phases read, are for others, too.
         """
         facts, phase = self.facts, self.facts.phase
-        if phase.keeps or phase.stores or phase.commits or phase.pulls_edges:
+        if phase.incremental or phase.stores or phase.commits or phase.pulls_edges:
             return None
         if facts.context.checked is not None:
             return None
@@ -140,7 +147,7 @@ class Accumulators(_OfGathers):
         in_memory = any(home.shape == "matrix" for home in matrices)
         out: Body = [Meet("sync", "edge")] if in_memory else []
         for function, name in zip(node.functions, filled, strict=True):
-            if not prefix and not facts.kept(function):
+            if not prefix and not facts.incremental(function):
                 out.append(announced(facts, function))
             out.append(Start(name, prefix))
         node.edges.summed, node.edges.prefix = summed(facts, node.functions), prefix
@@ -153,7 +160,7 @@ class Accumulators(_OfGathers):
         out += [Meet("sync", "edge")] if matrices else []
         return [*out, Share(node.functions)]
 
-    def visit_Kept(self, node: Kept) -> Body:
+    def visit_Incremental(self, node: Incremental) -> Body:
         """Sum patches in blocks, as what they change is.
 
         Single entries are those of what was patched, or taken anew: of the end of both.
@@ -167,13 +174,13 @@ class Accumulators(_OfGathers):
 
 def announced(facts: Facts, function: str) -> Comment:
     """Return a remark on what a gather does."""
-    accumulator, how = facts.filled(function), facts.kept(function)
-    kept = "" if how is None else ", kept"
+    accumulator, how = facts.filled(function), facts.incremental(function)
+    note = "" if how is None else ", change-driven"
     if how is not None and how.is_constant:
-        kept = ", kept: nothing that it reads changes"
+        note = ", change-driven: nothing that it reads changes"
     name = facts.functions[function].declared.name
     return Comment(
-        f"gather {name}: {accumulator.combine.name} into {accumulator.name}{kept}"
+        f"gather {name}: {accumulator.combine.name} into {accumulator.name}{note}"
     )
 
 

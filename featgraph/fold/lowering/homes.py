@@ -135,7 +135,7 @@ class InRows(Home):
     @property
     def arrays(self) -> list[str]:
         """The arrays of these rows: of values, and of their sources."""
-        name = f"held_{self.name}"
+        name = f"rows_of_{self.name}"
         return [name, f"{name}_source"] if self.accumulator.is_arg else [name]
 
     def start(self, node: Start) -> Body:
@@ -152,10 +152,10 @@ class InRows(Home):
 
     def settle(self) -> Body:
         """Bring what the row has come to."""
-        held, own = self._element(), element(self.accumulator)
-        lines = [f"{own} = {held}"]
+        row, own = self._element(), element(self.accumulator)
+        lines = [f"{own} = {row}"]
         if self.accumulator.is_arg:
-            lines.append(f"{source_name(own)} = {source_name(held)}")
+            lines.append(f"{source_name(own)} = {source_name(row)}")
         return self._each(lines)
 
     def _element(self) -> str:
@@ -179,7 +179,9 @@ class InRegisters(Home):
         super().__init__(facts, accumulator)
         self.axis, self.callees = facts.binding.features, facts.callees[function.name]
         self.is_solved = self.name in facts.phase.solved
-        self.parts = function.rank_one if self.name in facts.phase.held else None
+        self.parts = (
+            function.rank_one if self.name in facts.phase.in_registers else None
+        )
         self.is_lower = self.parts is not None and self.parts.symmetric
 
     @property
@@ -258,7 +260,7 @@ class AnElement(Home):
 class InTiles(Home):
     """A sum of outer products: their rows are put aside until there is a batch of them.
 
-    Then all of the batch is added to one tile of the matrix after the other, each held
+    Then all of the batch is added to one tile of the matrix after the other, each
     in registers meanwhile.
     """
 
@@ -364,7 +366,7 @@ def home_of(facts: Facts, name: str) -> Home:
     for function in filling:
         if accumulator.is_matrix and facts.binding.features.is_element:
             return AnElement(facts, accumulator)
-        if name in facts.phase.held or _has_columns(facts, accumulator):
+        if name in facts.phase.in_registers or _has_columns(facts, accumulator):
             return InRegisters(facts, accumulator, function)
         if name in facts.phase.tiles:
             return InTiles(facts, accumulator, function)

@@ -122,11 +122,11 @@ class Leaves(Rewriting):
             if axis.lanes == 1 or base not in filled:
                 continue
             lane, copy = divmod(entry.feature, axis.per_lane)
-            held = axis.name(entry.of, copy)
+            own = axis.name(entry.of, copy)
             if facts.accumulators[base].type == "bool":
-                text = f"warp.broadcast(int32({held}), {lane}, {axis.lanes}) != 0"
+                text = f"warp.broadcast(int32({own}), {lane}, {axis.lanes}) != 0"
             else:
-                text = f"warp.broadcast({held}, {lane}, {axis.lanes})"
+                text = f"warp.broadcast({own}, {lane}, {axis.lanes})"
             out += code(f"{name} = {text}")
         return out
 
@@ -224,7 +224,7 @@ class Leaves(Rewriting):
             value += ", contribution_source[f]"
         return call + self._each(accumulator, combine(value), guarded=guarded)
 
-    # -- kept aggregates
+    # -- incremental gathers
 
     def visit_BeginPatch(self, node: BeginPatch) -> Body:
         """Load the aggregate, or start with what will be added to it."""
@@ -241,9 +241,9 @@ class Leaves(Rewriting):
         accumulator = self.facts.filled(function)
         patch, name = self._patch_of(accumulator), element(accumulator)
         place = f"d.{accumulator.name}[{place_of(accumulator)}]"
-        kept = f"{place} != 0" if accumulator.type == "bool" else place
+        stored = f"{place} != 0" if accumulator.type == "bool" else place
         lines = patch.start if what == "start" else patch.finish
-        return self._each(accumulator, lines(name, change_name(name), kept))
+        return self._each(accumulator, lines(name, change_name(name), stored))
 
     def _patch_of(self, accumulator: Accumulator) -> PatchText:
         return PatchText(accumulator, self.facts.intrinsics, self.facts.context.real)

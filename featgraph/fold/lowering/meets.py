@@ -14,7 +14,7 @@ __all__ = ["Meets", "box_dtypes"]
 
 
 class Meets(Rewriting):
-    """Shuffles and votes of a span of lanes; barriers and boxes of a block."""
+    """Shuffles and votes of some lanes of a warp; barriers and boxes of a block."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts, self.axis = facts, facts.binding.features
@@ -48,7 +48,7 @@ class Meets(Rewriting):
             return [Features(home.shape, body)]
         names = home.names(prefix)
         fours = accumulator.rules.by_fours
-        # Four take as many shuffles as two where a span goes over eight edges.
+        # Four take as many shuffles as two where a vertex has eight edges at a time.
         step = 4 if fours and len(names) % 4 == 0 and edges >= 8 else 1
         out: Body = []
         for first in range(0, len(names), step):
@@ -101,18 +101,18 @@ class Meets(Rewriting):
             out.append(Meet("combine", "row", (name, taken[0])))
             value = f"{first}, {source_name(first)}" if accumulator.is_arg else first
             into = code("\n".join(accumulator.take(own, value, "warp")))
-            into = when(["slot == row"], into)
+            into = when(["edge_lane == row"], into)
             return [*self.over(out), Features(home.shape, into)]
         hop = self._moved(
             accumulator, first, f"segments.from_left({{}}, {lanes} << row_hop)"
         )
-        hop += when(["slot >> row_hop != 0"], self._take(accumulator, first))
+        hop += when(["edge_lane >> row_hop != 0"], self._take(accumulator, first))
         hops = rows.bit_length() - 1
         each = code(f"for row_hop in range({hops}):\n    BODY", BODY=hop)
         each += self._moved(
             accumulator, first, f"segments.of_row({{}}, {rows - 1}, {lanes})"
         )
-        each += when(["slot == row"], self._take(accumulator, own))
+        each += when(["edge_lane == row"], self._take(accumulator, own))
         return [*out, Features(home.shape, each)]
 
     def _moved(self, accumulator: Accumulator, name: str, text: str) -> Body:
@@ -155,15 +155,15 @@ class Meets(Rewriting):
 
 
 def _shuffled(
-    accumulator: Accumulator, names: list[str], lanes: int, span: int
+    accumulator: Accumulator, names: list[str], group: int, lanes: int
 ) -> Body:
-    """Combine the same lane of all groups of a span by shuffles."""
+    """Combine the same lane of all groups that share a vertex, by shuffles."""
     four = "_4" if len(names) == 4 else ""
     if accumulator.is_arg:
         names = [*names, *map(source_name, names)]
     left = ", ".join(names)
-    function = f"warp.slot_{accumulator.combine.name}{four}"
-    return code(f"{left} = {function}({left}, {lanes}, {span})")
+    function = f"warp.edge_lane_{accumulator.combine.name}{four}"
+    return code(f"{left} = {function}({left}, {group}, {lanes})")
 
 
 def box_dtypes(accumulator: Accumulator, real: str) -> list[str]:

@@ -213,7 +213,7 @@ PASSES = (
             nodes.Begin,
             nodes.FindDue,
             nodes.ForEdges,
-            nodes.Kept,
+            nodes.Incremental,
             nodes.Mark,
             nodes.Only,
             nodes.Ordered,

@@ -67,7 +67,7 @@ def _pushed(facts: Facts) -> Body:
 
 def _edges(facts: Facts) -> Body:
     """Return a sweep of edges: those from each source, but for those that stopped."""
-    if not facts.plan.keeps_edge_state:
+    if not facts.plan.has_edge_state:
         mark = Mark(code(f"{facts.intrinsics}.set_bit(targets, v)"))
         edges = ForEdges("u", along_edge(facts, [mark]))
         return [Sweep("u", "sources", "is_source", [edges])]

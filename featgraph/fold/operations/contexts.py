@@ -73,7 +73,7 @@ class _MatrixForm(_Form, Protocol):
     def new_area(self, columns: int) -> str:
         """Return the name of a further work area of K rows."""
 
-    def keep_inverse(self, target: str, area: str) -> None:
+    def store_inverse(self, target: str, area: str) -> None:
         """Let elements of the matrix `target` be those right of column K of an area."""
 
 

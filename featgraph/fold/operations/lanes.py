@@ -1,4 +1,4 @@
-"""What operations over named copies share: shuffles, identities, held values."""
+"""What operations over named copies share: shuffles, identities, registers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from featgraph.fold.operations.contexts import Unrolled
 from featgraph.fold.tree.statements import expression
 
-__all__ = ["hold", "member", "named", "wide"]
+__all__ = ["in_registers", "member", "named", "wide"]
 
 
 def named(name: str) -> ast.expr:
@@ -21,21 +21,21 @@ def wide(value: ast.expr, node: ast.expr, copies: Unrolled) -> ast.expr:
     return value if copies.type_of(node) == "real" else expression("int64(X)", X=value)
 
 
-def hold(copies: Unrolled, values: Sequence[ast.expr]) -> list[ast.expr]:
-    """Give each value a name of its own."""
-    names = [copies.fresh("held") for _ in values]
+def in_registers(copies: Unrolled, values: Sequence[ast.expr]) -> list[ast.expr]:
+    """Give each value a name of its own, for lanes to read."""
+    names = [copies.fresh("register") for _ in values]
     for name, value in zip(names, values, strict=True):
         copies.line(f"{name} = X", X=value)
     return [named(name) for name in names]
 
 
-def member(copies: Unrolled, held: list[ast.expr], feature: ast.expr) -> ast.expr:
-    """Return the value of `feature`, which another lane may hold."""
+def member(copies: Unrolled, registers: list[ast.expr], feature: ast.expr) -> ast.expr:
+    """Return the value of `feature`, which another lane may have."""
     count = copies.count
     lane = expression(f"int32(F // {count})", F=feature)
     parts = [
         expression(f"warp.broadcast(X, LANE, {copies.lanes})", X=x, LANE=lane)
-        for x in held
+        for x in registers
     ]
     chosen = parts[-1]
     for j in range(count - 2, -1, -1):

@@ -15,7 +15,7 @@ from featgraph.fold.operations.contexts import (
     VectorFacts,
     Vectorized,
 )
-from featgraph.fold.operations.lanes import hold, named
+from featgraph.fold.operations.lanes import in_registers, named
 from featgraph.fold.operations.primitive import Primitive
 from featgraph.fold.operations.semirings import (
     add_each_term,
@@ -69,7 +69,7 @@ class MatrixVector(Primitive):
         column = copies.column(call)
         values = copies.operands(x, expression(f"{copies.real}(0.0)"))
         if semiring != "plus_times" and copies.width * copies.count <= MOST_TERMS:
-            entries = _all_entries(hold(copies, values), copies)
+            entries = _all_entries(in_registers(copies, values), copies)
             add_each_term(semiring, names, column, entries, copies)
             return
         if semiring == "plus_times":
@@ -77,9 +77,12 @@ class MatrixVector(Primitive):
                 copies.line(f"{name} = {copies.real}(0.0)")
         is_indexed = copies.predicated or copies.is_at_hand(matrix)
         whole: list[ast.expr] = [ast.Tuple(values, ast.Load())]
-        held = hold(copies, values if is_indexed else whole)
+        registers = in_registers(copies, values if is_indexed else whole)
         add_terms(
-            semiring, names, lambda body: _for_each(held, column, body, copies), copies
+            semiring,
+            names,
+            lambda body: _for_each(registers, column, body, copies),
+            copies,
         )
 
     # -- loops over features
@@ -173,33 +176,33 @@ def _loop_outer(call: Operate, target: str, loops: Looped) -> None:
         loops.line(f"{loops.element_of(target)} = A * {dot}", A=loops.value(a))
 
 
-def _all_entries(held: list[ast.expr], copies: Unrolled) -> list[ast.expr]:
+def _all_entries(registers: list[ast.expr], copies: Unrolled) -> list[ast.expr]:
     """Return all entries of a vector, of which other lanes may have some."""
     if not copies.predicated:
-        return held
+        return registers
     entries = []
     for i in range(copies.width):
         lane, j = divmod(i, copies.count)
         entries.append(copies.fresh("x"))
         sent = f"warp.broadcast(X, int32({lane}), {copies.lanes})"
-        copies.line(f"{entries[i]} = {sent}", X=held[j])
+        copies.line(f"{entries[i]} = {sent}", X=registers[j])
     return list(map(named, entries))
 
 
 def _for_each(
-    held: list[ast.expr],
+    registers: list[ast.expr],
     column: Column,
     body: Callable[[list[ast.expr], ast.expr], None],
     copies: Unrolled,
 ) -> None:
     """Add a loop over the entries of a vector: ``body(column i, x[i])``."""
     if not copies.predicated:
-        if len(held) > 1:
-            for i, one in enumerate(held):
+        if len(registers) > 1:
+            for i, one in enumerate(registers):
                 body(column(ast.Constant(i)), one)
             return
         with copies.block(f"for i in range({copies.width}):"):
-            body(column(named("i")), expression("X[i]", X=held[0]))
+            body(column(named("i")), expression("X[i]", X=registers[0]))
         return
     x, count = copies.fresh("x"), copies.count
     # Lanes whose copy j is a feature.
@@ -210,7 +213,7 @@ def _for_each(
             for j in some:
                 copies.line(f"i = member * {count} + {j}")
                 sent = f"warp.broadcast(X, int32(member), {copies.lanes})"
-                copies.line(f"{x} = {sent}", X=held[j])
+                copies.line(f"{x} = {sent}", X=registers[j])
                 body(column(named("i")), named(x))
 
 

@@ -18,7 +18,7 @@ from featgraph.fold.operations.contexts import (
     VectorFacts,
     Vectorized,
 )
-from featgraph.fold.operations.lanes import hold, member, named, wide
+from featgraph.fold.operations.lanes import in_registers, member, named, wide
 from featgraph.fold.operations.primitive import Primitive
 from featgraph.fold.syntax.nodes import Operate
 from featgraph.fold.tree.statements import expression
@@ -168,13 +168,13 @@ class Reduction(Primitive):
         """Ask for each member in turn: they stand in copies of several lanes."""
         bits = [expression("int32(X)", X=value) for value in values]
         sent = bits if self.word else [wide(value, x, copies) for value in values]
-        held = hold(copies, sent)
+        registers = in_registers(copies, sent)
         for j, name in enumerate(names):
             first = expression(f"F // {group} * {group}", F=copies.feature(j))
-            copies.line(f"{name} = X", X=member(copies, held, first))
+            copies.line(f"{name} = X", X=member(copies, registers, first))
             with copies.block(f"for member in range(1, {group}):"):
                 other = expression("FIRST + member", FIRST=first)
-                value = member(copies, held, other)
+                value = member(copies, registers, other)
                 copies.line(f"{name} = X", X=self._both(named(name), value))
             if self.word:
                 copies.line(f"{name} = {name} != 0")
@@ -193,13 +193,13 @@ class Reduction(Primitive):
             loops.line(f"{target} = X", X=initial)
             loops.each(self.update.format(target), X=loops.value(x))
             return
-        held = loops.fresh("held")
+        reduced = loops.fresh("reduced")
         with loops.block(f"for start in range(0, {loops.width}, {group}):"):
-            loops.line(f"{held} = X", X=initial)
+            loops.line(f"{reduced} = X", X=initial)
             with loops.block(f"for f in range(start, start + {group}):"):
-                loops.line(self.update.format(held), X=loops.value(x))
+                loops.line(self.update.format(reduced), X=loops.value(x))
             with loops.block(f"for f in range(start, start + {group}):"):
-                loops.line(f"{loops.element_of(target)} = {held}")
+                loops.line(f"{loops.element_of(target)} = {reduced}")
 
     # -- vectors
 

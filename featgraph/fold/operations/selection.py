@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from featgraph.fold.operations.contexts import Looped, Types, Unrolled
-from featgraph.fold.operations.lanes import hold, member, named, wide
+from featgraph.fold.operations.lanes import in_registers, member, named, wide
 from featgraph.fold.operations.primitive import Primitive
 from featgraph.fold.operations.reductions import LOWEST, ZERO
 from featgraph.fold.syntax.nodes import Operate, is_same
@@ -88,15 +88,15 @@ class Argmax(Primitive):
         copies: Unrolled,
     ) -> None:
         """Ask for each member in turn: they stand in copies of several lanes."""
-        held = hold(copies, [wide(value, x, copies) for value in values])
+        registers = in_registers(copies, [wide(value, x, copies) for value in values])
         for j, name in enumerate(names):
             top, value = copies.fresh("top"), copies.fresh("value")
             first = expression(f"F // {group} * {group}", F=copies.feature(j))
             copies.line(f"{name} = int64(F)", F=first)
-            copies.line(f"{top} = X", X=member(copies, held, first))
+            copies.line(f"{top} = X", X=member(copies, registers, first))
             with copies.block(f"for member in range(1, {group}):"):
                 other = expression("FIRST + member", FIRST=first)
-                copies.line(f"{value} = X", X=member(copies, held, other))
+                copies.line(f"{value} = X", X=member(copies, registers, other))
                 with copies.block(_BEATS.format(top), X=named(value)):
                     copies.line(f"{top} = {value}")
                     copies.line(f"{name} = int64(F)", F=other)

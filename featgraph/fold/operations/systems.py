@@ -73,13 +73,13 @@ class Inverse(Primitive):
         """Invert in memory."""
         area = _fill_unrolled(call.args[0], 2 * copies.width, copies)
         _call_unrolled(f"inverse_{_method(call)}", area, call, copies)
-        copies.keep_inverse(target, area)
+        copies.store_inverse(target, area)
 
     def loop(self, call: Operate, target: str, loops: Looped) -> None:
         """Invert in memory."""
         area = _fill_looped(call.args[0], 2 * loops.width, loops)
         _call_looped(f"inverse_{_method(call)}", area, call, loops)
-        loops.keep_inverse(target, area)
+        loops.store_inverse(target, area)
 
 
 def is_solution(node: ast.AST) -> bool:

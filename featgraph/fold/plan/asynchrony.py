@@ -33,7 +33,7 @@ def check_in_place(
             got="deterministic=True",
             fix="drop one of the two",
         )
-    if options.keep is not None:
+    if options.incremental is not None:
         raise PlanError(
             "kept aggregates account for what sources were when a superstep began",
             where=IN_PLACE,

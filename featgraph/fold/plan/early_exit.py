@@ -22,7 +22,7 @@ def find_stops(
     members: Sequence[Analysed],
     mapping: Mapping,
     options: Options,
-    kept: Collection[str],
+    incremental: Collection[str],
 ) -> tuple[str, ...]:
     """Return what the gathers of a vertex phase fill that may stop early.
 
@@ -31,7 +31,7 @@ def find_stops(
     """
     stops = []
     for function in members:
-        if function.kind != "gather" or function.into in kept:
+        if function.kind != "gather" or function.into in incremental:
             continue
         declared: Any = function.declared
         combine = combine_of(function)

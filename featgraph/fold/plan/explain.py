@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from featgraph.fold.analysis.change_driven import KeptGather, entry_bytes
+from featgraph.fold.analysis.change_driven import IncrementalGather, entry_bytes
 from featgraph.fold.analysis.gathers import takes_active
 from featgraph.fold.plan.layout import SAID
 from featgraph.fold.plan.plan import FoldPlan
@@ -33,7 +33,7 @@ def explain_plan(plan: FoldPlan) -> str:
             f"asynchronous: {', '.join(names) or 'nothing'} committed in the kernel, "
             "where others see it in the same superstep; only the fixpoint is promised"
         )
-    lines += _explain_keeping(plan)
+    lines += _explain_incremental(plan)
     if plan.target == "cpu":
         why = plan.facts.not_queued
         lines.append(
@@ -42,7 +42,7 @@ def explain_plan(plan: FoldPlan) -> str:
             else "supersteps of few vertices: many in one compiled loop"
         )
     in_memory = {n for p in plan.phases for n in (*p.loads, *p.indexes, *p.stores)}
-    kept = {n for p in plan.phases for n in p.keeps}
+    kept = {n for p in plan.phases for n in p.incremental}
     from_active = {
         f.into
         for p in plan.phases
@@ -71,23 +71,25 @@ def explain_plan(plan: FoldPlan) -> str:
     return "\n".join(lines)
 
 
-def _explain_keeping(plan: FoldPlan) -> list[str]:
+def _explain_incremental(plan: FoldPlan) -> list[str]:
     """Say for each gather whether its aggregates are kept, or why not."""
-    keeping = plan.keeping
-    if not keeping.gathers and not keeping.recomputed:
+    found = plan.incremental
+    if not found.gathers and not found.recomputed:
         return []
     lines = ["aggregates between the supersteps of a run, change_driven=True:"]
-    if plan.keeps:
+    if plan.is_incremental:
         lines = ["aggregates between the supersteps of the run:"]
     for into in plan.analysis.temporaries:
-        if into in keeping.recomputed:
-            lines.append(f"  {into}: recomputed: {keeping.recomputed[into]}")
+        if into in found.recomputed:
+            lines.append(f"  {into}: recomputed: {found.recomputed[into]}")
         else:
-            lines.append(f"  {into}: {_describe_kept(plan, keeping.gathers[into])}")
+            lines.append(
+                f"  {into}: {_describe_incremental(plan, found.gathers[into])}"
+            )
     return lines
 
 
-def _describe_kept(plan: FoldPlan, kept: KeptGather) -> str:
+def _describe_incremental(plan: FoldPlan, kept: IncrementalGather) -> str:
     analysis = plan.analysis
     temporary = analysis.temporaries[kept.into]
     size = entry_bytes(temporary.item_shape, temporary.type, analysis.real)

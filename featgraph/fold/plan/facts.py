@@ -28,7 +28,7 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
     gathers = [f for f in functions if f.kind == "gather"]
     accesses = [a for f in functions for a in f.accesses]
     pushed = [functions[i] for p in phases if p.kind == "push" for i in p.functions]
-    kept = {into for p in phases for into in p.keeps}
+    incremental = {into for p in phases for into in p.incremental}
     found = _scalars(functions) - set(analysis.reductions)
     return Facts(
         names=tuple(f.declared.name for f in functions),
@@ -47,7 +47,9 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
             sorted({a.name for a in accesses if a.where not in {"own", "global"}})
         ),
         scalars=tuple(sorted(found)),
-        kept_scalars=tuple(sorted(_scalars([f for f in gathers if f.into in kept]))),
+        incremental_scalars=tuple(
+            sorted(_scalars([f for f in gathers if f.into in incremental]))
+        ),
         reductions=_reductions(analysis),
         not_queued=why_not_queued(analysis, phases, options),
         queue_keys=keys_of(analysis, phases),
@@ -99,7 +101,11 @@ def _reductions(analysis: Analysis) -> dict[str, Reduction]:
 def _may_push(analysis: Analysis, options: Options) -> bool:
     """Whether supersteps that are pulled may as well be pushed."""
     functions = analysis.functions
-    if options.direction != "auto" or options.asynchronous or options.keep is not None:
+    if (
+        options.direction != "auto"
+        or options.asynchronous
+        or options.incremental is not None
+    ):
         return False
     if {f.kind for f in functions} not in ({"gather"}, {"gather", "vertex"}):
         return False

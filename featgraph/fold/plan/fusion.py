@@ -15,13 +15,13 @@ __all__ = ["Group", "group_functions"]
 def group_functions(
     functions: Sequence[Analysed],
     options: Options,
-    kept: frozenset[str],
+    incremental: frozenset[str],
     alongs: Mapping[str, str],
 ) -> list[Group]:
     """Return (kind, functions, reason) of each phase."""
     groups: list[Group] = []
     for place, function in enumerate(functions):
-        kind = _phase_kind(function, options, kept)
+        kind = _phase_kind(function, options, incremental)
         previous = [functions[i] for i in groups[-1][1]] if groups else []
         reason = _boundary(
             kind, function, groups[-1][0] if groups else None, previous, options, alongs
@@ -33,9 +33,11 @@ def group_functions(
     return groups
 
 
-def _phase_kind(function: Analysed, options: Options, kept: frozenset[str]) -> str:
+def _phase_kind(
+    function: Analysed, options: Options, incremental: frozenset[str]
+) -> str:
     if function.kind == "gather":
-        pushes = options.direction == "push" and function.into not in kept
+        pushes = options.direction == "push" and function.into not in incremental
         return "push" if pushes else "vertex"
     return function.kind
 

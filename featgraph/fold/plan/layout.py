@@ -178,8 +178,8 @@ def phase_along(
     sweeps = any(f.kind == "edge" for f in members)
     own = {id(f) for f in members}
     others = {f.kind for f in analysis.functions if id(f) not in own}
-    is_kept = sweeps and bool(others & {"edge", "triangle"})
-    return along, asks or is_kept or options.checked
+    tells_passed = sweeps and bool(others & {"edge", "triangle"})
+    return along, asks or tells_passed or options.checked
 
 
 def other_along(

@@ -55,9 +55,9 @@ class Options:
         of the chosen ones, in every phase in which lanes share a vertex. Not public.
     of_schedule : tuple of (str, int)
         Options of the schedule's own.
-    keep : Changes or None
-        Keep the aggregates that can be kept and patch them, in a run whose foldmaps
-        change this; None keeps nothing.
+    incremental : Changes or None
+        Leave the aggregates of gathers in memory and patch them, as far as that can be
+        done in a run whose foldmaps change this; None for no gather.
     """
 
     target: str = "cpu"
@@ -70,7 +70,7 @@ class Options:
     asynchronous: bool = False
     mapping: tuple[tuple[str, int], ...] = ()
     of_schedule: tuple[tuple[str, int], ...] = ()
-    keep: Changes | None = None
+    incremental: Changes | None = None
 
 
 def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:

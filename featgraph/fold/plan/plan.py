@@ -10,7 +10,7 @@ from typing import Any
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.announced_targets import check_dense
 from featgraph.fold.analysis.any_order import check_any_order
-from featgraph.fold.analysis.change_driven import Changes, Keeping
+from featgraph.fold.analysis.change_driven import Changes, IncrementalGathers
 from featgraph.fold.analysis.gathers import takes_active
 from featgraph.fold.plan.layout import REVERSED, SAID, Rows, rows_along
 from featgraph.fold.plan.options import Options
@@ -62,11 +62,11 @@ class Phase:
         same superstep, as far as their turn is yet to come.
     writes_next : tuple of str
         Iterated properties that it writes.
-    keeps : tuple of str
+    incremental : tuple of str
         Temporaries that stay in memory between supersteps and are patched there.
     tiles : tuple of str
         Matrices that are sums of outer products, added up in registers tile by tile.
-    held : tuple of str
+    in_registers : tuple of str
         Matrices that a thread sums in registers.
     solved : tuple of str
         Those of them that go nowhere but into `fg.solve`, and never into memory.
@@ -100,9 +100,9 @@ class Phase:
     writes_next: tuple[str, ...] = ()
     pulls_edges: bool = False
     from_edges: bool = False
-    keeps: tuple[str, ...] = ()
+    incremental: tuple[str, ...] = ()
     tiles: tuple[str, ...] = ()
-    held: tuple[str, ...] = ()
+    in_registers: tuple[str, ...] = ()
     solved: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
     along: str = "in"
@@ -200,8 +200,8 @@ class Facts:
         Properties that functions access at other vertices, or at edges.
     scalars : tuple of str
         Scalars and vectors that it reads, but for what its own reduces fill.
-    kept_scalars : tuple of str
-        Those that gathers read whose aggregates are kept.
+    incremental_scalars : tuple of str
+        Those that incremental gathers read.
     reductions : dict of str to Reduction
         What its reduces fill.
     not_queued : str
@@ -226,7 +226,7 @@ class Facts:
     writes_next: tuple[str, ...]
     seen_elsewhere: tuple[str, ...]
     scalars: tuple[str, ...]
-    kept_scalars: tuple[str, ...]
+    incremental_scalars: tuple[str, ...]
     reductions: dict[str, Reduction]
     not_queued: str
     queue_keys: tuple[str, ...]
@@ -249,8 +249,8 @@ class FoldPlan:
     expands : tuple of str
         Along which edges vertices gather: those that gather from the active set are
         due; empty where edge functions decide which are.
-    keeping : Keeping
-        Which aggregates can be kept between supersteps; they are if `keeps`.
+    incremental : IncrementalGathers
+        Which gathers can be incremental; they are if `is_incremental`.
     facts : Facts
         What a runtime asks beside the phases.
     form : str
@@ -265,17 +265,17 @@ class FoldPlan:
     traits: GraphTraits
     phases: tuple[Phase, ...]
     expands: tuple[str, ...]
-    keeping: Keeping
+    incremental: IncrementalGathers
     facts: Facts
     form: str = "plain"
 
     @property
-    def keeps(self) -> bool:
-        """Whether it keeps the aggregates that can be kept."""
-        return self.options.keep is not None
+    def is_incremental(self) -> bool:
+        """Whether aggregates that can be patched stay in memory between supersteps."""
+        return self.options.incremental is not None
 
     @property
-    def keeps_edge_state(self) -> bool:
+    def has_edge_state(self) -> bool:
         """Whether a later phase must know which edges passed."""
         edges = sum(p.kind == "edge" for p in self.phases)
         return edges > 1 or any(p.from_edges for p in self.phases)
@@ -350,8 +350,8 @@ class FoldPlan:
 
     def seen_of(self, phase: Phase) -> list[Analysed]:
         """Return the kept gathers of a phase as they were: their old contributions."""
-        kept = [self.keeping.gathers[into] for into in phase.keeps]
-        return [k.seen for k in kept if k.seen is not None]
+        found = [self.incremental.gathers[into] for into in phase.incremental]
+        return [gather.seen for gather in found if gather.seen is not None]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, for JSON and for people."""
@@ -394,12 +394,12 @@ class FoldPlan:
                 "loads",
                 "indexes",
                 "stores",
-                "keeps",
+                "incremental",
                 "copies",
                 "restores",
                 "commits",
                 "tiles",
-                "held",
+                "in_registers",
                 "stops",
             ):
                 names = ", ".join(getattr(phase, label))

@@ -14,7 +14,7 @@ from featgraph.fold.analysis.analyse import Analysed, Analysis, analyse
 from featgraph.fold.analysis.any_order import check_any_order
 from featgraph.fold.analysis.change_driven import (
     changes_of,
-    find_kept,
+    find_incremental,
     join_changes,
 )
 from featgraph.fold.analysis.definite_assignment import next_dropped
@@ -69,21 +69,25 @@ def make_plan(
     functions = analysis.functions
     _check_widths(functions)
     _check_schedule(functions, options)
-    changes = [changes_of(analysis), *([options.keep] if options.keep else [])]
-    keeping = find_kept(analysis, join_changes(changes))
-    kept = frozenset(keeping.gathers) if options.keep is not None else frozenset()
+    changes = [
+        changes_of(analysis),
+        *([options.incremental] if options.incremental else []),
+    ]
+    found = find_incremental(analysis, join_changes(changes))
+    asked = options.incremental is not None
+    incremental = frozenset(found.gathers) if asked else frozenset()
     alongs = {f.name: along_of(f, analysis, traits) for f in functions}
     if traits.wide_both and "both" in alongs.values():
         traits = dataclasses.replace(traits, wide_offsets=True)
-    groups = group_functions(functions, options, kept, alongs)
+    groups = group_functions(functions, options, incremental, alongs)
     groups, pulled = pull_edges(groups, analysis, options, alongs)
-    phases = _finish(analysis, groups, pulled, options, traits, kept, alongs)
+    phases = _finish(analysis, groups, pulled, options, traits, incremental, alongs)
     if options.asynchronous:
         check_any_order(analysis, [], IN_PLACE)
         check_in_place(analysis, phases, options)
     expands = expands_along(functions, alongs)
     facts = find_facts(analysis, phases, options)
-    plan = FoldPlan(analysis, options, traits, tuple(phases), expands, keeping, facts)
+    plan = FoldPlan(analysis, options, traits, tuple(phases), expands, found, facts)
     _check_deterministic(plan)
     return plan
 
@@ -116,7 +120,7 @@ def _finish(
     pulled: int | None,
     options: Options,
     traits: GraphTraits,
-    kept: frozenset[str],
+    incremental: frozenset[str],
     alongs: Mapping[str, str],
 ) -> list[Phase]:
     """Work out temporaries, copies and restores of each phase."""
@@ -134,7 +138,7 @@ def _finish(
         later = [f for i, f in enumerate(functions) if phase_of[i] > number]
         stores = {
             f.into for f in members if f.kind == "gather" and kind == "vertex"
-            and f.into not in kept
+            and f.into not in incremental
             and any(f.into in _temporaries_read(g, analysis) for g in later)
         }  # fmt: skip
         writes = {n for f in members for n in f.writes("next")}
@@ -153,7 +157,7 @@ def _finish(
         along, finds = phase_along(members, analysis, options, alongs)
         own = traits_along(along, traits)
         mapping = choose_mapping(kind, members, analysis, width, options, own)
-        held = _held(kind, members, mapping, width, analysis)
+        in_registers = _in_registers(kind, members, mapping, width, analysis)
         ran = {functions[i].kind for p in phases for i in p.functions}
         phases.append(
             Phase(
@@ -171,15 +175,17 @@ def _finish(
                 spreads=_spreads(members, options),
                 writes_next=tuple(sorted(writes)),
                 pulls_edges=number == pulled,
-                keeps=tuple(str(f.into) for f in members if f.into in kept),
+                incremental=tuple(
+                    str(f.into) for f in members if f.into in incremental
+                ),
                 tiles=_tiles(kind, members, options),
-                held=held,
+                in_registers=in_registers,
                 stops=(
-                    find_stops(members, mapping, options, kept)
+                    find_stops(members, mapping, options, incremental)
                     if kind == "vertex" and number != pulled
                     else ()
                 ),
-                solved=_solved(held, stores, members),
+                solved=_solved(in_registers, stores, members),
                 along=along,
                 finds_edges=finds,
                 into=str(members[0].into) if kind in {"push", "reduce"} else "",
@@ -243,10 +249,10 @@ def _with_blocks(
 
 
 def _solved(
-    held: tuple[str, ...], stores: set[str | None], members: list[Analysed]
+    in_registers: tuple[str, ...], stores: set[str | None], members: list[Analysed]
 ) -> tuple[str, ...]:
     body = [s for f in members for s in f.body]
-    return tuple(n for n in held if n not in stores and is_only_solved(n, body))
+    return tuple(n for n in in_registers if n not in stores and is_only_solved(n, body))
 
 
 def _tiles(kind: str, members: list[Analysed], options: Options) -> tuple[str, ...]:
@@ -255,7 +261,7 @@ def _tiles(kind: str, members: list[Analysed], options: Options) -> tuple[str, .
     return tuple(sorted(str(f.into) for f in members if f.rank_one is not None))
 
 
-def _held(
+def _in_registers(
     kind: str,
     members: list[Analysed],
     mapping: ThreadMapping,

@@ -157,9 +157,9 @@ def choose_mapping(
     columns = kind == "vertex" and shared and width <= MOST_ROWS
     in_memory = matrices and not columns
     alone = in_memory or kind == "reduce" or _combined_by_function(members) != ""
-    slots = 1 if alone else _edge_slots(kind, members, lanes, traits)
+    edges_at_a_time = 1 if alone else _edges_at_a_time(kind, members, lanes, traits)
     hubs = traits.has_hubs and not in_memory and _sweeps_edges(kind, members)
-    span = lanes * slots
+    span = lanes * edges_at_a_time
     mapping = Mapping(lanes, copies, span, False, "lanes", hubs, shared, piece)
     if columns and any(f.kind == "gather" and is_matrix(f) for f in members):
         # Elsewhere blocks of hubs gain nothing from a bound (docs/design/0021).
@@ -193,7 +193,7 @@ def _suits_segments(
     """
     if kind != "vertex" or width > 1 or traits.rows_of_longest < FEW_LONG_ROWS:
         return False
-    if options.mapping or options.asynchronous or options.keep is not None:
+    if options.mapping or options.asynchronous or options.incremental is not None:
         return False
     keys = any(f.kind == "gather" and combine_of(f).is_arg for f in members)
     least = SEGMENTS_DEGREE_OF_KEYS if keys else SEGMENTS_DEGREE
@@ -315,7 +315,7 @@ def _combined_by_function(members: Sequence[Analysed]) -> str:
     return next((f.name for f in found), "")
 
 
-def _edge_slots(
+def _edges_at_a_time(
     kind: str, members: Sequence[Analysed], lanes: int, traits: GraphTraits
 ) -> int:
     """As many edges at a time as keep a typical vertex's lanes at work."""
@@ -324,8 +324,8 @@ def _edge_slots(
     # Where shuffles keep a warp together, it waits for the vertex with most edges.
     meets = any(f.collective and f.kind in {"edge", "gather"} for f in members)
     if meets and lanes > 1:
-        slots = max(1, int(traits.typical_degree * LANES_A_DEGREE))
-        return min(WARP // lanes, slots)
+        edges_at_a_time = max(1, int(traits.typical_degree * LANES_A_DEGREE))
+        return min(WARP // lanes, edges_at_a_time)
     share = MULTIPLYING_LANES_A_DEGREE if _multiplies(members) else LANES_A_DEGREE
     most = VERTEX_LANES
     if kind == "vertex" and any(_ends_early(f) for f in members):
@@ -407,8 +407,8 @@ def _resident(
     summed = sum(1 + (declared_along(f) == "both") for f in rows)
     if alone and multiplies:  # what is multiplied stands in registers, too
         summed *= 2
-    held = max(summed * mapping.copies * size, PIECE_BYTES)
-    blocks = RESIDENT_BYTES * 4 // (held * size)
+    taken = max(summed * mapping.copies * size, PIECE_BYTES)
+    blocks = RESIDENT_BYTES * 4 // (taken * size)
     return max(blocks // 2 if mapping.column_piece else blocks, 1)
 
 

@@ -47,7 +47,7 @@ def why_not_queued(
         (options.direction != "auto", f"direction={options.direction!r}"),
         (options.checked, "indices are checked"),
         (options.asynchronous, "asynchronous=True"),
-        (options.keep is not None, "aggregates are kept"),
+        (options.incremental is not None, "aggregates are kept"),
         (not options.folding, "folding=False"),
         (apart, "it takes more than one kernel of gathers and vertex functions"),
         (phases[0].mapping.loops, "features are too many for named copies"),

@@ -123,7 +123,7 @@ def _of_vertices(facts: Facts) -> list[str]:
     plan, phase = facts.plan, facts.phase
     arguments = ["d", *(PULLED if phase.pulls_edges else ["due"]), "passed", "chunks"]
     arguments.append("swept_words")
-    arguments += ["changed_sources", "stale"] if phase.keeps else []
+    arguments += ["changed_sources", "stale"] if phase.incremental else []
     arguments += ["active_sources"] if plan.takes_active(phase) else []
     if any(f.kind == "gather" for f in plan.functions_of(phase)):
         arguments += facts.layout.arrays
@@ -138,7 +138,7 @@ def _of_push(facts: Facts) -> list[str]:
 
 
 def _of_edges(facts: Facts) -> list[str]:
-    state = ["edge_state"] * facts.plan.keeps_edge_state
+    state = ["edge_state"] * facts.plan.has_edge_state
     return ["d", "sources", "targets", "chunks", *facts.layout.arrays, *state]
 
 

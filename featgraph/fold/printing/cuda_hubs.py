@@ -17,7 +17,7 @@ __all__ = ["HubPhase"]
 
 
 class HubPhase(CudaPhase):
-    """A block takes one vertex of high degree: all its slots take edges of it."""
+    """A block takes one vertex of high degree: all its lanes take edges of it."""
 
     role = "hubs"
     suffix = "_hubs"

@@ -124,7 +124,7 @@ class CudaPhase:
                 "d",
                 *(PULLED if self.phase.pulls_edges else ["due"]),
                 "passed",
-                *(["changed_sources", "stale"] if self.phase.keeps else []),
+                *(["changed_sources", "stale"] if self.phase.incremental else []),
                 *count,
                 *(edges if self.gathers else []),
             ],
@@ -135,7 +135,7 @@ class CudaPhase:
                 "targets",
                 *count,
                 *edges,
-                *["edge_state"] * self.plan.keeps_edge_state,
+                *["edge_state"] * self.plan.has_edge_state,
             ],
             "reduce": ["d", "due", *count, "partials"],
         }[self.phase.kind]

@@ -76,7 +76,7 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
         print_functions(writer, helper.source, tree)
     entries: list[Entry] = []
     forwarded: list[str] = []
-    seen = {n: seen_name(n, plan.analysis.signature) for n in plan.keeping.reads}
+    seen = {n: seen_name(n, plan.analysis.signature) for n in plan.incremental.reads}
     forms = indexed_forms(plan)
     for number, phase in enumerate(plan.phases):
         if plan.form != "plain" and not plan.can_take(plan.form, phase):
@@ -199,19 +199,21 @@ def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
     for name in sorted(both):
         _add_access(found, analysis, name, "now")
         _add_access(found, analysis, name, "next")
-    kept = {n for p in plan.phases for n in p.keeps}
+    stored = {n for p in plan.phases for n in p.incremental}
     for phase in plan.phases:
-        for name in {n for k in phase.keeps for n in plan.keeping.gathers[k].reads}:
+        for name in {
+            n for k in phase.incremental for n in plan.incremental.gathers[k].reads
+        }:
             type_ = analysis.signature[name]
             field_name = seen_name(name, analysis.signature)
             rank = 1 + len(type_.item_shape)
             found[field_name] = Field(field_name, "seen", type_.dtype, rank, name)
-    for name in sorted(in_memory | kept | {str(n) for n in pushed}):
+    for name in sorted(in_memory | stored | {str(n) for n in pushed}):
         temporary = analysis.temporaries[name]
         rank = 1 + len(temporary.item_shape)
         dtype = memory_dtype(temporary.type, analysis.real)
-        if name in kept:
-            found[name] = Field(name, "kept", dtype, rank, name)
+        if name in stored:
+            found[name] = Field(name, "incremental", dtype, rank, name)
             continue
         pushes = pushed.get(name)
         if pushes is not None and is_packed(

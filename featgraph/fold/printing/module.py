@@ -24,7 +24,7 @@ _ARRAYS = {
         *(
             f"{rows}_{part}"
             for rows in ("upper", "lower", "both")
-            for part in ("offsets", "orders", "edges", "slots")
+            for part in ("offsets", "orders", "edges", "positions")
         ),
         "order_vertex",
         "degree_order",
@@ -48,7 +48,8 @@ class Field:
     name : str
         Its name.
     source : str
-        "property", "next", "scalar", "vector", "temporary", "builtin", "fault", "kept"
+        "property", "next", "scalar", "vector", "temporary", "builtin", "fault",
+        "incremental"
         (an aggregate that stays) or "seen" (what a property was when the aggregates
         last took it in): where the runtime finds it.
     dtype : str

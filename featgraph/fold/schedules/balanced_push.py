@@ -58,7 +58,7 @@ class BalancedPushSchedule(LaneSchedule):
         """Return what passes have to know of it."""
         binding = super().bind(mapping, shape)
         edges = WARP // mapping.lanes
-        together = Walk("together", edges, "slot", "warp", is_shared=True)
+        together = Walk("together", edges, "edge_lane", "warp", is_shared=True)
         return replace(binding, together=together)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:

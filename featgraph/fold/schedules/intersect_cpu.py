@@ -45,14 +45,14 @@ class _ChunkedRows(Intersection):
         third: Body = [Waits(places, self.third(rows, node.body), index="found")]
         second = code(
             f"for lower in range({lower.bounds('row')}):\n"
-            f"    slot = {lower.upper_place('lower')}\n"
+            f"    position = {lower.upper_place('lower')}\n"
             f"    low = {lower.end_at('lower')}\n"
-            f"    begin = slot + 1\n"
+            f"    begin = position + 1\n"
             f"    end = {upper.stop('low')}\n"
             "    if begin == end:\n"
             "        continue\n"
             f"    u = {rows.vertex('low')}\n"
-            f"    e_uv = {upper.edge('slot')}\n"
+            f"    e_uv = {upper.edge('position')}\n"
             "    WITHIN\n"
             f"    both_active = is_active or {rows.is_active('u')}\n"
             "    if not (both_active or some_active):\n"
@@ -75,9 +75,9 @@ class _ChunkedRows(Intersection):
         each.append(Waits(("v",), second))
         behind = self.behind(rows)
         if places:
-            behind.append(FromPlace(places, "slot - start", "slot"))
+            behind.append(FromPlace(places, "position - start", "position"))
         if behind:
-            each += code("for slot in range(start, stop):\n    BODY", BODY=behind)
+            each += code("for position in range(start, stop):\n    BODY", BODY=behind)
         return [*self.front(rows), *_longest(rows, places), Sweep("row", "", "", each)]
 
     def front(self, rows: Oriented) -> Body:
@@ -89,7 +89,7 @@ class _ChunkedRows(Intersection):
         return []
 
     def behind(self, rows: Oriented) -> Body:
-        """Return what is done for each member of a row last, at ``slot``."""
+        """Return what is done for each member of a row last, at ``position``."""
         return []
 
     @abstractmethod
@@ -113,18 +113,18 @@ class MarkSchedule(_ChunkedRows):
 
     def before(self, rows: Oriented) -> Body:
         """Mark the members that are within."""
-        edge = rows.upper.edge("slot")
+        edge = rows.upper.edge("position")
         within = code(f"e_vw = {edge}") + rows.skipped("e_vw") if rows.within else []
         return code(
-            "for slot in range(start, stop):\n"
+            "for position in range(start, stop):\n"
             "    WITHIN\n"
-            f"    place[{rows.upper.end_at('slot')}] = slot - start + 1",
+            f"    place[{rows.upper.end_at('position')}] = position - start + 1",
             WITHIN=within,
         )
 
     def behind(self, rows: Oriented) -> Body:
         """Take a mark away."""
-        return code(f"place[{rows.upper.end_at('slot')}] = 0")
+        return code(f"place[{rows.upper.end_at('position')}] = 0")
 
     def third(self, rows: Oriented, body: Body) -> Body:
         """Return `body` for each member of u's row that is marked."""

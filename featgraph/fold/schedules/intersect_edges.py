@@ -45,14 +45,14 @@ class _PassedEdges(Intersection):
             first, step = both.place("start + lane"), both.place(str(walk.lanes))
             members = f"range({first}, stop, {step})"
         each += code(
-            f"for slot in {members}:\n"
-            f"    third = {both.end_at('slot')}\n"
+            f"for position in {members}:\n"
+            f"    third = {both.end_at('position')}\n"
             f"    other = {intrinsics}.lower_bound({both.ends}, other, end, third)\n"
             "    if other == end:\n"
             "        break\n"
             f"    if {both.end_at('other')} != third:\n"
             "        continue\n"
-            f"    to_low = {both.edge('slot')}\n"
+            f"    to_low = {both.edge('position')}\n"
             f"    to_high = {both.edge('other')}\n"
             "    if swaps:\n"
             "        to_low, to_high = to_high, to_low\n"

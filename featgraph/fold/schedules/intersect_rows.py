@@ -76,11 +76,11 @@ class SearchSchedule(Intersection):
         own = binding.own.format("end - first")
         left = f" or not {own}" if own else ""
         member = code(
-            f"middle = {upper.end_at('slot')}\n"
+            f"middle = {upper.end_at('position')}\n"
             f"first, end = {upper.bounds('middle')}\n"
             f"if first == end{left}:\n"
             "    continue\n"
-            f"e_uv = {upper.edge('slot')}\n"
+            f"e_uv = {upper.edge('position')}\n"
             "WITHIN\n"
             f"v = {rows.vertex('middle')}\n"
             f"both_active = is_active or {rows.is_active('v')}",
@@ -97,7 +97,9 @@ class SearchSchedule(Intersection):
             "    continue",
             ACTIVE=rows.some_active("u"),
         )
-        members = f"for slot in range(start, {upper.place('stop - 1')}):\n    MEMBER"
+        members = (
+            f"for position in range(start, {upper.place('stop - 1')}):\n    MEMBER"
+        )
         each.append(Waits(("u",), code(members, MEMBER=member)))
         return [Sweep("low", "", "", each)]
 
@@ -107,7 +109,7 @@ def _searched(rows: Oriented, binding: Binding, body: Body) -> Body:
     upper, lanes = rows.upper, binding.walk.lanes
     own = f"range({upper.place('near + lane')}, near_end, {upper.place(str(lanes))})"
     return code(
-        f"begin = {upper.place('slot + 1')}\n"
+        f"begin = {upper.place('position + 1')}\n"
         "swaps = end - first < stop - begin\n"
         "near, near_end = (first, end) if swaps else (begin, stop)\n"
         "far, far_end = (begin, stop) if swaps else (first, end)\n"
@@ -227,11 +229,11 @@ def _below(rows: Oriented, groups: int, third: Body) -> Body:
         "lower = first + group\n"
         "takes = lower < last_lower\n"
         f"lower = {lower.place('min(lower, last_lower - 1)')}\n"
-        f"slot = {lower.upper_place('lower')}\n"
+        f"position = {lower.upper_place('lower')}\n"
         f"low = {lower.end_at('lower')}\n"
-        f"e_uv = {upper.edge('slot')}\n"
+        f"e_uv = {upper.edge('position')}\n"
         f"{within}\n"
-        f"begin = {upper.place('slot + 1')}\n"
+        f"begin = {upper.place('position + 1')}\n"
         f"end = {upper.stop('low')} if takes else begin\n"
         f"u = {rows.vertex('low')}\n"
         f"both_active = is_active or {rows.is_active('u')}"

@@ -38,7 +38,8 @@ class LaneSchedule(Schedule):
         columns = ", columns in registers" if mapping.column_piece else ""
         more = f" x {mapping.unroll}" if mapping.unroll > 1 else ""
         return (
-            f"{mapping.span} lanes a vertex: {mapping.slots}{more} edges at a time, "
+            f"{mapping.span} lanes a vertex: "
+            f"{mapping.edges_at_a_time}{more} edges at a time, "
             f"{mapping.lanes} lanes x {mapping.copies} features{loads}{columns}{hubs} "
             "(FA)"
         )
@@ -116,7 +117,7 @@ def shared(mapping: Mapping, shape: KernelShape, vertex: Scope) -> Binding:
     edges = vertex.lanes // mapping.lanes
     # A weighted sum over K = 8 took 48 registers with ``range``, 36 with a while loop
     # whose counter is as narrow as the offsets (sm_90).
-    own = "slot" if edges > 1 else ""
+    own = "edge_lane" if edges > 1 else ""
     at_a_time = mapping.unroll if shape.kind == "vertex" else 1
     walk = Walk("while", edges, own, vertex.company, at_a_time)
     partial = BlockScope(shape.threads, "block")
@@ -146,7 +147,7 @@ def lanes_of(binding: Binding, place: str) -> Body:
         out += code(f"lane = cuda.laneid & {lanes - 1}")
     if binding.walk.own or binding.together:
         shift = lanes.bit_length() - 1
-        out += code(f"slot = {place}{f' >> {shift}' if shift else ''}")
+        out += code(f"edge_lane = {place}{f' >> {shift}' if shift else ''}")
     return [*out, *binding.features.front(), Areas()]
 
 

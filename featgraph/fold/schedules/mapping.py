@@ -73,7 +73,7 @@ class Mapping:
     window: int = 0
 
     @property
-    def slots(self) -> int:
+    def edges_at_a_time(self) -> int:
         """Edges of a vertex that are worked on at a time."""
         return self.span // self.lanes
 

@@ -49,11 +49,11 @@ class WarpSegmentationSchedule(LaneSchedule):
             return mapping
         if work.leaves_matrices:
             raise PlanError(
-                "the warp_segmentation schedule cannot hold matrices in memory",
+                "the warp_segmentation schedule cannot have matrices in memory",
                 where="schedule='warp_segmentation'",
                 fix="ask for schedule='lanes'",
             )
-        # Which features a lane has is held, too, where some lanes have none: with two
+        # Which features a lane has takes registers where some have none, too: with two
         # of 33 and four edges on the way, the walk of a random walker spilled (sm_90).
         padded = mapping.is_padded(work.width)
         fit = max(MOST_ON_THE_WAY // (mapping.copies + padded), 1)
@@ -86,7 +86,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         binding = super().bind(mapping, shape)
         at_a_time = mapping.unroll if shape.kind == "vertex" else 1
         rows = WARP // mapping.lanes
-        together = Walk("together", rows, "slot", "warp", at_a_time)
+        together = Walk("together", rows, "edge_lane", "warp", at_a_time)
         alone = replace(binding.walk, at_a_time=1)
         scopes = {**binding.scopes, "row": Scope(WARP)}
         return replace(binding, walk=alone, together=together, scopes=scopes)
@@ -110,7 +110,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         each = code(
             "first_vertex = windows[window]\n"
             "window_end = windows[window + 1]\n"
-            "index = int32(first_vertex + slot)\n"
+            "index = int32(first_vertex + edge_lane)\n"
             f"{node.wanted} = index < window_end{is_due}"
         )
         each += leave_idle(node, "return" if shape.covers else "continue")

@@ -373,7 +373,7 @@ class _Substitution(ast.NodeTransformer):
         return copy.deepcopy(value)
 
     def visit_Operate(self, node: Operate) -> ast.expr:
-        kept = {}
+        left = {}
         extra: list[ast.expr] = []
         for name in node.options:
             option = node.option(name)
@@ -383,9 +383,9 @@ class _Substitution(ast.NodeTransformer):
                 and self.values[option.id] is None
             )
             if option is not None and not absent:
-                kept[name] = len(extra)
+                left[name] = len(extra)
                 extra.append(self.visit(option))
-        node.options, node.extra = kept, extra
+        node.options, node.extra = left, extra
         node.args = [self.visit(argument) for argument in node.args]
         return node
 

@@ -1,6 +1,6 @@
 """Nodes of a loop nest: what a kernel does, and what a schedule has made of it.
 
-Functions and what they fill are named, not held. A leaf is a Python statement for one
+Functions and what they fill stand there by name. A leaf is a Python statement for one
 feature, ``aggr[f] += weigh(f, u, v, e, d)``: there ``x[f]`` is feature f of what a lane
 has, and ``*x`` all that it has; j is the number of f among these. ``x[i, f]`` is an
 element of a matrix. `Features` says for which features it runs.
@@ -36,8 +36,8 @@ __all__ = [
     "FromPlace",
     "FromRow",
     "Gathers",
+    "Incremental",
     "Intersect",
-    "Kept",
     "Mark",
     "Meet",
     "Only",
@@ -228,7 +228,7 @@ class Gathers(Node):
 
 
 @dataclass(eq=False)
-class Kept(Node):
+class Incremental(Node):
     """Aggregates stay in memory: `patch` goes over edges whose sources changed.
 
     Where that does not do, `anew` goes over all. Functions that `patched` leaves out

@@ -124,11 +124,12 @@ class Oriented:
     def some_active(self, vertex: str) -> Body:
         """Find whether a vertex, or any in its row above, ``start`` on, is active."""
         upper = self.upper
+        active = self.is_active(self.vertex(upper.end_at("position")))
         return code(
             f"is_active = all_active or {self.is_active(vertex)}\n"
             "some_active = is_active\n"
-            "slot = start\n"
-            "while not some_active and slot < stop:\n"
-            f"    some_active = {self.is_active(self.vertex(upper.end_at('slot')))}\n"
-            f"    slot = {upper.place('slot + 1')}"
+            "position = start\n"
+            "while not some_active and position < stop:\n"
+            f"    some_active = {active}\n"
+            f"    position = {upper.place('position + 1')}"
         )

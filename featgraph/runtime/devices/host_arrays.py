@@ -104,7 +104,7 @@ def _oriented_array(graph: Graph, name: str) -> npt.NDArray[Any]:
         "offsets": adjacency.row_offsets,
         "orders": adjacency.column_indices,
         "edges": adjacency.edge_ids,
-        "slots": adjacency.edge_ids,
+        "positions": adjacency.edge_ids,
     }
     return arrays[array]  # type: ignore[no-any-return]
 

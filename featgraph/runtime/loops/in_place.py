@@ -34,7 +34,7 @@ def _may_be_incremental(step: Step) -> bool:
     if step.change_driven is False or not step.may_be_incremental:
         return False
     asked = step.change_driven is True or step.may_pay
-    return asked and bool(step.plan.keeping.gathers)
+    return asked and bool(step.plan.incremental.gathers)
 
 
 def _written(step: Step) -> set[str]:

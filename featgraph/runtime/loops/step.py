@@ -246,9 +246,9 @@ class Step:
 
     def _can_be_incremental(self) -> bool:
         """Whether any aggregate can be, in a run that changes `changes`."""
-        if not self.plan.keeping.gathers:
+        if not self.plan.incremental.gathers:
             return False
-        return any(p.keeps for p in self._superstep_that_patches().plan.phases)
+        return any(p.incremental for p in self._superstep_that_patches().plan.phases)
 
     def _superstep_that_patches(self) -> Superstep:
         return self.foldmap.prepare(

@@ -54,7 +54,10 @@ class DataFields:
                 self._temporaries.append((place, (field.name, field.dtype, shape)))
             elif field.name in _COUNTS:
                 self._values[place] = getattr(graph, field.name)
-            elif field.source in {"kept", "seen", "fault"} or field.name == "superstep":
+            elif (
+                field.source in {"incremental", "seen", "fault"}
+                or field.name == "superstep"
+            ):
                 self._extra.append((place, field.name))
             else:
                 self._values[place] = arrays[field.name]

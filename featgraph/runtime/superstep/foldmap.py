@@ -224,7 +224,7 @@ class FoldMap:
             if name not in filled or type_.kind is not PropertyKind.VECTOR
         }
         parsed = replace(
-            parse_options(target, config.checked, options), keep=incremental
+            parse_options(target, config.checked, options), incremental=incremental
         )
         key = (tuple(sorted(signature.items())), parsed, self._traits[graph])
         if key not in self._kernels:
@@ -284,7 +284,7 @@ class FoldMap:
                 got=repr(dtype),
                 expected="'float32' or 'float64'",
             )
-        key = (k, dtype), replace(parsed, keep=incremental)
+        key = (k, dtype), replace(parsed, incremental=incremental)
         if key not in self._kernels:
             self._kernels[key] = fold_assumed(self.program, k, dtype, key[1])
         return self._kernels[key]

@@ -50,7 +50,9 @@ class Incremental:
         self.scalars: tuple[Any, ...] | None = None
         self.arrays: dict[str, Any] = {}
         plan = kernel.plan
-        gathers = [plan.keeping.gathers[n] for p in plan.phases for n in p.keeps]
+        gathers = [
+            plan.incremental.gathers[n] for p in plan.phases for n in p.incremental
+        ]
         #: Whether no patch rounds.
         self.is_exact = all(g.is_exact for g in gathers)
         #: Whether all of them stay as they are once they have been computed.
@@ -91,7 +93,7 @@ class Incremental:
 
     def _make_stale(self, buffers: Buffers) -> None:
         count = self.state.graph.vertex_count
-        for field in self._fields("kept"):
+        for field in self._fields("incremental"):
             if field.name not in self.arrays:
                 shape = self.kernel.plan.item_shape(field.of)
                 memory = self.device.working_memory((count, *shape), field.dtype)
@@ -114,6 +116,6 @@ class Incremental:
         """Return the scalars and vectors that incremental gathers read, as bytes."""
         return tuple(
             (n, np.asarray(self.state.stored(n)).tobytes())
-            for n in self.kernel.plan.facts.kept_scalars
+            for n in self.kernel.plan.facts.incremental_scalars
             if n in self.state
         )

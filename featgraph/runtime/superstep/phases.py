@@ -48,7 +48,7 @@ def _prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) ->
     }
     if not (frontier.all_due or due is bound.full):
         given["active_count"] = frontier.active_count
-    if phase.keeps and frontier.incremental is not None:
+    if phase.incremental and frontier.incremental is not None:
         given["changed_sources"] = frontier.incremental.changed
         given["stale"] = frontier.incremental.stale
         frontier.incremental.due = due
@@ -124,7 +124,7 @@ def _prepare_edges(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Gi
     given: Given = {"sources": sources, "targets": frontier.targets}
     if sources is frontier.active and sources is not bound.full:
         given["active_count"] = frontier.active_count
-    if bound.plan.keeps_edge_state:
+    if bound.plan.has_edge_state:
         given["edge_state"] = bound.edge_state(is_first=is_first)
     return given
 
