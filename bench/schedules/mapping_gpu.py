@@ -56,16 +56,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def mapping(k: int, piece: int, slots: int, copies: int = 0, **more: int) -> Any:
-    """Return the fields of a mapping: lanes for K, `slots` edges within a warp."""
+def mapping(k: int, piece: int, edges: int, copies: int = 0, **more: int) -> Any:
+    """Return the fields of a mapping: lanes for K, `edges` of them within a warp."""
     lanes = min(WARP, power_of_two(-(-k // (copies or piece))))
     copies = max(copies or piece, piece * -(-k // (lanes * piece)))
-    span = min(WARP, lanes * power_of_two(slots))
+    shared = min(WARP, lanes * power_of_two(edges))
     return {
-        "lanes": lanes,
-        "copies": copies,
-        "piece": piece,
-        "span": span,
+        "lanes_per_edge": lanes,
+        "features_per_lane": copies,
+        "vector_width": piece,
+        "lanes_per_vertex": shared,
         "unroll": 1,
         "resident": 0,
         **more,
@@ -74,9 +74,15 @@ def mapping(k: int, piece: int, slots: int, copies: int = 0, **more: int) -> Any
 
 def name_of(fields: dict[str, int]) -> str:
     """Return a short name of a mapping."""
-    parts = [f"{fields['lanes']}x{fields['copies']}", f"s{fields['span']}"]
-    if fields["piece"] < min(fields["copies"], 4) or fields["piece"] == 1:
-        parts.append(f"p{fields['piece']}")
+    parts = [
+        f"{fields['lanes_per_edge']}x{fields['features_per_lane']}",
+        f"s{fields['lanes_per_vertex']}",
+    ]
+    if (
+        fields["vector_width"] < min(fields["features_per_lane"], 4)
+        or fields["vector_width"] == 1
+    ):
+        parts.append(f"p{fields['vector_width']}")
     if fields["unroll"] > 1:
         parts.append(f"u{fields['unroll']}")
     if fields["resident"]:

@@ -304,18 +304,22 @@ class Superstep:
             available["partials"] = self.partials
         grid = max(len(hubs), 1) if entry.role == "hubs" else GRID
         if entry.covers:
-            grid = -(-self.count * phase.mapping.span // entry.block)
-            assert self.count * phase.mapping.span % entry.block  # some have none
+            grid = -(-self.count * phase.mapping.lanes_per_vertex // entry.block)
+            assert (
+                self.count * phase.mapping.lanes_per_vertex % entry.block
+            )  # some have none
         if "windows" in entry.arguments:
-            vertices = 32 // phase.mapping.lanes
+            vertices = 32 // phase.mapping.lanes_per_edge
             available["windows"] = windows = cut_windows(
                 degrees, vertices, WINDOW, self.hub_degree
             )
             if entry.covers:
                 grid = -(-(windows.size - 1) * 32 // entry.block)
         if "listed" in entry.arguments:
-            grid = -(-words["listed"].size * phase.mapping.span // entry.block)
-        groups = grid * entry.block // phase.mapping.span
+            grid = -(
+                -words["listed"].size * phase.mapping.lanes_per_vertex // entry.block
+            )
+        groups = grid * entry.block // phase.mapping.lanes_per_vertex
         for name, (dtype, shape) in entry.scratch.items():
             available[name] = poisoned((groups, *shape), np.dtype(dtype))
         if phase.mapping.lists_rows:

@@ -72,7 +72,7 @@ def test_entries_at_constants_cost_no_kernel(k: int) -> None:
     assert len(run.kernels.plan.phases) == 1
     shuffled = "votes_at_1 = warp.broadcast(votes"
     assert (shuffled in run.kernels.text) == (
-        run.kernels.plan.phases[0].mapping.lanes > 1
+        run.kernels.plan.phases[0].mapping.lanes_per_edge > 1
     )
     assert "d.votes" not in run.kernels.text
     run.check()

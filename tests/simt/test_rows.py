@@ -40,12 +40,45 @@ def test_float64_and_wide_offsets(name: str) -> None:
 
 
 FORCED: list[tuple[int, dict[str, int]]] = [
-    (8, {"lanes": 2, "copies": 4, "span": 2}),
-    (8, {"lanes": 2, "copies": 4, "span": 32, "unroll": 2}),
-    (8, {"lanes": 4, "copies": 2, "piece": 2, "span": 8, "unroll": 3}),
-    (8, {"lanes": 8, "copies": 1, "piece": 1, "span": 32}),
-    (8, {"lanes": 1, "copies": 8, "span": 4}),
-    (12, {"lanes": 2, "copies": 8, "span": 16, "unroll": 4}),
+    (8, {"lanes_per_edge": 2, "features_per_lane": 4, "lanes_per_vertex": 2}),
+    (
+        8,
+        {
+            "lanes_per_edge": 2,
+            "features_per_lane": 4,
+            "lanes_per_vertex": 32,
+            "unroll": 2,
+        },
+    ),
+    (
+        8,
+        {
+            "lanes_per_edge": 4,
+            "features_per_lane": 2,
+            "vector_width": 2,
+            "lanes_per_vertex": 8,
+            "unroll": 3,
+        },
+    ),
+    (
+        8,
+        {
+            "lanes_per_edge": 8,
+            "features_per_lane": 1,
+            "vector_width": 1,
+            "lanes_per_vertex": 32,
+        },
+    ),
+    (8, {"lanes_per_edge": 1, "features_per_lane": 8, "lanes_per_vertex": 4}),
+    (
+        12,
+        {
+            "lanes_per_edge": 2,
+            "features_per_lane": 8,
+            "lanes_per_vertex": 16,
+            "unroll": 4,
+        },
+    ),
 ]
 
 

@@ -45,13 +45,21 @@ def mapping_of(
 def test_every_feature_has_a_lane_and_pieces_are_whole(dtype: str, degree: int) -> None:
     for k in (*range(1, 41), 64, 96, 100, 128, 130, 256, 257):
         mapping = mapping_of(k, dtype, degree)
-        bytes_ = mapping.piece * (4 if dtype == "float32" else 8)
+        bytes_ = mapping.vector_width * (4 if dtype == "float32" else 8)
         assert bytes_ <= 16
-        assert k % mapping.piece == mapping.copies % mapping.piece == 0
+        assert (
+            k % mapping.vector_width
+            == mapping.features_per_lane % mapping.vector_width
+            == 0
+        )
         # No lane more than needed: half of them would not do.
-        assert k <= mapping.lanes * mapping.copies < 2 * k + 2 * mapping.piece
-        assert mapping.span % mapping.lanes == 0
-        assert mapping.span in {1, 2, 4, 8, 16, 32}
+        assert (
+            k
+            <= mapping.lanes_per_edge * mapping.features_per_lane
+            < 2 * k + 2 * mapping.vector_width
+        )
+        assert mapping.lanes_per_vertex % mapping.lanes_per_edge == 0
+        assert mapping.lanes_per_vertex in {1, 2, 4, 8, 16, 32}
 
 
 def test_lanes_of_a_vertex_follow_the_typical_degree() -> None:
@@ -159,7 +167,7 @@ def lanes_of(program: str, **traits: int) -> int:
     options = Options(target="cuda", direction="pull", schedule="lanes")
     given = captured.state.signature, options, GraphTraits(**traits)
     [phase] = make_plan(captured.steps.program, *given).phases
-    return phase.mapping.span
+    return phase.mapping.lanes_per_vertex
 
 
 def test_lanes_hide_the_longest_row() -> None:
@@ -228,7 +236,13 @@ def test_explain_says_how_wide_loads_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "forced", [{"lanes": 1}, {"piece": 3}, {"span": 24}, {"span": 64}]
+    "forced",
+    [
+        {"lanes_per_edge": 1},
+        {"vector_width": 3},
+        {"lanes_per_vertex": 24},
+        {"lanes_per_vertex": 64},
+    ],
 )
 def test_a_forced_mapping_must_fit(forced: dict[str, int]) -> None:
     with pytest.raises(fg.PlanError, match="does not fit"):

@@ -92,12 +92,20 @@ def test_so_many_lanes_share_a_vertex(k: int, lanes: int) -> None:
     plan = plan_of("label_propagation", k, **options)
     mapping = plan.phases[0].mapping
     assert mapping.schedule == "virtual_warp"
-    assert mapping.span == lanes == mapping.lanes * mapping.edges_at_a_time
+    assert (
+        mapping.lanes_per_vertex
+        == lanes
+        == mapping.lanes_per_edge * mapping.edges_at_a_time
+    )
     # Features first, edges with the lanes that are left.
     own = plan_of("label_propagation", k, schedule="lanes").phases[0].mapping
-    assert mapping.lanes == min(own.lanes, lanes)
-    assert mapping.lanes * mapping.copies >= k
-    assert mapping.copies % mapping.piece == k % mapping.piece == 0
+    assert mapping.lanes_per_edge == min(own.lanes_per_edge, lanes)
+    assert mapping.lanes_per_edge * mapping.features_per_lane >= k
+    assert (
+        mapping.features_per_lane % mapping.vector_width
+        == k % mapping.vector_width
+        == 0
+    )
     assert f"{lanes} lanes a vertex" in str(plan)
     emit(plan)
 

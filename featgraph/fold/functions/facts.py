@@ -127,22 +127,24 @@ class FunctionFacts:
     @property
     def count(self) -> int:
         """Features that a lane has, as named copies."""
-        return 1 if self.function.is_scalar else self.mapping.copies
+        return 1 if self.function.is_scalar else self.mapping.features_per_lane
 
     @property
     def piece(self) -> int:
         """Features that a lane loads at once."""
-        return 1 if self.function.is_scalar else self.mapping.piece
+        return 1 if self.function.is_scalar else self.mapping.vector_width
 
     @property
     def predicated(self) -> bool:
         """Whether lanes share the features, so that all of them go everywhere."""
-        return self.context.cuda and self.mapping.lanes > 1
+        return self.context.cuda and self.mapping.lanes_per_edge > 1
 
     @property
     def padded(self) -> bool:
         """Whether lanes may have copies beyond the last feature."""
-        return self.predicated and self.mapping.lanes * self.count != self.width
+        return (
+            self.predicated and self.mapping.lanes_per_edge * self.count != self.width
+        )
 
     @property
     def returns_value(self) -> bool:

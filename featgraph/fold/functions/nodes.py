@@ -60,14 +60,18 @@ class Row:
 
     def piece_name(self, j: int, mapping: Mapping) -> str:
         """Return the name of the piece that has a lane's feature j."""
-        first = j - j % mapping.piece
-        return self.name if mapping.copies == mapping.piece else f"{self.name}_{first}"
+        first = j - j % mapping.vector_width
+        return (
+            self.name
+            if mapping.features_per_lane == mapping.vector_width
+            else f"{self.name}_{first}"
+        )
 
     def copy(self, j: int, mapping: Mapping) -> str:
         """Return a lane's feature j."""
         if self.register:
             return f"{self.register}_{j}"
-        return f"{self.piece_name(j, mapping)}[{j % mapping.piece}]"
+        return f"{self.piece_name(j, mapping)}[{j % mapping.vector_width}]"
 
 
 @dataclass(eq=False)

@@ -113,8 +113,8 @@ def find_staged(
     left = STAGED_BYTES // np.dtype(analysis.real).itemsize
     for name in sorted(turns):
         dtype = analysis.signature[name].dtype
-        small = width * width <= STAGED_REGISTERS and mapping.copies == width
-        in_registers = small and mapping.piece == width and dtype in {
+        small = width * width <= STAGED_REGISTERS and mapping.features_per_lane == width
+        in_registers = small and mapping.vector_width == width and dtype in {
             "real", analysis.real,
         }  # fmt: skip
         own = f"{'register_of' if in_registers else 'shared'}_{name}"
@@ -126,7 +126,7 @@ def find_staged(
             left -= len(ways) * width * width
             if left < 0:
                 return staged
-        staged[name] = Staged(name, names, width, mapping.piece, ways)
+        staged[name] = Staged(name, names, width, mapping.vector_width, ways)
     return staged
 
 

@@ -72,7 +72,7 @@ class _UnrolledCall:
         self.copies, self.facts, self.node = copies, facts, node
         self.body: Body = []
         self.width, self.count = facts.width, facts.count
-        self.lanes = facts.mapping.lanes
+        self.lanes = facts.mapping.lanes_per_edge
         self.real, self.cuda = facts.context.real, facts.context.cuda
         self.predicated, self.padded = facts.predicated, facts.padded
         is_thread = facts.mapping.schedule == "thread"

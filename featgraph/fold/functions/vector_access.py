@@ -98,7 +98,11 @@ def _find_rows(
         function runs once for them, and most often to its end.
     """
     function, analysis, memory = facts.function, facts.analysis, facts.memory
-    if mapping.piece == 1 or facts.context.checked is not None or function.is_scalar:
+    if (
+        mapping.vector_width == 1
+        or facts.context.checked is not None
+        or function.is_scalar
+    ):
         return ()
     written = _written(function.body)
     own = "e" if function.kind == "edge" else "v"
@@ -116,7 +120,7 @@ def _find_rows(
             continue
         if (node.name, node.version) in written or (node.name, "any") in written:
             continue
-        if not is_piecewise(analysis, node.name, memory.width, mapping.piece):
+        if not is_piecewise(analysis, node.name, memory.width, mapping.vector_width):
             continue
         name = f"{key[0].removeprefix('d.')}_{key[1]}"
         while name in taken:

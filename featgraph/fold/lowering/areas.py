@@ -118,7 +118,7 @@ class DeclareAreas(Rewriting):
             room = work_shape(k, columns, area.dtype)
             aligned = solves and mapping.loops
             return self._declared(replace(area, shape=room, aligned=aligned))
-        shift = mapping.lanes.bit_length() - 1
+        shift = mapping.lanes_per_edge.bit_length() - 1
         own = f" >> {shift}" if shift else ""
         if not mapping.shared_matrices:
             return code(f"{area.name} = scratch_{number}[cuda.grid(1){own}]")

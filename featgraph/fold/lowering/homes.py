@@ -379,7 +379,7 @@ def home_of(facts: Facts, name: str) -> Home:
 
 def _has_columns(facts: Facts, accumulator: Accumulator) -> bool:
     """Whether each lane sums columns of its own of a matrix."""
-    return accumulator.is_matrix and facts.phase.mapping.column_piece > 0
+    return accumulator.is_matrix and facts.phase.mapping.column_width > 0
 
 
 def row_of(facts: Facts, name: str, accumulator: Accumulator) -> list[Area]:

@@ -120,7 +120,7 @@ def rows_with(name: str) -> Rows | None:
 
 def windows_name(rows: Rows, mapping: Mapping) -> str:
     """Return what the windows of a mapping are called as an array of the graph."""
-    return f"{rows.windows} {WARP // mapping.lanes} {mapping.window}"
+    return f"{rows.windows} {WARP // mapping.lanes_per_edge} {mapping.window}"
 
 
 def windows_of(name: str) -> tuple[Rows, int, int] | None:

@@ -143,7 +143,9 @@ def choose_mapping(
     ):
         if width > MOST_COPIES:
             return Mapping(1, 1, 1, True, "thread")
-        mapping = Mapping(1, width, 1, False, "thread", piece=_piece(width, size))
+        mapping = Mapping(
+            1, width, 1, False, "thread", vector_width=_piece(width, size)
+        )
         together = _edges_together(kind, members, analysis, width, traits)
         mapping = replace(mapping, unroll=together)
         resident = _resident(kind, members, mapping, width, size, traits)
@@ -159,12 +161,13 @@ def choose_mapping(
     alone = in_memory or kind == "reduce" or _combined_by_function(members) != ""
     edges_at_a_time = 1 if alone else _edges_at_a_time(kind, members, lanes, traits)
     hubs = traits.has_hubs and not in_memory and _sweeps_edges(kind, members)
-    span = lanes * edges_at_a_time
-    mapping = Mapping(lanes, copies, span, False, "lanes", hubs, shared, piece)
+    mapping = Mapping(
+        lanes, copies, lanes * edges_at_a_time, False, "lanes", hubs, shared, piece
+    )
     if columns and any(f.kind == "gather" and is_matrix(f) for f in members):
         # Elsewhere blocks of hubs gain nothing from a bound (docs/design/0021).
         piece = _piece(width, size)
-        mapping = replace(mapping, column_piece=piece, hub_resident=2)
+        mapping = replace(mapping, column_width=piece, hub_resident=2)
     asked = options.schedule
     if asked == "auto" and _suits_segments(kind, members, width, options, traits):
         asked = SEGMENTS
@@ -229,10 +232,10 @@ def _choose_intersection(options: Options, traits: GraphTraits) -> Mapping:
     if options.target == "cpu":
         return Mapping(1, 1, 1, False, "mark" if asked == "auto" else asked)
     # Half of the edges of a vertex lead to higher ones; a lane takes two or more.
-    span = min(WARP, max(1, traits.typical_degree // 4))
+    lanes = min(WARP, max(1, traits.typical_degree // 4))
     long_rows = traits.has_hubs or traits.typical_degree > WARP
     hubs = long_rows if asked == "auto" else asked == "mark"
-    return Mapping(1, 1, span, False, "search", hubs)
+    return Mapping(1, 1, lanes, False, "search", hubs)
 
 
 def intersect_at_edges(options: Options) -> Mapping:
@@ -271,11 +274,13 @@ def _forced(mapping: Mapping, width: int, options: Options) -> Mapping:
         return mapping
     mapping = replace(mapping, **forced)
     fits = (
-        mapping.lanes * mapping.copies >= width
-        and mapping.copies % mapping.piece == width % mapping.piece == 0
-        and mapping.span % mapping.lanes == 0
-        and WARP % mapping.span == 0
-        and (mapping.schedule != "thread" or mapping.span == 1)
+        mapping.lanes_per_edge * mapping.features_per_lane >= width
+        and mapping.features_per_lane % mapping.vector_width
+        == width % mapping.vector_width
+        == 0
+        and mapping.lanes_per_vertex % mapping.lanes_per_edge == 0
+        and WARP % mapping.lanes_per_vertex == 0
+        and (mapping.schedule != "thread" or mapping.lanes_per_vertex == 1)
     )
     if not fits:
         raise PlanError(
@@ -391,12 +396,12 @@ def _resident(
         return WINDOW_BLOCKS
     if kind != "vertex" or traits.typical_degree < LEAST_LOOPED:
         return 0
-    multiplies, alone = _multiplies(members), mapping.span == 1
+    multiplies, alone = _multiplies(members), mapping.lanes_per_vertex == 1
     if alone:
-        is_wide = mapping.copies * size >= PIECE_BYTES or multiplies
+        is_wide = mapping.features_per_lane * size >= PIECE_BYTES or multiplies
         pays = is_wide and (traits.has_hubs or not _needs_matrices(members))
     else:
-        several = traits.typical_degree >= LEAST_SHARED and mapping.lanes > 1
+        several = traits.typical_degree >= LEAST_SHARED and mapping.lanes_per_edge > 1
         is_wide = width * size >= PIECE_BYTES
         pays = is_wide and (traits.has_hubs or several) and not multiplies
     rows = [f for f in members if f.kind == "gather" and not f.is_scalar]
@@ -407,9 +412,9 @@ def _resident(
     summed = sum(1 + (declared_along(f) == "both") for f in rows)
     if alone and multiplies:  # what is multiplied stands in registers, too
         summed *= 2
-    taken = max(summed * mapping.copies * size, PIECE_BYTES)
+    taken = max(summed * mapping.features_per_lane * size, PIECE_BYTES)
     blocks = RESIDENT_BYTES * 4 // (taken * size)
-    return max(blocks // 2 if mapping.column_piece else blocks, 1)
+    return max(blocks // 2 if mapping.column_width else blocks, 1)
 
 
 def _suits_a_thread(

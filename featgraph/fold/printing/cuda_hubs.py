@@ -30,7 +30,7 @@ class HubPhase(CudaPhase):
     @cached_property
     def threads(self) -> int:
         """Threads of a block: as many as their areas leave room for."""
-        threads, lanes = HUB_THREADS, self.phase.mapping.lanes
+        threads, lanes = HUB_THREADS, self.phase.mapping.lanes_per_edge
         areas = group_areas(self.facts(BLOCK_THREADS))
         size = sum(math.prod(a.shape) * np.dtype(a.dtype).itemsize for a in areas)
         while threads > BLOCK_THREADS and threads // lanes * size > SHARED_BYTES:

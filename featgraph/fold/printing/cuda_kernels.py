@@ -34,9 +34,11 @@ def imports(plan: FoldPlan) -> list[str]:
         for p in plan.phases
         if any(f.operations & {"solve", "inverse"} for f in plan.functions_of(p))
     ]
-    if any(p.mapping.lanes > 1 for p in solving):
+    if any(p.mapping.lanes_per_edge > 1 for p in solving):
         lines.append("from featgraph.device import linalg_cuda as linalg")
-    if any(p.mapping.lanes == 1 and not _in_registers(plan, p) for p in solving):
+    if any(
+        p.mapping.lanes_per_edge == 1 and not _in_registers(plan, p) for p in solving
+    ):
         lines.append("from featgraph.device import linalg_thread")
     schedules = [SCHEDULES[p.mapping.schedule] for p in plan.phases]
     modules = dict.fromkeys(m for s in schedules for m in s.modules)

@@ -32,7 +32,7 @@ class BalancedPushSchedule(LaneSchedule):
             return replace(
                 mapping,
                 schedule=self.name,
-                span=mapping.lanes,
+                lanes_per_vertex=mapping.lanes_per_edge,
                 hubs=False,
                 lists_rows=True,
             )
@@ -48,16 +48,15 @@ class BalancedPushSchedule(LaneSchedule):
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
-        loads = f" in loads of {mapping.piece}" if mapping.piece > 1 else ""
         return (
-            f"equal shares of edges a warp, {WARP // mapping.lanes} of them at a time, "
-            f"{mapping.lanes} lanes x {mapping.copies} features{loads} (FA)"
+            "equal shares of edges a warp, "
+            f"{WARP // mapping.lanes_per_edge} of them at a time, {mapping.shares} (FA)"
         )
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
         binding = super().bind(mapping, shape)
-        edges = WARP // mapping.lanes
+        edges = WARP // mapping.lanes_per_edge
         together = Walk("together", edges, "edge_lane", "warp", is_shared=True)
         return replace(binding, together=together)
 

@@ -49,7 +49,11 @@ class SearchSchedule(Intersection):
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
-        lanes = f"{mapping.span} lanes" if mapping.span > 1 else "one thread"
+        lanes = (
+            f"{mapping.lanes_per_vertex} lanes"
+            if mapping.lanes_per_vertex > 1
+            else "one thread"
+        )
         hubs = ", a block and a bitmap for each long row" if mapping.hubs else ""
         return f"{lanes}, searching the shorter of two rows in the longer{hubs}"
 

@@ -37,7 +37,7 @@ class Intersection(Schedule):
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it: a lane is alone."""
         alone = dict.fromkeys(("edge", "vertex"), Scope())
-        walk = Walk("range", lanes=mapping.span, own="lane")
+        walk = Walk("range", lanes=mapping.lanes_per_vertex, own="lane")
         own = "{} < hub_degree" if mapping.hubs else ""
         return Binding(False, FeatureAxis(1), walk, alone, own=own)
 

@@ -33,20 +33,18 @@ class LaneSchedule(Schedule):
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
-        loads = f" in loads of {mapping.piece}" if mapping.piece > 1 else ""
         hubs = ", a block for each hub" if mapping.hubs else ""
-        columns = ", columns in registers" if mapping.column_piece else ""
+        columns = ", columns in registers" if mapping.column_width else ""
         more = f" x {mapping.unroll}" if mapping.unroll > 1 else ""
         return (
-            f"{mapping.span} lanes a vertex: "
+            f"{mapping.lanes_per_vertex} lanes a vertex: "
             f"{mapping.edges_at_a_time}{more} edges at a time, "
-            f"{mapping.lanes} lanes x {mapping.copies} features{loads}{columns}{hubs} "
-            "(FA)"
+            f"{mapping.shares}{columns}{hubs} (FA)"
         )
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
-        binding = shared(mapping, shape, Scope(mapping.span))
+        binding = shared(mapping, shape, Scope(mapping.lanes_per_vertex))
         if mapping.hubs:  # what is left has rows no longer than a few blocks
             return replace(binding, own="{} < hub_degree")
         return replace(binding, block=mapping.block)
@@ -108,20 +106,24 @@ def shared(mapping: Mapping, shape: KernelShape, vertex: Scope) -> Binding:
     """Return what passes have to know where lanes of a scope share a vertex."""
     axis = FeatureAxis(
         shape.width,
-        lanes=mapping.lanes,
-        per_lane=mapping.copies,
-        vector_width=mapping.piece,
-        column_width=mapping.column_piece or 1,
-        are_values=mapping.lanes > 1,
+        lanes=mapping.lanes_per_edge,
+        per_lane=mapping.features_per_lane,
+        vector_width=mapping.vector_width,
+        column_width=mapping.column_width or 1,
+        are_values=mapping.lanes_per_edge > 1,
     )
-    edges = vertex.lanes // mapping.lanes
+    edges = vertex.lanes // mapping.lanes_per_edge
     # A weighted sum over K = 8 took 48 registers with ``range``, 36 with a while loop
     # whose counter is as narrow as the offsets (sm_90).
     own = "edge_lane" if edges > 1 else ""
     at_a_time = mapping.unroll if shape.kind == "vertex" else 1
     walk = Walk("while", edges, own, vertex.company, at_a_time)
     partial = BlockScope(shape.threads, "block")
-    scopes = {"edge": Scope(mapping.lanes), "vertex": vertex, "partial": partial}
+    scopes = {
+        "edge": Scope(mapping.lanes_per_edge),
+        "vertex": vertex,
+        "partial": partial,
+    }
     return Binding(True, axis, walk, scopes, uninvited=vertex.company == "warp")
 
 

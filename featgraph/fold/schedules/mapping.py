@@ -17,13 +17,14 @@ class Mapping:
 
     Attributes
     ----------
-    lanes : int
-        Lanes that share its features; 1 where one thread owns them all.
-    copies : int
-        Features a lane takes, as named copies; lane l takes features ``l * copies`` and
-        following.
-    span : int
-        Lanes that share one vertex: ``span / lanes`` edges at a time.
+    lanes_per_edge : int
+        Lanes that share the features of an edge, or of a vertex; 1 where one thread has
+        them all.
+    features_per_lane : int
+        Features a lane takes, unrolled; lane l takes features ``l * features_per_lane``
+        and following.
+    lanes_per_vertex : int
+        Lanes that share one vertex.
     loops : bool
         One thread owns all features, in loops over small arrays (on the CPU also in
         vectors).
@@ -33,15 +34,16 @@ class Mapping:
         Whether vertices of high degree are left to a second kernel, a block each.
     shared_matrices : bool
         Whether matrices stand in shared memory.
-    piece : int
-        Features of a row that a lane loads at once; divides `copies` and K.
+    vector_width : int
+        Features of a row that a lane loads at once; divides `features_per_lane` and
+        K.
     unroll : int
         Edges that a lane has on the way at a time.
     resident : int
         Blocks that must fit a multiprocessor, which bounds the registers; 0 for any.
     hub_resident : int
         The same of blocks that have a hub each.
-    column_piece : int
+    column_width : int
         Where lanes sum the columns of matrices in registers: the features of a row that
         a lane loads at once for them. 0 where sums stand in memory.
     lists_rows : bool
@@ -56,18 +58,18 @@ class Mapping:
         the other, before they are added up pairwise; 0 for all.
     """
 
-    lanes: int
-    copies: int
-    span: int
+    lanes_per_edge: int
+    features_per_lane: int
+    lanes_per_vertex: int
     loops: bool
     schedule: str
     hubs: bool = False
     shared_matrices: bool = False
-    piece: int = 1
+    vector_width: int = 1
     unroll: int = 1
     resident: int = 0
     hub_resident: int = 0
-    column_piece: int = 0
+    column_width: int = 0
     block: int = 0
     lists_rows: bool = False
     window: int = 0
@@ -75,15 +77,25 @@ class Mapping:
     @property
     def edges_at_a_time(self) -> int:
         """Edges of a vertex that are worked on at a time."""
-        return self.span // self.lanes
+        return self.lanes_per_vertex // self.lanes_per_edge
+
+    @property
+    def shares(self) -> str:
+        """Which features lanes take and load at once, in words."""
+        width = self.vector_width
+        loads = f" in loads of {width}" if width > 1 else ""
+        return f"{self.lanes_per_edge} lanes x {self.features_per_lane} features{loads}"
 
     def is_padded(self, width: int) -> bool:
         """Whether some lanes have no feature."""
-        return self.lanes > 1 and self.lanes * self.copies != width
+        lanes = self.lanes_per_edge
+        return lanes > 1 and lanes * self.features_per_lane != width
 
     def of_column(self, width: int) -> Mapping:
         """Return how a lane goes through the rows of a column of a matrix."""
-        return replace(self, copies=width, piece=self.column_piece or 1)
+        return replace(
+            self, features_per_lane=width, vector_width=self.column_width or 1
+        )
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,9 @@ class ThreadSchedule(Schedule):
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
-        loads = f" in loads of {mapping.piece}" if mapping.piece > 1 else ""
+        loads = (
+            f" in loads of {mapping.vector_width}" if mapping.vector_width > 1 else ""
+        )
         form = "loops over" if mapping.loops else "named copies of"
         edges = f", {mapping.unroll} edges at a time" if mapping.unroll > 1 else ""
         return f"one thread a vertex (NFA), {form} {width} features{loads}{edges}"
@@ -41,7 +43,7 @@ class ThreadSchedule(Schedule):
         axis = FeatureAxis(
             shape.width,
             per_lane=shape.width,
-            vector_width=mapping.piece,
+            vector_width=mapping.vector_width,
             is_looped=mapping.loops,
         )
         # With ``range`` every step would ask again whether there is a next one, in

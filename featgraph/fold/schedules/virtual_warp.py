@@ -47,32 +47,33 @@ class VirtualWarpSchedule(LaneSchedule):
             return mapping
         count = given[OPTION]
         mapping = replace(_narrowed(mapping, work.width, count), schedule=self.name)
-        if count > mapping.lanes and (work.custom or work.leaves_matrices):
+        if count > mapping.lanes_per_edge and (work.custom or work.leaves_matrices):
             why = "matrices in memory" if work.leaves_matrices else work.custom
             raise PlanError(
                 "lanes cannot share the edges of a vertex here: what they come to has "
                 "no reduction by shuffles",
                 where=why,
                 got=f"{OPTION}={count}",
-                expected=f"the lanes that share {work.width} features: {mapping.lanes}",
+                expected=f"the lanes that share {work.width} features: "
+                f"{mapping.lanes_per_edge}",
                 fix="ask for schedule='lanes'",
             )
-        return replace(mapping, span=count)
+        return replace(mapping, lanes_per_vertex=count)
 
 
 def _narrowed(mapping: Mapping, width: int, most: int) -> Mapping:
     """Return a mapping in which no more than `most` lanes share an edge."""
-    if mapping.lanes <= most:
+    if mapping.lanes_per_edge <= most:
         return mapping
-    pieces = -(-width // mapping.piece)
-    copies = mapping.piece * -(-pieces // most)
-    if copies > MOST_FEATURES:
+    pieces = -(-width // mapping.vector_width)
+    features = mapping.vector_width * -(-pieces // most)
+    if features > MOST_FEATURES:
         least = next(n for n in LANES if n * MOST_FEATURES >= width or n == LANES[-1])
         raise PlanError(
             "too few lanes for so many features",
             where=f"{OPTION}=",
-            got=f"{most} lanes for K = {width}, {copies} features each",
+            got=f"{most} lanes for K = {width}, {features} features each",
             expected=f"at most {MOST_FEATURES} features a lane",
             fix=f"say {OPTION}={least}, or ask for schedule='lanes'",
         )
-    return replace(mapping, lanes=most, copies=copies)
+    return replace(mapping, lanes_per_edge=most, features_per_lane=features)

@@ -56,36 +56,36 @@ class WarpSegmentationSchedule(LaneSchedule):
         # Which features a lane has takes registers where some have none, too: with two
         # of 33 and four edges on the way, the walk of a random walker spilled (sm_90).
         padded = mapping.is_padded(work.width)
-        fit = max(MOST_ON_THE_WAY // (mapping.copies + padded), 1)
+        fit = max(MOST_ON_THE_WAY // (mapping.features_per_lane + padded), 1)
         fit = 1 << (fit.bit_length() - 1)
         at_a_time = given.get(OPTION, min(AT_A_TIME, fit))
         at_a_time = min(at_a_time, fit) if padded else at_a_time
         return replace(
             mapping,
             schedule=self.name,
-            span=mapping.lanes,
+            lanes_per_vertex=mapping.lanes_per_edge,
             unroll=at_a_time,
-            window=0 if mapping.lanes == WARP else ROUNDS * (WARP // mapping.lanes),
+            window=0
+            if mapping.lanes_per_edge == WARP
+            else ROUNDS * (WARP // mapping.lanes_per_edge),
         )
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
-        rows = WARP // mapping.lanes
+        rows = WARP // mapping.lanes_per_edge
         window = f" or {mapping.window} edges" if mapping.window else ""
         more = f" x {mapping.unroll}" if mapping.unroll > 1 else ""
-        loads = f" in loads of {mapping.piece}" if mapping.piece > 1 else ""
         hubs = ", a block for each hub" if mapping.hubs else ""
         return (
             f"{rows} vertices{window} a warp, side by side: {rows}{more} edges at a "
-            f"time, {mapping.lanes} lanes x {mapping.copies} features"
-            f"{loads}{hubs} (FA)"
+            f"time, {mapping.shares}{hubs} (FA)"
         )
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
         binding = super().bind(mapping, shape)
         at_a_time = mapping.unroll if shape.kind == "vertex" else 1
-        rows = WARP // mapping.lanes
+        rows = WARP // mapping.lanes_per_edge
         together = Walk("together", rows, "edge_lane", "warp", at_a_time)
         alone = replace(binding.walk, at_a_time=1)
         scopes = {**binding.scopes, "row": Scope(WARP)}

@@ -93,7 +93,9 @@ class CudaDevice(CudaArrays):
         can_pack = plan.can_take("packed", phase) and not phase.mapping.hubs
         if count is not None and can_pack:
             due = count * (1 + graph.edge_count / graph.vertex_count)
-            one_in = _PACKED_ALONE if phase.mapping.span == 1 else _PACKED_SHARED
+            one_in = (
+                _PACKED_ALONE if phase.mapping.lanes_per_vertex == 1 else _PACKED_SHARED
+            )
             if due * one_in <= graph.vertex_count:
                 return "packed"
         return "listed" if is_listed and plan.can_take("listed", phase) else "plain"
@@ -118,7 +120,7 @@ class CudaDevice(CudaArrays):
         if bound.lists:
             self._list_rows(bound, values)
         for name, (dtype, shape) in entry.scratch.items():
-            groups = blocks * block // mapping.span
+            groups = blocks * block // mapping.lanes_per_vertex
             memory = self._scratch_area(name, (groups, *shape), dtype)
             values[bound.place[name]] = memory
         stream = self._streams[entry.role] if mapping.hubs else 0
@@ -133,7 +135,7 @@ class CudaDevice(CudaArrays):
             return block_count(values[bound.place["reduced"]].size, block)
         if phase.kind == "reduce":
             return _REDUCE_BLOCKS
-        lanes = phase.mapping.span
+        lanes = phase.mapping.lanes_per_vertex
         if phase.mapping.lists_rows:
             return min(block_count(bound.edge_count * lanes, block), _SHARING_BLOCKS)
         if form == "listed":

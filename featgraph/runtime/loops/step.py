@@ -110,7 +110,7 @@ class Step:
         #: In which sums or products of reals were patched since they were recomputed.
         self.patched_supersteps = 0
         #: Whether a thread has a vertex for itself.
-        self.is_alone = all(p.mapping.span == 1 for p in phases)
+        self.is_alone = all(p.mapping.lanes_per_vertex == 1 for p in phases)
         self.announces = facts.is_announced
         #: Whether a vertex that is not due may be evaluated all the same.
         self.may_sweep_all = False
