@@ -24,7 +24,7 @@ from featgraph.fold.analysis.gathered_values import (
     entry_stem,
     separate_gathered,
 )
-from featgraph.fold.analysis.outer_products import RankOne, find_rank_one
+from featgraph.fold.analysis.outer_products import OuterProduct, find_outer_product
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.syntax.arithmetic import contributed, uses_numbers
 from featgraph.fold.syntax.names import CANONICAL, EDGES, Names, is_plain
@@ -119,7 +119,7 @@ class Analysed:
         True, before reading it.
     indexed : frozenset of str
         Gathered values that it reads at features that it computes: from memory.
-    rank_one : RankOne or None
+    outer_product : OuterProduct or None
         A matrix gather or reduce that sums outer products: their parts.
     """
 
@@ -140,7 +140,7 @@ class Analysed:
     next_definite: frozenset[str]
     operations: frozenset[str]
     indexed: frozenset[str] = frozenset()
-    rank_one: RankOne | None = None
+    outer_product: OuterProduct | None = None
 
     @property
     def into(self) -> str | None:
@@ -370,7 +370,7 @@ class _Analyser:
             ),
             operations=operations,
             indexed=indexed,
-            rank_one=_rank_one(function, body, returned),
+            outer_product=_outer_product(function, body, returned),
         )
 
     def _resolve_called(self, called: Any, names: Names) -> Resolved:
@@ -492,10 +492,10 @@ def _combine_of(function: UserFunction) -> Combine:
     return cast("GatherFunction | ReduceFunction", function).combine
 
 
-def _rank_one(
+def _outer_product(
     function: UserFunction, body: list[ast.stmt], returned: str
-) -> RankOne | None:
+) -> OuterProduct | None:
     matrix = getattr(function, "matrix", False)
     if not matrix or returned != "real" or not _combine_of(function).rules.is_sum:
         return None
-    return find_rank_one(body)
+    return find_outer_product(body)

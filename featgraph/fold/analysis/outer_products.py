@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from featgraph.fold.syntax.nodes import Cast, copy_location, names_read
 
-__all__ = ["RankOne", "find_rank_one"]
+__all__ = ["OuterProduct", "find_outer_product"]
 
 
 @dataclass(frozen=True, eq=False)
-class RankOne:
+class OuterProduct:
     """A contribution that is ``scale * row * column``.
 
     Attributes
@@ -38,7 +38,7 @@ class RankOne:
     symmetric: bool
 
 
-def find_rank_one(body: list[ast.stmt]) -> RankOne | None:
+def find_outer_product(body: list[ast.stmt]) -> OuterProduct | None:
     """Return the parts of the typed body of a matrix gather or reduce, if it has them.
 
     A body of assignments to different names and one return is seen through.
@@ -60,7 +60,7 @@ def find_rank_one(body: list[ast.stmt]) -> RankOne | None:
     as_column = _Renamed().visit(copy.deepcopy(row))
     symmetric = ast.dump(as_column) == ast.dump(column) and _same(as_column, column)
     scale = _product(groups[""]) if groups[""] else None
-    return RankOne(row, column, scale, symmetric)
+    return OuterProduct(row, column, scale, symmetric)
 
 
 def _returned(body: list[ast.stmt]) -> ast.expr | None:

@@ -28,14 +28,16 @@ def form_of(context: Context, phase: Phase, function: Analysed) -> str:
     """Return what becomes of the features of a function: see `FunctionFacts`."""
     if phase.kind == "triangle":
         return "triangle"
-    summed = function.rank_one is not None and function.into in phase.in_registers
+    summed = function.outer_product is not None and function.into in phase.in_registers
     if summed or function.into in phase.tiles:
         return "columns" if column_form(context, function) else "parts"
     if vector_form(context, phase, function):
-        return "vectors"
+        return "vectorized"
     if not function.collective and not stores_rows(context, function):
         return "feature"
-    return "loops" if phase.mapping.loops and not function.is_scalar else "copies"
+    return (
+        "looped" if phase.mapping.is_looped and not function.is_scalar else "unrolled"
+    )
 
 
 def defined(facts: FunctionFacts) -> Define:
@@ -45,7 +47,7 @@ def defined(facts: FunctionFacts) -> Define:
     roles, given = facts.roles, facts.temporaries
     if form in {"feature", "triangle"}:
         roles = tuple(r for r in function.declared.roles if _is_taken(facts, r))
-    in_vectors = form in {"vectors", "columns"} and function.kind != "vertex"
+    in_vectors = form in {"vectorized", "columns"} and function.kind != "vertex"
     decorator = "njit(**INNER)" if in_vectors else decorator_of(facts.context.cuda)
     varying = function.varying
     return Define(function.name, form, roles, body, given, varying, decorator=decorator)
@@ -62,7 +64,7 @@ def _is_taken(facts: FunctionFacts, role: str) -> bool:
 
 def parts_of(facts: FunctionFacts, node: Define) -> list[Define]:
     """Return the functions of the column, the row and the scale of an outer product."""
-    parts = facts.function.rank_one
+    parts = facts.function.outer_product
     if parts is None:
         raise TypeError(f"{node.name} is no outer product")
     in_vectors = facts.form == "columns"
@@ -79,7 +81,7 @@ def parts_of(facts: FunctionFacts, node: Define) -> list[Define]:
         made.append(
             Define(
                 f"{node.name}_{part}",
-                "vectors" if is_column else "feature",
+                "vectorized" if is_column else "feature",
                 (*first, *node.roles),
                 [returned],
                 node.more,

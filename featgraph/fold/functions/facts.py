@@ -96,10 +96,10 @@ class FunctionFacts:
     function : Analysed
     form : str
         What becomes of its features: ``"feature"``, it is called once for each;
-        ``"parts"``, those of an outer product are; ``"copies"``, a lane's features
-        have names of their own; ``"loops"``, they are elements of arrays;
-        ``"vectors"`` and, of an outer product, ``"columns"``; ``"triangle"``, it has no
-        features.
+        ``"parts"``, those of an outer product are; ``"unrolled"``, a lane's features
+        have names of their own; ``"looped"``, they are elements of arrays;
+        ``"vectorized"`` and, of an outer product, ``"columns"``; ``"triangle"``, it
+        has no features.
     fresh : FreshNames
         Gives names.
     """

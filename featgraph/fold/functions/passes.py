@@ -84,7 +84,7 @@ def early_returns(facts: FunctionFacts, tree: Body) -> Body:
 
     Nothing in it is done together, so that it is called feature by feature.
     """
-    return _several(definitions.apart, facts, tree, {"copies", "loops"})
+    return _several(definitions.apart, facts, tree, {"unrolled", "looped"})
 
 
 def keys(facts: FunctionFacts, tree: Body) -> Body:
@@ -102,7 +102,7 @@ def returned_entries(facts: FunctionFacts, tree: Body) -> Body:
 
     The kernel takes the old ones where the verdict is False, and stores once.
     """
-    return _one(forwarding.returning_entries, facts, tree, {"copies"})
+    return _one(forwarding.returning_entries, facts, tree, {"unrolled"})
 
 
 def row_pieces(facts: FunctionFacts, tree: Body) -> Body:
@@ -110,7 +110,7 @@ def row_pieces(facts: FunctionFacts, tree: Body) -> Body:
 
     A function for one feature is given what its caller has loaded.
     """
-    return _one(rows.with_rows, facts, tree, {"feature", "copies"})
+    return _one(rows.with_rows, facts, tree, {"feature", "unrolled"})
 
 
 def store_sinking(facts: FunctionFacts, tree: Body) -> Body:
@@ -119,7 +119,7 @@ def store_sinking(facts: FunctionFacts, tree: Body) -> Body:
     Where that is False the kernel puts the old entries back: what was stored before
     would be stored twice, and a load in front of it be made again.
     """
-    return _one(sinking.sunk, facts, tree, {"copies"})
+    return _one(sinking.with_sunk_stores, facts, tree, {"unrolled"})
 
 
 def predication(facts: FunctionFacts, tree: Body) -> Body:
@@ -129,7 +129,7 @@ def predication(facts: FunctionFacts, tree: Body) -> Body:
     """
     if not facts.predicated:
         return tree
-    return _one(predicates.predicated, facts, tree, {"copies"})
+    return _one(predicates.predicated, facts, tree, {"unrolled"})
 
 
 def unrolled(facts: FunctionFacts, tree: Body) -> Body:
@@ -137,7 +137,7 @@ def unrolled(facts: FunctionFacts, tree: Body) -> Body:
 
     Few features are variables, which stay in registers.
     """
-    return _one(copies.unrolled, facts, tree, {"copies"})
+    return _one(copies.unrolled, facts, tree, {"unrolled"})
 
 
 def looped(facts: FunctionFacts, tree: Body) -> Body:
@@ -145,7 +145,7 @@ def looped(facts: FunctionFacts, tree: Body) -> Body:
 
     Many features are elements of arrays.
     """
-    return _one(loops.looped, facts, tree, {"loops"})
+    return _one(loops.looped, facts, tree, {"looped"})
 
 
 def vectorized(facts: FunctionFacts, tree: Body) -> Body:
@@ -153,7 +153,7 @@ def vectorized(facts: FunctionFacts, tree: Body) -> Body:
 
     A compiler would make vectors of loops, if it knew that arrays do not overlap.
     """
-    return _one(vectors.vectorized, facts, tree, {"vectors"})
+    return _one(vectors.vectorized, facts, tree, {"vectorized"})
 
 
 def names(facts: FunctionFacts, tree: Body) -> Body:
@@ -199,7 +199,7 @@ def indices(facts: FunctionFacts, tree: Body) -> Body:
 
 
 #: What becomes of the features of a function; those of "rest" and "helper" are given.
-FORMS = ("feature", "rest", "copies", "loops", "vectors", "parts", "columns")
+FORMS = ("feature", "rest", "unrolled", "looped", "vectorized", "parts", "columns")
 
 PASSES = (
     Pass(functions),
@@ -270,7 +270,7 @@ def callee_of(facts: FunctionFacts, tree: Body) -> Callee:
         last.arrays,
         tuple(row for one in made for row in one.rows),
         tuple(n for s in facts.staged.values() for n in s.names),
-        facts.form in {"vectors", "columns"},
+        facts.form in {"vectorized", "columns"},
         last.waits,
     )
 

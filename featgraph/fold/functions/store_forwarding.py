@@ -35,7 +35,7 @@ def find_forwarded(context: Context, plan: FoldPlan, phase: Phase) -> dict[str, 
     edges = [f for f in members if f.kind == "edge"]
     gathers = [f for f in members if f.kind == "gather"]
     alone = phase.pulls_edges and len(edges) == 1 and not plan.incremental.reads
-    in_loops = phase.mapping.loops  # over arrays, which are no registers
+    in_loops = phase.mapping.is_looped  # over arrays, which are no registers
     if not alone or in_loops or context.checked is not None:
         return {}
     if any(temporaries_of(g, plan.analysis) for g in gathers):
@@ -68,7 +68,7 @@ def stores_rows(context: Context, function: Analysed) -> bool:
     if function.kind not in {"vertex", "edge"} or function.is_scalar:
         return False
     straight = all(isinstance(s, ast.Assign) for s in function.body[:-1])
-    facts = FunctionFacts(context, function, "copies")
+    facts = FunctionFacts(context, function, "unrolled")
     return straight and any(can_store(facts, s) for s in function.body)
 
 

@@ -26,10 +26,10 @@ from featgraph.fold.syntax.nodes import (
 from featgraph.fold.syntax.variance import varies
 from featgraph.fold.tree.statements import Body, copied, every
 
-__all__ = ["leaving_test", "reads_what_it_changes", "sunk"]
+__all__ = ["leaving_test", "reads_what_it_changes", "with_sunk_stores"]
 
 
-def sunk(facts: FunctionFacts, node: Define) -> Define:
+def with_sunk_stores(facts: FunctionFacts, node: Define) -> Define:
     """Put the last stores of next entries under the verdict, where nothing minds."""
     function = facts.function
     # Lanes must find the same verdict.

@@ -41,7 +41,7 @@ def with_rows(facts: FunctionFacts, node: Define) -> Define:
     function, mapping, feature = facts.function, facts.mapping, "f"
     if node.form == "feature" and is_matrix(function) and facts.form == "feature":
         mapping, feature = mapping.of_column(facts.context.width), "i"
-    goes_on = node.form == "copies" and facts.predicated
+    goes_on = node.form == "unrolled" and facts.predicated
     rows = _find_rows(facts, node.body, mapping, feature, goes_on)
     if node.form == "feature" and function.kind == "gather" and facts.form == "feature":
         rows = _with_forwarded(rows, facts)
@@ -50,7 +50,7 @@ def with_rows(facts: FunctionFacts, node: Define) -> Define:
         key = row_key(access, facts.memory, feature)
         row = by_key.get(key) if key is not None else None
         access.row = row.name if row is not None else ""
-    if node.form == "copies":
+    if node.form == "unrolled":
         node.body = [LoadRows(rows), *node.body] if rows else node.body
     else:
         node.rows = rows

@@ -72,7 +72,7 @@ def vector_form(context: Context, phase: Phase, function: Analysed) -> bool:
 
 def column_form(context: Context, function: Analysed) -> bool:
     """Return whether the columns of a sum of outer products are said in vectors."""
-    parts = function.rank_one
+    parts = function.outer_product
     if not _has_vectors(context) or parts is None or not parts.symmetric:
         return False
     return _Fitting(context, function).fits_real(parts.column)
@@ -81,7 +81,7 @@ def column_form(context: Context, function: Analysed) -> bool:
 def _has_vectors(context: Context) -> bool:
     return (
         not context.cuda
-        and context.mapping.loops
+        and context.mapping.is_looped
         and context.checked is None
         and len(pieces(context.width, context.real)) <= MOST_VECTORS
     )

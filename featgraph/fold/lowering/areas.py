@@ -116,7 +116,7 @@ class DeclareAreas(Rewriting):
             k, columns = area.shape
             solves = columns == k + 1
             room = work_shape(k, columns, area.dtype)
-            aligned = solves and mapping.loops
+            aligned = solves and mapping.is_looped
             return self._declared(replace(area, shape=room, aligned=aligned))
         shift = mapping.lanes_per_edge.bit_length() - 1
         own = f" >> {shift}" if shift else ""

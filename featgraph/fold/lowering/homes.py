@@ -180,7 +180,7 @@ class InRegisters(Home):
         self.axis, self.callees = facts.binding.features, facts.callees[function.name]
         self.is_solved = self.name in facts.phase.solved
         self.parts = (
-            function.rank_one if self.name in facts.phase.in_registers else None
+            function.outer_product if self.name in facts.phase.in_registers else None
         )
         self.is_lower = self.parts is not None and self.parts.symmetric
 
@@ -268,9 +268,9 @@ class InTiles(Home):
         self, facts: Facts, accumulator: Accumulator, function: Analysed
     ) -> None:
         super().__init__(facts, accumulator)
-        if function.rank_one is None:
+        if function.outer_product is None:
             raise TypeError(f"{function.name} is no outer product")
-        self.function, self.parts = function, function.rank_one
+        self.function, self.parts = function, function.outer_product
         self.callees = facts.callees[function.name]
         # No user can have given these names.
         number = facts.phase.tiles.index(self.name)

@@ -146,10 +146,10 @@ def _each_row(
 def _call_unrolled(function: str, area: str, call: Operate, copies: Unrolled) -> None:
     """Call `featgraph.device.linalg`, all lanes together."""
     is_thread = copies.cuda and not copies.predicated
-    library = "linalg_thread" if is_thread else "linalg"
+    solver = "linalg_thread" if is_thread else "linalg"
     lanes = f"lane, {copies.lanes}" if copies.predicated else "0, 1"
     copies.line(
-        f"{library}.{function}({area}, {copies.width}, DIAGONAL, {lanes})",
+        f"{solver}.{function}({area}, {copies.width}, DIAGONAL, {lanes})",
         DIAGONAL=_diagonal(call, copies),
     )
 
@@ -166,9 +166,9 @@ def _fill_looped(matrix: ast.expr, columns: int, loops: Looped) -> str:
 
 
 def _call_looped(function: str, area: str, call: Operate, loops: Looped) -> None:
-    library = "linalg_thread" if loops.cuda else "linalg"
+    solver = "linalg_thread" if loops.cuda else "linalg"
     loops.line(
-        f"{library}.{function}({area}, {loops.width}, DIAGONAL, 0, 1)",
+        f"{solver}.{function}({area}, {loops.width}, DIAGONAL, 0, 1)",
         DIAGONAL=_diagonal(call, loops),
     )
 

@@ -36,7 +36,7 @@ def find_stops(
         declared: Any = function.declared
         combine = combine_of(function)
         ends = combine.rules.final is not None
-        ends = ends and not (mapping.loops or is_matrix(function))
+        ends = ends and not (mapping.is_looped or is_matrix(function))
         if ends or (declared.first and not options.deterministic):
             stops.append(str(function.into))
     return tuple(stops)

@@ -258,7 +258,7 @@ def _solved(
 def _tiles(kind: str, members: list[Analysed], options: Options) -> tuple[str, ...]:
     if kind == "push" or options.target != "cpu":
         return ()
-    return tuple(sorted(str(f.into) for f in members if f.rank_one is not None))
+    return tuple(sorted(str(f.into) for f in members if f.outer_product is not None))
 
 
 def _in_registers(

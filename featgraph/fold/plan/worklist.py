@@ -50,7 +50,7 @@ def why_not_queued(
         (options.incremental is not None, "aggregates are kept"),
         (not options.folding, "folding=False"),
         (apart, "it takes more than one kernel of gathers and vertex functions"),
-        (phases[0].mapping.loops, "features are too many for named copies"),
+        (phases[0].mapping.is_looped, "features are too many for named copies"),
         (any("superstep" in f.scalars for f in functions), "d.superstep is read"),
         (any(a.where == "foreign" for a in accesses), "foreign vertices are read"),
         (not _is_in_order(functions), "gathers do not share one pass over edges"),

@@ -58,7 +58,7 @@ def imports(plan: FoldPlan) -> list[str]:
         lines.append("from featgraph.device import tiles_cpu as tiles")
     if plan.analysis.uses_numbers(cuda=False):
         lines.append("from featgraph.device import numbers_cpu as numbers")
-    if any(p.mapping.loops for p in plan.phases):
+    if any(p.mapping.is_looped for p in plan.phases):
         lines.append("from featgraph.device import vectors_cpu as vectors")
     return lines
 
@@ -75,7 +75,7 @@ def constants(plan: FoldPlan) -> list[str]:
         'SWEEP = {**CODE, "fastmath": FAST - {"reassoc"}, "cache": True}',
         'KERNEL = {**CODE, "parallel": True, "cache": True}',
     ]
-    if any(p.mapping.loops for p in plan.phases) or is_queued(plan):
+    if any(p.mapping.is_looped for p in plan.phases) or is_queued(plan):
         lines += [
             "# Within loops over edges: what they return stays in registers.",
             'INNER = {**INLINE, "forceinline": True}',

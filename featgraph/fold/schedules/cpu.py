@@ -30,7 +30,9 @@ class CpuSchedule(Schedule):
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
-        form = "vectors of, or loops over," if mapping.loops else "a copy of each of"
+        form = (
+            "vectors of, or loops over," if mapping.is_looped else "a copy of each of"
+        )
         return f"one thread a vertex, {form} {width} features"
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
@@ -38,8 +40,8 @@ class CpuSchedule(Schedule):
         axis = FeatureAxis(
             shape.width,
             per_lane=shape.width,
-            is_looped=mapping.loops,
-            are_passed_as_values=shape.names_features and not mapping.loops,
+            is_looped=mapping.is_looped,
+            are_passed_as_values=shape.names_features and not mapping.is_looped,
         )
         alone = dict.fromkeys(("edge", "vertex", "partial"), Scope())
         block = mapping.block

@@ -25,8 +25,8 @@ class Mapping:
         and following.
     lanes_per_vertex : int
         Lanes that share one vertex.
-    loops : bool
-        One thread owns all features, in loops over small arrays (on the CPU also in
+    is_looped : bool
+        One thread has all features, in loops over small arrays (on the CPU also in
         vectors).
     schedule : str
         Name of the schedule that has made it (`fold.schedules.table`).
@@ -61,7 +61,7 @@ class Mapping:
     lanes_per_edge: int
     features_per_lane: int
     lanes_per_vertex: int
-    loops: bool
+    is_looped: bool
     schedule: str
     hubs: bool = False
     shared_matrices: bool = False

@@ -34,7 +34,7 @@ class ThreadSchedule(Schedule):
         loads = (
             f" in loads of {mapping.vector_width}" if mapping.vector_width > 1 else ""
         )
-        form = "loops over" if mapping.loops else "named copies of"
+        form = "loops over" if mapping.is_looped else "named copies of"
         edges = f", {mapping.unroll} edges at a time" if mapping.unroll > 1 else ""
         return f"one thread a vertex (NFA), {form} {width} features{loads}{edges}"
 
@@ -44,7 +44,7 @@ class ThreadSchedule(Schedule):
             shape.width,
             per_lane=shape.width,
             vector_width=mapping.vector_width,
-            is_looped=mapping.loops,
+            is_looped=mapping.is_looped,
         )
         # With ``range`` every step would ask again whether there is a next one, in
         # front of the loads of that.
