@@ -42,7 +42,7 @@ def explain_plan(plan: FoldPlan) -> str:
             else "supersteps of few vertices: many in one compiled loop"
         )
     in_memory = {n for p in plan.phases for n in (*p.loads, *p.indexes, *p.stores)}
-    kept = {n for p in plan.phases for n in p.incremental}
+    stored = {n for p in plan.phases for n in p.incremental}
     from_active = {
         f.into
         for p in plan.phases
@@ -52,7 +52,7 @@ def explain_plan(plan: FoldPlan) -> str:
     }
     for name, temporary in plan.analysis.temporaries.items():
         place = "in registers or local arrays, never in global memory"
-        if name in kept:
+        if name in stored:
             place = "kept in memory"
         elif name in in_memory:
             place = "in memory"
@@ -89,14 +89,14 @@ def _explain_incremental(plan: FoldPlan) -> list[str]:
     return lines
 
 
-def _describe_incremental(plan: FoldPlan, kept: IncrementalGather) -> str:
+def _describe_incremental(plan: FoldPlan, gather: IncrementalGather) -> str:
     analysis = plan.analysis
-    temporary = analysis.temporaries[kept.into]
+    temporary = analysis.temporaries[gather.into]
     size = entry_bytes(temporary.item_shape, temporary.type, analysis.real)
-    if kept.is_constant:
+    if gather.is_constant:
         return f"constant: computed once a vertex and kept, {size} bytes"
     copies = []
-    for name in kept.reads:
+    for name in gather.reads:
         type_ = analysis.signature[name]
         of_copy = entry_bytes(type_.item_shape, type_.dtype, analysis.real)
         copies.append(f"{of_copy} for what {name} was")

@@ -147,7 +147,7 @@ class PackedArguments:
             view = own.view(kind) if kind.kind == "f" else own
             spelt = _SPELLINGS.get(type_.dtype, frozenset({kind.type}))
             self._scalars.append((place, view, spelt))
-        self._held: list[Callable[[], Any]] = [_nothing] * self._count
+        self._bound: list[Callable[[], Any]] = [_nothing] * self._count
 
     def pack(self, values: Sequence[Any]) -> None:
         """Write what has changed of the flattened arguments.
@@ -160,17 +160,17 @@ class PackedArguments:
         """
         if len(values) != self._count:
             raise OtherTypesError
-        held, find = self._held, self._array_words.find
+        bound, find = self._bound, self._array_words.find
         for place, own, type_ in self._arrays:
             array = values[place]
-            if held[place]() is array:
+            if bound[place]() is array:
                 continue
-            held[place] = _nothing  # until all of it is written
+            bound[place] = _nothing  # until all of it is written
             reference, found, words = find(array)
             if found is not type_:
                 raise OtherTypesError
             own[:] = words
-            held[place] = reference
+            bound[place] = reference
         for place, view, types in self._scalars:
             value = values[place]
             if type(value) not in types:

@@ -57,7 +57,7 @@ class CpuSets:
         """Return a bitvector of the device; on the CPU `words` itself."""
         return words
 
-    def hold(self, words: Words | None) -> Words | None:
+    def snapshot(self, words: Words | None) -> Words | None:
         """Return a set that stays as it is: a copy."""
         return None if words is None else words.copy()
 

@@ -187,10 +187,10 @@ class CudaDevice(CudaArrays):
 
     def _scratch_area(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:
         key = f"{name} {shape[1:]} {dtype}"
-        held = self.own.scratch.get(key)
-        if held is None or held.shape[0] < shape[0]:
-            self.own.scratch[key] = held = self.empty(shape, dtype)
-        return held
+        area = self.own.scratch.get(key)
+        if area is None or area.shape[0] < shape[0]:
+            self.own.scratch[key] = area = self.empty(shape, dtype)
+        return area
 
     def synchronize(self) -> None:
         """Wait for launched work."""

@@ -80,7 +80,7 @@ class CudaSets:
         self._driver.write(address_of(uploaded), int(given.ctypes.data), size)
         return uploaded
 
-    def hold(self, words: Words | None) -> Words | None:
+    def snapshot(self, words: Words | None) -> Words | None:
         """Return a set that stays as it is: itself, for none that is held is reused."""
         return words
 

@@ -78,7 +78,7 @@ class VertexSets(Protocol):
     def upload(self, words: npt.NDArray[np.uint32]) -> Words:
         """Return a bitvector of the device."""
 
-    def hold(self, words: Words | None) -> Words | None:
+    def snapshot(self, words: Words | None) -> Words | None:
         """Return a set that stays as it is, whatever runs next."""
 
     def empty(self, count: int) -> Words:

@@ -158,7 +158,7 @@ def iterate(
             _run(run, agenda, loops, bar, max_supersteps, (until, callback, then))
         finally:
             bar.close()
-            agenda.keep()
+            agenda.store_pending()
             state.live.remove(tell)
             run.kernels = [s.kernel for s in agenda.steps]
     if not run.converged and run.supersteps >= max_supersteps:

@@ -13,8 +13,8 @@ from featgraph.runtime.loops.pending import (
     Pending,
     begin_pending,
     host_left,
-    keep_pending,
     release_pending,
+    store_pending,
 )
 from featgraph.runtime.loops.step import Step, decide
 from featgraph.runtime.memory.scalars import ScalarsRead
@@ -78,13 +78,13 @@ class Agenda:
         return active is not None and bool(begun[0].count)
 
     def release(self) -> None:
-        """Hold nothing of an earlier call but what is pending here; `keep` ends it."""
+        """Let go of what an earlier call has left; `store_pending` ends that."""
         release_pending(self.foldmaps, self.state)
 
-    def keep(self) -> None:
+    def store_pending(self) -> None:
         """Remember what stays due for a later call: all, behind a write that failed."""
         self.refresh_version()
-        keep_pending(self.foldmaps, _all_pending(self), self.state, self.device)
+        store_pending(self.foldmaps, _all_pending(self), self.state, self.device)
 
     def refresh_version(self) -> None:
         """Make everything due behind a write, or a superstep, from outside."""

@@ -18,9 +18,9 @@ __all__ = [
     "announce",
     "begin_pending",
     "host_left",
-    "keep_pending",
     "recall_pending",
     "release_pending",
+    "store_pending",
 ]
 
 
@@ -84,10 +84,10 @@ def begin_pending(active: Any, state: State, device: Device) -> Pending:
 
 def recall_pending(foldmap: FoldMap, state: State, device: Device) -> Pending:
     """Return what an earlier call has left; everything, if there was none."""
-    version, kept = state.left
+    version, entries = state.left
     if version != state.version:
         return Pending(None)
-    known = kept.get(_key(foldmap, kept))
+    known = entries.get(_key(foldmap, entries))
     if known is None:
         return Pending(None)
     if isinstance(known, Left):  # of a copy, or of another process
@@ -99,9 +99,9 @@ def recall_pending(foldmap: FoldMap, state: State, device: Device) -> Pending:
     return known.on(device)  # type: ignore[no-any-return]
 
 
-def _key(foldmap: FoldMap, kept: dict[Any, Any]) -> Any:
+def _key(foldmap: FoldMap, entries: dict[Any, Any]) -> Any:
     """Return by what a State knows a foldmap: itself, or the digest of its program."""
-    is_named = foldmap.base not in kept and any(isinstance(k, str) for k in kept)
+    is_named = foldmap.base not in entries and any(isinstance(k, str) for k in entries)
     return foldmap.program.digest if is_named else foldmap.base
 
 
@@ -111,9 +111,9 @@ def release_pending(foldmaps: Sequence[FoldMap], state: State) -> None:
     The memory of those sets is used again then, and where it is decides which: a run
     that is repeated has the same sets.
     """
-    _, kept = state.left
+    _, entries = state.left
     for foldmap in foldmaps:
-        kept.pop(_key(foldmap, kept), None)
+        entries.pop(_key(foldmap, entries), None)
 
 
 def announce(
@@ -145,17 +145,17 @@ def announce(
                 waiting.count += number
 
 
-def keep_pending(
+def store_pending(
     foldmaps: Sequence[FoldMap],
     pending: Sequence[Pending],
     state: State,
     device: Device,
 ) -> None:
     """Remember what stays due for a later call."""
-    version, kept = state.left
+    version, entries = state.left
     if version != state.version:
-        kept = {}
+        entries = {}
     for foldmap, waits in zip(foldmaps, pending, strict=True):
-        words, left = map(device.sets.hold, (waits.words, waits.left))
-        kept[foldmap.base] = _Left(device, words, left, waits.scalars)
-    state.left = (state.version, kept)
+        words, left = map(device.sets.snapshot, (waits.words, waits.left))
+        entries[foldmap.base] = _Left(device, words, left, waits.scalars)
+    state.left = (state.version, entries)

@@ -98,8 +98,8 @@ class ReplayLoop:
         made, self._host.traced = self._host.traced, None
         if is_run and made is not None:
             made.operations = operations
-            held = [s for p in agenda.pending for s in (p.words, p.left)]
-            made.behind = tuple(map(id, held))
+            sets = [s for p in agenda.pending for s in (p.words, p.left)]
+            made.behind = tuple(map(id, sets))
             self._cycles.add(made)
         return is_run
 

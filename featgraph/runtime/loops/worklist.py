@@ -135,7 +135,8 @@ class WorklistLoop:
         if agenda.reads_others(0) or not agenda.is_due(0):
             return None
         scalars, begun = agenda.scalars[0].read(), time.perf_counter()
-        # Supersteps behind which an interrupt comes are from outside: `Agenda.keep`.
+        # Supersteps behind which an interrupt comes are from outside:
+        # `Agenda.store_pending`.
         ran = self.run_several(pending.words, most)
         if ran is None or not ran.counts:
             return None

@@ -78,10 +78,10 @@ class GraphArrays(Mapping[str, Any]):
 
 def graph_arrays(graph: Graph, device: Device) -> GraphArrays:
     """Return the arrays of `graph` on `device`; states on one graph share them."""
-    kept = _graphs.setdefault(graph, {})
-    if device.name not in kept:
-        kept[device.name] = GraphArrays(graph, device)
-    return kept[device.name]
+    cached = _graphs.setdefault(graph, {})
+    if device.name not in cached:
+        cached[device.name] = GraphArrays(graph, device)
+    return cached[device.name]
 
 
 class Buffers:
@@ -117,20 +117,20 @@ class Buffers:
 
     def download(self, name: str) -> npt.NDArray[Any]:
         """Return the current values on the host."""
-        held = self.current.get(name)
+        found = self.current.get(name)
         type_ = self.state._entries[name].type
         # No kernel writes what belongs to no vertex.
-        if held is None or type_.kind is _VECTOR:
+        if found is None or type_.kind is _VECTOR:
             return self.state._entries[name].array  # type: ignore[no-any-return]
-        return self.device.download(held)
+        return self.device.download(found)
 
     def written(self, name: str) -> None:
         """Drop what a write from outside has put out of date."""
-        held = self.current.pop(name, None)
+        found = self.current.pop(name, None)
         # A vector may be where a reduce puts its result.
         is_own = self.state._entries[name].type.kind is not _VECTOR
-        if held is not None and is_own and self.device.recorder is not None:
-            self._outdated[name] = held
+        if found is not None and is_own and self.device.recorder is not None:
+            self._outdated[name] = found
         self.stale[name] = ALL
 
     def leave(self) -> None:
@@ -140,8 +140,8 @@ class Buffers:
                 self.device.download(self.current[name])
             )
         # Whatever is bound to this may outlive it; arrays of the device do not.
-        for held in (self.current, self.next, self._outdated, self.temporaries):
-            held.clear()
+        for arrays in (self.current, self.next, self._outdated, self.temporaries):
+            arrays.clear()
         self.stale.clear()
         self.state.residency = None
 
@@ -169,7 +169,7 @@ class Buffers:
         return self.next[name]
 
     def temporary(self, name: str, dtype: str, shape: tuple[int, ...]) -> Any:
-        """Return memory of the foldmap's own, kept between supersteps."""
+        """Return memory of the foldmap's own, cached between supersteps."""
         key = (name, dtype, shape)
         if key not in self.temporaries:
             self.temporaries[key] = self.device.working_memory(shape, dtype)
@@ -202,11 +202,11 @@ class Buffers:
 
 def buffers_of(state: State, device: Device) -> Buffers:
     """Return the buffers of `state` on `device`, moving the state there."""
-    held = state.residency
-    if isinstance(held, Buffers):
-        if held.device is device:
-            return held
-        held.leave()
+    found = state.residency
+    if isinstance(found, Buffers):
+        if found.device is device:
+            return found
+        found.leave()
     made = Buffers(state, device)
     state.residency = made
     return made
