@@ -95,7 +95,10 @@ class Problem:
         options: dict[str, Any] = {"feature_parallel": contender != "NFA"}
         if contender == "FA, one feature a lane":
             lanes, copies = share_features(self.k, 1)
-            fields = {"lanes": lanes, "copies": copies, "span": lanes, "piece": 1}
+            fields = {
+                "lanes_per_edge": lanes, "features_per_lane": copies,
+                "lanes_per_vertex": lanes, "vector_width": 1,
+            }  # fmt: skip
             options["_mapping"] = fields
         superstep = STEPS[into].prepare(self.state, choose_device("cuda"), options)
 
