@@ -75,7 +75,9 @@ def call_of_part(facts: Facts, callee: Callee, part: str, feature: str = "") -> 
 def rows_of(callee: Callee) -> tuple[RowLoad, ...]:
     """Return the rows of which a function takes features behind the temporaries."""
     return tuple(
-        RowLoad(row.register) if row.register else RowLoad(row.name, row.key[0], row.index)
+        RowLoad(row.register)
+        if row.register
+        else RowLoad(row.name, row.key[0], row.index)
         for row in callee.rows
     )
 
