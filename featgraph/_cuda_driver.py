@@ -15,7 +15,7 @@ from featgraph import _cuda
 from featgraph._interrupts import import_whole
 from featgraph.errors import DeviceError
 
-__all__ = ["Compiled", "Driver", "ParameterType", "address_of", "compiled"]
+__all__ = ["Compiled", "Driver", "ParameterType", "address_of", "compiled", "device_of"]
 
 
 def _api() -> Any:
@@ -106,6 +106,16 @@ _SCALARS = frozenset(
 def address_of(array: Any) -> int:
     """Return the device address of an array of the dialect."""
     return array.device_ctypes_pointer.value or 0
+
+
+def device_of(array: Any) -> int:
+    """Return the number of the GPU that has the memory of an array of the dialect."""
+    api = _api()
+    ordinal = api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    status, found = api.cuPointerGetAttribute(ordinal, address_of(array))
+    if status != api.CUresult.CUDA_SUCCESS:
+        raise DeviceError("memory of no GPU", got=f"status {int(status)}")
+    return int(found)
 
 
 #: Events of a thread, of which a few are waited for at a time.

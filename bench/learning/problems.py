@@ -149,12 +149,12 @@ class LearningProblem:
     def reset(self, device: Any) -> None:
         """Go back to the initial values, and bring them to the device."""
         for name, values in self.initial.items():
-            entry = self.state._entries[name]
-            if entry.type.kind.value == "vertex":
+            column = self.state._columns[name]
+            if column.type.kind.value == "vertex":
                 self.state[name] = values
             else:
                 # In kernel order already: sorting 85M rows again would take seconds.
-                entry.array = values.copy()  # the CPU target writes in place
+                column.values = values.copy()  # the CPU target writes in place
                 self.state.version += 1
                 if self.state.residency is not None:
                     self.state.residency.written(name)

@@ -20,23 +20,32 @@ class InUse:
     def __init__(self) -> None:
         self._owner: dict[str, int] = {}
         self._depth = 0
+        #: How often something was begun that may change values.
+        self.changes = 0
 
     @contextmanager
-    def hold(self, doing: str) -> Iterator[None]:
+    def hold(self, doing: str, *, changes: bool = True) -> Iterator[None]:
         """Keep other threads away until the end.
+
+        Parameters
+        ----------
+        doing : str
+            What errors say.
+        changes : bool
+            Whether values may be others at the end.
 
         Raises
         ------
         StateError
             If another thread is there.
         """
-        self.take(doing)
+        self.take(doing, changes=changes)
         try:
             yield
         finally:
             self.leave()
 
-    def take(self, doing: str) -> None:
+    def take(self, doing: str, *, changes: bool = True) -> None:
         """Keep other threads away until `leave` is called as often.
 
         Raises
@@ -49,6 +58,7 @@ class InUse:
         if self._owner.setdefault("thread", me) != me:
             raise _taken(doing)
         self._depth += 1
+        self.changes += changes
 
     def leave(self) -> None:
         """End what `take` has begun."""

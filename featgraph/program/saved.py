@@ -36,9 +36,10 @@ import numpy.typing as npt
 from featgraph.errors import FileFormatError, StateError
 from featgraph.graph import Graph
 from featgraph.program.active import word_count
+from featgraph.program.column import Column
 from featgraph.program.names import name_problem
 from featgraph.program.signature import STORAGE_DTYPES, PropertyKind, PropertyType
-from featgraph.program.snapshot import Entry, Left, Snapshot
+from featgraph.program.snapshot import Left, Snapshot
 
 __all__ = ["read_state", "write_state"]
 
@@ -128,8 +129,8 @@ def _write_into(folder: Path, graph: Graph, snapshot: Snapshot) -> None:
 def _manifest(graph: Graph, snapshot: Snapshot, keep: Any) -> bytes:
     """Return the manifest's text; `keep` writes an array and says where."""
     properties = []
-    for name, entry in snapshot.entries.items():
-        type_ = entry.type
+    for name, column in snapshot.columns.items():
+        type_ = column.type
         row: dict[str, Any] = {
             "name": name,
             "kind": type_.kind.value,
@@ -137,13 +138,13 @@ def _manifest(graph: Graph, snapshot: Snapshot, keep: Any) -> bytes:
             "item_shape": list(type_.item_shape),
             "iterated": type_.iterated,
             "shared": type_.shared,
-            "per_direction": entry.per_direction,
+            "per_direction": column.per_direction,
         }
-        values = entry.array
+        values = column.values
         if type_.kind is PropertyKind.SCALAR:
             row["value"] = values.hex() if isinstance(values, float) else values
         elif type_.kind is PropertyKind.EDGE:  # ids of edges may come to be others
-            given = graph.collect_edge_values(values, entry.per_direction)
+            given = graph.collect_edge_values(values, column.per_direction)
             row["array"] = keep(given)
         else:
             row["array"] = keep(values)
@@ -311,19 +312,19 @@ class _Reader:
         superstep = self._is(body["superstep"], int, "superstep")
         if superstep < 0:
             raise _wrong(self.where, superstep, "superstep: 0 or more")
-        entries = {}
+        columns = {}
         for row in self._is(body["properties"], list, "properties"):
-            name, entry = self._entry(row)
-            if name in entries:
+            name, column = self._column(row)
+            if name in columns:
                 raise _wrong(self.where, name, "a name once")
-            entries[name] = entry
+            columns[name] = column
         left = {}
         for row in self._is(body["pending"], list, "pending"):
             keys = {"program", "words", "left", "scalars"}
             self._has_keys(row, keys, "pending")
             digest = self._is(row["program"], str, "program")
             left[digest] = self._left(row)
-        return Snapshot(superstep, entries, left)
+        return Snapshot(superstep, columns, left)
 
     def _parse(self, text: bytes) -> dict[str, Any]:
         try:
@@ -370,7 +371,7 @@ class _Reader:
         if set(self._is(row, dict, what)) != keys:
             raise _wrong(self.where, f"{what}: {sorted(row)}", sorted(keys))
 
-    def _entry(self, row: Any) -> tuple[str, Entry]:
+    def _column(self, row: Any) -> tuple[str, Column]:
         kinds = {kind.value: kind for kind in PropertyKind}
         kind = kinds.get(str(row.get("kind"))) if isinstance(row, dict) else None
         if kind is None:
@@ -393,7 +394,7 @@ class _Reader:
         type_ = PropertyType(kind, dtype, shape, *flags[:2])
         self._check_type(name, type_, flags[2])
         if is_scalar:
-            return name, Entry(type_, self._scalar(row["value"], type_), False)
+            return name, Column(type_, self._scalar(row["value"], type_), False)
         rows = {
             PropertyKind.VERTEX: (self.graph.vertex_count,),
             PropertyKind.EDGE: (self.graph.given_edge_count * (1 + flags[2]),),
@@ -402,7 +403,7 @@ class _Reader:
         array = self._array(row["array"], type_.dtype, (*rows, *shape))
         if kind is PropertyKind.EDGE:
             array = self.graph.expand_edge_values(array)
-        return name, Entry(type_, array, flags[2])
+        return name, Column(type_, array, flags[2])
 
     def _check_type(self, name: str, type_: PropertyType, per_direction: bool) -> None:
         """Refuse what no State could have."""

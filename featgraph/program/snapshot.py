@@ -8,26 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.program.signature import PropertyType
+from featgraph.program.column import Column
 
-__all__ = ["Entry", "Left", "Snapshot"]
+__all__ = ["Left", "Snapshot"]
 
 Words = npt.NDArray[np.uint32]
-
-
-class Entry:
-    """One property: its type and its host array, in kernel order."""
-
-    def __init__(self, type_: PropertyType, array: Any, per_direction: bool) -> None:
-        self.type = type_
-        self.array = array
-        self.per_direction = per_direction
-
-    def copy(self, values: Any) -> Entry:
-        """Return one of the same type with a copy of some values."""
-        is_array = isinstance(values, np.ndarray)
-        array = np.array(values, order="C") if is_array else values
-        return Entry(self.type, array, self.per_direction)
 
 
 @dataclass(frozen=True)
@@ -69,14 +54,14 @@ class Snapshot:
     ----------
     superstep : int
         How many supersteps have run.
-    entries : dict of str to Entry
+    columns : dict of str to Column
         Properties and scalars; their arrays are not shared.
     left : dict
         Foldmap, or the digest of its program, -> what it has not seen.
     """
 
     superstep: int
-    entries: dict[str, Entry]
+    columns: dict[str, Column]
     left: dict[Any, Left] = field(default_factory=dict)
 
     def by_digest(self) -> Snapshot:
@@ -86,4 +71,4 @@ class Snapshot:
             digest = key if isinstance(key, str) else key.program.digest
             known = found.get(digest)
             found[digest] = left if known is None else known.joined(left)
-        return Snapshot(self.superstep, self.entries, found)
+        return Snapshot(self.superstep, self.columns, found)

@@ -9,25 +9,29 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from featgraph.arrays.values import host_values
 from featgraph.errors import StateError
 from featgraph.graph import Graph
 from featgraph.graph.building.arguments import require_flag
-from featgraph.program.entries import (
+from featgraph.program.column import Column
+from featgraph.program.given import (
     PropertySpec,
-    as_shape,
-    loose_entry,
-    property_entry,
+    edge_values,
+    loose_column,
+    property_column,
+    values_of_shape,
 )
 from featgraph.program.in_use import InUse
 from featgraph.program.names import LONGEST, METHODS, RESERVED, name_problem
 from featgraph.program.saved import read_state, write_state
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
-from featgraph.program.snapshot import Entry, Left, Snapshot
+from featgraph.program.snapshot import Left, Snapshot
 from featgraph.program.values import (
     require_item_shape,
     scalar_of_type,
     storage_dtype,
 )
+from featgraph.program.view import View
 
 __all__ = ["PropertySpec", "State", "edge_property", "vertex_property"]
 
@@ -116,6 +120,10 @@ class Residency(Protocol):
 
     def written(self, name: str) -> None: ...
 
+    def array(self, name: str) -> Any: ...
+
+    def touched(self, name: str) -> None: ...
+
 
 class State:
     """The properties and scalars of a running program.
@@ -160,7 +168,7 @@ class State:
                 expected="fg.State(graph, name=...)",
             )
         self.graph = graph
-        self._entries: dict[str, Entry] = {}
+        self._columns: dict[str, Column] = {}
         #: ``d.superstep``: how many supersteps have run on this State.
         self.superstep = 0
         #: Rises with every write from outside; a runtime compares it.
@@ -185,46 +193,46 @@ class State:
     def _add(self, name: str, given: Any) -> None:
         _check_name(name)
         if isinstance(given, PropertySpec):
-            self._entries[name] = property_entry(self.graph, name, given)
+            self._columns[name] = property_column(self.graph, name, given)
         else:
-            self._entries[name] = loose_entry(name, given, State)
+            self._columns[name] = loose_column(name, given, State)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self._columns
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(self._columns)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._columns)
 
     def __repr__(self) -> str:
         rows = [
-            f"  {name}: {entry.type.describe()}"
-            for name, entry in self._entries.items()
+            f"  {name}: {column.type.describe()}"
+            for name, column in self._columns.items()
         ]
         return "\n".join([f"State on {self.graph!r}", *rows])
 
     @property
     def signature(self) -> Signature:
         """Types of all properties and scalars, by name."""
-        return {name: entry.type for name, entry in self._entries.items()}
+        return {name: column.type for name, column in self._columns.items()}
 
-    def _entry(self, name: object) -> Entry:
-        found = self._entries.get(name) if isinstance(name, str) else None
+    def _column(self, name: object) -> Column:
+        found = self._columns.get(name) if isinstance(name, str) else None
         if found is None:
-            raise unknown_name(name, self._entries, "this State")
+            raise unknown_name(name, self._columns, "this State")
         return found
 
     def __getitem__(self, name: str) -> Any:
         """Return a copy of the values; those of edges in the order they were given."""
         self.in_use.check(f"reading state[{name!r}]")
-        entry = self._entry(name)
+        column = self._column(name)
         values = self.stored(name)
-        if entry.type.kind is PropertyKind.SCALAR:
+        if column.type.kind is PropertyKind.SCALAR:
             return values
-        if entry.type.kind is PropertyKind.EDGE:
-            return self.graph.collect_edge_values(values, entry.per_direction)
+        if column.type.kind is PropertyKind.EDGE:
+            return self.graph.collect_edge_values(values, column.per_direction)
         return values.copy()
 
     def stored(self, name: str) -> Any:
@@ -232,36 +240,97 @@ class State:
 
         A runtime brings them back first. Do not write them.
         """
-        entry = self._entry(name)
-        if self.residency is not None and entry.type.kind is not PropertyKind.SCALAR:
+        column = self._column(name)
+        if self.residency is not None and column.type.kind is not PropertyKind.SCALAR:
             return self.residency.download(name)
-        return entry.array
+        return column.on_host()
+
+    def view(self, name: str) -> View:
+        """Return the values of a property where they are, without a copy.
+
+        Rows are in kernel order: those of vertices as given, those of edges as
+        ``view.order`` says. On the GPU it has ``__cuda_array_interface__`` and
+        ``__dlpack__``, on the host ``__array__`` and ``__dlpack__``. It ends with the
+        next call, superstep or assignment. Who writes through it calls `touch`.
+
+        Parameters
+        ----------
+        name : str
+
+        Raises
+        ------
+        StateError
+            If there is no such property, it is a scalar, or another thread runs on this
+            State.
+
+        Examples
+        --------
+        >>> import featgraph as fg, numpy as np
+        >>> graph = fg.Graph.from_edges([0], [1])
+        >>> state = fg.State(graph, x=fg.vertex_property([1.0, 2.0]))
+        >>> np.asarray(state.view("x"))[1] = 5.0
+        >>> state.touch("x")
+        >>> state["x"].tolist()
+        [1.0, 5.0]
+        """
+        self.in_use.check(f"state.view({name!r})")
+        column = self._column(name)
+        if column.type.kind is PropertyKind.SCALAR:
+            raise StateError(
+                "a scalar has no view",
+                where=f"state.view({name!r})",
+                expected="a property of vertices or edges, or a vector",
+                fix=f"read it: state[{name!r}]",
+            )
+        current = None if self.residency is None else self.residency.array(name)
+        if current is None:
+            current = column.in_an_array()
+        return View(self, name, current)
+
+    def touch(self, name: str) -> None:
+        """Say that the values of a property were written through a view.
+
+        Every vertex is due again, as behind an assignment. The view goes on.
+
+        Raises
+        ------
+        StateError
+            If there is no such property, or another thread runs on this State.
+        """
+        with self.in_use.hold(f"state.touch({name!r})", changes=False):
+            self._column(name)
+            if self.residency is not None:
+                self.residency.touched(name)
+            self.version += 1
 
     def __setitem__(self, name: str, value: Any) -> None:
         with self.in_use.hold(f"writing state[{name!r}]"):
             self._write(name, value)
 
     def _write(self, name: str, value: Any) -> None:
-        entry = self._entry(name)
-        kind = entry.type.kind
-        if kind is PropertyKind.SCALAR:
-            entry.array = scalar_of_type(f"state[{name!r}]", value, entry.type.dtype)
-        elif kind is PropertyKind.VECTOR or kind is PropertyKind.VERTEX:
-            entry.array = as_shape(name, value, entry.type, entry.array.shape)
+        column = self._column(name)
+        type_, graph = column.type, self.graph
+        if type_.kind is PropertyKind.SCALAR:
+            column.values = scalar_of_type(f"state[{name!r}]", value, type_.dtype)
+        elif type_.kind is PropertyKind.VECTOR:
+            column.values = host_values(values_of_shape(name, value, type_, ()))
+        elif type_.kind is PropertyKind.VERTEX:
+            rows = (graph.vertex_count,)
+            column.values = values_of_shape(name, value, type_, rows)
         else:
-            rows = self.graph.given_edge_count * (2 if entry.per_direction else 1)
-            given = as_shape(name, value, entry.type, (rows, *entry.type.item_shape))
-            entry.array = self.graph.expand_edge_values(given)
+            rows = (graph.given_edge_count * (2 if column.per_direction else 1),)
+            given = values_of_shape(name, value, type_, rows, is_edge=True)
+            column.values = edge_values(graph, given)
         self.version += 1
         if self.residency is not None:
             self.residency.written(name)
 
     def put_result(self, name: str, type_: PropertyType, values: Any) -> None:
         """Store what a reduce computed; the runtime calls it."""
-        known = self._entries.get(name)
+        known = self._columns.get(name)
         if known is None or known.type != type_:
             self.types_version += 1
-        self._entries[name] = Entry(type_, values, False)
+        self._columns[name] = Column(type_, values, False)
 
     # -- copies, of values and of what is due
 
@@ -269,7 +338,7 @@ class State:
     def restore(cls, graph: Graph, snapshot: Snapshot) -> State:
         """Return a State with a snapshot's content, which must not be shared."""
         made = cls.__new__(cls)
-        made.graph, made._entries = graph, snapshot.entries
+        made.graph, made._columns = graph, snapshot.columns
         made.superstep, made.version = snapshot.superstep, 0
         made._begin()
         made.left = (0, dict(snapshot.left))
@@ -373,18 +442,18 @@ class State:
 
 def take_snapshot(state: State) -> Snapshot:
     """Return a State's values, and what is due for each foldmap, as they are now."""
-    with state.in_use.hold("copying a State"):
+    with state.in_use.hold("copying a State", changes=False):
         version, kept = state.left
         left = {}
         if version == state.version:
             left = {key: found.on_host() for key, found in kept.items()}
         for tell in state.live:
             left |= tell()
-        entries = {
-            name: entry.copy(state.stored(name))
-            for name, entry in state._entries.items()
+        columns = {
+            name: column.copy(state.stored(name))
+            for name, column in state._columns.items()
         }
-        return Snapshot(state.superstep, entries, left)
+        return Snapshot(state.superstep, columns, left)
 
 
 def unknown_name(name: object, known: Any, where: str) -> StateError:

@@ -7,14 +7,19 @@ a mask are errors that name the position.
 
 from __future__ import annotations
 
-import math
 import operator
-import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph.arrays.values import (
+    DeviceValues,
+    Filled,
+    LostValue,
+    is_on_gpu,
+    present_bytes,
+)
 from featgraph.errors import (
     ArgumentError,
     DeviceMemoryError,
@@ -24,13 +29,18 @@ from featgraph.errors import (
 from featgraph.graph.building.host import host_array
 from featgraph.program.signature import STORAGE_DTYPES
 
+if TYPE_CHECKING:
+    from featgraph.arrays.foreign import Foreign
+
 __all__ = [
+    "Borrowed",
     "filled",
     "plain_scalar",
     "require_item_shape",
     "scalar_of_type",
     "storage_array",
     "storage_dtype",
+    "storage_values",
 ]
 
 Array = npt.NDArray[Any]
@@ -95,8 +105,8 @@ def _not_stored(dtype: Any, where: str) -> StateError:
     )
 
 
-def filled(name: str, value: Array, shape: tuple[int, ...]) -> Array:
-    """Return an array of `shape` with one value everywhere.
+def filled(name: str, value: Array, shape: tuple[int, ...]) -> Filled:
+    """Return one value everywhere, as an array of `shape` that is made later.
 
     Raises
     ------
@@ -104,19 +114,60 @@ def filled(name: str, value: Array, shape: tuple[int, ...]) -> Array:
         If the machine has not that much memory. A system that promises more than it
         has ends the process instead.
     """
-    size_bytes = math.prod(shape) * value.itemsize
-    present_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        if size_bytes > present_bytes:
-            raise MemoryError
-        return np.full(shape, value[()], value.dtype)
-    except MemoryError:
+    made, present = Filled(value[()], shape), present_bytes()
+    if made.nbytes > present:
         raise DeviceMemoryError(
             "the property does not fit into memory",
             where=f"property {name!r}",
-            got=f"shape {shape} of {value.dtype}, {size_bytes:,} bytes",
-            expected=f"less than the {present_bytes:,} bytes of this machine",
-        ) from None
+            got=f"shape {shape} of {value.dtype}, {made.nbytes:,} bytes",
+            expected=f"less than the {present:,} bytes of this machine",
+        )
+    return made
+
+
+class Borrowed:
+    """An array of the caller's on the GPU, to be copied there in a storage type."""
+
+    def __init__(self, foreign: Foreign, dtype: np.dtype[Any], where: str) -> None:
+        self._foreign, self._where = foreign, where
+        self.dtype, self.shape, self.ndim = dtype, foreign.shape, foreign.ndim
+
+    def copied(self, rows: Array | None = None) -> DeviceValues:
+        """Return a copy; with `rows`, of these rows of it, modulo their number.
+
+        Raises
+        ------
+        StateError
+            If the storage type cannot hold a value.
+        """
+        try:
+            return self._foreign.copied(self.dtype, rows)
+        except LostValue as lost:
+            shown, wanted = repr(lost.value), self.dtype.name
+            raise _out_of_range(
+                self._where, lost.index, self.shape, shown, wanted
+            ) from None
+
+
+def storage_values(name: str, values: Any, dtype: Any = None) -> Array | Borrowed:
+    """Return values with a storage type: a host array, or what is on the GPU.
+
+    Parameters
+    ----------
+    name, values, dtype
+        As for `storage_array`.
+    """
+    where, foreign = f"property {name!r}", None
+    if is_on_gpu(values):
+        from featgraph.arrays.foreign import foreign_array  # imports the dialect
+
+        foreign = foreign_array(values, where)
+    if foreign is None:
+        return storage_array(name, values, dtype)
+    wanted = storage_dtype(dtype, where) or foreign.dtype.newbyteorder("=")
+    if wanted.name not in STORAGE_DTYPES:
+        raise _not_stored(wanted, where)
+    return Borrowed(foreign, wanted, where)
 
 
 def storage_array(name: str, values: Any, dtype: Any = None) -> Array:

@@ -15,6 +15,7 @@ if not _cuda.is_installed():
 from numba import float32, float64, int32, int64, types, uint32
 
 from featgraph._cuda import cuda
+from featgraph.arrays import elements
 from featgraph.device import linalg_cuda, warp
 
 CAPABILITIES = [(8, 0), (9, 0)]
@@ -224,3 +225,15 @@ def test_a_missing_dialect_is_a_device_error(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(DeviceError, match="pip install"):
         _cuda.require()
     assert not _cuda.is_available()
+
+
+@pytest.mark.parametrize("wanted", ["uint8", "int16", "int64", "float32", "float64"])
+@pytest.mark.parametrize("given", ["uint8", "int32", "uint64", "float32", "float64"])
+def test_rows_are_placed_for_all_types(given: str, wanted: str) -> None:
+    source, target = getattr(types, given), getattr(types, wanted)
+    numbers = types.Array(types.int64, 1, "C")
+    signature = (
+        types.Array(source, 3, "A"), numbers, types.boolean, types.int64, source,
+        source, types.Array(target, 1, "C"), numbers,
+    )  # fmt: skip
+    _cuda.compile_ptx(elements.place_rows, signature, (9, 0))

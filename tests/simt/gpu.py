@@ -23,6 +23,7 @@ import pytest
 
 from featgraph import _cuda
 from featgraph._cuda_driver import Compiled, ParameterType
+from featgraph.arrays import foreign
 from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_sets
 from featgraph.runtime.devices.arguments import flatten, point_to_words
 from featgraph.runtime.devices.cuda_launch import Launches
@@ -69,6 +70,7 @@ class DeviceArray:
 
     def __init__(self, memory: Any, shape: tuple[int, ...], dtype: Any) -> None:
         self.memory = memory
+        self.gpu: Any = None
         self.dtype = np.dtype(dtype)
         self.shape = shape if isinstance(shape, tuple) else (int(shape),)
         self.ndim = len(self.shape)
@@ -85,9 +87,67 @@ class DeviceArray:
     def copy_to_host(self) -> Any:
         return self.view().copy()
 
-    def view(self) -> Any:
+    def view(self, dtype: Any = None) -> Any:
+        if dtype is not None:
+            assert np.dtype(dtype).itemsize == self.dtype.itemsize
+            return DeviceArray(self.memory, self.shape, dtype)
         count = self.size * self.dtype.itemsize
         return self.memory[:count].view(self.dtype).reshape(self.shape)
+
+    def is_c_contiguous(self) -> bool:
+        return True
+
+    def copy_to_device(self, other: DeviceArray) -> None:
+        assert (other.shape, other.dtype) == (self.shape, self.dtype)
+        self.written.fill(0, self.size * self.dtype.itemsize)
+        self.view()[...] = other.view()
+
+    @property
+    def written(self) -> Written:
+        return self.gpu.written[int(self.memory.ctypes.data)]
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "data": (int(self.memory.ctypes.data), False),
+            "shape": self.shape,
+            "strides": None,
+            "typestr": self.dtype.str,
+            "version": 3,
+        }
+
+
+class StridedArray(DeviceArray):
+    """A view of memory that another library has, with strides of its own."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+        self.dtype, self.shape, self.strides = data.dtype, data.shape, data.strides
+        self.ndim, self.size = data.ndim, data.size
+
+    @property
+    def device_ctypes_pointer(self) -> Any:
+        return ctypes.c_void_p(self.data.ctypes.data)
+
+    def view(self, dtype: Any = None) -> Any:
+        return self.data if dtype is None else StridedArray(self.data.view(dtype))
+
+    def is_c_contiguous(self) -> bool:
+        return bool(self.data.flags.c_contiguous)
+
+    def __getitem__(self, index: Any) -> StridedArray:
+        return StridedArray(self.data[index])
+
+    def copy_to_host(self) -> Any:
+        return self.data.copy()
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        found = self.data.__array_interface__
+        return {
+            "data": found["data"], "shape": self.shape, "strides": self.strides,
+            "typestr": found["typestr"], "version": 3, "owner": self.data,
+        }  # fmt: skip
 
 
 class Gpu:
@@ -125,8 +185,28 @@ class Gpu:
         address = int(memory.ctypes.data)
         self.alive[address] = memory
         self.written[address] = Written(address, count)
-        array.memory = memory
+        array.memory, array.gpu = memory, self
         return array
+
+    def as_cuda_array(self, values: Any) -> StridedArray:
+        return self.from_cuda_array_interface(values.__cuda_array_interface__)
+
+    def from_cuda_array_interface(
+        self, described: Any, owner: Any = None, sync: bool = True
+    ) -> StridedArray:
+        """Return an array over memory of the host that stands for that of the GPU."""
+        address, _ = described["data"]
+        interface = {key: described[key] for key in ("shape", "strides", "typestr")}
+        interface |= {"data": (address, False), "version": 3}
+        held = SimpleNamespace(__array_interface__=interface, owner=(owner, described))
+        return StridedArray(np.asarray(held))
+
+    def device_of(self, array: Any) -> int:
+        """Return the number of the GPU that an array is on: of ours, 0."""
+        return 0
+
+    def get_current_device(self) -> Any:
+        return SimpleNamespace(id=0)
 
     def to_device(self, given: Any) -> DeviceArray:
         array = self.device_array(given.shape, given.dtype)
@@ -242,6 +322,8 @@ class Gpu:
     def _on_host(self, argument: Any) -> Any:
         if isinstance(argument, tuple):
             return type(argument)(*map(self._on_host, argument))
+        if isinstance(argument, StridedArray):
+            return GuardedArray(argument.data)
         if isinstance(argument, DeviceArray):
             return self._guarded(argument.view())
         return argument
@@ -329,6 +411,10 @@ def emulated_gpu() -> Iterator[Gpu]:
         for module in (cuda_arrays, cuda_device, cuda_sets):
             patch.setattr(module, "cuda", gpu)
             patch.setattr(module, "BLOCK", 32)
+        patch.setattr(foreign, "cuda", gpu)
+        patch.setattr(foreign, "_BLOCK", 32)
+        patch.setattr(foreign, "launcher", partial(gpu.bind, stream=0))
+        patch.setattr(foreign, "device_of", lambda array: gpu.device_of(array))
         patch.setattr(cuda_arrays, "Driver", lambda: gpu)
         patch.setattr(cuda_arrays, "Launches", launches)
         patch.setattr(cuda_arrays, "Recording", Recording)
@@ -338,4 +424,5 @@ def emulated_gpu() -> Iterator[Gpu]:
         device = cuda_device.CudaDevice()
         patch.setattr(cuda_device, "cuda_device", lambda: device)
         patch.setattr(_cuda, "require", lambda gpu=False: None)
+        patch.setattr(_cuda, "is_available", lambda: True)
         yield gpu

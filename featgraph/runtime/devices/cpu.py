@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph.arrays.values import host_values
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
 from featgraph.runtime.devices.cpu_sweeps import CpuSweeps
 from featgraph.runtime.devices.host_arrays import host_graph_array
-from featgraph.runtime.devices.protocol import Array, Words
+from featgraph.runtime.devices.protocol import Array, Values, Words
 
 __all__ = ["CpuDevice"]
 
@@ -27,9 +28,9 @@ class CpuDevice(CpuSweeps):
         super().__init__()
         self.full_sets: dict[int, Words] = {}
 
-    def upload(self, array: npt.NDArray[Any], memory: Array | None = None) -> Array:
-        """Return an array of the device; on the CPU `array` itself."""
-        return array
+    def upload(self, values: Values, memory: Array | None = None) -> Array:
+        """Return an array of the device; on the CPU a host array itself."""
+        return host_values(values)
 
     def download(self, array: Array) -> npt.NDArray[Any]:
         """Return a host array; on the CPU `array` itself."""

@@ -12,12 +12,15 @@ import numpy.typing as npt
 
 from featgraph._cuda import cuda
 from featgraph._cuda_driver import Driver, address_of
-from featgraph.errors import DeviceError, DeviceMemoryError
+from featgraph.arrays.foreign import empty, memory_error
+from featgraph.arrays.values import DeviceValues, Filled
+from featgraph.errors import DeviceError
 from featgraph.fold.printing.module import ALIGNMENT
 from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.devices.cuda_launch import Launches
 from featgraph.runtime.devices.cuda_record import Recording, Repetition
 from featgraph.runtime.devices.cuda_trace import OPAQUE, TracedDriver
+from featgraph.runtime.devices.protocol import Values
 
 __all__ = ["BLOCK", "CudaArrays", "block_count"]
 
@@ -86,11 +89,29 @@ class CudaArrays:
 
     # -- arrays
 
-    def upload(self, array: npt.NDArray[Any], memory: Array | None = None) -> Array:
-        """Copy a host array to the device, into some memory if it is of its type."""
-        given = np.ascontiguousarray(array)
-        wanted = given.shape, given.dtype
-        if memory is not None and (memory.shape, memory.dtype) == wanted and given.size:
+    def upload(self, values: Values, memory: Array | None = None) -> Array:
+        """Copy values to the device, into some memory if it is of their type.
+
+        What is on the device already becomes the array, where there is no such memory.
+        """
+        if memory is not None:
+            is_alike = (memory.shape, memory.dtype) == (values.shape, values.dtype)
+            memory = memory if is_alike and memory.size else None
+        if isinstance(values, Filled):
+            made = (
+                self.empty(values.shape, values.dtype.name)
+                if memory is None
+                else memory
+            )
+            self.fill(made, values.value)
+            return made
+        if isinstance(values, DeviceValues):
+            if memory is None:
+                return _aligned(values.array)
+            self.copy(memory, values.array)
+            return memory
+        given = np.ascontiguousarray(values)
+        if memory is not None:
             source = int(given.ctypes.data)
             self.driver.write(address_of(memory), source, given.nbytes)
             return memory
@@ -98,7 +119,7 @@ class CudaArrays:
         try:
             made = cuda.to_device(given)
         except Exception as error:
-            raise self._memory_error(array.nbytes, error) from error
+            raise memory_error(given.nbytes, error) from error
         return _aligned(made)
 
     def download(self, array: Array) -> npt.NDArray[Any]:
@@ -114,12 +135,7 @@ class CudaArrays:
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Return an array with any contents."""
-        try:
-            return _aligned(cuda.device_array(shape, dtype))
-        except Exception as error:
-            raise self._memory_error(
-                int(np.prod(shape)) * np.dtype(dtype).itemsize, error
-            ) from error
+        return _aligned(empty(shape, dtype))
 
     def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Return an array that kernels write before they use it.
@@ -130,17 +146,6 @@ class CudaArrays:
         made = self.empty(shape, dtype)
         self.fill(made, 0)
         return made
-
-    def _memory_error(self, wanted: int, error: Exception) -> Exception:
-        if "MEMORY" not in str(error).upper():
-            return error
-        free, total = cuda.current_context().get_memory_info()
-        return DeviceMemoryError(
-            "the device has not enough memory",
-            got=f"{wanted / 1e9:.2f} GB asked for",
-            expected=f"at most {free / 1e9:.2f} GB, of {total / 1e9:.0f} GB",
-            fix="use a narrower dtype, fewer features, or target='cpu'",
-        )
 
     def fill(self, array: Array, value: Any) -> None:
         """Set all elements."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from featgraph.arrays.values import DeviceValues, Filled
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
@@ -21,6 +22,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 Array = Any
 Words = Any
+#: What becomes an array of a device.
+Values = npt.NDArray[Any] | DeviceValues | Filled
 
 
 def is_dense(count: int | None, vertex_count: int, edge_count: int) -> bool:
@@ -156,8 +159,11 @@ class Device(Protocol):
     def recorder(self) -> Recorder | None:
         """What makes launches of whole supersteps, where that is faster."""
 
-    def upload(self, array: npt.NDArray[Any], memory: Array | None = None) -> Array:
-        """Return an array of the device, in the memory of one that is given up."""
+    def upload(self, values: Values, memory: Array | None = None) -> Array:
+        """Return an array of the device, in the memory of one that is given up.
+
+        Values that are there already may be returned as they are.
+        """
 
     def download(self, array: Array) -> npt.NDArray[Any]:
         """Return a host array."""

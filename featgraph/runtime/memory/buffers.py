@@ -118,25 +118,37 @@ class Buffers:
     def download(self, name: str) -> npt.NDArray[Any]:
         """Return the current values on the host."""
         found = self.current.get(name)
-        type_ = self.state._entries[name].type
+        type_ = self.state._columns[name].type
         # No kernel writes what belongs to no vertex.
         if found is None or type_.kind is _VECTOR:
-            return self.state._entries[name].array  # type: ignore[no-any-return]
+            return self.state._columns[name].on_host()  # type: ignore[no-any-return]
         return self.device.download(found)
 
     def written(self, name: str) -> None:
         """Drop what a write from outside has put out of date."""
         found = self.current.pop(name, None)
         # A vector may be where a reduce puts its result.
-        is_own = self.state._entries[name].type.kind is not _VECTOR
+        is_own = self.state._columns[name].type.kind is not _VECTOR
         if found is not None and is_own and self.device.recorder is not None:
             self._outdated[name] = found
         self.stale[name] = ALL
 
+    def array(self, name: str) -> Any:
+        """Return the array with the current values; None where the State has them."""
+        is_loose = self.state._columns[name].type.kind is _VECTOR
+        return None if is_loose else self.current.get(name)
+
+    def touched(self, name: str) -> None:
+        """Note that the current values have been written in place, from outside."""
+        if self.state._columns[name].type.kind is _VECTOR:
+            self.written(name)
+        elif name in self.current:
+            self.stale[name] = ALL
+
     def leave(self) -> None:
         """Bring everything back to the State, for another device to take over."""
         for name in self.current:
-            self.state._entries[name].array = np.array(
+            self.state._columns[name].values = np.array(
                 self.device.download(self.current[name])
             )
         # Whatever is bound to this may outlive it; arrays of the device do not.
@@ -151,9 +163,11 @@ class Buffers:
         """Return the current buffer of a property."""
         found = self.current.get(name)
         if found is None:
-            values, memory = self.state._entries[name].array, self._outdated
-            found = self.device.upload(values, memory.pop(name, None))
+            column, memory = self.state._columns[name], self._outdated
+            found = self.device.upload(column.values, memory.pop(name, None))
             self.current[name] = found
+            if column.type.kind is not _VECTOR:  # whose current values are these
+                column.values = None
         return found
 
     def next_of(self, name: str) -> Any:

@@ -89,7 +89,7 @@ class DataFields:
                 known = next_.get(name)
                 values[place] = buffers.next_of(name) if known is None else known
         for place, name, type_ in self._scalars:
-            values[place] = type_(state._entries[name].array)
+            values[place] = type_(state._columns[name].values)
         for place, memory in self._temporaries:
             values[place] = buffers.temporary(*memory)
         for place, name in self._extra:

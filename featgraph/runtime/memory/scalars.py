@@ -33,10 +33,10 @@ class ScalarsRead:
 
         They are read again where the State was written, or a reduce has put a result.
         """
-        entries = self._state._entries
+        columns = self._state._columns
         now = (
             self._state.version,
-            *[entry.array for n in self._names if (entry := entries.get(n))],
+            *[column.values for n in self._names if (column := columns.get(n))],
         )
         same = len(now) == len(self._seen) and all(
             a is b for a, b in zip(now, self._seen, strict=True)

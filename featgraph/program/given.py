@@ -1,4 +1,4 @@
-"""What becomes of the values that a State is given: entries, in kernel order."""
+"""What becomes of the values that a State is given: columns, in kernel order."""
 
 from __future__ import annotations
 
@@ -7,18 +7,27 @@ from typing import Any
 
 import numpy.typing as npt
 
+from featgraph.arrays.values import Filled
 from featgraph.errors import StateError
 from featgraph.graph import Graph
+from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind, PropertyType
-from featgraph.program.snapshot import Entry
 from featgraph.program.values import (
+    Borrowed,
     filled,
     plain_scalar,
     scalar_of_type,
     storage_array,
+    storage_values,
 )
 
-__all__ = ["PropertySpec", "as_shape", "loose_entry", "property_entry"]
+__all__ = [
+    "PropertySpec",
+    "edge_values",
+    "loose_column",
+    "property_column",
+    "values_of_shape",
+]
 
 Array = npt.NDArray[Any]
 
@@ -35,12 +44,12 @@ class PropertySpec:
     per_direction: bool = False
 
 
-def property_entry(graph: Graph, name: str, spec: PropertySpec) -> Entry:
-    """Return the entry of a property of vertices or edges."""
+def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
+    """Return the column of a property of vertices or edges."""
     is_edge = spec.kind is PropertyKind.EDGE
     rows = graph.given_edge_count if is_edge else graph.vertex_count
     letter = "E" if is_edge else "V"
-    array = storage_array(name, spec.values, spec.dtype)
+    array: Any = storage_values(name, spec.values, spec.dtype)
     if array.ndim == 0:
         array = filled(name, array, (rows, *(spec.shape or ())))
     elif spec.shape is not None and array.shape[1:] != tuple(spec.shape):
@@ -50,8 +59,8 @@ def property_entry(graph: Graph, name: str, spec: PropertySpec) -> Entry:
             got=array.shape,
             expected=(rows, *spec.shape),
         )
-    doubled = is_edge and not graph.directed and len(array) == 2 * rows != rows
-    if len(array) != rows and not doubled:
+    doubled = is_edge and not graph.directed and array.shape[0] == 2 * rows != rows
+    if array.shape[0] != rows and not doubled:
         raise StateError(
             f"one entry per {spec.kind.value} is needed",
             where=f"property {name!r}",
@@ -68,9 +77,17 @@ def property_entry(graph: Graph, name: str, spec: PropertySpec) -> Entry:
     type_ = PropertyType(
         spec.kind, array.dtype.name, array.shape[1:], spec.iterated, shared
     )
-    if is_edge:
-        array = graph.expand_edge_values(array)
-    return Entry(type_, array, per_direction)
+    values = edge_values(graph, array) if is_edge else _own(array)
+    return Column(type_, values, per_direction)
+
+
+def edge_values(graph: Graph, given: Any) -> Any:
+    """Return values of given edges in the order of edge ids."""
+    if isinstance(given, Filled):
+        return Filled(given.value, (graph.edge_count, *given.shape[1:]))
+    if isinstance(given, Borrowed):
+        return given.copied(graph.given_index)
+    return graph.expand_edge_values(given)
 
 
 def _check_item_shape(name: str, shape: tuple[int, ...], letter: str) -> None:
@@ -86,14 +103,19 @@ def _check_item_shape(name: str, shape: tuple[int, ...], letter: str) -> None:
         )
 
 
-def loose_entry(name: str, given: Any, refused: type) -> Entry:
-    """Return the entry of a scalar, or of what belongs to no vertex."""
+def _own(given: Any) -> Any:
+    """Return values that nothing else writes: those on the GPU are copied there."""
+    return given.copied() if isinstance(given, Borrowed) else given
+
+
+def loose_column(name: str, given: Any, refused: type) -> Column:
+    """Return the column of a scalar, or of what belongs to no vertex."""
     has_axes = getattr(given, "ndim", not isinstance(given, bool | int | float))
     value = None if has_axes else plain_scalar(given)
     if value is not None:
         dtype = {bool: "bool", int: "int64", float: "real"}[type(value)]
         value = scalar_of_type(f"fg.State({name}=...)", value, dtype)
-        return Entry(PropertyType(PropertyKind.SCALAR, dtype), value, False)
+        return Column(PropertyType(PropertyKind.SCALAR, dtype), value, False)
     if isinstance(given, str | bytes | dict | Graph | refused) or given is None:
         raise StateError(
             "not a property",
@@ -123,23 +145,37 @@ def loose_entry(name: str, given: Any, refused: type) -> Entry:
             expected="a scalar, (K,) or (K, K) values of no vertex",
             fix=f"{name}=fg.vertex_property(values)",
         )
-    return Entry(
+    return Column(
         PropertyType(PropertyKind.VECTOR, array.dtype.name, array.shape), array, False
     )
 
 
-def as_shape(
-    name: str, value: Any, type_: PropertyType, shape: tuple[int, ...]
-) -> Array:
-    """Return values as an array of a type and a shape that stay."""
-    array = storage_array(name, value, type_.dtype)
-    if array.ndim == 0:
-        return filled(name, array, shape)
-    if array.shape != shape:
+def values_of_shape(
+    name: str,
+    value: Any,
+    type_: PropertyType,
+    rows: tuple[int, ...],
+    *,
+    is_edge: bool = False,
+) -> Any:
+    """Return values of a type and a shape that stay; those of edges as they are given.
+
+    Parameters
+    ----------
+    rows : tuple of int
+        The number of rows; none for what belongs to no vertex.
+    """
+    is_loose = type_.kind is PropertyKind.VECTOR
+    read = storage_array if is_loose else storage_values
+    given: Any = read(name, value, type_.dtype)
+    shape = (*rows, *type_.item_shape)
+    if given.ndim == 0:
+        return filled(name, given, shape)
+    if given.shape != shape:
         raise StateError(
             "a property keeps its shape",
             where=f"state[{name!r}]",
-            got=array.shape,
+            got=given.shape,
             expected=shape,
         )
-    return array
+    return given if is_edge else _own(given)

@@ -1,0 +1,258 @@
+"""Arrays of other libraries in the memory of the GPU, and copies of them there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph import _cuda
+from featgraph._cuda import cuda, launcher
+from featgraph._cuda_driver import device_of
+from featgraph._interrupts import import_whole
+from featgraph.arrays import elements
+from featgraph.arrays.values import DLPACK_CUDA, DeviceValues, LostValue
+from featgraph.errors import DeviceMemoryError, StateError
+
+__all__ = [
+    "Foreign",
+    "described",
+    "dlpack_capsule",
+    "dlpack_device",
+    "empty",
+    "foreign_array",
+    "memory_error",
+]
+
+#: The default stream, as the DLPack protocol numbers it.
+_DEFAULT_STREAM = 1
+_BLOCK, _MOST_BLOCKS = 256, 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class Foreign:
+    """An array of another library on the GPU, which is only read.
+
+    Attributes
+    ----------
+    array : array of the dialect
+        A view of its memory, with its strides.
+    """
+
+    array: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array."""
+        return tuple(self.array.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of its axes."""
+        return len(self.array.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of its elements."""
+        return self.array.dtype  # type: ignore[no-any-return]
+
+    def copied(
+        self, dtype: np.dtype[Any], rows: npt.NDArray[Any] | None = None
+    ) -> DeviceValues:
+        """Return a copy in a storage type, made on the GPU; waits for it.
+
+        Parameters
+        ----------
+        dtype : numpy.dtype
+        rows : ndarray of int, optional
+            The row of this array that each row of the copy is, modulo the number of
+            rows; default: as they are.
+
+        Raises
+        ------
+        LostValue
+            If the type cannot hold a value.
+        DeviceMemoryError
+        """
+        count = self.shape[0] if rows is None else len(rows)
+        made = empty((count, *self.shape[1:]), dtype.name)
+        if rows is None and dtype == self.dtype and self.array.is_c_contiguous():
+            made.copy_to_device(self.array)
+        else:
+            self._place(made, rows)
+        cuda.synchronize()  # from here on the caller may write his array
+        return DeviceValues(made)
+
+    def _place(self, made: Any, rows: npt.NDArray[Any] | None) -> None:
+        source, target = _as_numbers(self.array), _as_numbers(made)
+        check, low, high = _limits(self.dtype, made.dtype)
+        low, high = (np.dtype(source.dtype).type(limit) for limit in (low, high))
+        order = cuda.to_device(np.zeros(1, np.int64) if rows is None else rows)
+        lost = cuda.to_device(np.full(1, elements.NONE_LOST))
+        blocks = min(-(-made.size // _BLOCK), _MOST_BLOCKS)
+        launcher(elements.place_rows, blocks, _BLOCK)(
+            _three_axes(source), order, rows is not None, check, low, high,
+            target.reshape(made.size), lost,
+        )  # fmt: skip
+        if check == elements.ANY:
+            return
+        index = int(lost.copy_to_host()[0])
+        if index != elements.NONE_LOST:
+            row = np.unravel_index(index, self.shape)[0]
+            values = self.array[row : row + 1].copy_to_host()
+            raise LostValue(index, values.ravel()[index % values.size].item())
+
+
+def foreign_array(values: Any, where: str) -> Foreign | None:
+    """Return what lies in the memory of the GPU; None for everything else.
+
+    Scalars and empty arrays are left to the host, and so is everything where there is
+    no GPU, and what no kernel can read.
+
+    Raises
+    ------
+    StateError
+        If it lies on another GPU, or its library does not give it away.
+    """
+    try:
+        made = _view(values)
+    except Exception as error:  # whatever a foreign property or __dlpack__ raises
+        raise StateError(
+            "the array on the GPU cannot be read",
+            where=where,
+            got=f"{type(values).__name__}: {error}",
+            expected="__cuda_array_interface__ without a mask, or __dlpack__",
+            fix="give a plain array (a PyTorch tensor with gradient: .detach())",
+        ) from error
+    if made is None or made.size == 0 or not made.shape:
+        return None
+    if len(made.shape) > elements.AXES or np.dtype(made.dtype).name not in _READ:
+        return None
+    own, theirs = int(cuda.get_current_device().id), device_of(made)
+    if own != theirs:
+        raise StateError(
+            "the array is on another GPU",
+            where=where,
+            got=f"GPU {theirs}",
+            expected=f"GPU {own}, where kernels run",
+            fix=f"copy it to GPU {own} first",
+        )
+    return Foreign(made)
+
+
+#: What a kernel reads.
+_READ = frozenset(
+    {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+    | {"bool", "float32", "float64"}
+)
+
+
+def _view(values: Any) -> Any:
+    """Return an array of the dialect over memory of another library."""
+    if hasattr(values, "__cuda_array_interface__"):
+        return cuda.as_cuda_array(values) if _cuda.is_available() else None
+    if not _cuda.is_available():
+        return None
+    views: Any = import_whole("cuda.core.utils").StridedMemoryView
+    view = views.from_dlpack(values, stream_ptr=_DEFAULT_STREAM)
+    size = view.dtype.itemsize
+    described = {
+        "data": (view.ptr, True),
+        "shape": tuple(view.shape),
+        "strides": view.strides and tuple(size * step for step in view.strides),
+        "typestr": view.dtype.str,
+        "version": 3,
+    }
+    return cuda.from_cuda_array_interface(described, owner=view, sync=False)
+
+
+def empty(shape: tuple[int, ...], dtype: str) -> Any:
+    """Return an array of the dialect with any contents."""
+    try:
+        return cuda.device_array(shape, dtype)
+    except Exception as error:
+        wanted = math.prod(shape) * np.dtype(dtype).itemsize
+        raise memory_error(wanted, error) from error
+
+
+def memory_error(wanted: int, error: Exception) -> Exception:
+    """Return what to raise where so many bytes could not be had on the GPU."""
+    if "MEMORY" not in str(error).upper():
+        return error
+    free, total = cuda.current_context().get_memory_info()
+    return DeviceMemoryError(
+        "the device has not enough memory",
+        got=f"{wanted / 1e9:.2f} GB asked for",
+        expected=f"at most {free / 1e9:.2f} GB, of {total / 1e9:.0f} GB",
+        fix="use a narrower dtype, fewer features, or target='cpu'",
+    )
+
+
+def _as_numbers(array: Any) -> Any:
+    """Return an array that kernels count with: bools as bytes."""
+    return array.view(np.uint8) if array.dtype == np.bool_ else array
+
+
+def _three_axes(array: Any) -> Any:
+    """Return the same memory with three axes; new ones are the last, of length 1."""
+    described = dict(array.__cuda_array_interface__)
+    more = elements.AXES - len(array.shape)
+    described["shape"] = (*array.shape, *(1,) * more)
+    described["strides"] = (*array.strides, *(0,) * more)
+    return cuda.from_cuda_array_interface(described, owner=array, sync=False)
+
+
+def _limits(given: np.dtype[Any], wanted: np.dtype[Any]) -> tuple[int, Any, Any]:
+    """Return what to check of each value, and the least and the largest that fit."""
+    if given == np.bool_ or np.can_cast(given, wanted, "safe"):
+        return elements.ANY, 0, 0
+    if wanted.kind == "f":
+        if given.kind != "f":
+            return elements.ANY, 0, 0  # rounds, as every float does
+        # What lies half a step above the largest is rounded to infinity.
+        step = np.finfo(wanted).max - np.nextafter(np.finfo(wanted).max, 0)
+        most = np.nextafter(given.type(np.finfo(wanted).max) + given.type(step) / 2, 0)
+        return elements.FINITE, -most, most
+    least, most = (0, 1) if wanted.kind == "b" else _range(wanted)
+    if given.kind == "f":
+        if most > 2:
+            # most + 1 is a power of two, which floats hold.
+            most = np.nextafter(given.type(most + 1), given.type(0))
+        return elements.WHOLE, least, most
+    own_least, own_most = _range(given)
+    return elements.RANGE, max(least, own_least), min(most, own_most)
+
+
+def _range(dtype: np.dtype[Any]) -> tuple[int, int]:
+    limits = np.iinfo(dtype)
+    return int(limits.min), int(limits.max)
+
+
+# -- our arrays, for other libraries
+
+
+def described(array: Any) -> dict[str, Any]:
+    """Return what the CUDA array interface says of an array of the default stream."""
+    found = dict(array.__cuda_array_interface__)
+    address, _ = found["data"]
+    # PyTorch takes no array that is read-only.
+    return found | {"data": (address, False), "stream": _DEFAULT_STREAM, "version": 3}
+
+
+def dlpack_device(array: Any) -> tuple[int, int]:
+    """Return where an array is, as the DLPack protocol numbers devices."""
+    return DLPACK_CUDA, device_of(array)
+
+
+def dlpack_capsule(view: Any, **asked: Any) -> Any:
+    """Return a view as a capsule of the DLPack protocol.
+
+    All work of the default stream is done then, so that no stream has to wait.
+    """
+    cuda.synchronize()
+    asked.pop("stream", None)
+    views: Any = import_whole("cuda.core.utils").StridedMemoryView
+    return views.from_cuda_array_interface(view, stream_ptr=-1).__dlpack__(**asked)

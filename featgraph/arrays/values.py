@@ -1,0 +1,104 @@
+"""Values that are not in an array of the host, or not yet."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "DLPACK_CUDA",
+    "DeviceValues",
+    "Filled",
+    "LostValue",
+    "host_values",
+    "is_on_gpu",
+    "present_bytes",
+]
+
+#: The kind of a device, as the DLPack protocol numbers it.
+DLPACK_CUDA = 2
+
+
+class LostValue(Exception):
+    """A value that a storage type cannot hold: its index in the array, and itself."""
+
+    def __init__(self, index: int, value: Any) -> None:
+        super().__init__(index, value)
+        self.index, self.value = index, value
+
+
+@dataclass(frozen=True, eq=False)
+class Filled:
+    """One value everywhere: an array that whoever needs it makes.
+
+    Attributes
+    ----------
+    value : numpy scalar
+    shape : tuple of int
+    """
+
+    value: Any
+    shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the value."""
+        return self.value.dtype  # type: ignore[no-any-return]
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the array would have."""
+        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceValues:
+    """An array on the GPU that belongs to its holder, in C order.
+
+    Attributes
+    ----------
+    array : array of the dialect
+    """
+
+    array: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array."""
+        return tuple(self.array.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of its elements."""
+        return self.array.dtype  # type: ignore[no-any-return]
+
+
+def host_values(values: Any) -> npt.NDArray[Any]:
+    """Return values as an array of the host; a host array is returned itself."""
+    if isinstance(values, Filled):
+        return np.full(values.shape, values.value, values.dtype)
+    if isinstance(values, DeviceValues):
+        return np.asarray(values.array.copy_to_host())
+    return values  # type: ignore[no-any-return]
+
+
+def is_on_gpu(values: Any) -> bool:
+    """Whether what a caller gives says that it lies in the memory of a GPU."""
+    if isinstance(values, np.ndarray | list | tuple | int | float):
+        return False
+    try:
+        if hasattr(values, "__cuda_array_interface__"):
+            return True
+        device = getattr(values, "__dlpack_device__", None)
+        return callable(device) and int(device()[0]) == DLPACK_CUDA
+    except (RuntimeError, TypeError):  # a PyTorch tensor that does not give itself away
+        return bool(getattr(values, "is_cuda", False))
+
+
+def present_bytes() -> int:
+    """Return how much memory this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,48 @@
+"""A property's values: the one place that has them, until a runtime takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.arrays.values import DeviceValues, host_values
+from featgraph.program.signature import PropertyType
+
+__all__ = ["Column"]
+
+
+class Column:
+    """One property: its type and its values, in kernel order.
+
+    Attributes
+    ----------
+    type : PropertyType
+    values : ndarray, Filled, DeviceValues, scalar, or None
+        None while a runtime has them: it is the State's `Residency` then.
+    per_direction : bool
+        Whether it is read back with a row for each direction of an edge.
+    """
+
+    def __init__(self, type_: PropertyType, values: Any, per_direction: bool) -> None:
+        self.type = type_
+        self.values = values
+        self.per_direction = per_direction
+
+    def on_host(self) -> Any:
+        """Return the values as an array of the host, or the scalar."""
+        return host_values(self.values)
+
+    def in_an_array(self) -> Any:
+        """Return the values as an array, where they are; what is filled, is made."""
+        if isinstance(self.values, DeviceValues):
+            return self.values.array
+        self.values = host_values(self.values)
+        return self.values
+
+    def copy(self, values: Any) -> Column:
+        """Return one of the same type with a copy of some values of the host."""
+        is_array = isinstance(values, np.ndarray)
+        array: npt.NDArray[Any] = np.array(values, order="C") if is_array else values
+        return Column(self.type, array, self.per_direction)

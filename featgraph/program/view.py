@@ -1,0 +1,115 @@
+"""Views: the values of a property where they are, for other libraries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.errors import StateError
+from featgraph.program.signature import PropertyKind
+
+if TYPE_CHECKING:
+    from featgraph.program.state import State
+
+__all__ = ["View"]
+
+
+class View:
+    """The values of a property, without a copy, in kernel order.
+
+    Made by `State.view`. Other libraries take it as an array: ``cupy.asarray(view)``,
+    ``torch.as_tensor(view, device="cuda")``, ``torch.from_dlpack(view)``,
+    ``numpy.asarray(view)``. Of values on the GPU NumPy gets a copy, everything else the
+    memory itself. The next call of a foldmap, `featgraph.iterate`, superstep or
+    assignment ends the view: values may be elsewhere then. Arrays that were made from
+    it before keep the memory alive.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : numpy.dtype
+    """
+
+    def __init__(self, state: State, name: str, array: Any) -> None:
+        self._state, self._name, self._array = state, name, array
+        self._made = _moment(state)
+        self.shape: tuple[int, ...] = tuple(array.shape)
+        self.dtype: np.dtype[Any] = array.dtype
+
+    def __repr__(self) -> str:
+        where = "host" if self._is_on_host else "GPU"
+        shown = self._state.signature[self._name].describe()
+        return f"View of {self._name} on the {where}: {shown}"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def order(self) -> npt.NDArray[Any] | None:
+        """The given edge that each row belongs to; None where rows are as given.
+
+        Of an undirected graph with `E` given edges, ``E + i`` is the other direction of
+        edge i.
+        """
+        is_edge = self._state.signature[self._name].kind is PropertyKind.EDGE
+        return self._state.graph.given_index.copy() if is_edge else None
+
+    @property
+    def _is_on_host(self) -> bool:
+        return isinstance(self._array, np.ndarray)
+
+    def _current(self) -> Any:
+        if _moment(self._state) != self._made:
+            raise StateError(
+                "the view has ended",
+                where=f"state.view({self._name!r})",
+                got="a State that was used since",
+                expected="no call, superstep or assignment between a view and its use",
+                fix=f"ask for another one: state.view({self._name!r})",
+            )
+        return self._array
+
+    def __array__(
+        self, dtype: Any = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]:
+        array = self._current()
+        if self._is_on_host:
+            if copy is None and (dtype is None or array.dtype == dtype):
+                return array  # type: ignore[no-any-return]
+            return np.array(array, dtype, copy=copy)
+        if copy is False:
+            raise ValueError("what is on the GPU reaches the host by a copy only")
+        found: npt.NDArray[Any] = array.copy_to_host()
+        return found if dtype is None else found.astype(dtype)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        array = self._current()
+        if self._is_on_host:
+            raise AttributeError("the values are on the host")
+        from featgraph.arrays.foreign import described  # imports the dialect
+
+        return described(array)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        array = self._current()
+        if self._is_on_host:
+            return array.__dlpack_device__()  # type: ignore[no-any-return]
+        from featgraph.arrays.foreign import dlpack_device
+
+        return dlpack_device(array)
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        array = self._current()
+        if self._is_on_host:
+            return array.__dlpack__(**asked)
+        from featgraph.arrays.foreign import dlpack_capsule
+
+        return dlpack_capsule(self, **asked)
+
+
+def _moment(state: State) -> tuple[int, ...]:
+    """Return what differs wherever values may have been changed or moved."""
+    return state.in_use.changes, state.superstep

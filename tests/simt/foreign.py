@@ -1,0 +1,27 @@
+"""Arrays of another library in the memory of the emulated GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Foreign"]
+
+
+class Foreign:
+    """Says that a NumPy array lies on the GPU; the host must not touch it."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = np.asarray(data)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        found = self.data.__array_interface__
+        return {
+            "data": found["data"], "shape": found["shape"], "typestr": found["typestr"],
+            "strides": self.data.strides, "version": 3, "owner": self.data,
+        }  # fmt: skip
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("an array of the GPU was taken for one of the host")

@@ -1,0 +1,262 @@
+"""Values that are given on the GPU, and views of what is there, emulated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis.extra.numpy as arrays
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+import featgraph as fg
+from featgraph import _cuda
+from featgraph.errors import StateError
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
+from featgraph.program.signature import STORAGE_DTYPES
+from featgraph.program.values import storage_array, storage_values
+from tests.bank import BY_NAME
+from tests.simt.foreign import Foreign
+from tests.simt.gpu import Gpu, emulated_gpu
+from tests.simt.test_runtime import tiny_graph
+
+pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+
+
+@pytest.fixture
+def gpu() -> Iterator[Gpu]:
+    with emulated_gpu() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Gpu]:
+    """One for all examples of a property."""
+    with emulated_gpu() as made:
+        yield made
+
+
+def moved(values: dict[str, Any]) -> dict[str, Any]:
+    """Return what a State is given, with arrays of properties on the GPU."""
+    out = {}
+    for name, spec in values.items():
+        is_array = isinstance(spec, fg.program.given.PropertySpec) and np.ndim(
+            spec.values
+        )
+        if is_array:
+            arrange = fg.vertex_property if spec.kind.value == "vertex" else None
+            arrange = arrange or fg.edge_property
+            dtype = spec.dtype or storage_array(name, spec.values).dtype
+            given = Foreign(np.asarray(spec.values, dtype))
+            out[name] = arrange(given, iterated=spec.iterated, dtype=dtype)
+        else:
+            out[name] = spec
+    return out
+
+
+PROGRAMS = ["label_propagation", "bfs", "belief_propagation", "edge_atomics"]
+
+
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if n in BY_NAME])
+@pytest.mark.parametrize("where", ["cuda", "cpu"])
+def test_programs_have_the_same_bits(gpu: Gpu, name: str, where: str) -> None:
+    program = BY_NAME[name]
+    graph = tiny_graph(not program.undirected)
+    values = program.make_state(graph, 3, np.random.default_rng(1))
+    here, there = fg.State(graph, **values), fg.State(graph, **moved(values))
+    assert here.signature == there.signature
+    for state in (here, there):
+        fg.iterate(program.foldmaps[0], state, max_supersteps=3, target=where)
+    for name in here:
+        np.testing.assert_array_equal(here[name], there[name], err_msg=name)
+
+
+def test_what_is_given_on_the_gpu_is_not_brought_to_the_host(gpu: Gpu) -> None:
+    graph = tiny_graph()
+    given = np.arange(30, dtype=np.float32).reshape(10, 3)
+    gpu.reads = 0
+    state = fg.State(graph, x=fg.vertex_property(Foreign(given)))
+    array = state._columns["x"].values.array
+    state.view("x")
+    assert gpu.reads == 0
+    given[:] = 0  # the caller's again
+    assert state["x"].tolist() == np.arange(30).reshape(10, 3).tolist()
+    # What is there becomes the buffer.
+    fg.foldmap(_double)(state, target="cuda")
+    assert state.residency.array("x") is array
+    assert state["x"][0].tolist() == [0, 2, 4]
+
+
+@fg.vertex
+def _double(f, v, d):  # type: ignore[no-untyped-def]
+    d.x[v, f] = 2 * d.x[v, f]
+    return True
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("per_direction", [True, False])
+def test_edges_get_the_order_of_kernels(
+    gpu: Gpu, directed: bool, per_direction: bool
+) -> None:
+    graph = tiny_graph(directed)
+    rows = graph.given_edge_count * (1 + (per_direction and not directed))
+    given = np.arange(2 * rows, dtype=np.int32).reshape(rows, 2)
+    here = fg.State(graph, w=fg.edge_property(given))
+    there = fg.State(graph, w=fg.edge_property(Foreign(given)))
+    assert here.signature == there.signature
+    np.testing.assert_array_equal(here.stored("w"), there.stored("w"))
+    np.testing.assert_array_equal(there["w"], here["w"])
+    given[0] = -7
+    here["w"], there["w"] = given, Foreign(given)
+    np.testing.assert_array_equal(there["w"], here["w"])
+    view = there.view("w")
+    order = view.order % rows
+    np.testing.assert_array_equal(np.asarray(view), given[order])
+
+
+def strided(data: np.ndarray, turn: int) -> np.ndarray:
+    """Return values with strides of many kinds."""
+    wide = np.zeros((*data.shape[:-1], 2 * data.shape[-1]), data.dtype)
+    wide[..., ::2] = data
+    forms = [
+        data,
+        np.asfortranarray(data),
+        wide[..., ::2],
+        np.ascontiguousarray(data[::-1])[::-1],
+    ]
+    return forms[turn % len(forms)]
+
+
+DTYPES = [*STORAGE_DTYPES, "uint64"]
+
+
+@given(st.data())
+def test_casts_are_those_of_the_host(shared: Gpu, data: st.DataObject) -> None:
+    """Equal values, or the same error in the same words."""
+    dtype = np.dtype(data.draw(st.sampled_from(DTYPES)))
+    wanted = data.draw(st.sampled_from(STORAGE_DTYPES))
+    shape = data.draw(st.sampled_from([(3,), (4, 2), (2, 3, 3)]))
+    limits = [
+        float(bound)
+        for name in STORAGE_DTYPES[1:8]
+        for bound in (np.iinfo(name).min, np.iinfo(name).max, np.iinfo(name).max + 1)
+    ]
+    elements: Any = arrays.from_dtype(dtype)
+    if dtype.kind == "f":
+        edges = [*limits, 3.4028235677973366e38, 3.4028235e38, -0.0, 0.5]
+        with np.errstate(over="ignore"):
+            elements |= st.sampled_from([dtype.type(edge).item() for edge in edges])
+        elements |= st.integers(-3, 300).map(float)
+    elif dtype.kind in "iu":
+        elements |= st.integers(0, 3)
+    values = data.draw(arrays.arrays(dtype, shape, elements=elements))
+    values = strided(values, data.draw(st.integers(0, 3)))
+    outcomes = []
+    for array in (values, Foreign(values)):
+        try:
+            found = storage_values("x", array, wanted)
+            found = found if isinstance(found, np.ndarray) else found.copied().array
+            found = found if isinstance(found, np.ndarray) else found.copy_to_host()
+            outcomes.append(found.tobytes())
+        except StateError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_what_cannot_be_taken_is_said(gpu: Gpu, monkeypatch: Any) -> None:
+    graph = tiny_graph()
+    with pytest.raises(StateError, match="one entry per vertex"):
+        fg.State(graph, x=fg.vertex_property(Foreign(np.zeros((3, 2)))))
+    with pytest.raises(StateError, match="cannot be stored"):
+        fg.State(graph, x=fg.vertex_property(Foreign(np.zeros(10, np.uint64))))
+    monkeypatch.setattr(gpu, "device_of", lambda array: 3)
+    with pytest.raises(StateError, match="another GPU"):
+        fg.State(graph, x=fg.vertex_property(Foreign(np.zeros(10))))
+
+
+# -- views
+
+
+def test_a_view_ends_where_values_may_be_others(gpu: Gpu) -> None:
+    state = fg.State(tiny_graph(), x=fg.vertex_property(np.ones(10)), y=1.0)
+    step = fg.foldmap(_double_one)
+
+    def use(view: Any) -> Any:
+        return np.asarray(view)
+
+    changes = [
+        lambda: step(state, target="cuda"),
+        lambda: fg.iterate(step, state, max_supersteps=1, target="cuda"),
+        lambda: state.__setitem__("y", 2.0),
+        lambda: state.__setitem__("x", 2.0),
+        lambda: step(state, target="cpu"),
+    ]
+    for change in changes:
+        view = state.view("x")
+        use(view), state["x"], state.copy()
+        use(view)
+        change()
+        with pytest.raises(StateError, match="the view has ended"):
+            use(view)
+    ended = []
+
+    def callback(*_: Any) -> None:
+        if ended:
+            with pytest.raises(StateError, match="has ended"):
+                use(ended[-1])
+        ended.append(state.view("x"))
+
+    fg.iterate(step, state, max_supersteps=3, target="cuda", callback=callback)
+    assert len(ended) == 3
+
+
+@fg.vertex
+def _double_one(f, v, d):  # type: ignore[no-untyped-def]
+    d.x[v] = 2 * d.x[v]
+    return True
+
+
+@pytest.mark.parametrize("where", ["cpu", "cuda"])
+def test_what_is_written_through_a_view_is_due(gpu: Gpu, where: str) -> None:
+    program = BY_NAME["label_propagation"]
+    graph = tiny_graph(not program.undirected)
+    values = program.make_state(graph, 3, np.random.default_rng(1))
+    states = [fg.State(graph, **values) for _ in range(2)]
+    written = next(n for n, t in states[0].signature.items() if t.iterated)
+    for state in states:
+        fg.iterate(program.foldmaps[0], state, max_supersteps=2, target=where)
+    changed = states[0][written][::-1].copy()
+    states[0][written] = changed
+    view = states[1].view(written)
+    if where == "cpu":
+        np.asarray(view)[...] = changed
+    else:
+        described = view.__cuda_array_interface__
+        assert described["stream"] == 1
+        gpu.from_cuda_array_interface(described).data[...] = changed
+    states[1].touch(written)
+    np.asarray(view)
+    for state in states:
+        fg.iterate(program.foldmaps[0], state, max_supersteps=3, target=where)
+    np.testing.assert_array_equal(states[0][written], states[1][written])
+
+
+def test_views_say_where_they_are(gpu: Gpu) -> None:
+    state = fg.State(
+        tiny_graph(), x=fg.vertex_property(1.5, shape=(2,)), s=3, w=np.ones(4)
+    )
+    view = state.view("x")
+    assert (view.shape, view.dtype, view.order) == ((10, 2), np.float32, None)
+    assert "host" in repr(view)
+    assert not hasattr(view, "__cuda_array_interface__")
+    assert np.from_dlpack(view).base is not None
+    assert np.shares_memory(np.asarray(view), np.asarray(state.view("x")))
+    assert state.view("w").shape == (4,)
+    for name in ("s", "missing"):
+        with pytest.raises(StateError):
+            state.view(name)
