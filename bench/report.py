@@ -269,6 +269,13 @@ TABLES["schedules-gpu"] = {
     **TIME,
     **CHECK,
 }
+TABLES["values-gpu"] = {
+    "graph": _graph,
+    "of": _text("kind"),
+    **COMMON,
+    **TIME,
+    **CHECK,
+}
 
 
 def print_report(lines: list[Line]) -> None:

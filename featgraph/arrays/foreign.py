@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from featgraph import _cuda
 from featgraph._cuda import cuda, launcher
 from featgraph._cuda_driver import device_of
 from featgraph._interrupts import import_whole
 from featgraph.arrays import elements
-from featgraph.arrays.values import DLPACK_CUDA, DeviceValues, LostValue
+from featgraph.arrays.values import DLPACK_CUDA, DeviceValues, LostValue, Rows
 from featgraph.errors import DeviceMemoryError, StateError
 
 __all__ = [
@@ -59,17 +59,14 @@ class Foreign:
         """The type of its elements."""
         return self.array.dtype  # type: ignore[no-any-return]
 
-    def copied(
-        self, dtype: np.dtype[Any], rows: npt.NDArray[Any] | None = None
-    ) -> DeviceValues:
+    def copied(self, dtype: np.dtype[Any], rows: Rows | None = None) -> DeviceValues:
         """Return a copy in a storage type, made on the GPU; waits for it.
 
         Parameters
         ----------
         dtype : numpy.dtype
-        rows : ndarray of int, optional
-            The row of this array that each row of the copy is, modulo the number of
-            rows; default: as they are.
+        rows : Rows, optional
+            Which row of this array each row of the copy is; default: as they are.
 
         Raises
         ------
@@ -77,7 +74,7 @@ class Foreign:
             If the type cannot hold a value.
         DeviceMemoryError
         """
-        count = self.shape[0] if rows is None else len(rows)
+        count = self.shape[0] if rows is None else len(rows.numbers)
         made = empty((count, *self.shape[1:]), dtype.name)
         if rows is None and dtype == self.dtype and self.array.is_c_contiguous():
             made.copy_to_device(self.array)
@@ -86,11 +83,11 @@ class Foreign:
         cuda.synchronize()  # from here on the caller may write his array
         return DeviceValues(made)
 
-    def _place(self, made: Any, rows: npt.NDArray[Any] | None) -> None:
+    def _place(self, made: Any, rows: Rows | None) -> None:
         source, target = _as_numbers(self.array), _as_numbers(made)
         check, low, high = _limits(self.dtype, made.dtype)
         low, high = (np.dtype(source.dtype).type(limit) for limit in (low, high))
-        order = cuda.to_device(np.zeros(1, np.int64) if rows is None else rows)
+        order = cuda.to_device(np.zeros(1, np.int64)) if rows is None else _order(rows)
         lost = cuda.to_device(np.full(1, elements.NONE_LOST))
         blocks = min(-(-made.size // _BLOCK), _MOST_BLOCKS)
         launcher(elements.place_rows, blocks, _BLOCK)(
@@ -104,6 +101,17 @@ class Foreign:
             row = np.unravel_index(index, self.shape)[0]
             values = self.array[row : row + 1].copy_to_host()
             raise LostValue(index, values.ravel()[index % values.size].item())
+
+
+#: Whoever numbers of rows belong to -> these on the GPU.
+_orders: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _order(rows: Rows) -> Any:
+    found = _orders.get(rows.of)
+    if found is None:
+        _orders[rows.of] = found = cuda.to_device(rows.numbers)
+    return found
 
 
 def foreign_array(values: Any, where: str) -> Foreign | None:

@@ -14,6 +14,7 @@ __all__ = [
     "DeviceValues",
     "Filled",
     "LostValue",
+    "Rows",
     "host_values",
     "is_on_gpu",
     "present_bytes",
@@ -75,6 +76,22 @@ class DeviceValues:
     def dtype(self) -> np.dtype[Any]:
         """The type of its elements."""
         return self.array.dtype  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Which row of an array each row of another one is.
+
+    Attributes
+    ----------
+    of : object
+        Whoever has these numbers; while it lives, they stay on the GPU.
+    numbers : ndarray of int
+        Modulo the number of rows.
+    """
+
+    of: Any
+    numbers: npt.NDArray[Any]
 
 
 def host_values(values: Any) -> npt.NDArray[Any]:

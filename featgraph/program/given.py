@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from featgraph.arrays.values import Filled
+from featgraph.arrays.values import Filled, Rows
 from featgraph.errors import StateError
 from featgraph.graph import Graph
 from featgraph.program.column import Column
@@ -86,7 +86,7 @@ def edge_values(graph: Graph, given: Any) -> Any:
     if isinstance(given, Filled):
         return Filled(given.value, (graph.edge_count, *given.shape[1:]))
     if isinstance(given, Borrowed):
-        return given.copied(graph.given_index)
+        return given.copied(Rows(graph, graph.given_index))
     return graph.expand_edge_values(given)
 
 

@@ -50,8 +50,9 @@ def vertex_property(
     Parameters
     ----------
     values : array_like of shape (V,), (V, K) or (V, K, K), or a scalar
-        Copied. Masked values, missing values, and values that the storage type cannot
-        represent (2.5 as an integer) are errors. A scalar fills every entry.
+        Copied; an array on the GPU is copied there. Masked values, missing values, and
+        values that the storage type cannot represent (2.5 as an integer) are errors. A
+        scalar fills every entry, where it is needed.
     iterated : bool, optional
         Whether functions write ``d.name_next``, while `d.name` keeps its value from
         the beginning of the superstep.
@@ -128,8 +129,9 @@ class Residency(Protocol):
 class State:
     """The properties and scalars of a running program.
 
-    Arrays are copied into the State. `state[name]` returns a copy, edge properties in
-    the order in which the edges were given. Assigning to `state[name]` keeps shape and
+    Arrays are copied into the State, those on the GPU on the GPU. `state[name]` returns
+    a copy of the host, edge properties in the order in which the edges were given;
+    `view` lends the values where they are. Assigning to `state[name]` keeps shape and
     dtype, and makes every vertex due again.
 
     Parameters

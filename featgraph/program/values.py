@@ -17,6 +17,7 @@ from featgraph.arrays.values import (
     DeviceValues,
     Filled,
     LostValue,
+    Rows,
     is_on_gpu,
     present_bytes,
 )
@@ -132,8 +133,8 @@ class Borrowed:
         self._foreign, self._where = foreign, where
         self.dtype, self.shape, self.ndim = dtype, foreign.shape, foreign.ndim
 
-    def copied(self, rows: Array | None = None) -> DeviceValues:
-        """Return a copy; with `rows`, of these rows of it, modulo their number.
+    def copied(self, rows: Rows | None = None) -> DeviceValues:
+        """Return a copy; with `rows`, of these rows of it.
 
         Raises
         ------
