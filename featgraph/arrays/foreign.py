@@ -98,9 +98,7 @@ class Foreign:
             return
         index = int(lost.copy_to_host()[0])
         if index != elements.NONE_LOST:
-            row = np.unravel_index(index, self.shape)[0]
-            values = self.array[row : row + 1].copy_to_host()
-            raise LostValue(index, values.ravel()[index % values.size].item())
+            raise LostValue(index, _element(self.array, index))
 
 
 #: Whoever numbers of rows belong to -> these on the GPU.
@@ -211,6 +209,16 @@ def _three_axes(array: Any) -> Any:
     described["shape"] = (*array.shape, *(1,) * more)
     described["strides"] = (*array.strides, *(0,) * more)
     return cuda.from_cuda_array_interface(described, owner=array, sync=False)
+
+
+def _element(array: Any, index: int) -> Any:
+    """Return an element by its place in C order."""
+    at = np.unravel_index(index, array.shape)
+    address, _ = array.__cuda_array_interface__["data"]
+    address += sum(int(i) * step for i, step in zip(at, array.strides, strict=True))
+    one = {"data": (address, True), "shape": (1,), "typestr": array.dtype.str}
+    found = cuda.from_cuda_array_interface(one | {"version": 3}, owner=array)
+    return found.copy_to_host()[0].item()
 
 
 def _limits(given: np.dtype[Any], wanted: np.dtype[Any]) -> tuple[int, Any, Any]:

@@ -196,7 +196,7 @@ class Gpu:
     ) -> StridedArray:
         """Return an array over memory of the host that stands for that of the GPU."""
         address, _ = described["data"]
-        interface = {key: described[key] for key in ("shape", "strides", "typestr")}
+        interface = {key: described.get(key) for key in ("shape", "strides", "typestr")}
         interface |= {"data": (address, False), "version": 3}
         held = SimpleNamespace(__array_interface__=interface, owner=(owner, described))
         return StridedArray(np.asarray(held))
