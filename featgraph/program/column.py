@@ -23,12 +23,15 @@ class Column:
         None while a runtime has them: it is the State's `Residency` then.
     per_direction : bool
         Whether it is read back with a row for each direction of an edge.
+    borrowed : ndarray or None
+        The caller's own array, as long as it has the values: nothing writes them.
     """
 
     def __init__(self, type_: PropertyType, values: Any, per_direction: bool) -> None:
         self.type = type_
         self.values = values
         self.per_direction = per_direction
+        self.borrowed: npt.NDArray[Any] | None = None
 
     def on_host(self) -> Any:
         """Return the values as an array of the host, or the scalar."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from featgraph.arrays.values import Filled, Rows
@@ -15,6 +16,7 @@ from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.values import (
     Borrowed,
     filled,
+    lent_array,
     plain_scalar,
     scalar_of_type,
     storage_array,
@@ -42,6 +44,7 @@ class PropertySpec:
     dtype: Any
     shape: tuple[int, ...] | None
     per_direction: bool = False
+    copy: bool = True
 
 
 def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
@@ -49,7 +52,10 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     is_edge = spec.kind is PropertyKind.EDGE
     rows = graph.given_edge_count if is_edge else graph.vertex_count
     letter = "E" if is_edge else "V"
-    array: Any = storage_values(name, spec.values, spec.dtype)
+    array: Any = None if spec.copy else lent_array(spec.values, spec.dtype)
+    is_lent = array is not None
+    if not is_lent:
+        array = storage_values(name, spec.values, spec.dtype)
     if array.ndim == 0:
         array = filled(name, array, (rows, *(spec.shape or ())))
     elif spec.shape is not None and array.shape[1:] != tuple(spec.shape):
@@ -77,8 +83,18 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     type_ = PropertyType(
         spec.kind, array.dtype.name, array.shape[1:], spec.iterated, shared
     )
+    if is_lent and (not is_edge or _in_order(graph, rows)):
+        column = Column(type_, array, per_direction)
+        column.borrowed = array
+        return column
     values = edge_values(graph, array) if is_edge else _own(array)
     return Column(type_, values, per_direction)
+
+
+def _in_order(graph: Graph, rows: int) -> bool:
+    """Whether edges were given in the order of their ids."""
+    order = graph.given_index
+    return order.size == rows and bool((order == np.arange(rows)).all())
 
 
 def edge_values(graph: Graph, given: Any) -> Any:

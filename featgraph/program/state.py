@@ -44,6 +44,7 @@ def vertex_property(
     iterated: bool = False,
     dtype: Any = None,
     shape: tuple[int, ...] | None = None,
+    copy: bool = True,
 ) -> PropertySpec:
     """Declare a property with one entry per vertex.
 
@@ -61,11 +62,15 @@ def vertex_property(
         Python numbers have none: float32 for floats, int64 for integers.
     shape : tuple of int, optional
         Shape of one entry, for a scalar `values`: ``()``, ``(K,)`` or ``(K, K)``.
+    copy : bool, optional
+        With False, a NumPy array of the storage type, in C order, is read where it is,
+        and copied before functions first write the property. Do not write it meanwhile,
+        or call `State.touch` behind that. Everything else is copied.
 
     Raises
     ------
     ArgumentError
-        If `iterated` is not a truth value, or `shape` not a shape.
+        If `iterated` or `copy` is not a truth value, or `shape` not a shape.
     StateError
         If `dtype` cannot be stored. What is wrong with the values, `State` says.
     """
@@ -75,6 +80,7 @@ def vertex_property(
         require_flag("iterated", iterated),
         storage_dtype(dtype, "dtype="),
         require_item_shape(shape),
+        copy=require_flag("copy", copy),
     )
 
 
@@ -85,6 +91,7 @@ def edge_property(
     dtype: Any = None,
     shape: tuple[int, ...] | None = None,
     per_direction: bool | None = None,
+    copy: bool = True,
 ) -> PropertySpec:
     """Declare a property with one entry per edge, in the order they were given.
 
@@ -98,6 +105,9 @@ def edge_property(
         Undirected graphs: keep an entry for each direction, as functions that write the
         property need. Default: whether 2 E rows were given. It is read back with 2 E
         rows.
+    copy : bool, optional
+        As for `vertex_property`; the order of edges has to be that of their ids
+        (`Graph.given_index`), or they are copied into it.
 
     Raises
     ------
@@ -111,6 +121,7 @@ def edge_property(
         storage_dtype(dtype, "dtype="),
         require_item_shape(shape),
         per_direction is not None and require_flag("per_direction", per_direction),
+        require_flag("copy", copy),
     )
 
 
@@ -290,9 +301,10 @@ class State:
         return View(self, name, current)
 
     def touch(self, name: str) -> None:
-        """Say that the values of a property were written through a view.
+        """Say that the values of a property were written from outside.
 
-        Every vertex is due again, as behind an assignment. The view goes on.
+        That is through a view, or in an array that was given with ``copy=False``. Every
+        vertex is due again, as behind an assignment. Views go on.
 
         Raises
         ------
@@ -323,6 +335,7 @@ class State:
             rows = (graph.given_edge_count * (2 if column.per_direction else 1),)
             given = values_of_shape(name, value, type_, rows, is_edge=True)
             column.values = edge_values(graph, given)
+        column.borrowed = None
         self.version += 1
         if self.residency is not None:
             self.residency.written(name)

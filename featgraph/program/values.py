@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Borrowed",
     "filled",
+    "lent_array",
     "plain_scalar",
     "require_item_shape",
     "scalar_of_type",
@@ -169,6 +170,17 @@ def storage_values(name: str, values: Any, dtype: Any = None) -> Array | Borrowe
     if wanted.name not in STORAGE_DTYPES:
         raise _not_stored(wanted, where)
     return Borrowed(foreign, wanted, where)
+
+
+def lent_array(values: Any, dtype: Any) -> Array | None:
+    """Return an array of the caller's that kernels can read as it is; else None."""
+    if type(values) is not np.ndarray or values.ndim == 0:
+        return None
+    wanted = values.dtype if dtype is None else dtype
+    flags = values.flags
+    is_plain = flags.c_contiguous and flags.writeable and flags.aligned
+    is_plain = is_plain and values.dtype == wanted and values.dtype.isnative
+    return values if is_plain and values.dtype.name in STORAGE_DTYPES else None
 
 
 def storage_array(name: str, values: Any, dtype: Any = None) -> Array:

@@ -388,3 +388,101 @@ def test_any_text_is_a_plain_name_or_refused(name: str) -> None:
 def test_names_that_may_be_used(name: str, graph: fg.Graph) -> None:
     """Soft keywords, builtins, names of generated code: they are attributes of `d`."""
     assert fg.State(graph, **{name: 0.5})[name] == 0.5
+
+
+# -- arrays that are not copied
+
+
+@fg.gather(into="total", combine="sum")
+def values_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.w[e] * d.x[u, f]
+
+
+@fg.vertex
+def take_the_total(f, v, d):  # type: ignore[no-untyped-def]
+    d.y[v, f] = d.total[v, f]
+    return True
+
+
+@fg.vertex
+def add_one(f, v, d):  # type: ignore[no-untyped-def]
+    d.x_next[v, f] = d.x[v, f] + 1
+    return True
+
+
+def lent_state() -> tuple[fg.State, np.ndarray, np.ndarray]:
+    graph = fg.Graph.from_edges([2, 0, 0], [0, 1, 2])  # in the order of their ids
+    x, w = np.arange(6.0).reshape(3, 2), np.array([1.0, 2.0, 3.0])
+    state = fg.State(
+        graph,
+        x=fg.vertex_property(x, iterated=True, copy=False),
+        y=fg.vertex_property(np.zeros((3, 2))),
+        w=fg.edge_property(w, copy=False),
+    )
+    return state, x, w
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+def test_what_is_only_read_is_read_where_it_is(target: str) -> None:
+    state, x, w = lent_state()
+    assert state.stored("x") is x
+    assert state.stored("w") is w
+    step = fg.foldmap(values_of_neighbors, take_the_total)
+    step(state, target=target)
+    assert state["y"].tolist() == [[4, 5], [0, 2], [0, 3]]
+    x[:] += 1
+    w[:] *= 2
+    state.touch("x")
+    state.touch("w")
+    fg.iterate(step, state, max_supersteps=1, target=target)
+    assert state["y"].tolist() == [[10, 12], [4, 8], [6, 12]]
+    np.testing.assert_array_equal(state["x"], x)
+    if target == "cpu":
+        assert state.stored("x") is x
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@pytest.mark.parametrize("first", ["read", "nothing"])
+def test_what_is_written_is_copied_first(target: str, first: str) -> None:
+    state, x, w = lent_state()
+    given = x.copy()
+    if first == "read":
+        fg.foldmap(values_of_neighbors, take_the_total)(state, target=target)
+    fg.iterate(fg.foldmap(add_one), state, max_supersteps=3, target=target)
+    np.testing.assert_array_equal(x, given)
+    np.testing.assert_array_equal(state["x"], given + 3)
+    x[:] = -1  # no more the State's
+    state.touch("x")
+    np.testing.assert_array_equal(state["x"], given + 3)
+    np.testing.assert_array_equal(state.copy()["w"], w)
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+def test_an_assignment_leaves_the_array_alone() -> None:
+    state, x, _ = lent_state()
+    with pytest.raises(fg.StateError):
+        state["x"] = np.zeros((2, 2))
+    assert state.stored("x") is x
+    state["x"] = 7.0
+    fg.iterate(fg.foldmap(add_one), state, max_supersteps=1, target="cpu")
+    assert x[2].tolist() == [4, 5]
+    assert (state["x"] == 8).all()
+
+
+def test_what_kernels_cannot_read_as_it_is_is_copied() -> None:
+    graph = fg.Graph.from_edges([0, 0, 2], [2, 1, 0])  # ids in another order
+    x = np.arange(6.0).reshape(3, 2)
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    for values, dtype in [
+        (x.T.copy().T, None), (x, np.float32), (frozen, None), (x.tolist(), None),
+        (x.astype(">f8"), None),
+    ]:  # fmt: skip
+        given = fg.vertex_property(values, copy=False, dtype=dtype)
+        state = fg.State(graph, x=given)
+        assert not np.shares_memory(state.stored("x"), np.asarray(values))
+        assert state["x"].tolist() == x.tolist()
+    w = np.arange(3.0)
+    state = fg.State(graph, w=fg.edge_property(w, copy=False))
+    assert not np.shares_memory(state.stored("w"), w)
+    assert state["w"].tolist() == [0, 1, 2]

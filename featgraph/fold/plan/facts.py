@@ -42,6 +42,7 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
         from_active=tuple(f.declared.name for f in gathers if takes_active(f)),
         gathers=tuple(map(_reads, gathers)),
         changes=changes_of(analysis),
+        writes=tuple(sorted({a.name for a in accesses if a.mode != "read"})),
         writes_next=tuple(sorted({n for p in phases for n in p.writes_next})),
         seen_elsewhere=tuple(
             sorted({a.name for a in accesses if a.where not in {"own", "global"}})

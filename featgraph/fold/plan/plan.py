@@ -194,6 +194,8 @@ class Facts:
         All gathers.
     changes : Changes
         What the foldmap changes.
+    writes : tuple of str
+        Properties that it writes, in place or for the next superstep.
     writes_next : tuple of str
         Iterated properties that it writes.
     seen_elsewhere : tuple of str
@@ -223,6 +225,7 @@ class Facts:
     from_active: tuple[str, ...]
     gathers: tuple[GatherReads, ...]
     changes: Changes
+    writes: tuple[str, ...]
     writes_next: tuple[str, ...]
     seen_elsewhere: tuple[str, ...]
     scalars: tuple[str, ...]

@@ -140,17 +140,29 @@ class Buffers:
 
     def touched(self, name: str) -> None:
         """Note that the current values have been written in place, from outside."""
-        if self.state._columns[name].type.kind is _VECTOR:
+        column = self.state._columns[name]
+        if column.type.kind is _VECTOR or column.borrowed is not None:
             self.written(name)
         elif name in self.current:
             self.stale[name] = ALL
 
+    def own(self, name: str) -> None:
+        """Have values in memory that is not the caller's: they will be written."""
+        column = self.state._columns.get(name)
+        if column is None or column.borrowed is None:
+            return
+        lent: npt.NDArray[Any] = column.borrowed
+        if self.current.get(name) is lent:
+            self.current[name] = lent.copy()
+        column.values = None if name in self.current else lent.copy()
+        column.borrowed = None
+
     def leave(self) -> None:
         """Bring everything back to the State, for another device to take over."""
         for name in self.current:
-            self.state._columns[name].values = np.array(
-                self.device.download(self.current[name])
-            )
+            column = self.state._columns[name]
+            if column.borrowed is None:
+                column.values = np.array(self.device.download(self.current[name]))
         # Whatever is bound to this may outlive it; arrays of the device do not.
         for arrays in (self.current, self.next, self._outdated, self.temporaries):
             arrays.clear()
@@ -167,7 +179,7 @@ class Buffers:
             found = self.device.upload(column.values, memory.pop(name, None))
             self.current[name] = found
             if column.type.kind is not _VECTOR:  # whose current values are these
-                column.values = None
+                column.values = column.borrowed
         return found
 
     def next_of(self, name: str) -> Any:

@@ -71,6 +71,8 @@ class BoundState:
         self._state = weakref.ref(state)
         source, buffers = kernel.kernel_source, buffers_of(state, device)
         self.buffers = buffers
+        for name in self.plan.facts.writes:
+            buffers.own(name)
         self.full = full_words(device, self.graph.vertex_count)
         self.due = Due(self.plan, buffers.graph, device, self.full)
         self.stale = StaleEntries(source, state.signature, device, self.full)
