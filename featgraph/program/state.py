@@ -246,7 +246,9 @@ class State:
             return values
         if column.type.kind is PropertyKind.EDGE:
             return self.graph.collect_edge_values(values, column.per_direction)
-        return values.copy()
+        held = None if self.residency is None else self.residency.array(name)
+        is_ours = values is held or values is column.values
+        return values.copy() if is_ours else values
 
     def stored(self, name: str) -> Any:
         """Return the current values in kernel order.
