@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph.errors import StateError
-from featgraph.program.signature import PropertyKind
-
-if TYPE_CHECKING:
-    from featgraph.program.state import State
+from featgraph.graph import Graph
+from featgraph.program.in_use import InUse
+from featgraph.program.signature import PropertyKind, Signature
 
 __all__ = ["View"]
+
+
+class Viewed(Protocol):
+    """What a view asks of its State."""
+
+    graph: Graph
+    in_use: InUse
+    superstep: int
+
+    @property
+    def signature(self) -> Signature: ...
 
 
 class View:
@@ -32,7 +42,7 @@ class View:
     dtype : numpy.dtype
     """
 
-    def __init__(self, state: State, name: str, array: Any) -> None:
+    def __init__(self, state: Viewed, name: str, array: Any) -> None:
         self._state, self._name, self._array = state, name, array
         self._made = _moment(state)
         self.shape: tuple[int, ...] = tuple(array.shape)
@@ -110,6 +120,6 @@ class View:
         return dlpack_capsule(self, **asked)
 
 
-def _moment(state: State) -> tuple[int, ...]:
+def _moment(state: Viewed) -> tuple[int, ...]:
     """Return what differs wherever values may have been changed or moved."""
     return state.in_use.changes, state.superstep

@@ -150,6 +150,22 @@ class StridedArray(DeviceArray):
         }  # fmt: skip
 
 
+def as_cuda_array(values: Any) -> StridedArray:
+    """Return a view of another library's array."""
+    return from_cuda_array_interface(values.__cuda_array_interface__)
+
+
+def from_cuda_array_interface(
+    described: Any, owner: Any = None, sync: bool = True
+) -> StridedArray:
+    """Return an array over memory of the host that stands for that of the GPU."""
+    address, _ = described["data"]
+    interface = {key: described.get(key) for key in ("shape", "strides", "typestr")}
+    interface |= {"data": (address, False), "version": 3}
+    held = SimpleNamespace(__array_interface__=interface, owner=(owner, described))
+    return StridedArray(np.asarray(held))
+
+
 class Gpu:
     """The dialect's namespace and the driver at once; remembers what was launched.
 
@@ -173,6 +189,9 @@ class Gpu:
         #: All that were made, of both kinds, and launches that have not run.
         self.recordings: list[Recording] = []
         self.waiting: list[Recording] = []
+        self.as_cuda_array = as_cuda_array
+        self.from_cuda_array_interface = from_cuda_array_interface
+        self.get_current_device = lambda: SimpleNamespace(id=0)
 
     # -- the dialect's namespace
 
@@ -187,26 +206,6 @@ class Gpu:
         self.written[address] = Written(address, count)
         array.memory, array.gpu = memory, self
         return array
-
-    def as_cuda_array(self, values: Any) -> StridedArray:
-        return self.from_cuda_array_interface(values.__cuda_array_interface__)
-
-    def from_cuda_array_interface(
-        self, described: Any, owner: Any = None, sync: bool = True
-    ) -> StridedArray:
-        """Return an array over memory of the host that stands for that of the GPU."""
-        address, _ = described["data"]
-        interface = {key: described.get(key) for key in ("shape", "strides", "typestr")}
-        interface |= {"data": (address, False), "version": 3}
-        held = SimpleNamespace(__array_interface__=interface, owner=(owner, described))
-        return StridedArray(np.asarray(held))
-
-    def device_of(self, array: Any) -> int:
-        """Return the number of the GPU that an array is on: of ours, 0."""
-        return 0
-
-    def get_current_device(self) -> Any:
-        return SimpleNamespace(id=0)
 
     def to_device(self, given: Any) -> DeviceArray:
         array = self.device_array(given.shape, given.dtype)
@@ -414,7 +413,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(foreign, "cuda", gpu)
         patch.setattr(foreign, "_BLOCK", 32)
         patch.setattr(foreign, "launcher", partial(gpu.bind, stream=0))
-        patch.setattr(foreign, "device_of", lambda array: gpu.device_of(array))
+        patch.setattr(foreign, "device_of", lambda array: 0)
         patch.setattr(cuda_arrays, "Driver", lambda: gpu)
         patch.setattr(cuda_arrays, "Launches", launches)
         patch.setattr(cuda_arrays, "Recording", Recording)

@@ -18,6 +18,7 @@ from featgraph.errors import StateError
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
+from featgraph.arrays import foreign
 from featgraph.program.signature import STORAGE_DTYPES
 from featgraph.program.values import storage_array, storage_values
 from tests.bank import BY_NAME
@@ -174,7 +175,7 @@ def test_what_cannot_be_taken_is_said(gpu: Gpu, monkeypatch: Any) -> None:
         fg.State(graph, x=fg.vertex_property(Foreign(np.zeros((3, 2)))))
     with pytest.raises(StateError, match="cannot be stored"):
         fg.State(graph, x=fg.vertex_property(Foreign(np.zeros(10, np.uint64))))
-    monkeypatch.setattr(gpu, "device_of", lambda array: 3)
+    monkeypatch.setattr(foreign, "device_of", lambda array: 3)
     with pytest.raises(StateError, match="another GPU"):
         fg.State(graph, x=fg.vertex_property(Foreign(np.zeros(10))))
 
