@@ -175,10 +175,10 @@ def test_packing_keeps_nothing_alive() -> None:
     packed = PackedArguments([ParameterType("float32", 1)], ARRAY_WORDS)
     packed.pack([array])
     assert not [r for r in gc.get_referrers(array) if r is packed.__dict__]
-    held = packed._held[0]
+    found = packed._bound[0]
     del array
-    assert held is not None
-    assert held() is None
+    assert found is not None
+    assert found() is None
 
 
 BAD = {
