@@ -120,8 +120,9 @@ class Diverge(DivergeRows):
         return []
 
     def visit_Meet(self, node: Meet) -> Body:
-        """Do nothing where a lane is alone."""
-        return [node] if self.binding.scopes[node.scope].lanes > 1 else []
+        """Do nothing where a lane is alone, but to store what it has come to."""
+        several = self.binding.scopes[node.scope].lanes > 1
+        return [node] if several or node.what == "collect" else []
 
     def visit_Ahead(self, node: Ahead) -> Body:
         """Go through it in front of all else for its edge."""

@@ -35,7 +35,6 @@ from featgraph.fold.tree.nodes import (
     Start,
     Stop,
     ToMemory,
-    ToPartials,
     Verdict,
 )
 from featgraph.fold.tree.statements import (
@@ -84,21 +83,6 @@ class Leaves(Rewriting):
         accumulator = self.facts.accumulators[node.of]
         lines = accumulator.store(element(accumulator), place_of(accumulator))
         return [Features(shape_of(accumulator), code("\n".join(lines)), guarded=True)]
-
-    def visit_ToPartials(self, node: ToPartials) -> Body:
-        """Store what lanes have reduced together, by those that have each feature."""
-        accumulator = self.facts.accumulators[node.of]
-        row, scope = self.facts.binding.partial, self.facts.binding.scopes["partial"]
-        k = self.facts.phase.width
-        shape = home_of(self.facts, node.of).shape
-        places = {"one": "0", "wide": "f", "element": "element"}
-        place = places.get(shape, f"i * {k} + f")
-        line = f"partials[{row}, {place}] = {element(accumulator)}"
-        out = self._each(accumulator, [line], guarded=accumulator.is_wide)
-        if scope.lanes == 1:
-            return out
-        several = accumulator.is_wide and self.axis.lanes > 1
-        return when([f"thread < {self.axis.lanes}" if several else "thread == 0"], out)
 
     def visit_Start(self, node: Start) -> Body:
         """Set an accumulator to its identity."""

@@ -243,7 +243,6 @@ PASSES = (
             nodes.Start,
             nodes.Stop,
             nodes.ToMemory,
-            nodes.ToPartials,
             nodes.Verdict,
         ),
     ),

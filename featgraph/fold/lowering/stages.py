@@ -34,7 +34,6 @@ from featgraph.fold.tree.nodes import (
     Sweep,
     Then,
     ToMemory,
-    ToPartials,
     Triangle,
 )
 from featgraph.fold.tree.statements import Body, code, expression
@@ -99,7 +98,7 @@ def _reduced(facts: Facts) -> Body:
     between: Body = [PutBy(summed), Start(name)] if summed else []
     due = Sweep("v", "due", "is_due", [Contribute(function)], [Settle(name)], between)
     behind: Body = [AddUp(summed)] if summed else []
-    behind += [Meet("combine", "partial", (name,)), Finish(name), ToPartials(name)]
+    behind += [Finish(name), Meet("collect", "partial", (name,))]
     return [Start(name), due, *behind]
 
 

@@ -60,7 +60,6 @@ __all__ = [
     "Sweep",
     "Then",
     "ToMemory",
-    "ToPartials",
     "ToRow",
     "Triangle",
     "Verdict",
@@ -316,13 +315,6 @@ class Finish(Node):
 
 
 @dataclass(eq=False)
-class ToPartials(Node):
-    """What has been reduced is stored, for all vertices that lanes have come to."""
-
-    of: str
-
-
-@dataclass(eq=False)
 class Push(Node):
     """A gather combines it into memory of the edge's end, with an atomic."""
 
@@ -414,9 +406,9 @@ class Meet(Node):
     ----------
     what : str
         "sync", so that each sees what others have written; "any" or "all" of a flag;
-        "sum" of numbers; "combine" of what each has accumulated; "rows", of what lanes
-        that go together have of each row in a round; "row", of what all have of one
-        row.
+        "sum" of numbers; "combine" of what each has accumulated; "collect", where that
+        is stored as a part of a reduce; "rows", of what lanes that go together have of
+        each row in a round; "row", of what all have of one row.
     names : tuple of str
         The flag and the name of the result, or what is combined and its prefix; for
         rows also the prefix of what the round has, and which of its edges that is; for
