@@ -15,7 +15,14 @@ from featgraph.fold.tree.nodes import AddUp, Features, ForEdges, PutBy, Start
 from featgraph.fold.tree.statements import Body, Rewriting, agreed, code, when
 from featgraph.fold.tree.target import Target
 
-__all__ = ["Blocks", "finished", "in_blocks_of", "levels", "waiting"]
+__all__ = [
+    "Blocks",
+    "finished",
+    "finished_by_blocks",
+    "in_blocks_of",
+    "levels",
+    "waiting",
+]
 
 #: Entries of the array in which sums wait on the CPU: for rows of 2**40 edges.
 CPU_LEVELS = 32
@@ -63,18 +70,14 @@ def _walked(facts: Facts, node: ForEdges, walk: Walk, body: Body | Together) -> 
     return facts.layout.edges(node.vertex, walk, node.part, body)
 
 
-def finished(accumulator: Accumulator, features: str, in_blocks: bool) -> Body:
-    """Return what combines the rows of `partials`, in order: repeatably.
+def finished(accumulator: Accumulator, in_blocks: bool) -> Body:
+    """Return what one thread combines the rows of `partials` with, in order.
 
     Sums of blocks are added up in place: each row to that half of them further on.
     """
     each: Body
     if in_blocks:
-        update = accumulator.update("partials[row, f]", "partials[row + half, f]")
-        loop = code(f"for row in range(rows - half):\n    {update}")
-        half = [*code("half = (rows + 1) >> 1"), *loop, *code("rows = half")]
-        each = code("rows = partials.shape[0]")
-        each += code("while rows > 1:\n    BODY", BODY=half)
+        each = _pairwise(accumulator, "range(rows - half)", [])
         each += code("reduced[f] = partials[0, f]")
     else:
         test = " != 0" if accumulator.type == "bool" else ""
@@ -82,7 +85,30 @@ def finished(accumulator: Accumulator, features: str, in_blocks: bool) -> Body:
         each = code(f"total = {accumulator.identity}")
         each += code(f"for row in range(partials.shape[0]):\n    {update}")
         each += code("reduced[f] = total")
-    return code(f"for f in {features}:\n    BODY", BODY=each)
+    return code(f"for f in range({accumulator.size}):\n    BODY", BODY=each)
+
+
+def finished_by_blocks(accumulator: Accumulator, threads: int) -> Body:
+    """Return what blocks of threads combine the rows of `partials` with, pairwise.
+
+    A block has an element of the result. Each row is combined with that half of them
+    further on, in place, so that any combine will do, and the result depends on the
+    number of rows alone: shuffles would be for some combines, and for 32 rows.
+    """
+    rows = f"range(cuda.threadIdx.x, rows - half, {threads})"
+    each = _pairwise(accumulator, rows, code("cuda.syncthreads()"))
+    each += when(["cuda.threadIdx.x == 0"], code("reduced[f] = partials[0, f]"))
+    elements = f"range(cuda.blockIdx.x, {accumulator.size}, cuda.gridDim.x)"
+    return code(f"for f in {elements}:\n    BODY", BODY=each)
+
+
+def _pairwise(accumulator: Accumulator, first: str, behind: Body) -> Body:
+    """Combine each row with that half of them further on, until one is left."""
+    update = accumulator.update("partials[row, f]", "partials[row + half, f]")
+    loop = code(f"for row in {first}:\n    {update}")
+    half = [*code("half = (rows + 1) >> 1"), *loop, *behind, *code("rows = half")]
+    rows = code("rows = partials.shape[0]")
+    return [*rows, *code("while rows > 1:\n    BODY", BODY=half)]
 
 
 class Blocks(Rewriting):

@@ -200,7 +200,7 @@ def _print_finish(writer: Writer, facts: Facts, number: int, name: str) -> Entry
     accumulator = facts.accumulators[facts.phase.into]
     arguments = ("partials", "reduced")
     in_blocks = bool(facts.summed and facts.binding.block)
-    body = finished(accumulator, f"range({accumulator.size})", in_blocks)
+    body = finished(accumulator, in_blocks)
     doc = "Combine the partial results in order."
     made = make_function("njit(**CODE, cache=True)", name, arguments, doc, body)
     print_function(writer, made)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
-from featgraph.fold.analysis.gathers import in_blocks
 from featgraph.fold.functions.staging import STRIDES
 from featgraph.fold.lowering.accumulators import accumulator_of
 from featgraph.fold.lowering.areas import scratch_of
-from featgraph.fold.lowering.blocks import finished
+from featgraph.fold.lowering.blocks import finished_by_blocks
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.layouts import layout_of
 from featgraph.fold.lowering.passes import lower
@@ -205,16 +204,14 @@ class CudaPhase:
         ]
 
     def _print_finish(self, name: str) -> None:
-        """Print the kernel that combines the rows of `partials`, in order."""
+        """Print the kernel that combines the rows of `partials`, pairwise."""
         [reduced] = self.functions
         accumulator = accumulator_of(reduced, self.plan.analysis)
-        features = f"range(cuda.grid(1), {accumulator.size}, cuda.gridsize(1))"
-        blocks = self.phase.mapping.block > 0 and in_blocks(reduced)
         made = make_function(
             f"kernel(cache=True, launch_bounds={BLOCK_THREADS})",
             name,
             ("partials", "reduced"),
-            "Combine the partial results in order, a thread for each feature.",
-            unsigned_indices(finished(accumulator, features, blocks)),
+            "Combine the partial results pairwise, a block for each element.",
+            unsigned_indices(finished_by_blocks(accumulator, BLOCK_THREADS)),
         )
         print_function(self.writer, made)

@@ -132,7 +132,7 @@ class CudaDevice(CudaArrays):
         if entry.role == "hubs":
             return int(values[bound.place["hubs"]].size)
         if entry.role == "finish":
-            return block_count(values[bound.place["reduced"]].size, block)
+            return int(values[bound.place["reduced"]].size)
         if phase.kind == "reduce":
             return _REDUCE_BLOCKS
         lanes = phase.mapping.lanes_per_vertex
