@@ -146,6 +146,7 @@ TABLES: dict[str, Columns] = {
         "graph": _graph,
         **COMMON,
         "work": _text("work"),
+        "blocks": _text("blocks"),
         **TIME,
         "read GB/s": _rate("bytes"),
         **CHECK,

@@ -2,13 +2,15 @@
 
 A sum of rows of K numbers, and the largest change between two arrays of such rows, as a
 residual is. What is timed is the device's work, without the host's gaps: see
-`device_time`. Each answer is compared with float64 on the host.
+`device_time`. Each answer is compared with float64 on the host. With ``--blocks``, each
+of ours runs with as many blocks, in turn.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -19,6 +21,7 @@ from bench.graphs import NamedGraph, make_graph
 from bench.record import Recorder, gpu_name
 from bench.schedules.device_time import Stopwatch, timed_supersteps
 from featgraph.fold.plan.schedules import share_features
+from featgraph.runtime.devices import cuda_device
 from featgraph.runtime.devices.choose import choose_device
 
 DEFAULTS = {"graph": ["grid2048"], "k": [1, 4, 8, 32, 33, 128], "repeat": 21}
@@ -39,12 +42,18 @@ def largest_change(f, v, d):  # type: ignore[no-untyped-def]
     return abs(d.x[v, f] - d.y[v, f])
 
 
-STEPS = {"total": fg.foldmap(total), "residual": fg.foldmap(largest_change)}
-CONTENDERS = ("FA", "FA, one feature a lane", "NFA", "CuPy")
+REDUCES = {"total": total, "residual": largest_change}
+OURS = ("FA", "FA, one feature a lane", "NFA")
+#: What CuPy does of each; ``sum(axis=0)`` is slow, so that cuBLAS has a turn as well.
+PEERS = {"total": ("CuPy", "CuPy, ones @ x"), "residual": ("CuPy",)}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", default="", help="contenders whose name holds this")
+    parser.add_argument(
+        "--blocks", type=int, nargs="+", default=[cuda_device.REDUCE_BLOCKS],
+        metavar="COUNT", help="blocks of a reduce, each in turn",
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -57,20 +66,34 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         named = make_graph(name)
         for k in arguments.k:
             problem = Problem(named, k)
-            for into in STEPS:
-                for contender in CONTENDERS:
+            for into in REDUCES:
+                asked = [(name, count) for name in OURS for count in arguments.blocks]
+                asked += [(name, None) for name in PEERS[into]]
+                for contender, blocks in asked:
                     if arguments.only not in contender:
                         continue
                     recorder.attempt(
                         contender,
                         partial(
                             _time,
-                            *(problem, into, contender, watch),
+                            *(problem, into, contender, blocks, watch),
                             *(arguments.repeat, recorder),
                         ),
                         k=k,
                         work=into,
+                        blocks=blocks,
                     )
+
+
+@contextmanager
+def blocks_of_reduces(count: int | None) -> Iterator[None]:
+    """Have reduces that are prepared and run inside take so many blocks."""
+    usual = cuda_device.REDUCE_BLOCKS
+    cuda_device.REDUCE_BLOCKS = count or usual
+    try:
+        yield
+    finally:
+        cuda_device.REDUCE_BLOCKS = usual
 
 
 class Problem:
@@ -90,8 +113,8 @@ class Problem:
 
     def call_of(self, into: str, contender: str) -> Callable[[], Any]:
         """Return what computes one of them; it returns the answer."""
-        if contender == "CuPy":
-            return self._peer(into)
+        if contender not in OURS:
+            return self._peer(into, contender)
         options: dict[str, Any] = {"feature_parallel": contender != "NFA"}
         if contender == "FA, one feature a lane":
             lanes, copies = share_features(self.k, 1)
@@ -100,7 +123,9 @@ class Problem:
                 "lanes_per_vertex": lanes, "vector_width": 1,
             }  # fmt: skip
             options["_mapping"] = fields
-        superstep = STEPS[into].prepare(self.state, choose_device("cuda"), options)
+        # A foldmap keeps what it has prepared, the grid with it: so another each time.
+        step = fg.foldmap(REDUCES[into])
+        superstep = step.prepare(self.state, choose_device("cuda"), options)
 
         def call() -> Any:
             superstep.run()
@@ -108,10 +133,13 @@ class Problem:
 
         return call
 
-    def _peer(self, into: str) -> Callable[[], Any]:
+    def _peer(self, into: str, contender: str) -> Callable[[], Any]:
         import cupy
 
         x, y = cupy.asarray(self.x), cupy.asarray(self.y)
+        if contender == "CuPy, ones @ x":
+            ones = cupy.ones(x.shape[0], x.dtype)
+            return lambda: ones @ x
         if into == "total":
             return lambda: x.sum(axis=0)
         largest = cupy.ReductionKernel(
@@ -135,23 +163,27 @@ def _time(
     problem: Problem,
     into: str,
     contender: str,
+    blocks: int | None,
     watch: Stopwatch,
     repeat: int,
     recorder: Recorder,
 ) -> None:
-    call = problem.call_of(into, contender)
-    checks = problem.check(into, call())
-    with timed_supersteps(watch, choose_device("cuda")):
-        for _ in range(WARM_UP + repeat):
-            watch.resume()
-            call()
-            watch.lap()
-        trials = watch.read()[WARM_UP:]
+    device = choose_device("cuda")
+    with blocks_of_reduces(blocks):
+        call = problem.call_of(into, contender)
+        checks = problem.check(into, call())
+        with timed_supersteps(watch, device):
+            for _ in range(WARM_UP + repeat):
+                watch.resume()
+                call()
+                watch.lap()
+            trials = watch.read()[WARM_UP:]
     recorder.add(
         contender,
         trials,
         k=problem.k,
         work=into,
+        blocks=blocks,
         bytes=problem.read_bytes(into),
         checks=checks,
         graph=problem.named.describe(),

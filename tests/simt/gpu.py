@@ -419,7 +419,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(cuda_arrays, "Recording", Recording)
         patch.setattr(cuda_arrays, "Repetition", Repetition)
         # Lanes take their time: two blocks of a reduce are enough.
-        patch.setattr(cuda_device, "_REDUCE_BLOCKS", 2)
+        patch.setattr(cuda_device, "REDUCE_BLOCKS", 2)
         device = cuda_device.CudaDevice()
         patch.setattr(cuda_device, "cuda_device", lambda: device)
         patch.setattr(_cuda, "require", lambda gpu=False: None)

@@ -123,9 +123,9 @@ def test_reduces_are_timed_on_an_emulated_gpu(
     monkeypatch.setattr(reduce_gpu, "Stopwatch", Clock)
     argv = ("reduce-gpu", "--graph", "rmat-3-2", "--k", "4", "--repeat", "2")
     with emulated_gpu():
-        lines = run_bench(tmp_path, *argv, "--only", "FA")
-    contenders = [name for name in reduce_gpu.CONTENDERS if "FA" in name]
-    assert [line["contender"] for line in lines] == 2 * contenders
+        lines = run_bench(tmp_path, *argv, "--only", "FA", "--blocks", "3", "1")
+    contenders = [(name, blocks) for name in reduce_gpu.OURS for blocks in (3, 1)]
+    assert [(line["contender"], line["blocks"]) for line in lines] == 2 * contenders
     assert all(line["checks"]["ok"] for line in lines)
     assert {line["median_ms"] for line in lines} == {1.0}
 

@@ -20,14 +20,15 @@ from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.cuda_sets import CudaSets
 from featgraph.runtime.devices.host_arrays import host_graph_array
 
-__all__ = ["CudaDevice", "cuda_device"]
+__all__ = ["REDUCE_BLOCKS", "CudaDevice", "cuda_device"]
 
 Array = Any
 Words = Any
 #: Scratch areas in global memory are kept below this; fewer blocks run then.
 _SCRATCH_BYTES = 1 << 29
-#: Blocks of a reduce: fixed, so that its result does not depend on the device.
-_REDUCE_BLOCKS = 256
+#: Blocks of a reduce: fixed, so that its result does not depend on the device. Benches
+#: set others, before a superstep is prepared.
+REDUCE_BLOCKS = 256
 #: Blocks that are launched, if there is work for them, before any goes round again.
 _LEAST_BLOCKS = 4096
 #: Blocks of a kernel that packs due vertices, for each lane that a vertex takes: warps
@@ -78,7 +79,7 @@ class CudaDevice(CudaArrays):
 
     def reduce_rows(self, arrays: Mapping[str, Array]) -> int:
         """Return how many partial results a reduce leaves."""
-        return _REDUCE_BLOCKS
+        return REDUCE_BLOCKS
 
     def form_of(
         self,
@@ -134,7 +135,7 @@ class CudaDevice(CudaArrays):
         if entry.role == "finish":
             return int(values[bound.place["reduced"]].size)
         if phase.kind == "reduce":
-            return _REDUCE_BLOCKS
+            return REDUCE_BLOCKS
         lanes = phase.mapping.lanes_per_vertex
         if phase.mapping.lists_rows:
             return min(block_count(bound.edge_count * lanes, block), _SHARING_BLOCKS)
