@@ -397,6 +397,24 @@ def test_a_thread_computes_few_addresses() -> None:
     assert resources.registers <= 48  # 10 blocks of 128 threads a multiprocessor
 
 
+@pytest.mark.parametrize(
+    ("name", "k", "options", "most"),
+    [
+        ("atomics", 4, {"wide": True, "folding": False}, 36),  # 40 with addresses
+        ("messages", 8, {"folding": False}, 48),  # 51 with a test of its own
+        ("messages", 4, {}, 90),  # 94 with a row that waits for the test
+    ],
+    ids=["places of 64 bits", "verdicts", "pulled edges"],
+)
+def test_a_thread_takes_few_registers_along_edges(
+    name: str, k: int, options: dict[str, Any], most: int
+) -> None:
+    kernel = _kernel(BY_NAME[name], k, feature_parallel=False, **options)
+    _, _, resources = next(_compile(kernel, (9, 0)))
+    assert resources.registers <= most
+    assert resources.spill_stores_bytes == resources.stack_bytes == 0
+
+
 @pytest.mark.parametrize("k", [1, 4, 8, 10])
 def test_an_edge_function_that_leaves_early_compiles(k: int) -> None:
     for _, ptx, resources in _compile(_kernel(BY_NAME["say_to_others"], k), (9, 0)):

@@ -46,10 +46,14 @@ class ThreadSchedule(Schedule):
             vector_width=mapping.vector_width,
             is_looped=mapping.is_looped,
         )
-        # With ``range`` every step would ask again whether there is a next one, in
-        # front of the loads of that.
-        at_a_time = mapping.unroll if shape.kind == "vertex" else 1
-        walk = Walk("while", at_a_time=at_a_time, is_looped=True)
+        # With ``range`` every step asks again whether there is a next one, in front of
+        # the loads of that. But beside a place of 64 bits the compiler keeps an address
+        # in each array for a ``while``: 36 registers for 32 (`twins`, K = 8, sm_90).
+        # What pushes and edge functions do for an edge is long, and hides the question.
+        sweeps = shape.kind == "vertex"
+        form = "while" if sweeps or shape.place_type != "int64" else "range"
+        at_a_time = mapping.unroll if sweeps else 1
+        walk = Walk(form, at_a_time=at_a_time, is_looped=True)
         partial = BlockScope(shape.threads, "block")
         scopes = {"edge": Scope(), "vertex": Scope(), "partial": partial}
         return Binding(
