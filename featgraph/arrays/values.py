@@ -12,6 +12,7 @@ import numpy.typing as npt
 __all__ = [
     "DLPACK_CUDA",
     "DeviceValues",
+    "Entries",
     "Filled",
     "LostValue",
     "Rows",
@@ -33,17 +34,35 @@ class LostValue(Exception):
 
 
 @dataclass(frozen=True, eq=False)
+class Entries:
+    """Some entries of an array.
+
+    Attributes
+    ----------
+    places : ndarray of int64, shape (N,)
+        Where they are in C order; none comes twice.
+    values : ndarray of shape (N,)
+    """
+
+    places: npt.NDArray[np.int64]
+    values: npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
 class Filled:
-    """One value everywhere: an array that whoever needs it makes.
+    """One value everywhere, a few entries apart: an array that whoever needs it makes.
 
     Attributes
     ----------
     value : numpy scalar
     shape : tuple of int
+    apart : Entries or None
+        Entries with other values, of the same type.
     """
 
     value: Any
     shape: tuple[int, ...]
+    apart: Entries | None = None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -97,7 +116,10 @@ class Rows:
 def host_values(values: Any) -> npt.NDArray[Any]:
     """Return values as an array of the host; a host array is returned itself."""
     if isinstance(values, Filled):
-        return np.full(values.shape, values.value, values.dtype)
+        made = np.full(values.shape, values.value, values.dtype)
+        if values.apart is not None:
+            made.ravel()[values.apart.places] = values.apart.values
+        return made
     if isinstance(values, DeviceValues):
         return np.asarray(values.array.copy_to_host())
     return values  # type: ignore[no-any-return]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import Filled, Rows
+from featgraph.arrays.values import Entries, Filled, Rows
 from featgraph.errors import StateError
 from featgraph.graph import Graph
 from featgraph.program.column import Column
@@ -45,6 +45,8 @@ class PropertySpec:
     shape: tuple[int, ...] | None
     per_direction: bool = False
     copy: bool = True
+    at: Any = None
+    entries: Any = None
 
 
 def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
@@ -58,6 +60,15 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
         array = storage_values(name, spec.values, spec.dtype)
     if array.ndim == 0:
         array = filled(name, array, (rows, *(spec.shape or ())))
+        if spec.at is not None:
+            array = replace(array, apart=_apart(name, spec, array))
+    elif spec.at is not None:
+        raise StateError(
+            "entries are given beside one value for all others",
+            where=f"property {name!r}",
+            got=f"values of shape {array.shape}, and at=",
+            expected="a scalar and at=, or all values",
+        )
     elif spec.shape is not None and array.shape[1:] != tuple(spec.shape):
         raise StateError(
             "the values do not have the shape asked for",
@@ -89,6 +100,46 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
         return column
     values = edge_values(graph, array) if is_edge else _own(array)
     return Column(type_, values, per_direction)
+
+
+def _apart(name: str, spec: PropertySpec, rest: Filled) -> Entries:
+    """Return the entries that `at` names; of those named twice, the last."""
+    where, shape = f"property {name!r}, at=", rest.shape
+    index = spec.at if isinstance(spec.at, tuple) else (spec.at,)
+    axes = [np.asarray(axis) for axis in index]
+    lengths = {axis.shape for axis in axes}
+    is_one_each = len(axes) == len(shape) and len(lengths) == 1
+    are_integers = all(axis.dtype.kind in "iu" or not axis.size for axis in axes)
+    if not (is_one_each and are_integers and all(len(n) == 1 for n in lengths)):
+        raise StateError(
+            "not an index of entries",
+            where=where,
+            got=", ".join(f"{axis.dtype} of shape {axis.shape}" for axis in axes),
+            expected=f"{len(shape)} arrays of N integers, one for each axis of {shape}",
+        )
+    for number, (axis, size) in enumerate(zip(axes, shape, strict=True)):
+        outside = (axis < 0) | (axis >= size)
+        if outside.any():
+            entry = int(np.argmax(outside))
+            raise StateError(
+                "there is no such entry",
+                where=f"{where}, index {entry} of axis {number}",
+                got=int(axis[entry]),
+                expected=f"0 <= index < {size}",
+            )
+    values = storage_array(name, spec.entries, rest.dtype)
+    count = axes[0].size
+    if values.shape not in {(), (count,)}:
+        raise StateError(
+            "one value per entry is needed",
+            where=f"property {name!r}, entries=",
+            got=f"shape {values.shape}",
+            expected=f"({count},), or one for all",
+        )
+    named = np.ravel_multi_index([axis.astype(np.int64) for axis in axes], shape)
+    places, last = np.unique(named[::-1], return_index=True)
+    behind = np.broadcast_to(values, count)[::-1]
+    return Entries(places.astype(np.int64), np.ascontiguousarray(behind[last]))
 
 
 def _in_order(graph: Graph, rows: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from featgraph.arrays.values import host_values
-from featgraph.errors import StateError
+from featgraph.errors import ArgumentError, StateError
 from featgraph.graph import Graph
 from featgraph.graph.building.arguments import require_flag
 from featgraph.program.column import Column
@@ -44,6 +44,8 @@ def vertex_property(
     iterated: bool = False,
     dtype: Any = None,
     shape: tuple[int, ...] | None = None,
+    at: Any = None,
+    entries: Any = None,
     copy: bool = True,
 ) -> PropertySpec:
     """Declare a property with one entry per vertex.
@@ -62,6 +64,12 @@ def vertex_property(
         Python numbers have none: float32 for floats, int64 for integers.
     shape : tuple of int, optional
         Shape of one entry, for a scalar `values`: ``()``, ``(K,)`` or ``(K, K)``.
+    at : array_like of int, shape (N,), or tuple of such arrays, optional
+        Where a scalar `values` does not hold: vertices, or for each axis of the
+        property an array, as in an index of NumPy. Of what is named twice, the last
+        counts.
+    entries : array_like of shape (N,), or a scalar
+        The values there.
     copy : bool, optional
         With False, a NumPy array of the storage type, in C order, is read where it is,
         and copied before functions first write the property. Do not write it meanwhile,
@@ -70,10 +78,26 @@ def vertex_property(
     Raises
     ------
     ArgumentError
-        If `iterated` or `copy` is not a truth value, or `shape` not a shape.
+        If `iterated` or `copy` is not a truth value, or `shape` not a shape, or one of
+        `at` and `entries` is missing.
     StateError
         If `dtype` cannot be stored. What is wrong with the values, `State` says.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> graph = fg.Graph.from_edges([0, 1], [1, 2])
+    >>> level = fg.vertex_property(-1, at=[2, 0], entries=[5, 7])
+    >>> fg.State(graph, level=level)["level"].tolist()
+    [7, -1, 5]
     """
+    if (at is None) != (entries is None):
+        raise ArgumentError(
+            "entries have places and values",
+            where="fg.vertex_property",
+            got="no entries=" if entries is None else "no at=",
+            expected="both at= and entries=, or none of them",
+        )
     return PropertySpec(
         PropertyKind.VERTEX,
         values,
@@ -81,6 +105,8 @@ def vertex_property(
         storage_dtype(dtype, "dtype="),
         require_item_shape(shape),
         copy=require_flag("copy", copy),
+        at=at,
+        entries=entries,
     )
 
 

@@ -173,6 +173,10 @@ class Gpu:
     ----------
     by_dialect, by_driver : list of str
         Names of the kernels launched so, in order.
+    reads : int
+        How often the driver was asked for values.
+    uploads : list of int
+        Bytes of each array that came from the host.
     """
 
     def __init__(self) -> None:
@@ -182,6 +186,7 @@ class Gpu:
         self.by_dialect: list[str] = []
         self.by_driver: list[str] = []
         self.reads = 0
+        self.uploads: list[int] = []
         self.emulator = Emulator()
         self.written: dict[int, Written] = {}
         self.modules: dict[str, ModuleType] = {}
@@ -208,6 +213,7 @@ class Gpu:
         return array
 
     def to_device(self, given: Any) -> DeviceArray:
+        self.uploads.append(given.nbytes)
         array = self.device_array(given.shape, given.dtype)
         array.view()[...] = given
         self._fill(int(array.memory.ctypes.data), given.nbytes)
@@ -262,6 +268,7 @@ class Gpu:
         to.bytes[place : place + size] = known.bytes[first : first + size]
 
     def write(self, target: int, source: int, size: int) -> None:
+        self.uploads.append(size)
         memory = self._memory(target, size)
         self._fill(target, size)
         ctypes.memmove(memory.ctypes.data, source, size)

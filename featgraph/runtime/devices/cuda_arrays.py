@@ -13,7 +13,7 @@ import numpy.typing as npt
 from featgraph._cuda import cuda
 from featgraph._cuda_driver import Driver, address_of
 from featgraph.arrays.foreign import empty, memory_error
-from featgraph.arrays.values import DeviceValues, Filled
+from featgraph.arrays.values import DeviceValues, Entries, Filled
 from featgraph.errors import DeviceError
 from featgraph.fold.printing.module import ALIGNMENT
 from featgraph.runtime.devices import cuda_loops
@@ -104,6 +104,8 @@ class CudaArrays:
                 else memory
             )
             self.fill(made, values.value)
+            if values.apart is not None:
+                self._place(made, values.apart)
             return made
         if isinstance(values, DeviceValues):
             if memory is None:
@@ -162,6 +164,17 @@ class CudaArrays:
             flat = array.reshape(array.size) if array.ndim > 1 else array
             blocks = min(block_count(flat.size), 1 << 12)
             self.launches(cuda_loops.fill, blocks, BLOCK, (flat, typed))
+
+    def _place(self, array: Array, entries: Entries) -> None:
+        """Set some entries; they come from the host."""
+        count = entries.places.size
+        if count == 0:
+            return
+        self.driver.note(*OPAQUE)
+        given = cuda.to_device(entries.places), cuda.to_device(entries.values)
+        blocks = min(block_count(count), 1 << 12)
+        flat = array.reshape(array.size)
+        self.launches(cuda_loops.place, blocks, BLOCK, (flat, *given))
 
     def copy(self, target: Array, source: Array) -> None:
         """Copy an array to another one of the same type and shape."""

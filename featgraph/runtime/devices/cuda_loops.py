@@ -14,6 +14,7 @@ __all__ = [
     "first_key",
     "leave_out",
     "near",
+    "place",
     "refresh_vertices",
     "refresh_vertices_without",
     "settle",
@@ -28,6 +29,13 @@ def fill(array, value):  # type: ignore[no-untyped-def]
     """Set every element of a one-dimensional array."""
     for place in range(cuda.grid(1), array.size, cuda.gridsize(1)):
         array[place] = value
+
+
+@kernel(cache=True)
+def place(array, places, values):  # type: ignore[no-untyped-def]
+    """Set some elements of a one-dimensional array."""
+    for entry in range(cuda.grid(1), places.size, cuda.gridsize(1)):
+        array[places[entry]] = values[entry]
 
 
 @kernel(cache=True)
