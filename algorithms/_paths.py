@@ -73,15 +73,20 @@ class Sources:
         self.columns = np.arange(self.vertices.size) * (not together)
         self.width = 1 if together else self.vertices.size
 
-    def start(self, value: Any, elsewhere: Any, dtype: npt.DTypeLike) -> Array:
-        """Return (V, k): `value` at the source of each search."""
-        made = np.full((self.count, self.width), elsewhere, dtype)
-        made[self.vertices, self.columns] = value
-        return made
+    def property(self, value: Any, elsewhere: Any, dtype: npt.DTypeLike) -> Any:
+        """Return an iterated property (V, k): `value` at the source of each search."""
+        return fg.vertex_property(
+            elsewhere,
+            dtype=dtype,
+            shape=(self.width,),
+            at=(self.vertices, self.columns),
+            entries=value,
+            iterated=True,
+        )
 
-    def result(self, values: Array) -> Array:
+    def result(self, values: fg.View) -> fg.View:
         """Return (V, k), or (V,) where that was asked for."""
-        return np.asarray(values[:, 0] if self.is_one else values)
+        return values.reshape(self.count) if self.is_one else values
 
     def of_column(self, column: int) -> Array:
         """Return the sources of one search."""

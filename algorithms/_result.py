@@ -1,4 +1,13 @@
-"""What every algorithm returns: the run, and how it settled, superstep by superstep.
+"""What every algorithm returns: the run, its answers, and how it settled.
+
+Answers stay in the State of the run until they are read. A result declares them, and an
+algorithm gives the view of a property for each::
+
+    @dataclass(frozen=True, eq=False, kw_only=True)
+    class BfsResult(Result):
+        levels: npt.NDArray[np.int32] = answer()
+
+    return BfsResult(..., levels=state.view("level"))
 
 An algorithm that records its residual has a foldmap that ends in a reduce, which
 compares what the superstep has written with what it began from. A reduce comes behind
@@ -15,7 +24,7 @@ nothing. The reduce makes no vertex due: no function of the foldmap reads the re
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,14 +32,67 @@ import numpy.typing as npt
 
 import featgraph as fg
 
-__all__ = ["Result", "iterate_recorded", "joined", "require_finite"]
+__all__ = ["Result", "answer", "iterate_recorded", "joined", "require_finite"]
 
 Array = npt.NDArray[Any]
+
+
+class _Answer:
+    """A field of a result: copied from a view, or computed, when it is first read."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name, self._source = name, _source_of(name)
+
+    def __get__(self, result: Result | None, owner: type | None = None) -> Any:
+        if result is None:  # to a dataclass, a field without a default
+            raise AttributeError(self._name)
+        known = vars(result)
+        source = known.get(self._source)
+        if self._name not in known and source is not None:
+            # Two threads may both read it; they return the first one's.
+            known.setdefault(self._name, self._read(result, source))
+            if not hasattr(source, "__cuda_array_interface__"):
+                known.pop(self._source, None)
+        return known[self._name]
+
+    def __set__(self, result: Result, given: Any) -> None:
+        is_source = isinstance(given, fg.View) or callable(given)
+        vars(result)[self._source if is_source else self._name] = given
+
+    def _read(self, result: Result, source: Any) -> Any:
+        if not isinstance(source, fg.View):
+            return source(result)
+        try:
+            return source.__array__(copy=True)
+        except fg.StateError as error:
+            raise fg.StateError(
+                "the answer has been overwritten",
+                where=f"result.{self._name}",
+                got="a State that a callback has kept, and that was used since",
+                fix="read the result first, or use a copy of the State",
+            ) from error
+
+
+def answer() -> Any:
+    """Declare a field of a result that stays where it was computed until it is read.
+
+    The result is given a `featgraph.View`, or a function of the result that returns the
+    answer, or the answer itself.
+    """
+    return _Answer()
+
+
+def _source_of(name: str) -> str:
+    return f"_{name}_source"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Result:
     """Base of the results of all algorithms.
+
+    Answers are NumPy arrays. Some stay where they were computed until they are read,
+    which copies them, once. Until then, on the GPU until the result goes, it keeps the
+    State of the run. Copies and pickles of a result have arrays only.
 
     Attributes
     ----------
@@ -62,6 +124,51 @@ class Result:
     def supersteps(self) -> int:
         """How many supersteps ran."""
         return self.run.supersteps
+
+    def view(self, name: str) -> fg.View | Array:
+        """Return an answer where it is, without a copy, for other libraries.
+
+        Parameters
+        ----------
+        name : str
+            The attribute.
+
+        Returns
+        -------
+        View or ndarray
+            As from `State.view`, of the GPU if the answer is there. It does not end:
+            nothing else uses the State, unless a callback has kept it.
+
+        Raises
+        ------
+        FeatGraphError
+            If the result has no such array.
+
+        Examples
+        --------
+        >>> import featgraph as fg, numpy as np
+        >>> from featgraph.algorithms import bfs
+        >>> found = bfs(fg.Graph.from_edges([0, 1], [1, 2]), 0)
+        >>> np.asarray(found.view("levels")).tolist()
+        [0, 1, 2]
+        """
+        if name in {one.name for one in fields(self)}:
+            source = vars(self).get(_source_of(name))
+            found = source if isinstance(source, fg.View) else getattr(self, name)
+            if isinstance(found, fg.View | np.ndarray):
+                return found
+        raise fg.FeatGraphError(
+            "the result has no such array",
+            where=f"{type(self).__name__}.view({name!r:.100})",
+            expected=", ".join(one.name for one in fields(self)),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes, with all answers read."""
+        read = {one.name: getattr(self, one.name) for one in fields(self)}
+        sources = {_source_of(name) for name in read}
+        kept = {k: value for k, value in vars(self).items() if k not in sources}
+        return kept | read
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the residual of each superstep, on a logarithmic scale.

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._paths import NO_VERTEX, Sources, require_tree
-from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
 
 __all__ = ["BfsResult", "bfs", "verify_bfs"]
@@ -78,8 +78,8 @@ class BfsResult(Result):
         The vertex before on such a path; a source is its own, -1 where none leads.
     """
 
-    levels: npt.NDArray[np.int32]
-    parents: npt.NDArray[np.int32]
+    levels: npt.NDArray[np.int32] = answer()
+    parents: npt.NDArray[np.int32] = answer()
 
 
 def bfs(
@@ -136,10 +136,8 @@ def bfs(
     depth = _checked_depth(max_depth)
     state = fg.State(
         graph,
-        level=fg.vertex_property(begin.start(0, UNREACHED, np.int32), iterated=True),
-        parent=fg.vertex_property(
-            begin.start(begin.vertices, NO_VERTEX, np.int32), iterated=True
-        ),
+        level=begin.property(0, UNREACHED, np.int32),
+        parent=begin.property(begin.vertices, NO_VERTEX, np.int32),
     )
     options.setdefault("max_supersteps", graph.vertex_count + 1)
     run, residuals = iterate_recorded(
@@ -154,8 +152,8 @@ def bfs(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=residuals,
-        levels=begin.result(state["level"]),
-        parents=begin.result(state["parent"]),
+        levels=begin.result(state.view("level")),
+        parents=begin.result(state.view("parent")),
     )
 
 

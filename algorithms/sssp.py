@@ -43,7 +43,7 @@ from featgraph.algorithms._paths import (
     require_tree,
     require_weights,
 )
-from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
 
 __all__ = ["SsspResult", "sssp", "verify_sssp"]
@@ -82,8 +82,8 @@ class SsspResult(Result):
         The vertex before on such a path; a source is its own, -1 where none leads.
     """
 
-    distances: Array
-    predecessors: npt.NDArray[np.int32]
+    distances: Array = answer()
+    predecessors: npt.NDArray[np.int32] = answer()
 
 
 def sssp(
@@ -155,10 +155,8 @@ def sssp(
     lengths = _lengths(graph, weights, real)
     state = fg.State(
         graph,
-        distance=fg.vertex_property(begin.start(0, np.inf, real), iterated=True),
-        predecessor=fg.vertex_property(
-            begin.start(begin.vertices, NO_VERTEX, np.int32), iterated=True
-        ),
+        distance=begin.property(0, np.inf, real),
+        predecessor=begin.property(begin.vertices, NO_VERTEX, np.int32),
         weight=fg.edge_property(lengths),
     )
     options.setdefault("max_supersteps", graph.vertex_count + 1)
@@ -169,8 +167,8 @@ def sssp(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=residuals,
-        distances=begin.result(state["distance"]),
-        predecessors=begin.result(state["predecessor"]),
+        distances=begin.result(state.view("distance")),
+        predecessors=begin.result(state.view("predecessor")),
     )
 
 

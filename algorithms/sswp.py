@@ -29,7 +29,7 @@ from featgraph.algorithms._paths import (
     checked_reals,
     require_tree,
 )
-from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
 
 __all__ = ["SswpResult", "sswp", "verify_sswp"]
@@ -69,8 +69,8 @@ class SswpResult(Result):
         The vertex before on such a path; a source is its own, -1 where none leads.
     """
 
-    widths: Array
-    predecessors: npt.NDArray[np.int32]
+    widths: Array = answer()
+    predecessors: npt.NDArray[np.int32] = answer()
 
 
 def sswp(
@@ -132,10 +132,8 @@ def sswp(
     begin, dtype = Sources(graph, sources, together), checked_reals(dtype)
     state = fg.State(
         graph,
-        width=fg.vertex_property(begin.start(np.inf, -np.inf, dtype), iterated=True),
-        predecessor=fg.vertex_property(
-            begin.start(begin.vertices, NO_VERTEX, np.int32), iterated=True
-        ),
+        width=begin.property(np.inf, -np.inf, dtype),
+        predecessor=begin.property(begin.vertices, NO_VERTEX, np.int32),
         weight=fg.edge_property(checked_lengths(graph, weights, dtype)),
     )
     options.setdefault("max_supersteps", graph.vertex_count + 1)
@@ -146,8 +144,8 @@ def sswp(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=residuals,
-        widths=begin.result(state["width"]),
-        predecessors=begin.result(state["predecessor"]),
+        widths=begin.result(state.view("width")),
+        predecessors=begin.result(state.view("predecessor")),
     )
 
 

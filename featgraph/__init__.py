@@ -62,6 +62,7 @@ from featgraph.program.operations import (
     solve,
 )
 from featgraph.program.state import State, edge_property, vertex_property
+from featgraph.program.view import View
 from featgraph.runtime.driver.driver import iterate
 from featgraph.runtime.loops.near_far import NearFar
 from featgraph.runtime.loops.run import Run
@@ -107,6 +108,7 @@ __all__ = [
     "State",
     "StateError",
     "UserFunctionError",
+    "View",
     "all_features",
     "any_feature",
     "argmax",

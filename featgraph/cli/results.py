@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,9 +65,10 @@ def columns_of(name: str, source: Any, result: Any) -> Table:
     Table
         A row a vertex, an edge, a user or an item, or a state of a variable.
     """
+    said = _attributes(result)
     numbers = {
         key: value
-        for key, value in vars(result).items()
+        for key, value in said.items()
         if isinstance(value, bool | int | float | np.number)
     }
     if name == "als":
@@ -75,7 +77,7 @@ def columns_of(name: str, source: Any, result: Any) -> Table:
         return _marginals(source, result, numbers)
     arrays = {
         key: value
-        for key, value in vars(result).items()
+        for key, value in said.items()
         if isinstance(value, np.ndarray) and key not in _ASIDE
     }
     first = next(iter(arrays.values()))
@@ -94,6 +96,11 @@ def columns_of(name: str, source: Any, result: Any) -> Table:
         )
         columns |= _split(key, names[array] if has_vertices else array)
     return Table(columns, first, numbers)
+
+
+def _attributes(result: Any) -> dict[str, Any]:
+    """Return the values of a result by name; this reads all answers."""
+    return {one.name: getattr(result, one.name) for one in fields(result)}
 
 
 def _names(graph: fg.Graph) -> npt.NDArray[Any]:
@@ -142,7 +149,7 @@ def summary_of(result: Any) -> str:
         said[0] += f" on {run.target} in {sum(run.seconds):.3f} s"
         if not run.converged:
             said.append("ended by the limit of supersteps")
-    for key, value in vars(result).items():
+    for key, value in _attributes(result).items():
         if isinstance(value, bool | int | float | np.number) and key != "supersteps":
             said.append(f"{key} {value:.6g}")
     return "; ".join(said)

@@ -56,6 +56,10 @@ class View:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def reshape(self, *shape: int) -> View:
+        """Return a view of the same values in another shape."""
+        return View(self._state, self._name, self._current().reshape(shape))
+
     @property
     def order(self) -> npt.NDArray[Any] | None:
         """The given edge that each row belongs to; None where rows are as given.
