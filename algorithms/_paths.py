@@ -76,11 +76,10 @@ class Sources:
     def property(self, value: Any, elsewhere: Any, dtype: npt.DTypeLike) -> Any:
         """Return an iterated property (V, k): `value` at the source of each search."""
         return fg.vertex_property(
-            elsewhere,
-            dtype=dtype,
+            np.asarray(elsewhere, dtype),
             shape=(self.width,),
             at=(self.vertices, self.columns),
-            entries=value,
+            entries=np.asarray(value, dtype),
             iterated=True,
         )
 

@@ -107,28 +107,24 @@ def _apart(name: str, spec: PropertySpec, rest: Filled) -> Entries:
     where, shape = f"property {name!r}, at=", rest.shape
     index = spec.at if isinstance(spec.at, tuple) else (spec.at,)
     axes = [np.asarray(axis) for axis in index]
-    lengths = {axis.shape for axis in axes}
-    is_one_each = len(axes) == len(shape) and len(lengths) == 1
-    are_integers = all(axis.dtype.kind in "iu" or not axis.size for axis in axes)
-    if not (is_one_each and are_integers and all(len(n) == 1 for n in lengths)):
+    count = axes[0].size if axes else 0
+    are_alike = all(axis.shape == (count,) for axis in axes)
+    are_integers = all(axis.dtype.kind in "iu" for axis in axes) or not count
+    if len(axes) != len(shape) or not (are_alike and are_integers):
         raise StateError(
             "not an index of entries",
             where=where,
             got=", ".join(f"{axis.dtype} of shape {axis.shape}" for axis in axes),
             expected=f"{len(shape)} arrays of N integers, one for each axis of {shape}",
         )
-    for number, (axis, size) in enumerate(zip(axes, shape, strict=True)):
-        outside = (axis < 0) | (axis >= size)
-        if outside.any():
-            entry = int(np.argmax(outside))
-            raise StateError(
-                "there is no such entry",
-                where=f"{where}, index {entry} of axis {number}",
-                got=int(axis[entry]),
-                expected=f"0 <= index < {size}",
-            )
+    places: Array = np.zeros(0, np.int64)
+    if count:
+        try:
+            index = tuple(axis.astype(np.int64) for axis in axes)
+            places = np.asarray(np.ravel_multi_index(index, shape))
+        except ValueError:
+            raise _no_entry(where, axes, shape) from None
     values = storage_array(name, spec.entries, rest.dtype)
-    count = axes[0].size
     if values.shape not in {(), (count,)}:
         raise StateError(
             "one value per entry is needed",
@@ -136,10 +132,26 @@ def _apart(name: str, spec: PropertySpec, rest: Filled) -> Entries:
             got=f"shape {values.shape}",
             expected=f"({count},), or one for all",
         )
-    named = np.ravel_multi_index([axis.astype(np.int64) for axis in axes], shape)
-    places, last = np.unique(named[::-1], return_index=True)
-    behind = np.broadcast_to(values, count)[::-1]
-    return Entries(places.astype(np.int64), np.ascontiguousarray(behind[last]))
+    if values.ndim == 0:
+        values = np.full(count, values)
+    if count > 1:
+        places, last = np.unique(places[::-1], return_index=True)
+        values = values[::-1][last]
+    return Entries(places, values)
+
+
+def _no_entry(where: str, axes: list[Array], shape: tuple[int, ...]) -> StateError:
+    outside = [
+        (axis < 0) | (axis >= size) for axis, size in zip(axes, shape, strict=True)
+    ]
+    number = next(n for n, found in enumerate(outside) if found.any())
+    entry = int(np.argmax(outside[number]))
+    return StateError(
+        "there is no such entry",
+        where=f"{where}, index {entry} of axis {number}",
+        got=int(axes[number][entry]),
+        expected=f"0 <= index < {shape[number]}",
+    )
 
 
 def _in_order(graph: Graph, rows: int) -> bool:
