@@ -42,7 +42,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._components import require_reached, require_smallest
-from featgraph.algorithms._result import Result
+from featgraph.algorithms._result import Result, answer
 from featgraph.algorithms._verify import edges_of, require
 
 __all__ = [
@@ -117,11 +117,11 @@ class ConnectedComponentsResult(Result):
     labels : ndarray of int32, shape (V,)
         The smallest vertex of the component.
     count : int
-        How many components there are.
+        How many components there are; reads the labels.
     """
 
-    labels: npt.NDArray[np.int32]
-    count: int
+    labels: npt.NDArray[np.int32] = answer()
+    count: int = answer()
 
 
 def connected_components(
@@ -182,19 +182,24 @@ def connected_components(
             graph, above=fg.vertex_property(start), has_twins=not graph.directed
         )
         run = fg.iterate([link, climb_all], state, **options)
-        labels = state["above"]
     else:
         state = fg.State(graph, label=fg.vertex_property(start, iterated=True))
         options.setdefault("max_supersteps", 2 * graph.vertex_count + 4)
         run = fg.iterate([step, jumping], state, **options)
-        labels = state["label"]
+    name = "above" if method == "link" else "label"
+    answers: dict[str, Any] = {"labels": state.view(name), "count": _count}
     return ConnectedComponentsResult(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=np.empty(0),
-        labels=labels,
-        count=int(np.count_nonzero(labels == start)),
+        **answers,
     )
+
+
+def _count(result: ConnectedComponentsResult) -> int:
+    """Return how many vertices are the smallest of their component."""
+    labels = result.labels
+    return int(np.count_nonzero(labels == np.arange(labels.size)))
 
 
 def verify_connected_components(graph: fg.GraphLike, labels: npt.ArrayLike) -> None:

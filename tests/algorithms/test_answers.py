@@ -15,7 +15,7 @@ import pytest
 
 import featgraph as fg
 from featgraph import _cuda
-from featgraph.algorithms import bfs, sssp, sswp
+from featgraph.algorithms import bfs, connected_components, sssp, sswp
 
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
@@ -31,6 +31,7 @@ RUNS: dict[str, Callable[..., Any]] = {
     "parents": lambda **o: bfs(GRAPH, [3, 5, 3], **o),
     "distances": lambda **o: sssp(GRAPH, [3, 5], together=True, **o),
     "predecessors": lambda **o: sssp(GRAPH, 3, **o),
+    "labels": lambda **o: connected_components(GRAPH, **o),
     "widths": lambda **o: sswp(GRAPH, [3, 5], **o),
 }
 
@@ -85,6 +86,14 @@ def test_results_are_frozen_and_say_what_they_have() -> None:
         with pytest.raises(fg.FeatGraphError, match="no such array"):
             result.view(name)
     assert not hasattr(type(result), "levels")  # a field without a default
+
+
+def test_the_number_of_components_follows_from_labels() -> None:
+    result = connected_components(GRAPH, method="propagate", target="cpu")
+    assert "labels" not in vars(result)
+    assert result.count == 1
+    assert result.labels.tolist() == [0] * V
+    assert set(vars(result)) == {field.name for field in fields(result)}
 
 
 def test_what_a_callback_kept_may_be_used_again() -> None:
