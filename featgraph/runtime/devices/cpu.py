@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
 from featgraph.runtime.devices.cpu_sweeps import CpuSweeps
 from featgraph.runtime.devices.host_arrays import host_graph_array
-from featgraph.runtime.devices.protocol import Array, Values, Words
+from featgraph.runtime.devices.protocol import Array, DeviceGraph, Values, Words
 
 __all__ = ["CpuDevice"]
 
@@ -56,9 +55,9 @@ class CpuDevice(CpuSweeps):
         """Return an array of the graph by its name in generated code."""
         return host_graph_array(graph, name)
 
-    def reduce_rows(self, arrays: Mapping[str, Array]) -> int:
-        """Return how many partial results a reduce leaves, by the graph's arrays."""
-        return len(arrays["vertex_chunks"]) - 1
+    def reduce_rows(self, graph: DeviceGraph) -> int:
+        """Return how many partial results a reduce over a graph's vertices leaves."""
+        return len(graph["vertex_chunks"]) - 1
 
     def form_of(
         self,

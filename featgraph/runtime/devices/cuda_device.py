@@ -19,6 +19,7 @@ from featgraph.runtime.devices.bound import LONG_ROW, BoundEntry
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.cuda_sets import CudaSets
 from featgraph.runtime.devices.host_arrays import host_graph_array
+from featgraph.runtime.devices.protocol import DeviceGraph
 
 __all__ = ["REDUCE_BLOCKS", "CudaDevice", "cuda_device"]
 
@@ -26,9 +27,12 @@ Array = Any
 Words = Any
 #: Scratch areas in global memory are kept below this; fewer blocks run then.
 _SCRATCH_BYTES = 1 << 29
-#: Blocks of a reduce: fixed, so that its result does not depend on the device. Benches
-#: set others, before a superstep is prepared.
-REDUCE_BLOCKS = 256
+#: Most blocks of a reduce; as many on all devices, so that results do not depend on
+#: them. Of 256, 512, 1024 and 2048, 1024 were fastest or within 0.03 ms: sums of 4.2M
+#: rows of 1, 8, 32 and 128 floats took 0.022, 0.057, 0.18 and 0.67 ms, with 256 blocks
+#: 0.045, 0.16, 0.60 and 2.2, cuBLAS 0.034, 0.048, 0.13 and 0.50 (NVIDIA H200,
+#: bench/results/reduce-gpu.jsonl). Benches set others, before anything is prepared.
+REDUCE_BLOCKS = 1024
 #: Blocks that are launched, if there is work for them, before any goes round again.
 _LEAST_BLOCKS = 4096
 #: Blocks of a kernel that packs due vertices, for each lane that a vertex takes: warps
@@ -77,9 +81,9 @@ class CudaDevice(CudaArrays):
             return self.upload(rows[most_first].astype(np.int32))
         return self.upload(host_graph_array(graph, name))
 
-    def reduce_rows(self, arrays: Mapping[str, Array]) -> int:
+    def reduce_rows(self, graph: DeviceGraph) -> int:
         """Return how many partial results a reduce leaves."""
-        return REDUCE_BLOCKS
+        return _reduce_blocks(graph.vertex_count)
 
     def form_of(
         self,
@@ -135,7 +139,7 @@ class CudaDevice(CudaArrays):
         if entry.role == "finish":
             return int(values[bound.place["reduced"]].size)
         if phase.kind == "reduce":
-            return REDUCE_BLOCKS
+            return _reduce_blocks(bound.vertex_count)
         lanes = phase.mapping.lanes_per_vertex
         if phase.mapping.lists_rows:
             return min(block_count(bound.edge_count * lanes, block), _SHARING_BLOCKS)
@@ -196,6 +200,11 @@ class CudaDevice(CudaArrays):
     def synchronize(self) -> None:
         """Wait for launched work."""
         cuda.synchronize()
+
+
+def _reduce_blocks(vertex_count: int) -> int:
+    """Return how many blocks reduce over the vertices of a graph."""
+    return min(block_count(vertex_count), REDUCE_BLOCKS)
 
 
 @cache

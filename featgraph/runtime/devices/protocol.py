@@ -183,8 +183,8 @@ class Device(Protocol):
     def graph_array(self, graph: Graph, name: str) -> Array:
         """Return an array of the graph by its generated name."""
 
-    def reduce_rows(self, arrays: Mapping[str, Array]) -> int:
-        """Return how many partial results a reduce leaves, by the graph's arrays."""
+    def reduce_rows(self, graph: DeviceGraph) -> int:
+        """Return how many partial results a reduce over a graph's vertices leaves."""
 
     def form_of(
         self,
