@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-__all__ = ["Contender", "interleave", "time_call", "time_events"]
+__all__ = ["Contender", "interleave", "time_call", "time_events", "with_answers"]
 
 
 def _nothing() -> None: ...
@@ -32,6 +32,17 @@ class Contender:
     call: Callable[[], Any]
     before: Callable[[], Any] = _nothing
     threads: int | None = None
+
+
+def with_answers(result: Any) -> Any:
+    """Return an algorithm's result when its answers have been read.
+
+    They are arrays of the host then, as those of peers are.
+    """
+    if is_dataclass(result):
+        for answer in fields(result):
+            getattr(result, answer.name)
+    return result
 
 
 def time_call(call: Callable[[], Any]) -> float:

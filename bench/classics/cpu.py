@@ -12,7 +12,6 @@ import argparse
 import importlib.util
 import os
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from scipy.sparse import csgraph
 from bench.classics.inputs import SOURCES, Inputs, Program, networkit_run
 from bench.graphs import make_graph
 from bench.record import Recorder
-from bench.timing import Contender, interleave, time_call
+from bench.timing import Contender, interleave, time_call, with_answers
 from featgraph.algorithms.betweenness_centrality import (
     betweenness_centrality,
     verify_betweenness_centrality,
@@ -390,19 +389,12 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                 )
 
 
-def _whole(result: Any) -> Any:
-    """Return a result with its answers read: those of peers are arrays, too."""
-    for answer in fields(result):
-        getattr(result, answer.name)
-    return result
-
-
 def _measure(
     program: Program, inputs: Inputs, arguments: argparse.Namespace, recorder: Recorder
 ) -> None:
     answers: dict[str, Any] = {}
     run_ours = program.peers["featgraph"]
-    program.peers["featgraph"] = lambda: _whole(run_ours())
+    program.peers["featgraph"] = lambda: with_answers(run_ours())
     peers = {
         name: lambda n=name, c=call: answers.__setitem__(n, c())
         for name, call in program.peers.items()
