@@ -199,7 +199,7 @@ def connected_components(
 def _count(result: ConnectedComponentsResult) -> int:
     """Return how many vertices are the smallest of their component."""
     labels = result.labels
-    return int(np.count_nonzero(labels == np.arange(labels.size)))
+    return int(np.count_nonzero(labels == np.arange(labels.size, dtype=labels.dtype)))
 
 
 def verify_connected_components(graph: fg.GraphLike, labels: npt.ArrayLike) -> None:

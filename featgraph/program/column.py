@@ -20,7 +20,9 @@ class Column:
     ----------
     type : PropertyType
     values : ndarray, Filled, DeviceValues, scalar, or None
-        None while a runtime has them: it is the State's `Residency` then.
+        While a runtime has the values, its `Residency` knows them: an array of the host
+        may be out of date then, and is kept for as long as the State lives, since to
+        free it early costs the next ones their pages; what is no array is None.
     per_direction : bool
         Whether it is read back with a row for each direction of an edge.
     borrowed : ndarray or None

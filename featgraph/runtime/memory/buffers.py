@@ -178,8 +178,8 @@ class Buffers:
             column, memory = self.state._columns[name], self._outdated
             found = self.device.upload(column.values, memory.pop(name, None))
             self.current[name] = found
-            if column.type.kind is not _VECTOR:  # whose current values are these
-                column.values = column.borrowed
+            if not isinstance(column.values, np.ndarray):
+                column.values = None  # they are in the buffer, or it is they
         return found
 
     def next_of(self, name: str) -> Any:
