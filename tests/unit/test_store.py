@@ -126,7 +126,7 @@ def test_links_and_files(cache: Path, tmp_path: Path) -> None:
         assert cache not in store.module_path(TEXT, "relax").parents
     (cache / "kernels").unlink()
     (cache / "kernels").write_text("a file")
-    with pytest.warns(fg.CacheWarning, match="kernels are not kept"):
+    with pytest.warns(fg.CacheWarning, match="kernels are not stored"):
         assert cache not in store.module_path(TEXT, "relax").parents
     shutil.rmtree(cache)
     cache.write_text("a file")
