@@ -84,8 +84,9 @@ def _print(writer: Writer, node: ast.stmt, file: str) -> None:
 def _doc_of(node: ast.stmt) -> str:
     """Return the text of a docstring; "" for other statements."""
     value = node.value if isinstance(node, ast.Expr) else None
-    is_doc = isinstance(value, ast.Constant) and isinstance(value.value, str)
-    return str(value.value) if is_doc else ""  # type: ignore[union-attr]
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        return value.value
+    return ""
 
 
 def _header(node: _Block, depth: int) -> str:
