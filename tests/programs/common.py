@@ -34,6 +34,9 @@ class BankProgram:
         The K it is meant for.
     exact : bool
         Bitwise equal on every target; else within the tolerance of S9.
+    exact_at_hubs : bool
+        Whether that holds with thousands of edges into a vertex, too. Products of sums
+        leave what float32 holds.
     undirected : bool
         Whether it needs twins.
     thresholds : tuple of (str, str)
@@ -53,6 +56,7 @@ class BankProgram:
     make_state: Callable[[Any, int, Rng], dict[str, Any]]
     widths: tuple[int, ...] = WIDTHS
     exact: bool = False
+    exact_at_hubs: bool = True
     undirected: bool = False
     thresholds: tuple[tuple[str, str], ...] = ()
     slack: float = 1.0

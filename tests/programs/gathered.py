@@ -327,6 +327,7 @@ PROGRAMS = (
         _pairs_state,
         widths=(3, 17),
         exact=True,
+        exact_at_hubs=False,
         iterable=False,
         effort=2,
     ),
