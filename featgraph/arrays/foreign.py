@@ -19,6 +19,7 @@ from featgraph.errors import DeviceMemoryError, StateError
 
 __all__ = [
     "Foreign",
+    "copy_of",
     "described",
     "dlpack_capsule",
     "dlpack_device",
@@ -182,6 +183,13 @@ def empty(shape: tuple[int, ...], dtype: str) -> Any:
     except Exception as error:
         wanted = math.prod(shape) * np.dtype(dtype).itemsize
         raise memory_error(wanted, error) from error
+
+
+def copy_of(array: Any) -> Any:
+    """Return a copy on the GPU of an array of ours; does not wait for it."""
+    made = empty(tuple(array.shape), array.dtype.name)
+    made.copy_to_device(array)
+    return made
 
 
 def memory_error(wanted: int, error: Exception) -> Exception:

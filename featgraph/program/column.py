@@ -47,7 +47,13 @@ class Column:
         return self.values
 
     def copy(self, values: Any) -> Column:
-        """Return one of the same type with a copy of some values of the host."""
-        is_array = isinstance(values, np.ndarray)
-        array: npt.NDArray[Any] = np.array(values, order="C") if is_array else values
-        return Column(self.type, array, self.per_direction)
+        """Return one of the same type with a copy of some values, where they are."""
+        return Column(self.type, _copied(values), self.per_direction)
+
+
+def _copied(values: Any) -> Any:
+    if isinstance(values, DeviceValues):
+        from featgraph.arrays.foreign import copy_of  # imports the dialect
+
+        return DeviceValues(copy_of(values.array))
+    return np.array(values, order="C") if isinstance(values, np.ndarray) else values

@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import host_values
+from featgraph.arrays.values import DeviceValues, host_values
 from featgraph.errors import ArgumentError, StateError
 from featgraph.graph import Graph
 from featgraph.graph.building.arguments import require_flag
@@ -286,6 +287,13 @@ class State:
             return self.residency.download(name)
         return column.on_host()
 
+    def _current(self, name: str) -> Any:
+        """Return the current values in kernel order, where they are."""
+        found = None if self.residency is None else self.residency.array(name)
+        if found is None:
+            return self._columns[name].values
+        return found if isinstance(found, np.ndarray) else DeviceValues(found)
+
     def view(self, name: str) -> View:
         """Return the values of a property where they are, without a copy.
 
@@ -391,8 +399,9 @@ class State:
         """Return an independent State on the same graph.
 
         It has the values, the number of supersteps, and what is still due: a run on it
-        goes on as one on this State would. In a callback, it is of the superstep that
-        has just ended. `copy.copy` and `copy.deepcopy` do the same.
+        goes on as one on this State would. Values on the GPU are copied there. In a
+        callback, it is of the superstep that has just ended. `copy.copy` and
+        `copy.deepcopy` do the same.
 
         Raises
         ------
@@ -409,7 +418,9 @@ class State:
         >>> other["x"].tolist()
         [1.0, 2.0]
         """
-        return type(self).restore(self.graph, take_snapshot(self))
+        with self.in_use.hold("copying a State", changes=False):
+            snapshot = _snapshot(self, self._current)
+        return type(self).restore(self.graph, snapshot)
 
     __copy__ = copy
 
@@ -484,19 +495,22 @@ class State:
 
 
 def take_snapshot(state: State) -> Snapshot:
-    """Return a State's values, and what is due for each foldmap, as they are now."""
+    """Return a State's values on the host, and what is due for each foldmap."""
     with state.in_use.hold("copying a State", changes=False):
-        version, kept = state.left
-        left = {}
-        if version == state.version:
-            left = {key: found.on_host() for key, found in kept.items()}
-        for tell in state.live:
-            left |= tell()
-        columns = {
-            name: column.copy(state.stored(name))
-            for name, column in state._columns.items()
-        }
-        return Snapshot(state.superstep, columns, left)
+        return _snapshot(state, state.stored)
+
+
+def _snapshot(state: State, values_of: Callable[[str], Any]) -> Snapshot:
+    version, kept = state.left
+    left = {}
+    if version == state.version:
+        left = {key: found.on_host() for key, found in kept.items()}
+    for tell in state.live:
+        left |= tell()
+    columns = {
+        name: column.copy(values_of(name)) for name, column in state._columns.items()
+    }
+    return Snapshot(state.superstep, columns, left)
 
 
 def unknown_name(name: object, known: Any, where: str) -> StateError:

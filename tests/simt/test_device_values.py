@@ -19,6 +19,7 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.arrays import foreign
+from featgraph.arrays.values import DeviceValues
 from featgraph.program.signature import STORAGE_DTYPES
 from featgraph.program.values import storage_array, storage_values
 from tests.bank import BY_NAME
@@ -178,6 +179,31 @@ def test_what_cannot_be_taken_is_said(gpu: Gpu, monkeypatch: Any) -> None:
     monkeypatch.setattr(foreign, "device_of", lambda array: 3)
     with pytest.raises(StateError, match="another GPU"):
         fg.State(graph, x=fg.vertex_property(Foreign(np.zeros(10))))
+
+
+@pytest.mark.parametrize("ran", [0, 2])
+@pytest.mark.parametrize("where", ["cuda", "cpu"])
+def test_a_copy_is_made_where_the_values_are(gpu: Gpu, ran: int, where: str) -> None:
+    """It shares no memory, and a run on it goes on as one on the State does."""
+    program = BY_NAME["label_propagation"]
+    graph = tiny_graph(not program.undirected)
+    values = program.make_state(graph, 3, np.random.default_rng(2))
+    state = fg.State(graph, **moved(values), level=fg.vertex_property(-1, shape=(3,)))
+    options = {"max_supersteps": 2, "target": where}
+    if ran:
+        fg.iterate(program.foldmaps[0], state, **options)
+    other = state.copy()
+    is_there = [isinstance(c.values, DeviceValues) for c in other._columns.values()]
+    assert any(is_there) == (where == "cuda" or not ran)
+    before = {name: other[name] for name in other}
+    ended = fg.iterate(program.foldmaps[0], state, **options)
+    for name in before:
+        np.testing.assert_array_equal(other[name], before[name], err_msg=name)
+    again = fg.iterate(program.foldmaps[0], other, **options)
+    assert again.active_counts == ended.active_counts
+    for name in state:
+        np.testing.assert_array_equal(other[name], state[name], err_msg=name)
+    assert (state["level"] == -1).all()
 
 
 # -- views

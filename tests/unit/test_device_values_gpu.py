@@ -152,3 +152,15 @@ def test_filled_values_take_no_memory_of_the_host(graph: fg.Graph) -> None:
         doubled(state, target="cuda")
         assert (state["x"] == 2 * value).all()
         assert (state["y"] == 1).all()
+
+
+def test_a_copy_is_made_on_the_gpu(graph: fg.Graph) -> None:
+    values = np.arange(ROWS * 5, dtype=np.float32).reshape(ROWS, 5)
+    state = fg.State(graph, x=fg.vertex_property(values))
+    doubled(state, target="cuda")
+    other = state.copy()
+    assert not isinstance(other._columns["x"].values, np.ndarray)
+    doubled(state, target="cuda")
+    np.testing.assert_array_equal(other["x"], 2 * values)
+    doubled(other, target="cuda")
+    np.testing.assert_array_equal(other["x"], state["x"])
