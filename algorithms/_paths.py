@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ __all__ = [
     "Sources",
     "checked_lengths",
     "checked_reals",
+    "length_property",
     "require_lengths",
     "require_tree",
     "require_weights",
@@ -123,6 +125,18 @@ def checked_lengths(
         holds = ~np.isnan(lengths)
         require_weights(graph, holds, lengths, "a weight is a number", None)
     return lengths
+
+
+def length_property(
+    graph: fg.Graph,
+    weights: npt.ArrayLike | None,
+    dtype: np.dtype[Any],
+    checked: Callable[..., Array] = checked_lengths,
+) -> Any:
+    """Return the property of lengths; edges without weights are one long."""
+    if weights is None and graph.weights is None:
+        return fg.edge_property(1, dtype=dtype)
+    return fg.edge_property(checked(graph, weights, dtype), copy=False)
 
 
 def require_lengths(

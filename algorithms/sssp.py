@@ -40,6 +40,7 @@ from featgraph.algorithms._paths import (
     Sources,
     checked_lengths,
     checked_reals,
+    length_property,
     require_tree,
     require_weights,
 )
@@ -152,12 +153,11 @@ def sssp(
     begin, real = Sources(graph, sources, together), checked_reals(dtype)
     if begin.width == 1:
         options.setdefault("near_far", fg.NearFar("distance", optional=True))
-    lengths = _lengths(graph, weights, real)
     state = fg.State(
         graph,
         distance=begin.property(0, np.inf, real),
         predecessor=begin.property(begin.vertices, NO_VERTEX, np.int32),
-        weight=fg.edge_property(lengths),
+        weight=length_property(graph, weights, real, _lengths),
     )
     options.setdefault("max_supersteps", graph.vertex_count + 1)
     run, residuals = iterate_recorded(

@@ -27,6 +27,7 @@ from featgraph.algorithms._paths import (
     Sources,
     checked_lengths,
     checked_reals,
+    length_property,
     require_tree,
 )
 from featgraph.algorithms._result import Result, answer, iterate_recorded
@@ -134,7 +135,7 @@ def sswp(
         graph,
         width=begin.property(np.inf, -np.inf, dtype),
         predecessor=begin.property(begin.vertices, NO_VERTEX, np.int32),
-        weight=fg.edge_property(checked_lengths(graph, weights, dtype)),
+        weight=length_property(graph, weights, dtype),
     )
     options.setdefault("max_supersteps", graph.vertex_count + 1)
     run, residuals = iterate_recorded(

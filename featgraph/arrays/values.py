@@ -15,6 +15,7 @@ __all__ = [
     "Entries",
     "Filled",
     "LostValue",
+    "Reordered",
     "Rows",
     "host_values",
     "is_on_gpu",
@@ -113,6 +114,38 @@ class Rows:
     numbers: npt.NDArray[Any]
 
 
+@dataclass(frozen=True, eq=False)
+class Reordered:
+    """Rows of a host array in another order: an array that whoever needs it makes.
+
+    Attributes
+    ----------
+    array : ndarray
+        In C order, of a storage type; only read.
+    rows : Rows
+        Which of its rows each row is.
+    """
+
+    array: npt.NDArray[Any]
+    rows: Rows
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array that is made."""
+        return len(self.rows.numbers), *self.array.shape[1:]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of its elements."""
+        return self.array.dtype
+
+    def on_host(self) -> npt.NDArray[Any]:
+        """Return the rows in their order, in a new array."""
+        if len(self.array) == 0:
+            return self.array.copy()
+        return np.take(self.array, self.rows.numbers, axis=0, mode="wrap")
+
+
 def host_values(values: Any) -> npt.NDArray[Any]:
     """Return values as an array of the host; a host array is returned itself."""
     if isinstance(values, Filled):
@@ -120,6 +153,8 @@ def host_values(values: Any) -> npt.NDArray[Any]:
         if values.apart is not None:
             made.ravel()[values.apart.places] = values.apart.values
         return made
+    if isinstance(values, Reordered):
+        return values.on_host()
     if isinstance(values, DeviceValues):
         return np.asarray(values.array.copy_to_host())
     return values  # type: ignore[no-any-return]

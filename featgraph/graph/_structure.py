@@ -22,6 +22,7 @@ __all__ = [
     "expand_edge_values",
     "incident_columns",
     "incident_edges",
+    "is_in_given_order",
     "out_columns",
     "out_edges",
 ]
@@ -265,6 +266,15 @@ class Structure:
 
 def _rebuild(kind: type[Structure], *fields: Any) -> Structure:
     return kind(EdgeList(*fields))
+
+
+def is_in_given_order(graph: Structure) -> bool:
+    """Whether values of edges as given are in the order of edge ids."""
+    if "is_in_given_order" not in graph._cache:
+        order = graph.given_index
+        is_same = bool((order == np.arange(order.size)).all())
+        graph._cache["is_in_given_order"] = is_same
+    return bool(graph._cache["is_in_given_order"])
 
 
 def out_edges(graph: Structure) -> Adjacency:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import DeviceValues, host_values
+from featgraph.arrays.values import DeviceValues, Reordered, host_values
 from featgraph.program.signature import PropertyType
 
 __all__ = ["Column"]
@@ -19,7 +19,7 @@ class Column:
     Attributes
     ----------
     type : PropertyType
-    values : ndarray, Filled, DeviceValues, scalar, or None
+    values : ndarray, Filled, Reordered, DeviceValues, scalar, or None
         While a runtime has the values, its `Residency` knows them: an array of the host
         may be out of date then, and is kept for as long as the State lives, since to
         free it early costs the next ones their pages; what is no array is None.
@@ -56,4 +56,6 @@ def _copied(values: Any) -> Any:
         from featgraph.arrays.foreign import copy_of  # imports the dialect
 
         return DeviceValues(copy_of(values.array))
+    if isinstance(values, Reordered):
+        return values.on_host()
     return np.array(values, order="C") if isinstance(values, np.ndarray) else values

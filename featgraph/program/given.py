@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import Entries, Filled, Rows
+from featgraph.arrays.values import Entries, Filled, Reordered, Rows
 from featgraph.errors import StateError
 from featgraph.graph import Graph
+from featgraph.graph._structure import is_in_given_order
 from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.values import (
@@ -94,12 +95,30 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     type_ = PropertyType(
         spec.kind, array.dtype.name, array.shape[1:], spec.iterated, shared
     )
-    if is_lent and (not is_edge or _in_order(graph, rows)):
-        column = Column(type_, array, per_direction)
-        column.borrowed = array
-        return column
+    if is_lent:
+        return _lent_column(graph, array, type_, per_direction)
     values = edge_values(graph, array) if is_edge else _own(array)
     return Column(type_, values, per_direction)
+
+
+def _lent_column(
+    graph: Graph, array: Array, type_: PropertyType, per_direction: bool
+) -> Column:
+    """Return the column of an array that stays the caller's as long as it can.
+
+    Kernels read it where it is, or values of edges are brought into the order of ids
+    where a target needs them. Numba compiles arrays that are read-only apart, so that
+    they are copied.
+    """
+    is_edge = type_.kind is PropertyKind.EDGE
+    if is_edge and not (len(array) == graph.edge_count and is_in_given_order(graph)):
+        values = Reordered(array, Rows(graph, graph.given_index))
+        return Column(type_, values, per_direction)
+    if not array.flags.writeable:
+        return Column(type_, array.copy(), per_direction)
+    column = Column(type_, array, per_direction)
+    column.borrowed = array
+    return column
 
 
 def _apart(name: str, spec: PropertySpec, rest: Filled) -> Entries:
@@ -152,12 +171,6 @@ def _no_entry(where: str, axes: list[Array], shape: tuple[int, ...]) -> StateErr
         got=int(axes[number][entry]),
         expected=f"0 <= index < {shape[number]}",
     )
-
-
-def _in_order(graph: Graph, rows: int) -> bool:
-    """Whether edges were given in the order of their ids."""
-    order = graph.given_index
-    return order.size == rows and bool((order == np.arange(rows)).all())
 
 
 def edge_values(graph: Graph, given: Any) -> Any:

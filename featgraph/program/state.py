@@ -133,8 +133,9 @@ def edge_property(
         property need. Default: whether 2 E rows were given. It is read back with 2 E
         rows.
     copy : bool, optional
-        As for `vertex_property`; the order of edges has to be that of their ids
-        (`Graph.given_index`), or they are copied into it.
+        As for `vertex_property`. Unless the order of edges is that of their ids
+        (`Graph.given_index`), they are copied into it where a kernel first reads them:
+        a GPU gets the array as it is, and brings it into order there.
 
     Raises
     ------

@@ -173,12 +173,12 @@ def storage_values(name: str, values: Any, dtype: Any = None) -> Array | Borrowe
 
 
 def lent_array(values: Any, dtype: Any) -> Array | None:
-    """Return an array of the caller's that kernels can read as it is; else None."""
+    """Return an array of the caller's if it is as one that is stored; else None."""
     if type(values) is not np.ndarray or values.ndim == 0:
         return None
     wanted = values.dtype if dtype is None else dtype
     flags = values.flags
-    is_plain = flags.c_contiguous and flags.writeable and flags.aligned
+    is_plain = flags.c_contiguous and flags.aligned
     is_plain = is_plain and values.dtype == wanted and values.dtype.isnative
     return values if is_plain and values.dtype.name in STORAGE_DTYPES else None
 

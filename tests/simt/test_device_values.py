@@ -19,13 +19,14 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.arrays import foreign
-from featgraph.arrays.values import DeviceValues
+from featgraph.arrays.values import DeviceValues, Reordered
 from featgraph.program.signature import STORAGE_DTYPES
 from featgraph.program.values import storage_array, storage_values
 from tests.bank import BY_NAME
 from tests.simt.foreign import Foreign
 from tests.simt.gpu import Gpu, emulated_gpu
 from tests.simt.test_runtime import tiny_graph
+from tests.strategies import graphs
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 
@@ -119,6 +120,43 @@ def test_edges_get_the_order_of_kernels(
     view = there.view("w")
     order = view.order % rows
     np.testing.assert_array_equal(np.asarray(view), given[order])
+
+
+@given(graphs(max_edges=40), st.booleans(), st.booleans())
+def test_edges_of_the_host_are_ordered_where_they_are_read(
+    shared: Gpu, graph: fg.Graph, per_direction: bool, writeable: bool
+) -> None:
+    """What is lent comes to the GPU as it was given, and is as if it were not lent."""
+    rows = graph.given_edge_count * (1 + (per_direction and not graph.directed))
+    given = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
+    given.flags.writeable = writeable
+    found = []
+    for copy in (True, False):
+        weight = fg.edge_property(given, per_direction=per_direction, copy=copy)
+        out = fg.vertex_property(0.0, shape=(2,))
+        state = fg.State(graph, w=weight, out=out)
+        is_late = isinstance(state._columns["w"].values, Reordered)
+        assert not (is_late and copy)
+        _weights_in(state, target="cuda")
+        if is_late:
+            assert state._columns["w"].values is None
+        found.append([state[name] for name in ("w", "out")])
+    for there, here in zip(*found, strict=True):
+        np.testing.assert_array_equal(there, here)
+
+
+@fg.gather(into="total", combine="sum")
+def _weight(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.w[e, f]
+
+
+@fg.vertex
+def _keep(f, v, d):  # type: ignore[no-untyped-def]
+    d.out[v, f] = d.total[v, f]
+    return True
+
+
+_weights_in = fg.foldmap(_weight, _keep)
 
 
 def strided(data: np.ndarray, turn: int) -> np.ndarray:

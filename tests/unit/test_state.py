@@ -486,3 +486,9 @@ def test_what_kernels_cannot_read_as_it_is_is_copied() -> None:
     state = fg.State(graph, w=fg.edge_property(w, copy=False))
     assert not np.shares_memory(state.stored("w"), w)
     assert state["w"].tolist() == [0, 1, 2]
+    other = state.copy()
+    w[:] = 7  # too early: nothing has read it here
+    assert other["w"].tolist() == [0, 1, 2]
+    view = state.view("w")
+    w[:] = 8
+    assert np.asarray(view).tolist() == [7, 7, 7]

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from featgraph._cuda import cuda
 from featgraph._cuda_driver import Driver, address_of
-from featgraph.arrays.foreign import empty, memory_error
-from featgraph.arrays.values import DeviceValues, Entries, Filled
+from featgraph.arrays.foreign import Foreign, empty, memory_error
+from featgraph.arrays.values import DeviceValues, Entries, Filled, Reordered
 from featgraph.errors import DeviceError
 from featgraph.fold.printing.module import ALIGNMENT
 from featgraph.runtime.devices import cuda_loops
@@ -107,6 +107,9 @@ class CudaArrays:
             if values.apart is not None:
                 self._place(made, values.apart)
             return made
+        if isinstance(values, Reordered):
+            rows = Foreign(self.upload(values.array))
+            values = rows.copied(values.dtype, values.rows)
         if isinstance(values, DeviceValues):
             if memory is None:
                 return _aligned(values.array)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import DeviceValues, Filled
+from featgraph.arrays.values import DeviceValues, Filled, Reordered
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 Array = Any
 Words = Any
 #: What becomes an array of a device.
-Values = npt.NDArray[Any] | DeviceValues | Filled
+Values = npt.NDArray[Any] | DeviceValues | Filled | Reordered
 
 
 def is_dense(count: int | None, vertex_count: int, edge_count: int) -> bool:
