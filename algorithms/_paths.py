@@ -111,9 +111,10 @@ def checked_lengths(
     graph: fg.Graph, weights: npt.ArrayLike | None, dtype: np.dtype[Any]
 ) -> Array:
     """Return (E,): the weights of the edges as given, one by default; none is nan."""
-    given = graph.weights if weights is None else np.asarray(weights)
-    if given is None:
-        return np.ones(graph.given_edge_count, dtype)
+    if weights is None:  # no weight of a graph is nan
+        own = graph.weights_as(dtype)
+        return np.ones(graph.given_edge_count, dtype) if own is None else own
+    given = np.asarray(weights)
     if given.shape != (graph.given_edge_count,):
         raise fg.GraphInputError(
             "one weight per given edge is needed",

@@ -28,6 +28,7 @@ Suite", 2015.
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +70,8 @@ def shorten(f, v, d):  # type: ignore[no-untyped-def]
 
 
 step = fg.foldmap(ways, shorten)
+#: Graphs whose own weights have been looked at.
+_not_negative: weakref.WeakSet[fg.Graph] = weakref.WeakSet()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -224,6 +227,8 @@ def verify_sssp(
 
 def _lengths(graph: fg.Graph, weights: Any, dtype: np.dtype[Any]) -> Array:
     lengths = checked_lengths(graph, weights, dtype)
+    if weights is None and graph in _not_negative:
+        return lengths
     if lengths.min(initial=0) < 0:
         require_weights(
             graph,
@@ -232,4 +237,6 @@ def _lengths(graph: fg.Graph, weights: Any, dtype: np.dtype[Any]) -> Array:
             "weights of shortest paths must not be negative",
             "shift or scale the weights; paths may go round a negative circle forever",
         )
+    if weights is None:
+        _not_negative.add(graph)
     return lengths

@@ -124,10 +124,14 @@ class Reordered:
         In C order, of a storage type; only read.
     rows : Rows
         Which of its rows each row is.
+    is_shared : bool
+        Whether the array belongs to whom the rows belong to, which never changes it: a
+        device makes one for all States.
     """
 
     array: npt.NDArray[Any]
     rows: Rows
+    is_shared: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:

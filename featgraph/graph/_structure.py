@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
@@ -25,6 +25,7 @@ __all__ = [
     "is_in_given_order",
     "out_columns",
     "out_edges",
+    "owns",
 ]
 
 
@@ -106,6 +107,32 @@ class Structure:
     def weights(self) -> NDArray[Any] | None:
         """Weights in given order, (E_given,), float or integer; None without."""
         return self._edges.weights
+
+    def weights_as(self, dtype: DTypeLike) -> NDArray[Any] | None:
+        """Return the weights in another type, read-only: the same array each time.
+
+        As a property of a `State` that copies nothing, ``fg.edge_property(
+        graph.weights_as("float32"), copy=False)``, a target has them once, for all
+        States that do not write them.
+
+        Parameters
+        ----------
+        dtype : dtype
+
+        Returns
+        -------
+        ndarray or None
+            In given order, (E_given,); None without weights.
+        """
+        weights, wanted = self.weights, np.dtype(dtype)
+        if weights is None or weights.dtype == wanted:
+            return weights
+        casts: dict[str, NDArray[Any]] = self._cache.setdefault("casts", {})
+        if wanted.name not in casts:
+            cast = weights.astype(wanted)
+            cast.flags.writeable = False
+            casts[wanted.name] = cast
+        return casts[wanted.name]
 
     @property
     def vertex_names(self) -> VertexNames | None:
@@ -266,6 +293,12 @@ class Structure:
 
 def _rebuild(kind: type[Structure], *fields: Any) -> Structure:
     return kind(EdgeList(*fields))
+
+
+def owns(graph: Structure, array: NDArray[Any]) -> bool:
+    """Whether an array is the graph's weights, or these in another type."""
+    casts = graph._cache.get("casts", {})
+    return array is graph.weights or any(array is cast for cast in casts.values())
 
 
 def is_in_given_order(graph: Structure) -> bool:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from featgraph.arrays.values import Entries, Filled, Reordered, Rows
 from featgraph.errors import StateError
 from featgraph.graph import Graph
-from featgraph.graph._structure import is_in_given_order
+from featgraph.graph._structure import is_in_given_order, owns
 from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.values import (
@@ -112,7 +112,8 @@ def _lent_column(
     """
     is_edge = type_.kind is PropertyKind.EDGE
     if is_edge and not (len(array) == graph.edge_count and is_in_given_order(graph)):
-        values = Reordered(array, Rows(graph, graph.given_index))
+        rows = Rows(graph, graph.given_index)
+        values = Reordered(array, rows, is_shared=owns(graph, array))
         return Column(type_, values, per_direction)
     if not array.flags.writeable:
         return Column(type_, array.copy(), per_direction)

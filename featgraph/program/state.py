@@ -162,6 +162,8 @@ class Residency(Protocol):
 
     def array(self, name: str) -> Any: ...
 
+    def unshare(self, name: str) -> None: ...
+
     def touched(self, name: str) -> None: ...
 
 
@@ -332,7 +334,10 @@ class State:
                 expected="a property of vertices or edges, or a vector",
                 fix=f"read it: state[{name!r}]",
             )
-        current = None if self.residency is None else self.residency.array(name)
+        current = None
+        if self.residency is not None:
+            self.residency.unshare(name)
+            current = self.residency.array(name)
         if current is None:
             current = column.in_an_array()
         return View(self, name, current)

@@ -145,6 +145,76 @@ def test_edges_of_the_host_are_ordered_where_they_are_read(
         np.testing.assert_array_equal(there, here)
 
 
+@pytest.mark.parametrize("where", ["cuda", "cpu"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_target_has_the_weights_of_a_graph_once(
+    gpu: Gpu, where: str, dtype: str
+) -> None:
+    """Until a State writes them, or a view could."""
+    ends = np.array([4, 0, 3, 1, 0]), np.array([0, 2, 1, 0, 1])
+    weights = np.arange(1.0, 6.0)
+    graph = fg.Graph.from_edges(*ends, weights=weights)
+
+    def made() -> fg.State:
+        lent = graph.weights_as(dtype)
+        state = fg.State(
+            graph,
+            w=fg.edge_property(lent, copy=False),
+            out=fg.vertex_property(0.0, dtype=dtype),
+        )
+        _own_weights_in(state, target=where)
+        return state
+
+    totals = np.bincount(ends[1], weights, 5)
+    one, other = made(), made()
+    assert one.residency.array("w") is other.residency.array("w")
+    np.testing.assert_array_equal(other["out"], totals)
+    _double_weights(one, target=where)
+    np.testing.assert_array_equal(one["w"], 2 * weights)
+    view = other.view("w")
+    changed = view.__cuda_array_interface__ if where == "cuda" else view.__array__()
+    held = gpu.from_cuda_array_interface(changed).data if where == "cuda" else changed
+    held[...] = 7
+    other.touch("w")
+    assert (other["w"] == 7).all()
+    other["w"] = 3.0
+    third = made()
+    np.testing.assert_array_equal(third["w"], weights)
+    np.testing.assert_array_equal(third["out"], totals)
+    third["w"] = weights + 1
+    _own_weights_in(third, target=where)
+    np.testing.assert_array_equal(made()["w"], weights)
+    lent = fg.edge_property(graph.weights_as(dtype), copy=False)
+    _double_weights(fg.State(graph, w=lent), target=where)
+    moved = made()
+    _own_weights_in(moved, target="cpu" if where == "cuda" else "cuda")
+    np.testing.assert_array_equal(moved["w"], weights)
+    np.testing.assert_array_equal(moved["out"], totals)
+
+
+@fg.gather(into="total", combine="sum")
+def _own_weight(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.w[e]
+
+
+@fg.vertex
+def _keep_one(f, v, d):  # type: ignore[no-untyped-def]
+    d.out[v] = d.total[v]
+    return True
+
+
+_own_weights_in = fg.foldmap(_own_weight, _keep_one)
+
+
+@fg.edge
+def _double_weight(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    d.w[e] = 2 * d.w[e]
+    return True
+
+
+_double_weights = fg.edgemap(_double_weight)
+
+
 @fg.gather(into="total", combine="sum")
 def _weight(f, u, v, e, d):  # type: ignore[no-untyped-def]
     return d.w[e, f]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph.arrays.values import Reordered
 from featgraph.fold.folder import fold_due_set
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph import Graph
@@ -39,6 +41,8 @@ class GraphArrays(Mapping[str, Any]):
         self._graph = weakref.ref(graph)
         self._device = device
         self._arrays: dict[str, Any] = {}
+        #: Number of an array that the graph has -> it, in the order of edge ids.
+        self._shared: dict[int, Any] = {}
         self._kernels: dict[tuple[str, str], RowKernel] = {}
         self.vertex_count, self._edge_count = graph.vertex_count, graph.edge_count
 
@@ -54,6 +58,16 @@ class GraphArrays(Mapping[str, Any]):
         if name not in self._arrays:
             self._arrays[name] = self._device.graph_array(self.graph, name)
         return self._arrays[name]
+
+    def shared(self, values: Reordered) -> Any:
+        """Return an array that the graph has in the order of edge ids, for all States.
+
+        Nothing writes it.
+        """
+        key = id(values.array)
+        if key not in self._shared:
+            self._shared[key] = self._device.upload(values)
+        return self._shared[key]
 
     def edges_along(self, along: str) -> int:
         """Return how many edges the rows along some edges have."""
@@ -93,6 +107,8 @@ class Buffers:
         self.graph = graph_arrays(state.graph, device)
         self.current: dict[str, Any] = {}
         self.next: dict[str, Any] = {}
+        #: Properties whose buffer is the graph's.
+        self._shared: set[str] = set()
         #: Property -> memory of values that were overwritten, for those that come: what
         #: has been recorded finds them there.
         self._outdated: dict[str, Any] = {}
@@ -127,6 +143,9 @@ class Buffers:
     def written(self, name: str) -> None:
         """Drop what a write from outside has put out of date."""
         found = self.current.pop(name, None)
+        if name in self._shared:
+            self._shared.remove(name)
+            found = None
         # A vector may be where a reduce puts its result.
         is_own = self.state._columns[name].type.kind is not _VECTOR
         if found is not None and is_own and self.device.recorder is not None:
@@ -137,6 +156,15 @@ class Buffers:
         """Return the array with the current values; None where the State has them."""
         is_loose = self.state._columns[name].type.kind is _VECTOR
         return None if is_loose else self.current.get(name)
+
+    def unshare(self, name: str) -> None:
+        """Have values in memory that is no other State's: they may be written."""
+        if name in self._shared:
+            shared = self.current[name]
+            made = self.device.empty(shared.shape, shared.dtype.name)
+            self.device.copy(made, shared)
+            self.current[name] = made
+            self._shared.remove(name)
 
     def touched(self, name: str) -> None:
         """Note that the current values have been written in place, from outside."""
@@ -149,7 +177,12 @@ class Buffers:
     def own(self, name: str) -> None:
         """Have values in memory that is not the caller's: they will be written."""
         column = self.state._columns.get(name)
-        if column is None or column.borrowed is None:
+        if column is None:
+            return
+        self.unshare(name)
+        if isinstance(column.values, Reordered):
+            column.values = replace(column.values, is_shared=False)
+        if column.borrowed is None:
             return
         lent: npt.NDArray[Any] = column.borrowed
         if self.current.get(name) is lent:
@@ -167,6 +200,7 @@ class Buffers:
         for arrays in (self.current, self.next, self._outdated, self.temporaries):
             arrays.clear()
         self.stale.clear()
+        self._shared.clear()
         self.state.residency = None
 
     # -- kernel arguments
@@ -176,7 +210,11 @@ class Buffers:
         found = self.current.get(name)
         if found is None:
             column, memory = self.state._columns[name], self._outdated
-            found = self.device.upload(column.values, memory.pop(name, None))
+            if isinstance(column.values, Reordered) and column.values.is_shared:
+                found = self.graph.shared(column.values)
+                self._shared.add(name)
+            else:
+                found = self.device.upload(column.values, memory.pop(name, None))
             self.current[name] = found
             if not isinstance(column.values, np.ndarray):
                 column.values = None  # they are in the buffer, or it is they
