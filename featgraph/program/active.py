@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,35 +56,48 @@ class ActiveSet:
     def __init__(self, vertex_count: Any, vertices: Any = None) -> None:
         count = getattr(vertex_count, "vertex_count", vertex_count)
         self.vertex_count = _checked(count)
+        #: Brings the words from where they are, until they are asked for.
+        self._read: Callable[[], Any] | None = None
         if vertices is None:
             self._words = np.zeros(word_count(self.vertex_count), np.uint32)
         elif isinstance(vertices, str) and vertices == "all":
             self._words = _pack(np.ones(self.vertex_count, np.bool_))
         else:
-            self._words = _pack(_as_mask(vertices, self.vertex_count))
+            self._words = _as_words(vertices, self.vertex_count)
 
     @classmethod
     def from_words(cls, vertex_count: int, words: npt.NDArray[np.uint32]) -> ActiveSet:
         """Return a set over a copy of `words`."""
-        made = cls(vertex_count)
-        made._words = np.array(words, np.uint32)
+        copy = np.array(words, np.uint32)
+        return cls.deferred(vertex_count, lambda: copy)
+
+    @classmethod
+    def deferred(cls, vertex_count: int, read: Callable[[], Any]) -> ActiveSet:
+        """Return a set of the words that `read` returns, once they are asked for."""
+        made = cls.__new__(cls)
+        made.vertex_count, made._read = _checked(vertex_count), read
         return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ActiveSet.from_words, (self.vertex_count, self.words)
 
     @property
     def words(self) -> npt.NDArray[np.uint32]:
         """The bitvector itself, shape (W,)."""
+        read = self._read
+        if read is not None:
+            self._words = read()
+            self._read = None
         return self._words
 
     @words.setter
     def words(self, words: npt.NDArray[np.uint32]) -> None:
-        self._words[:] = words
+        self.words[:] = words
 
     @property
     def mask(self) -> npt.NDArray[np.bool_]:
         """Boolean mask of shape (V,)."""
-        bits = np.unpackbits(
-            self._words.astype("<u4").view(np.uint8), bitorder="little"
-        )
+        bits = np.unpackbits(self.words.astype("<u4").view(np.uint8), bitorder="little")
         return bits[: self.vertex_count].astype(np.bool_)
 
     @property
@@ -92,7 +106,7 @@ class ActiveSet:
         return np.flatnonzero(self.mask).astype(np.int32)
 
     def __len__(self) -> int:
-        return int(np.bitwise_count(self._words).sum())
+        return int(np.bitwise_count(self.words).sum())
 
     def __contains__(self, vertex: object) -> bool:
         if (
@@ -101,13 +115,13 @@ class ActiveSet:
         ):
             return False
         word, bit = divmod(int(vertex), WORD_BITS)
-        return bool(self._words[word] >> np.uint32(bit) & np.uint32(1))
+        return bool(self.words[word] >> np.uint32(bit) & np.uint32(1))
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, ActiveSet)
             and self.vertex_count == other.vertex_count
-            and bool(np.array_equal(self._words, other._words))
+            and bool(np.array_equal(self.words, other.words))
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -117,10 +131,10 @@ class ActiveSet:
 
     def copy(self) -> ActiveSet:
         """Return an independent copy."""
-        return ActiveSet.from_words(self.vertex_count, self._words)
+        return ActiveSet.from_words(self.vertex_count, self.words)
 
 
-def _as_mask(vertices: Any, vertex_count: int) -> npt.NDArray[np.bool_]:
+def _as_words(vertices: Any, vertex_count: int) -> npt.NDArray[np.uint32]:
     array = np.asarray(vertices)
     if array.dtype == np.bool_:
         if array.shape != (vertex_count,):
@@ -130,9 +144,10 @@ def _as_mask(vertices: Any, vertex_count: int) -> npt.NDArray[np.bool_]:
                 got=f"shape {array.shape}",
                 expected=f"({vertex_count},)",
             )
-        return array
+        return _pack(array)
+    words = np.zeros(word_count(vertex_count), np.uint32)
     if array.size == 0:
-        return np.zeros(vertex_count, np.bool_)
+        return words
     if array.dtype.kind not in "iu" or array.ndim != 1:
         raise GraphInputError(
             "vertices are integer ids or a boolean mask",
@@ -148,9 +163,14 @@ def _as_mask(vertices: Any, vertex_count: int) -> npt.NDArray[np.bool_]:
             got=int(array[bad[0]]),
             expected=f"0 <= id < {vertex_count}",
         )
-    mask = np.zeros(vertex_count, np.bool_)
-    mask[array] = True
-    return mask
+    if array.size > words.size:  # many: a byte each, and then one pass
+        mask = np.zeros(vertex_count, np.bool_)
+        mask[array] = True
+        return _pack(mask)
+    ids = array.astype(np.int64)
+    bits = np.uint32(1) << (ids % WORD_BITS).astype(np.uint32)
+    np.bitwise_or.at(words, ids // WORD_BITS, bits)
+    return words
 
 
 def _pack(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint32]:

@@ -82,15 +82,21 @@ class DeviceArray:
         return ctypes.c_void_p(self.memory.ctypes.data)
 
     def reshape(self, shape: Any) -> DeviceArray:
-        return DeviceArray(self.memory, shape, self.dtype)
+        return self._alike(shape, self.dtype)
+
+    def _alike(self, shape: Any, dtype: Any) -> DeviceArray:
+        made = DeviceArray(self.memory, shape, dtype)
+        made.gpu = self.gpu
+        return made
 
     def copy_to_host(self) -> Any:
+        self.gpu.downloads.append(self.size * self.dtype.itemsize)
         return self.view().copy()
 
     def view(self, dtype: Any = None) -> Any:
         if dtype is not None:
             assert np.dtype(dtype).itemsize == self.dtype.itemsize
-            return DeviceArray(self.memory, self.shape, dtype)
+            return self._alike(self.shape, dtype)
         count = self.size * self.dtype.itemsize
         return self.memory[:count].view(self.dtype).reshape(self.shape)
 
@@ -173,10 +179,8 @@ class Gpu:
     ----------
     by_dialect, by_driver : list of str
         Names of the kernels launched so, in order.
-    reads : int
-        How often the driver was asked for values.
-    uploads : list of int
-        Bytes of each array that came from the host.
+    uploads, downloads : list of int
+        Bytes of each array that came from the host, and of each that went there.
     """
 
     def __init__(self) -> None:
@@ -185,8 +189,8 @@ class Gpu:
         )
         self.by_dialect: list[str] = []
         self.by_driver: list[str] = []
-        self.reads = 0
         self.uploads: list[int] = []
+        self.downloads: list[int] = []
         self.emulator = Emulator()
         self.written: dict[int, Written] = {}
         self.modules: dict[str, ModuleType] = {}
@@ -274,7 +278,7 @@ class Gpu:
         ctypes.memmove(memory.ctypes.data, source, size)
 
     def read(self, target: int, source: int, size: int) -> None:
-        self.reads += 1
+        self.downloads.append(size)
         memory = np.ascontiguousarray(self._memory(source, size))
         ctypes.memmove(target, memory.ctypes.data, size)
 

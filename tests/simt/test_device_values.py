@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 import hypothesis.extra.numpy as arrays
@@ -82,17 +84,41 @@ def test_programs_have_the_same_bits(gpu: Gpu, name: str, where: str) -> None:
 def test_what_is_given_on_the_gpu_is_not_brought_to_the_host(gpu: Gpu) -> None:
     graph = tiny_graph()
     given = np.arange(30, dtype=np.float32).reshape(10, 3)
-    gpu.reads = 0
+    del gpu.downloads[:]
     state = fg.State(graph, x=fg.vertex_property(Foreign(given)))
     array = state._columns["x"].values.array
     state.view("x")
-    assert gpu.reads == 0
+    assert not gpu.downloads
     given[:] = 0  # the caller's again
     assert state["x"].tolist() == np.arange(30).reshape(10, 3).tolist()
     # What is there becomes the buffer.
     fg.foldmap(_double)(state, target="cuda")
     assert state.residency.array("x") is array
     assert state["x"][0].tolist() == [0, 2, 4]
+
+
+def test_a_call_brings_what_it_has_committed_when_asked(gpu: Gpu) -> None:
+    graph = tiny_graph()
+    state = fg.State(graph, x=fg.vertex_property(np.arange(10.0)))
+    del gpu.downloads[:]
+    committed = _HALVE(state, target="cuda")
+    later = _HALVE(state, target="cuda")
+    assert not gpu.downloads
+    assert committed.vertices.tolist() == list(range(3, 10))
+    assert len(gpu.downloads) == 1
+    assert committed.words is committed.words
+    assert len(gpu.downloads) == 1
+    assert pickle.loads(pickle.dumps(later)).vertices.tolist() == [5, 6, 7, 8, 9]
+    assert deepcopy(committed) == committed != later
+
+
+@fg.vertex
+def _halve(f, v, d):  # type: ignore[no-untyped-def]
+    d.x[v] = d.x[v] / 2
+    return d.x[v] > 1
+
+
+_HALVE = fg.vertexmap(_halve)
 
 
 @fg.vertex

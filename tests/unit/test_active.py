@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -37,14 +38,15 @@ def test_every_length(count: int) -> None:
 
 
 def test_ids_and_masks(rng: np.random.Generator) -> None:
-    for count in (1, 31, 32, 33, 100):
-        mask = rng.random(count) < 0.5
+    for count, share in itertools.product((1, 31, 32, 33, 100, 3000), (0.5, 0.01)):
+        mask = rng.random(count) < share
         by_mask = fg.ActiveSet(count, mask)
         by_ids = fg.ActiveSet(count, np.flatnonzero(mask))
         shuffled = rng.permutation(np.repeat(np.flatnonzero(mask), 2))
         assert by_mask == by_ids == fg.ActiveSet(count, shuffled)
         np.testing.assert_array_equal(by_ids.mask, mask)
-        for dtype in (np.int8, np.uint8, np.int64, np.uint64):
+        small = (np.int8, np.uint8) if count <= 128 else (np.int16,)
+        for dtype in (*small, np.int64, np.uint64):
             assert fg.ActiveSet(count, np.flatnonzero(mask).astype(dtype)) == by_mask
 
 

@@ -124,7 +124,8 @@ class FoldMap:
         -------
         ActiveSet
             The committed vertices; where the foldmap ends in edge functions, the
-            targets of edges that returned True.
+            targets of edges that returned True. On the GPU nothing waits for them until
+            they are asked for.
 
         Raises
         ------
@@ -143,9 +144,9 @@ class FoldMap:
             if active_in is not None:
                 active = device.sets.upload(as_active(active_in, state).words.copy())
             only = None if self.vertices is None else self.restriction(state, device)
-            words = step.run(Frontier(active, only=only))
+            words = device.sets.snapshot(step.run(Frontier(active, only=only)))
             count = state.graph.vertex_count
-            made = ActiveSet.from_words(count, device.download(words))
+            made = ActiveSet.deferred(count, lambda: device.download(words))
         finally:
             state.in_use.leave()
         if active_out is None:
