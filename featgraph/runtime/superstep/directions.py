@@ -8,6 +8,7 @@ superstep to superstep, so both are counted.
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from featgraph.fold.plan.plan import FoldPlan
@@ -39,6 +40,9 @@ LEAST_REACHED = 1 / 8
 #: graphs of 0.3M to 0.9M vertices and edges, with k = 4 (NVIDIA H200).
 FEWEST_TO_SKIP = 1 << 22
 
+#: Graph -> what `most_reached` returns: a pass over all degrees.
+_most_reached: weakref.WeakKeyDictionary[Graph, int] = weakref.WeakKeyDictionary()
+
 
 def is_push_shorter(bound: BoundState, active: Words, due: Words) -> bool:
     """Whether pushing along the edges out of `active` is less work than pulling.
@@ -66,8 +70,12 @@ def fixed_cost(plan: FoldPlan, graph: Graph) -> int:
 
 def most_reached(graph: Graph) -> int:
     """Return how many edges lead into a vertex and its targets, at most."""
-    out = int(graph.out_degree.max(initial=0))
-    return (out + 1) * int(graph.in_degree.max(initial=0))
+    known = _most_reached.get(graph)
+    if known is None:
+        out = int(graph.out_degree.max(initial=0))
+        known = (out + 1) * int(graph.in_degree.max(initial=0))
+        _most_reached[graph] = known
+    return known
 
 
 def is_soon_swept(graph: Graph, width: int) -> bool:
