@@ -3,14 +3,14 @@
 Directions play no part: of a directed graph, these are the weak components. Every
 vertex gets the smallest vertex of its component as its label. There are two ways.
 
-*Link*, one pass over the edges. ``above(v) <= v`` is another vertex of v's component,
-and v itself at first. An edge joins what stands above its ends::
+*Link*, one pass over the edges. ``label(v) <= v`` is another vertex of v's component,
+which stands above v, and v itself at first. An edge joins what stands above its ends::
 
-    a, b = above(u), above(v)
+    a, b = label(u), label(v)
     while a != b, with a the larger one:
-        a, b = (above(a) = min(above(a), b)), b      # takes what stood there before
+        a, b = (label(a) = min(label(a), b)), b      # takes what stood there before
 
-Nothing above changes but to something smaller of the same component. If a stood above
+No label changes but to something smaller of the same component. If a stood above
 itself, it now stands below b, and that is all. If it stood below another one, that one
 and b are joined next. So behind one pass, whatever the order, each component is one
 tree with its smallest vertex on top, and a second superstep puts all others right below
@@ -52,17 +52,24 @@ __all__ = [
 ]
 
 
+@fg.vertex
+def stand_alone(f, v, d):  # type: ignore[no-untyped-def]
+    """Begin as a component of one's own."""
+    d.label[v] = v
+    return False
+
+
 @fg.edge
 def join(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Join what stands above the ends of an edge; a twin has nothing to add."""
     if d.has_twins and u > v:
         return False
-    a = d.above[u]
-    b = d.above[v]
+    a = d.label[u]
+    b = d.label[v]
     while a != b:
         high = max(a, b)
         low = min(a, b)
-        before = fg.atomic.min(d.above, high, low)
+        before = fg.atomic.min(d.label, high, low)
         if before == high:
             return False
         a = before
@@ -74,13 +81,20 @@ def join(f, u, v, e, d):  # type: ignore[no-untyped-def]
 def climb(f, v, d):  # type: ignore[no-untyped-def]
     """Stand right below the top, and let those on the way there skip one."""
     before = v
-    top = d.above[v]
-    while d.above[top] < top:
-        fg.atomic.min(d.above, before, d.above[top])
+    top = d.label[v]
+    while d.label[top] < top:
+        fg.atomic.min(d.label, before, d.label[top])
         before = top
-        top = d.above[top]
-    fg.atomic.min(d.above, v, top)
+        top = d.label[top]
+    fg.atomic.min(d.label, v, top)
     return False
+
+
+@fg.vertex
+def take_own(f, v, d):  # type: ignore[no-untyped-def]
+    """Begin with the vertex itself as its label."""
+    d.label_next[v] = v
+    return True
 
 
 @fg.gather(into="low", combine="min", along="both")
@@ -104,8 +118,20 @@ def jump(f, v, d):  # type: ignore[no-untyped-def]
     return label < d.label[v]
 
 
+@fg.reduce(into="tops", combine="sum")
+def is_top(f, v, d):  # type: ignore[no-untyped-def]
+    """Count the smallest vertices of components."""
+    return d.label[v] == v
+
+
 link, climb_all = fg.edgemap(join), fg.vertexmap(climb)
 step, jumping = fg.foldmap(labels_around, adopt), fg.foldmap(jump)
+count_tops = fg.foldmap(is_top)
+#: Method -> what makes the labels to begin with, and what runs in turn.
+METHODS = {
+    "link": (fg.vertexmap(stand_alone), [link, climb_all]),
+    "propagate": (fg.vertexmap(take_own), [step, jumping]),
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -117,11 +143,11 @@ class ConnectedComponentsResult(Result):
     labels : ndarray of int32, shape (V,)
         The smallest vertex of the component.
     count : int
-        How many components there are; reads the labels.
+        How many components there are.
     """
 
     labels: npt.NDArray[np.int32] = answer()
-    count: int = answer()
+    count: int
 
 
 def connected_components(
@@ -176,30 +202,23 @@ def connected_components(
     if method == "auto":
         repeats = options.get("deterministic") or options.get("asynchronous")
         method = "propagate" if repeats else "link"
-    start = np.arange(graph.vertex_count, dtype=np.int32)
-    if method == "link":
-        state = fg.State(
-            graph, above=fg.vertex_property(start), has_twins=not graph.directed
-        )
-        run = fg.iterate([link, climb_all], state, **options)
-    else:
-        state = fg.State(graph, label=fg.vertex_property(start, iterated=True))
+    label = fg.vertex_property(np.int32(0), iterated=method == "propagate")
+    state = fg.State(graph, label=label, has_twins=not graph.directed)
+    where = {"target": options.get("target", "auto")}
+    begin, steps = METHODS[method]
+    begin(state, **where)
+    if method == "propagate":
         options.setdefault("max_supersteps", 2 * graph.vertex_count + 4)
-        run = fg.iterate([step, jumping], state, **options)
-    name = "above" if method == "link" else "label"
-    answers: dict[str, Any] = {"labels": state.view(name), "count": _count}
+    run = fg.iterate(steps, state, **options)
+    count_tops(state, **where)
+    labels: Any = state.view("label")
     return ConnectedComponentsResult(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=np.empty(0),
-        **answers,
+        labels=labels,
+        count=int(state["tops"][0]),
     )
-
-
-def _count(result: ConnectedComponentsResult) -> int:
-    """Return how many vertices are the smallest of their component."""
-    labels = result.labels
-    return int(np.count_nonzero(labels == np.arange(labels.size, dtype=labels.dtype)))
 
 
 def verify_connected_components(graph: fg.GraphLike, labels: npt.ArrayLike) -> None:

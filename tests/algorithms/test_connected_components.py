@@ -97,9 +97,9 @@ def test_one_vertex_climbs_a_whole_chain(target: str) -> None:
     """Alone: in ascending order on one thread, a step each would do for all."""
     graph = fg.Graph.from_edges([], [], vertex_count=100)
     chain = np.maximum(np.arange(-1, 99), 0).astype(np.int32)
-    state = fg.State(graph, above=fg.vertex_property(chain))
+    state = fg.State(graph, label=fg.vertex_property(chain))
     climb_all.on([99])(state, target=target)
-    above = state["above"]
+    above = state["label"]
     assert above[99] == 0
     assert (above <= chain).all()
     assert (above[1:] < np.arange(1, 100)).all()
