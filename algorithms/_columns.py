@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 
-__all__ = ["columns", "distributions", "same_width"]
+__all__ = ["columns", "distributions", "same_width", "shares_property", "width_of"]
 
 Array = npt.NDArray[Any]
 
@@ -56,18 +57,42 @@ def distributions(graph: fg.Graph, name: str, values: npt.ArrayLike | None) -> A
     return np.asarray(given / sums)
 
 
-def same_width(dtype: np.dtype[Any], **given: Array) -> list[Array]:
-    """Return arrays (V, k) of one k: single columns stand for all of them."""
-    width = max(a.shape[1] for a in given.values())
-    for name, values in given.items():
-        if values.shape[1] not in {1, width}:
+def width_of(given: Mapping[str, Array | None]) -> int:
+    """Return the k of several arrays (V, k): single columns, or None, stand for all."""
+    widths = {name: a.shape[1] for name, a in given.items() if a is not None}
+    width = max(widths.values(), default=1)
+    for name, own in widths.items():
+        if own not in {1, width}:
             raise fg.GraphInputError(
                 f"{' and '.join(given)} differ in their numbers of columns",
                 where=name,
-                got=f"{values.shape[1]} columns beside {width}",
+                got=f"{own} columns beside {width}",
                 expected="k columns, or one for all",
             )
-    return [
-        np.broadcast_to(values, (len(values), width)).astype(dtype)
-        for values in given.values()
-    ]
+    return width
+
+
+def same_width(dtype: np.dtype[Any], **given: Array) -> list[Array]:
+    """Return arrays (V, k) of one k: single columns stand for all of them."""
+    width = width_of(given)
+    return [_widened(values, width, dtype) for values in given.values()]
+
+
+def shares_property(
+    graph: fg.Graph,
+    values: Array | None,
+    width: int,
+    dtype: np.dtype[Any],
+    *,
+    iterated: bool = False,
+) -> Any:
+    """Return a property (V, k) of what `distributions` returns; uniform for None."""
+    if values is None:
+        uniform = dtype.type(1 / max(graph.vertex_count, 1))
+        return fg.vertex_property(uniform, shape=(width,), iterated=iterated)
+    array = _widened(values, width, dtype)
+    return fg.vertex_property(array, iterated=iterated, copy=False)
+
+
+def _widened(values: Array, width: int, dtype: np.dtype[Any]) -> Array:
+    return np.broadcast_to(values, (len(values), width)).astype(dtype, order="C")

@@ -13,7 +13,9 @@ columns of p, one for each set of seeds, are computed at once.
 What is iterated is ``share(u) = pr(u) / out(u)``, what u sends along an edge of weight
 one. An edge then costs one read of its source and no division; a vertex without
 out-edges sends nothing, and its share is its rank. A superstep reads E * k shares and
-moves V * k of them, twice where the residual is wanted.
+moves V * k of them, twice where the residual is wanted. `begin` finds ``out``, whether
+any vertex dangles, and the first shares; `end` turns the last ones into ranks. Both run
+where supersteps do, in their precision: a rank is rounded once more than its share.
 
 If that mass is dropped (``dangling="renormalize"``), ``y' = (1 - alpha) p + alpha M y``
 has the fixpoint ``y = (1 - alpha) (I - alpha M)^-1 p``. PageRank with q = p solves
@@ -36,9 +38,10 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._columns import distributions, same_width
-from featgraph.algorithms._labels import checked_weights
-from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._checks import given_or_own_weights, out_weights
+from featgraph.algorithms._columns import distributions, shares_property, width_of
+from featgraph.algorithms._paths import checked_reals
+from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 
 __all__ = ["PageRankResult", "pagerank", "verify_pagerank"]
@@ -48,10 +51,55 @@ Array = npt.NDArray[Any]
 RENORMALIZE = "renormalize"
 
 
+def sent(out: Any) -> Any:
+    """Return by what ranks are divided: those without out-edges send themselves."""
+    return out if out > 0 else 1.0
+
+
+@fg.vertex
+def count_out_edges(f, v, d):  # type: ignore[no-untyped-def]
+    """Find out(v) where all edges count one."""
+    d.out[v] = d.out_degree[v]
+    return True
+
+
+@fg.gather(into="total", combine="sum", along="out")
+def weights_of_out_edges(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take the weight of each edge out of a vertex."""
+    return d.weight[e]
+
+
+@fg.vertex
+def weigh_out_edges(f, v, d):  # type: ignore[no-untyped-def]
+    """Find out(v) of them."""
+    d.out[v] = d.total[v]
+    return True
+
+
+@fg.vertex
+def share_out(f, v, d):  # type: ignore[no-untyped-def]
+    """Make shares of the ranks to begin with."""
+    d.share_next[v, f] = d.share[v, f] / sent(d.out[v])
+    return True
+
+
+@fg.reduce(into="dangling", combine="any")
+def any_dangling(f, v, d):  # type: ignore[no-untyped-def]
+    """See whether a vertex has no out-edges, or none of any weight."""
+    return d.out[v] == 0
+
+
+#: weighted -> what comes before the first superstep.
+begin = {
+    False: fg.foldmap(count_out_edges, share_out, any_dangling),
+    True: fg.foldmap(weights_of_out_edges, weigh_out_edges, share_out, any_dangling),
+}
+
+
 @fg.reduce(into="lost", combine="sum")
 def mass_of_dangling(f, v, d):  # type: ignore[no-untyped-def]
     """Add up what would vanish: the ranks of vertices without out-edges."""
-    return d.dangles[v] * d.share[v, f]
+    return d.share[v, f] if d.out[v] == 0 else 0.0
 
 
 @fg.gather(into="inflow", combine="sum")
@@ -68,19 +116,28 @@ def weighted_shares(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def surf(f, v, d):  # type: ignore[no-untyped-def]
+    """Follow edges, or jump; from dangling vertices, jump."""
+    followed = d.inflow[v, f] + d.lost[f] * d.personal[v, f]
+    rank = (1 - d.alpha) * d.personal[v, f] + d.alpha * followed
+    d.share_next[v, f] = rank / sent(d.out[v])
+    return fg.any_feature(abs(rank - d.share[v, f] * sent(d.out[v])) > d.epsilon)
+
+
+@fg.vertex
+def surf_and_land(f, v, d):  # type: ignore[no-untyped-def]
     """Follow edges, or jump; from dangling vertices, land as `landing` says."""
     followed = d.inflow[v, f] + d.lost[f] * d.landing[v, f]
     rank = (1 - d.alpha) * d.personal[v, f] + d.alpha * followed
-    d.share_next[v, f] = rank / d.out[v]
-    return fg.any_feature(abs(rank - d.share[v, f] * d.out[v]) > d.epsilon)
+    d.share_next[v, f] = rank / sent(d.out[v])
+    return fg.any_feature(abs(rank - d.share[v, f] * sent(d.out[v])) > d.epsilon)
 
 
 @fg.vertex
 def surf_without_dangling(f, v, d):  # type: ignore[no-untyped-def]
     """Follow edges, or jump."""
     rank = (1 - d.alpha) * d.personal[v, f] + d.alpha * d.inflow[v, f]
-    d.share_next[v, f] = rank / d.out[v]
-    return fg.any_feature(abs(rank - d.share[v, f] * d.out[v]) > d.epsilon)
+    d.share_next[v, f] = rank / sent(d.out[v])
+    return fg.any_feature(abs(rank - d.share[v, f] * sent(d.out[v])) > d.epsilon)
 
 
 @fg.reduce(into="residual", combine="sum")
@@ -90,22 +147,50 @@ def change(f, v, d):  # type: ignore[no-untyped-def]
     Where dangling mass is dropped, y moves by so much. Its sum s is at least 1 - alpha,
     and a superstep of PageRank moves y / s by at most 2 / s times that.
     """
-    return abs(d.share_next[v, f] - d.share[v, f]) * d.out[v]
+    return abs(d.share_next[v, f] - d.share[v, f]) * sent(d.out[v])
 
 
-#: (weighted, with dangling mass, with residual) -> what runs.
+#: (weighted, what dangling vertices do, with residual) -> what runs.
 STEPS = {
-    (weighted, dangling, residual): fg.foldmap(
-        *([mass_of_dangling] if dangling else []),
+    (weighted, lands, residual): fg.foldmap(
+        *([mass_of_dangling] if lands else []),
         weighted_shares if weighted else shares,
-        surf if dangling else surf_without_dangling,
+        move,
         *([change] if residual else []),
     )
     for weighted in (False, True)
-    for dangling in (False, True)
+    for lands, move in (
+        ("", surf_without_dangling),
+        ("personalization", surf),
+        ("dangling", surf_and_land),
+    )
     for residual in (False, True)
 }
-step = STEPS[False, True, True]
+step = STEPS[False, "personalization", True]
+
+
+@fg.vertex
+def rank(f, v, d):  # type: ignore[no-untyped-def]
+    """Make ranks of the last shares."""
+    d.share_next[v, f] = d.share[v, f] * sent(d.out[v])
+    return True
+
+
+@fg.reduce(into="mass", combine="sum")
+def mass(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up what was not dropped."""
+    return d.share[v, f] * sent(d.out[v])
+
+
+@fg.vertex
+def rank_by_mass(f, v, d):  # type: ignore[no-untyped-def]
+    """Make ranks that sum to one."""
+    d.share_next[v, f] = d.share[v, f] * sent(d.out[v]) / d.mass[f]
+    return True
+
+
+#: scaled -> what comes behind the last superstep.
+end = {False: fg.foldmap(rank), True: fg.foldmap(mass, rank_by_mass)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -118,7 +203,7 @@ class PageRankResult(Result):
         Non-negative; each column sums to one.
     """
 
-    ranks: Array
+    ranks: Array = answer()
 
     residual_name: ClassVar[str] = "L1 change of the ranks"
 
@@ -208,54 +293,53 @@ def pagerank(
     """
     graph = fg.as_graph(graph)
     _check_numbers(alpha, tol, epsilon, dangling)
-    dtype = np.dtype(dtype)
-    personal = distributions(graph, "personalization", personalization)
-    given_weights = _weights(graph, weights)
-    out = _out_weights(graph, given_weights)
-    dangles = out == 0
-    divisor = np.where(dangles, 1.0, out)
-    renormalize = isinstance(dangling, str)
-    has_dangling = bool(dangles.any()) and not renormalize
-    landing = personal if renormalize else _landing(graph, dangling, personal)
-    start = distributions(graph, "nstart", nstart)
-    share, personal, landing = same_width(
-        dtype,
-        nstart=start / divisor[:, None],
-        personalization=personal,
-        dangling=landing,
-    )
+    real, renormalize = checked_reals(dtype), isinstance(dangling, str)
+    given: dict[str, Any] = {
+        "nstart": nstart,
+        "personalization": personalization,
+        "dangling": None if renormalize else dangling,
+    }
+    columns = {
+        name: None if values is None else distributions(graph, name, values)
+        for name, values in given.items()
+    }
+    width = width_of(columns)
+    weight = given_or_own_weights(graph, weights)
     properties = {}
-    if has_dangling:
-        properties["dangles"] = fg.vertex_property(dangles.astype(dtype))
-        properties["landing"] = fg.vertex_property(landing)
-    if given_weights is not None:
-        properties["weight"] = fg.edge_property(given_weights.astype(dtype))
+    if weight is not None:
+        properties["weight"] = fg.edge_property(weight, dtype=real)
+    if columns["dangling"] is not None:
+        landing = shares_property(graph, columns["dangling"], width, real)
+        properties["landing"] = landing
     state = fg.State(
         graph,
-        share=fg.vertex_property(share, iterated=True),
-        out=fg.vertex_property(divisor.astype(dtype)),
-        personal=fg.vertex_property(personal),
+        share=shares_property(graph, columns["nstart"], width, real, iterated=True),
+        personal=shares_property(graph, columns["personalization"], width, real),
+        out=fg.vertex_property(real.type(0)),
         alpha=float(alpha),
         epsilon=-1.0 if epsilon is None else float(epsilon),
         **properties,
     )
+    where = {"target": options.get("target", "auto")}
+    begin[weight is not None](state, **where)
+    lands = ""
+    if not renormalize and state["dangling"][0]:
+        lands = "personalization" if columns["dangling"] is None else "dangling"
     limit = None if tol is None else graph.vertex_count * tol
     if limit is not None and renormalize:
         limit *= (1 - alpha) / 2  # so that it holds of the ranks, too: see `change`
     run, residuals = iterate_recorded(
-        STEPS[given_weights is not None, has_dangling, limit is not None],
+        STEPS[weight is not None, lands, limit is not None],
         state,
         history=limit is not None,
         until=None if limit is None else lambda s: np.max(s["residual"]) < limit,
         max_supersteps=max_supersteps,
         **options,
     )
-    ranks = state["share"].astype(np.float64) * divisor[:, None]
-    if renormalize:
-        ranks /= ranks.sum(axis=0)
-    given: tuple[Any, ...] = (personalization, dangling, nstart)
-    one = all(np.ndim(a) < 2 for a in given)
-    ranks = (ranks[:, 0] if one else ranks).astype(dtype)
+    end[renormalize](state, **where)
+    ranks: Any = state.view("share")
+    if all(np.ndim(values) < 2 for values in given.values()):
+        ranks = ranks.reshape(graph.vertex_count)
     return PageRankResult(
         run=run, vertex_names=graph.vertex_names, residuals=residuals, ranks=ranks
     )
@@ -294,12 +378,12 @@ def verify_pagerank(
     eps = np.finfo(given.dtype).eps
     x = given.astype(np.float64).reshape(graph.vertex_count, -1)
     personal = distributions(graph, "personalization", personalization)
-    given_weights = _weights(graph, weights)
-    out = _out_weights(graph, given_weights)
+    given_weights = given_or_own_weights(graph, weights)
+    out = out_weights(graph, given_weights)
     edges = edges_of(graph)
-    landing = (
-        personal if isinstance(dangling, str) else _landing(graph, dangling, personal)
-    )
+    landing = personal
+    if dangling is not None and not isinstance(dangling, str):
+        landing = distributions(graph, "dangling", dangling)
     degree = np.bincount(edges.targets, minlength=len(x)).max(initial=0)
     # A superstep rounds a sum of positive values; ranks inherit 1 / (1 - alpha) of it.
     rounding = 4 * eps * (degree + 8) / max(1 - alpha, eps)
@@ -346,23 +430,3 @@ def _check_numbers(
             got=f"{dangling!r}, alpha={alpha}",
             expected=f"{RENORMALIZE!r} with alpha < 1, a distribution, or None",
         )
-
-
-def _weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> Array | None:
-    if weights is None and graph.weights is None:
-        return None
-    return checked_weights(graph, weights).astype(np.float64)
-
-
-def _out_weights(graph: fg.Graph, weights: Array | None) -> Array:
-    if weights is None:
-        return np.asarray(np.diff(graph.out_edges.row_offsets), np.float64)
-    edges = edges_of(graph)
-    count = graph.vertex_count
-    return np.bincount(edges.sources, weights[edges.given], minlength=count)
-
-
-def _landing(graph: fg.Graph, dangling: Any, personal: Array) -> Array:
-    if dangling is None:
-        return personal
-    return distributions(graph, "dangling", dangling)

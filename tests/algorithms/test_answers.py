@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import pickle
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -15,7 +14,10 @@ import pytest
 
 import featgraph as fg
 from featgraph import _cuda
-from featgraph.algorithms import bfs, connected_components, sssp, sswp
+from featgraph.algorithms import bfs, connected_components, pagerank, sssp, sswp
+from featgraph.runtime.loops.host import HostLoop
+from featgraph.runtime.loops.worklist import WorklistLoop
+from featgraph.runtime.superstep.superstep import Superstep
 
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
@@ -33,6 +35,7 @@ RUNS: dict[str, Callable[..., Any]] = {
     "predecessors": lambda **o: sssp(GRAPH, 3, **o),
     "labels": lambda **o: connected_components(GRAPH, **o),
     "widths": lambda **o: sswp(GRAPH, [3, 5], **o),
+    "ranks": lambda **o: pagerank(GRAPH, tol=1e-3, **o),
 }
 
 
@@ -88,7 +91,7 @@ def test_results_are_frozen_and_say_what_they_have() -> None:
     assert not hasattr(type(result), "levels")  # a field without a default
 
 
-def test_the_number_of_components_follows_from_labels() -> None:
+def test_the_number_of_components_needs_no_labels() -> None:
     result = connected_components(GRAPH, method="propagate", target="cpu")
     assert "labels" not in vars(result)
     assert result.count == 1
@@ -107,51 +110,109 @@ def test_what_a_callback_kept_may_be_used_again() -> None:
         _ = result.parents
 
 
-def around_the_run(
-    monkeypatch: pytest.MonkeyPatch, module: Any, search: Callable[[], Any]
-) -> tuple[Any, int, int]:
-    """Return what a call returns, and the bytes it takes before and behind its run."""
-    run, taken = module.iterate_recorded, [0, 0]
+# -- what a call makes and moves
 
-    def watched(*arguments: Any, **options: Any) -> Any:
-        taken[0] = tracemalloc.get_traced_memory()[1]
-        found = run(*arguments, **options)
+#: Algorithm -> a call of it, on a graph that is warm.
+CALLS: dict[str, Callable[..., Any]] = {
+    "bfs": lambda g, **o: bfs(g, [3, 5], **o),
+    "sswp": lambda g, **o: sswp(g, 3, **o),
+    "link": lambda g, **o: connected_components(g, method="link", **o),
+    "propagate": lambda g, **o: connected_components(g, method="propagate", **o),
+    "pagerank": lambda g, **o: pagerank(g, max_supersteps=3, tol=0.0, **o),
+    "renormalized": lambda g, **o: pagerank(
+        g, max_supersteps=3, tol=0.0, dangling="renormalize", **o
+    ),
+}
+
+
+class Watch:
+    """Notes what is allocated outside supersteps, on the CPU.
+
+    Attributes
+    ----------
+    taken : list of int
+        The most bytes that were held at any time before each superstep, or several that
+        ran in one go, since the one before it; at last, behind them.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.taken: list[int] = []
+        self._depth = 0
+        for owner in (Superstep, HostLoop, WorklistLoop):
+            patch.setattr(owner, "run", self._watched(owner.run))
+
+    def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            self._note()
+            self._depth += 1
+            try:
+                return function(*arguments)
+            finally:
+                self._depth -= 1
+                self._begin()
+
+        return call
+
+    def _begin(self) -> None:
         tracemalloc.reset_peak()
-        taken[1] = tracemalloc.get_traced_memory()[0]
-        return found
+        self._before = tracemalloc.get_traced_memory()[0]
 
-    search()
-    monkeypatch.setattr(module, "iterate_recorded", watched)
-    tracemalloc.start()
-    try:
-        result = search()
-        taken[1] = tracemalloc.get_traced_memory()[1] - taken[1]
-        return result, *taken
-    finally:
-        tracemalloc.stop()
+    def _note(self) -> None:
+        if self._depth == 0:
+            taken = tracemalloc.get_traced_memory()[1] - self._before
+            self.taken.append(taken)
 
-
-def test_a_search_makes_no_array_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing over the vertices is made but by the supersteps."""
-    count = 1 << 17
-    ends = np.arange(1000)
-    graph = fg.Graph.from_edges(ends, ends + 1, vertex_count=count)
-    module = importlib.import_module("featgraph.algorithms.bfs")
-    found, before, behind = around_the_run(
-        monkeypatch, module, lambda: bfs(graph, 0, target="cpu")
-    )
-    assert before < count
-    assert behind < count
-    assert found.levels[1000] == 1000
+    def run(self, call: Callable[[], Any]) -> Any:
+        """Return what a call returns."""
+        tracemalloc.start()
+        try:
+            self._begin()
+            result = call()
+            self._note()
+        finally:
+            tracemalloc.stop()
+        return result
 
 
-def test_a_search_uploads_its_sources(gpu: Gpu) -> None:
-    RUNS["levels"](target="cuda")
-    del gpu.uploads[:]
-    reads = gpu.reads
-    result = RUNS["parents"](target="cuda", max_supersteps=2 * V)
-    assert max(gpu.uploads) < 4 * V
-    del gpu.uploads[:]
-    assert gpu.reads > reads
-    assert result.parents[4].tolist() == [3, -1, 3]
+def drawn_graph(count: int, directed: bool = True) -> fg.Graph:
+    """Return a graph of so many vertices, some without out-edges, and edges."""
+    ends = np.random.default_rng(3).integers(0, count, (2, count))
+    return fg.Graph.from_edges(*ends, vertex_count=count, directed=directed)
+
+
+@pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
+@pytest.mark.parametrize("name", CALLS)
+def test_nothing_over_the_vertices_is_made_on_the_host(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    count = 1 << 18
+    graph = drawn_graph(count)
+    CALLS[name](graph, target="cpu")
+    watch = Watch(monkeypatch)
+    watch.run(lambda: CALLS[name](graph, target="cpu"))
+    assert len(watch.taken) > 1
+    assert max(watch.taken) < count, watch.taken
+
+
+def test_a_watch_sees_what_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch(monkeypatch)
+    watch.run(lambda: (np.ones(1 << 18).sum(), bfs(GRAPH, 3, target="cpu")))
+    assert watch.taken[0] >= 8 << 18
+
+
+@pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
+@pytest.mark.parametrize("name", CALLS)
+def test_nothing_over_the_vertices_is_moved(gpu: Gpu, name: str) -> None:
+    graph = drawn_graph(3 * V)
+    CALLS[name](graph, target="cuda")
+    del gpu.uploads[:], gpu.downloads[:]
+    result = CALLS[name](graph, target="cuda")
+    assert max(gpu.uploads + gpu.downloads) < 3 * V, (gpu.uploads, gpu.downloads)
+    del gpu.uploads[:], gpu.downloads[:]
+    read = [getattr(result, field.name) for field in fields(result)]
+    again = [getattr(result, field.name) for field in fields(result)]
+    assert all(a is b for a, b in zip(read, again, strict=True))
+    arrays = [a for a in read if isinstance(a, np.ndarray) and len(a) == 3 * V]
+    assert sorted(gpu.downloads) == sorted(a.nbytes for a in arrays)
+    assert arrays
     assert not gpu.uploads
