@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._result import Result
+from featgraph.algorithms._result import Result, answer
 from featgraph.algorithms._triangles import triangles_of
 from featgraph.algorithms._verify import require
 
@@ -41,7 +41,13 @@ def count_corners(u, v, w, e_uv, e_uw, e_vw, d):  # type: ignore[no-untyped-def]
     fg.atomic.add(d.triangles, w, 1)
 
 
-step = fg.trianglemap(count_corners)
+@fg.reduce(into="corners", combine="sum")
+def add_corners(f, v, d):  # type: ignore[no-untyped-def]
+    """Count all corners: three of each triangle."""
+    return d.triangles[v]
+
+
+step, total = fg.trianglemap(count_corners), fg.foldmap(add_corners)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -56,7 +62,7 @@ class TriangleCountResult(Result):
         How many there are.
     """
 
-    triangles: npt.NDArray[np.int64]
+    triangles: npt.NDArray[np.int64] = answer()
     total: int
 
 
@@ -93,13 +99,14 @@ def triangle_count(graph: fg.GraphLike, **options: Any) -> TriangleCountResult:
     _ = graph.oriented  # says what a graph must be
     state = fg.State(graph, triangles=fg.vertex_property(0))
     run = fg.iterate(step, state, **options)
-    triangles = state["triangles"]
+    total(state, target=options.get("target", "auto"))
+    triangles: Any = state.view("triangles")
     return TriangleCountResult(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=np.empty(0),
         triangles=triangles,
-        total=int(triangles.sum()) // 3,
+        total=int(state["corners"][0]) // 3,
     )
 
 
