@@ -17,6 +17,7 @@ __all__ = [
     "out_weights",
     "require_number",
     "signed_weights",
+    "weight_properties",
 ]
 
 Array = npt.NDArray[Any]
@@ -35,6 +36,19 @@ def given_or_own_weights(
     if weights is None and graph.weights is None:
         return None
     return checked_weights(graph, weights).astype(np.float64)
+
+
+def weight_properties(
+    graph: fg.Graph, weights: npt.ArrayLike | None, dtype: np.dtype[Any]
+) -> dict[str, Any]:
+    """Return the property ``weight``, not negative; none where every edge counts one.
+
+    The State that it is for has to be the algorithm's own: given weights are lent.
+    """
+    if weights is None and graph.weights is None:
+        return {}
+    given = checked_weights(graph, weights).astype(dtype, copy=False)
+    return {"weight": fg.edge_property(given, copy=False)}
 
 
 def signed_weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> Array:

@@ -10,7 +10,14 @@ import numpy.typing as npt
 
 import featgraph as fg
 
-__all__ = ["columns", "distributions", "same_width", "shares_property", "width_of"]
+__all__ = [
+    "column_property",
+    "columns",
+    "columns_property",
+    "distributions",
+    "same_width",
+    "width_of",
+]
 
 Array = npt.NDArray[Any]
 
@@ -78,7 +85,7 @@ def same_width(dtype: np.dtype[Any], **given: Array) -> list[Array]:
     return [_widened(values, width, dtype) for values in given.values()]
 
 
-def shares_property(
+def columns_property(
     graph: fg.Graph,
     values: Array | None,
     width: int,
@@ -92,6 +99,28 @@ def shares_property(
         return fg.vertex_property(uniform, shape=(width,), iterated=iterated)
     array = _widened(values, width, dtype)
     return fg.vertex_property(array, iterated=iterated, copy=False)
+
+
+def column_property(
+    graph: fg.Graph,
+    name: str,
+    values: npt.ArrayLike | None,
+    dtype: np.dtype[Any],
+    *,
+    iterated: bool = False,
+) -> Any:
+    """Return a property (V,) of one distribution as callers give it; or uniform."""
+    if values is None:
+        uniform = dtype.type(1 / max(graph.vertex_count, 1))
+        return fg.vertex_property(uniform, iterated=iterated)
+    given = distributions(graph, name, values)
+    if given.shape[1] != 1:
+        raise fg.GraphInputError(
+            f"{name} has one value for each vertex",
+            got=f"shape {given.shape}",
+            expected=f"({graph.vertex_count},)",
+        )
+    return fg.vertex_property(given[:, 0], dtype=dtype, iterated=iterated)
 
 
 def _widened(values: Array, width: int, dtype: np.dtype[Any]) -> Array:

@@ -30,9 +30,14 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import given_or_own_weights, require_number
-from featgraph.algorithms._columns import distributions
-from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._checks import (
+    given_or_own_weights,
+    require_number,
+    weight_properties,
+)
+from featgraph.algorithms._columns import column_property
+from featgraph.algorithms._paths import checked_reals
+from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 
 __all__ = [
@@ -103,7 +108,7 @@ class EigenvectorResult(Result):
         has made the vector.
     """
 
-    centralities: Array
+    centralities: Array = answer()
     eigenvalue: float
 
     residual_name: ClassVar[str] = "L1 change of the centralities"
@@ -176,37 +181,28 @@ def eigenvector_centrality(
     """
     graph = fg.as_graph(graph)
     require_number("tol", tol, tol > 0, "more than 0")
-    count, dtype = graph.vertex_count, np.dtype(dtype)
-    given_weights = given_or_own_weights(graph, weights)
-    start = distributions(graph, "nstart", nstart)
-    if start.shape[1] != 1:
-        raise fg.GraphInputError(
-            "nstart has one value for each vertex",
-            got=f"shape {start.shape}",
-            expected=f"({count},)",
-        )
-    properties: dict[str, Any] = {}
-    if given_weights is not None:
-        properties["weight"] = fg.edge_property(given_weights.astype(dtype))
+    count, real = graph.vertex_count, checked_reals(dtype)
+    weight = weight_properties(graph, weights, real)
     state = fg.State(
         graph,
-        x=fg.vertex_property(start[:, 0].astype(dtype), iterated=True),
-        y=fg.vertex_property(np.zeros(count, dtype)),
-        **properties,
+        x=column_property(graph, "nstart", nstart, real, iterated=True),
+        y=fg.vertex_property(real.type(0)),
+        **weight,
     )
     run, residuals = iterate_recorded(
-        STEPS[given_weights is not None],
+        STEPS[bool(weight)],
         state,
         until=lambda s: bool(s["residual"][0] < count * tol),
         max_supersteps=max_supersteps,
         **options,
     )
+    centralities: Any = state.view("x")
     # In the first superstep x is not of length one yet.
     return EigenvectorResult(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=residuals,
-        centralities=state["x"],
+        centralities=centralities,
         eigenvalue=math.sqrt(state["squares"][0]) - 1
         if run.supersteps > 1
         else math.nan,

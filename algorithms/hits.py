@@ -25,9 +25,14 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import given_or_own_weights, require_number
-from featgraph.algorithms._columns import distributions
-from featgraph.algorithms._result import Result
+from featgraph.algorithms._checks import (
+    given_or_own_weights,
+    require_number,
+    weight_properties,
+)
+from featgraph.algorithms._columns import column_property
+from featgraph.algorithms._paths import checked_reals
+from featgraph.algorithms._result import Result, answer
 from featgraph.algorithms._verify import edges_of, require
 
 __all__ = ["HitsResult", "hits", "verify_hits"]
@@ -102,6 +107,14 @@ def change(f, v, d):  # type: ignore[no-untyped-def]
     return abs(share(d.hub_next[v], d.next_sum[0]) - share(d.hub[v], d.hub_sum[0]))
 
 
+@fg.vertex
+def be_divided(f, v, d):  # type: ignore[no-untyped-def]
+    """Have the ratings of each kind sum to one."""
+    d.hub_next[v] = share(d.hub[v], d.hub_sum[0])
+    d.authority_next[v] = share(d.authority[v], d.authority_sum[0])
+    return True
+
+
 def _steps(behind: Any, ahead: Any) -> list[fg.FoldMap]:
     """Return the two lines of an iteration."""
     hubs = (sum_of_authorities, ahead, be_hub, sum_of_next, change)
@@ -114,6 +127,7 @@ STEPS = {
     True: _steps(weighted_hubs_behind, weighted_authorities_ahead),
 }
 step = STEPS[False][1]
+divide = fg.foldmap(sum_of_hubs, sum_of_authorities, be_divided)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -128,8 +142,8 @@ class HitsResult(Result):
         One for each iteration, which is two supersteps.
     """
 
-    hubs: Array
-    authorities: Array
+    hubs: Array = answer()
+    authorities: Array = answer()
 
     residual_name: ClassVar[str] = "L1 change of the hubs"
 
@@ -205,24 +219,14 @@ def hits(
             got=repr(max_iter),
             expected="an integer, 0 or more",
         )
-    dtype = np.dtype(dtype)
-    begin = distributions(graph, "nstart", nstart)
-    if begin.shape[1] != 1:
-        raise fg.GraphInputError(
-            "nstart is one vector", got=f"shape {begin.shape}", expected="(V,)"
-        )
-    given = given_or_own_weights(graph, weights)
-    properties = {}
-    if given is not None:
-        properties["weight"] = fg.edge_property(given.astype(dtype))
+    real = checked_reals(dtype)
+    weight = weight_properties(graph, weights, real)
     state = fg.State(
         graph,
-        hub=fg.vertex_property(begin[:, 0].astype(dtype), iterated=True),
-        authority=fg.vertex_property(
-            np.zeros(graph.vertex_count, dtype), iterated=True
-        ),
-        hub_sum=np.ones(1, dtype),
-        **properties,
+        hub=column_property(graph, "nstart", nstart, real, iterated=True),
+        authority=fg.vertex_property(real.type(0), iterated=True),
+        hub_sum=np.ones(1, real),
+        **weight,
     )
     residuals: list[float] = []
 
@@ -233,18 +237,21 @@ def hits(
         return residuals[-1] < tol
 
     run = fg.iterate(
-        STEPS[given is not None],
+        STEPS[bool(weight)],
         state,
         until=settled,
         max_supersteps=2 * int(max_iter),
         **options,
     )
+    divide(state, target=options.get("target", "auto"))
+    hubs: Any = state.view("hub")
+    authorities: Any = state.view("authority")
     return HitsResult(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=np.array(residuals, np.float64),
-        hubs=_divided(state["hub"]),
-        authorities=_divided(state["authority"]),
+        hubs=hubs,
+        authorities=authorities,
     )
 
 

@@ -34,9 +34,11 @@ from featgraph.algorithms._checks import (
     given_or_own_weights,
     out_weights,
     require_number,
+    weight_properties,
 )
 from featgraph.algorithms._columns import columns
-from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._paths import checked_reals
+from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 
 __all__ = ["KatzResult", "katz_centrality", "verify_katz_centrality"]
@@ -80,6 +82,40 @@ STEPS = {
 step = STEPS[False]
 
 
+@fg.reduce(into="total", combine="sum")
+def absolute(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up what centralities have come to."""
+    return abs(d.x[v, f])
+
+
+@fg.reduce(into="largest", combine="max")
+def size(f, v, d):  # type: ignore[no-untyped-def]
+    """Find the largest, so that squares of the others stay in range."""
+    return abs(d.x[v, f])
+
+
+def part(x: Any, largest: Any) -> Any:
+    """Divide by the largest centrality, if any is not zero."""
+    return x / largest if largest > 0 else 0.0
+
+
+@fg.reduce(into="squares", combine="sum")
+def squared(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up the squared length of a column, divided by its largest."""
+    return part(d.x[v, f], d.largest[f]) ** 2
+
+
+@fg.vertex
+def scale(f, v, d):  # type: ignore[no-untyped-def]
+    """Make it a vector of length one."""
+    length = math.sqrt(d.squares[f]) if d.squares[f] > 0 else 1.0
+    d.x_next[v, f] = part(d.x[v, f], d.largest[f]) / length
+    return True
+
+
+add_up, normalize = fg.foldmap(absolute), fg.foldmap(size, squared, scale)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KatzResult(Result):
     """What `katz_centrality` returns.
@@ -90,7 +126,7 @@ class KatzResult(Result):
         Non-negative where beta is; each column of length one if `normalized`.
     """
 
-    centralities: Array
+    centralities: Array = answer()
 
     residual_name: ClassVar[str] = "L1 change of the centralities"
 
@@ -172,38 +208,49 @@ def katz_centrality(
     graph = fg.as_graph(graph)
     require_number("alpha", alpha, alpha > 0, "more than 0, less than 1 / lambda")
     require_number("tol", tol, tol > 0, "more than 0")
-    count, dtype = graph.vertex_count, np.dtype(dtype)
-    base = _base(graph, beta)
-    given_weights = given_or_own_weights(graph, weights)
-    properties: dict[str, Any] = {}
-    if given_weights is not None:
-        properties["weight"] = fg.edge_property(given_weights.astype(dtype))
+    count, real = graph.vertex_count, checked_reals(dtype)
+    base = _base_property(graph, beta, real)
+    weight = weight_properties(graph, weights, real)
+    width = np.shape(beta)[1] if np.ndim(beta) == 2 else 1
     state = fg.State(
         graph,
-        x=fg.vertex_property(np.zeros(base.shape, dtype), iterated=True),
-        beta=fg.vertex_property(base.astype(dtype)),
+        x=fg.vertex_property(real.type(0), shape=(width,), iterated=True),
+        beta=base,
         alpha=float(alpha),
-        **properties,
+        **weight,
     )
     run, residuals = iterate_recorded(
-        STEPS[given_weights is not None],
+        STEPS[bool(weight)],
         state,
-        callback=_stop_above(math.sqrt(np.finfo(dtype).max), callback),
+        callback=_stop_above(math.sqrt(np.finfo(real).max), callback),
         until=lambda s: bool(np.max(s["residual"]) < count * tol),
         max_supersteps=max_supersteps,
         **options,
     )
-    x = state["x"]
-    _refuse_growth(run, residuals, np.abs(x).sum(axis=0).max(initial=0.0), alpha)
+    where = {"target": options.get("target", "auto")}
+    if not run.converged:
+        add_up(state, **where)
+        _refuse_growth(run, residuals, float(np.max(state["total"])), alpha)
     if normalized:
-        length = np.sqrt((x.astype(np.float64) ** 2).sum(axis=0))
-        x = (x / np.where(length == 0, 1, length)).astype(dtype)
+        normalize(state, **where)
+    centralities: Any = state.view("x")
+    if np.ndim(beta) < 2:
+        centralities = centralities.reshape(count)
     return KatzResult(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=residuals,
-        centralities=x if np.ndim(beta) == 2 else x[:, 0],
+        centralities=centralities,
     )
+
+
+def _base_property(graph: fg.Graph, beta: npt.ArrayLike, real: np.dtype[Any]) -> Any:
+    """Return a property (V, k) of one number, or one or k for each vertex."""
+    if np.ndim(beta) > 0:
+        return fg.vertex_property(columns(graph, "beta", beta), dtype=real)
+    number = float(np.asarray(beta, np.float64))
+    require_number("beta", number, True, "a finite number")
+    return fg.vertex_property(number, shape=(1,), dtype=real)
 
 
 def _base(graph: fg.Graph, beta: npt.ArrayLike) -> Array:
@@ -233,7 +280,7 @@ def _refuse_growth(run: fg.Run, residuals: Array, total: float, alpha: float) ->
     residual that is only rounding.
     """
     window = min(WINDOW, len(residuals) - 1)
-    if run.converged or window < 1 or residuals[-1] == 0:
+    if window < 1 or residuals[-1] == 0:
         return
     growth = (residuals[-1] / residuals[-1 - window]) ** (1 / window)
     if growth < 1 - 1e-9 or 2 * len(residuals) * residuals[-1] < total:

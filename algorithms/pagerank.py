@@ -38,8 +38,12 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import given_or_own_weights, out_weights
-from featgraph.algorithms._columns import distributions, shares_property, width_of
+from featgraph.algorithms._checks import (
+    given_or_own_weights,
+    out_weights,
+    weight_properties,
+)
+from featgraph.algorithms._columns import columns_property, distributions, width_of
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
@@ -304,24 +308,22 @@ def pagerank(
         for name, values in given.items()
     }
     width = width_of(columns)
-    weight = given_or_own_weights(graph, weights)
-    properties = {}
-    if weight is not None:
-        properties["weight"] = fg.edge_property(weight, dtype=real)
+    properties = weight_properties(graph, weights, real)
+    is_weighted = bool(properties)
     if columns["dangling"] is not None:
-        landing = shares_property(graph, columns["dangling"], width, real)
+        landing = columns_property(graph, columns["dangling"], width, real)
         properties["landing"] = landing
     state = fg.State(
         graph,
-        share=shares_property(graph, columns["nstart"], width, real, iterated=True),
-        personal=shares_property(graph, columns["personalization"], width, real),
+        share=columns_property(graph, columns["nstart"], width, real, iterated=True),
+        personal=columns_property(graph, columns["personalization"], width, real),
         out=fg.vertex_property(real.type(0)),
         alpha=float(alpha),
         epsilon=-1.0 if epsilon is None else float(epsilon),
         **properties,
     )
     where = {"target": options.get("target", "auto")}
-    begin[weight is not None](state, **where)
+    begin[is_weighted](state, **where)
     lands = ""
     if not renormalize and state["dangling"][0]:
         lands = "personalization" if columns["dangling"] is None else "dangling"
@@ -329,7 +331,7 @@ def pagerank(
     if limit is not None and renormalize:
         limit *= (1 - alpha) / 2  # so that it holds of the ranks, too: see `change`
     run, residuals = iterate_recorded(
-        STEPS[weight is not None, lands, limit is not None],
+        STEPS[is_weighted, lands, limit is not None],
         state,
         history=limit is not None,
         until=None if limit is None else lambda s: np.max(s["residual"]) < limit,

@@ -7,6 +7,7 @@ import pickle
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import FrozenInstanceError, fields, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,17 @@ import pytest
 
 import featgraph as fg
 from featgraph import _cuda
-from featgraph.algorithms import bfs, connected_components, pagerank, sssp, sswp
+from featgraph.algorithms import (
+    bfs,
+    connected_components,
+    eigenvector_centrality,
+    hits,
+    katz_centrality,
+    pagerank,
+    sssp,
+    sswp,
+    triangle_count,
+)
 from featgraph.runtime.loops.host import HostLoop
 from featgraph.runtime.loops.worklist import WorklistLoop
 from featgraph.runtime.superstep.superstep import Superstep
@@ -114,7 +125,9 @@ def test_what_a_callback_kept_may_be_used_again() -> None:
 
 #: Algorithm -> a call of it, on a graph that is warm.
 CALLS: dict[str, Callable[..., Any]] = {
+    "triangles": lambda g, **o: triangle_count(simple(g), **o),
     "bfs": lambda g, **o: bfs(g, [3, 5], **o),
+    "sssp": lambda g, **o: sssp(g, [3, 5], **o),
     "sswp": lambda g, **o: sswp(g, 3, **o),
     "link": lambda g, **o: connected_components(g, method="link", **o),
     "propagate": lambda g, **o: connected_components(g, method="propagate", **o),
@@ -122,6 +135,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     "renormalized": lambda g, **o: pagerank(
         g, max_supersteps=3, tol=0.0, dangling="renormalize", **o
     ),
+    "eigenvector": lambda g, **o: eigenvector_centrality(g, max_supersteps=3, **o),
+    "hits": lambda g, **o: hits(g, max_iter=2, **o),
+    "katz": lambda g, **o: katz_centrality(g, max_supersteps=3, **o),
 }
 
 
@@ -172,6 +188,16 @@ class Watch:
         finally:
             tracemalloc.stop()
         return result
+
+
+@cache
+def simple(graph: fg.Graph) -> fg.Graph:
+    """Return a graph without directions and parallel edges."""
+    ends = np.sort([graph.sources, graph.targets], axis=0)
+    count = graph.vertex_count
+    return fg.Graph.from_edges(
+        *np.unique(ends, axis=1), vertex_count=count, directed=False
+    )
 
 
 def drawn_graph(count: int, directed: bool = True) -> fg.Graph:

@@ -117,7 +117,7 @@ def test_bad_input() -> None:
         ({"tol": 0.0}, "tol out of range"),
         ({"max_iter": -1}, "a count"),
         ({"nstart": [1.0, -1.0, 1.0]}, "not negative"),
-        ({"nstart": np.ones((3, 2))}, "one vector"),
+        ({"nstart": np.ones((3, 2))}, "one value for each vertex"),
         ({"weights": [1.0]}, "one weight per given edge"),
     ):
         with pytest.raises(fg.GraphInputError, match=says):
