@@ -32,22 +32,28 @@ class Ratings:
 
     Attributes
     ----------
-    sources, targets : ndarray of int64, shape (N,)
-        The user and the item (as a vertex) of each rating.
     values : ndarray of shape (N,)
         The ratings.
     """
 
     graph: fg.Graph
     user_count: int
-    sources: Array
-    targets: Array
     values: Array
 
     @property
     def count(self) -> int:
         """How many ratings there are."""
         return len(self.values)
+
+    @property
+    def sources(self) -> Array:
+        """The user of each rating."""
+        return self.graph.sources
+
+    @property
+    def targets(self) -> Array:
+        """The item of each rating, as a vertex."""
+        return self.graph.targets
 
     @property
     def users(self) -> Array:
@@ -121,12 +127,13 @@ def checked_ratings(ratings: Any, dtype: np.dtype[Any]) -> Ratings:
             where=f"user {entries.row[place]}, item {entries.col[place]}",
             got=values[place],
         )
-    sources = entries.row.astype(np.int64)
-    targets = entries.col.astype(np.int64) + user_count
     graph = fg.Graph.from_edges(
-        sources, targets, vertex_count=user_count + item_count, directed=False
+        entries.row,
+        np.add(entries.col, user_count, dtype=np.int64),
+        vertex_count=user_count + item_count,
+        directed=False,
     )
-    return Ratings(graph, user_count, sources, targets, values)
+    return Ratings(graph, user_count, values)
 
 
 def checked_options(

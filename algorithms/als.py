@@ -291,27 +291,32 @@ def als(
 def make_state(given: Ratings, x: npt.NDArray[Any], chosen: Options) -> fg.State:
     """Return the State of a factorisation."""
     graph, real = given.graph, x.dtype
-    confidence, wanted = chosen.of_edges(given.values)
-    ridge = np.full(graph.vertex_count, chosen.regularization)
+    if chosen.implicit:
+        confidence, wanted = chosen.of_edges(given.values)
+        above = fg.edge_property((confidence - 1).astype(real), copy=False)
+        wanted = wanted.astype(real)
+    else:
+        above, wanted = fg.edge_property(1, dtype=real), given.values
+    ridge: Any = chosen.regularization
     if chosen.weighted:
-        ridge *= graph.in_degree
+        ridge = (ridge * graph.in_degree).astype(real)
     # Far below what the ratings determine, far above the rounding.
     floor = 0.0 if chosen.regularization else float(np.finfo(real).eps) ** (2 / 3)
     k = x.shape[1]
     work: dict[str, Any] = {}
     if chosen.uses_cg:
-        work = {name: fg.vertex_property(np.zeros_like(x)) for name in ("r", "p")}
+        zeros = fg.vertex_property(0, dtype=real, shape=(k,))
+        work = {"r": zeros, "p": zeros, "r_r": fg.vertex_property(0, dtype=real)}
         work["resolution"] = (8 * float(np.finfo(real).eps)) ** 2
-        work["r_r"] = fg.vertex_property(np.zeros(len(x), real))
     return fg.State(
         graph,
         x=fg.vertex_property(x, iterated=True),
-        c_above=fg.edge_property((confidence - chosen.implicit).astype(real)),
-        c_r=fg.edge_property(wanted.astype(real)),
-        ridge=fg.vertex_property(ridge.astype(real)),
+        c_above=above,
+        c_r=fg.edge_property(wanted, copy=False),
+        ridge=fg.vertex_property(ridge, dtype=real),
         gram=np.zeros((k, k), real),
-        explained=fg.vertex_property(np.zeros(len(x), real)),
-        failed=fg.vertex_property(np.zeros(len(x), np.bool_)),
+        explained=fg.vertex_property(0, dtype=real),
+        failed=fg.vertex_property(False),
         floor=floor,
         tolerance=0.0,
         **work,
@@ -336,9 +341,8 @@ class _Record:
         self.last = cycle * iterations
         self.tolerance = tolerance
         self.wanted = wanted
-        _, wanted_ = chosen.of_edges(given.values)
-        squares = wanted_ if chosen.implicit else given.values.astype(np.float64) ** 2
-        self.constant = float(np.sum(squares, dtype=np.float64))
+        #: The error of factors that explain nothing.
+        self.constant = _constant(given, chosen) if wanted else 0.0
         self.errors: list[float] = []
         self.rmse: list[float] = []
         self.has_settled = False
@@ -369,6 +373,12 @@ class _Record:
         if not self.chosen.implicit:
             squares = max(error - float(penalty.sum()), 0.0)
             self.rmse.append(math.sqrt(squares / max(self.given.count, 1)))
+
+
+def _constant(given: Ratings, chosen: Options) -> float:
+    if chosen.implicit:
+        return float(np.sum(chosen.of_edges(given.values)[1], dtype=np.float64))
+    return float(np.sum(given.values.astype(np.float64) ** 2, dtype=np.float64))
 
 
 def _check_failed(state: fg.State, given: Ratings) -> None:
