@@ -119,7 +119,7 @@ def checked_ratings(ratings: Any, dtype: np.dtype[Any]) -> Ratings:
     values = np.asarray(entries.data)
     if values.dtype.kind not in "biuf":
         raise fg.GraphInputError("ratings are real numbers", got=values.dtype)
-    values = values.astype(dtype)
+    values = values.astype(dtype, copy=False)
     if not np.isfinite(values).all():
         place = int(np.argmin(np.isfinite(values)))
         raise fg.GraphInputError(
@@ -127,12 +127,10 @@ def checked_ratings(ratings: Any, dtype: np.dtype[Any]) -> Ratings:
             where=f"user {entries.row[place]}, item {entries.col[place]}",
             got=values[place],
         )
-    graph = fg.Graph.from_edges(
-        entries.row,
-        np.add(entries.col, user_count, dtype=np.int64),
-        vertex_count=user_count + item_count,
-        directed=False,
-    )
+    count = user_count + item_count
+    wide = entries.col.dtype if count <= np.iinfo(entries.col.dtype).max else np.int64
+    items = np.add(entries.col, user_count, dtype=wide)
+    graph = fg.Graph.from_edges(entries.row, items, vertex_count=count, directed=False)
     return Ratings(graph, user_count, values)
 
 
@@ -197,9 +195,11 @@ def initial_factors(
     shape = (given.graph.vertex_count, factors)
     if initial is None:
         rng = np.random.default_rng(random_state)
-        sizes = np.abs(given.values.astype(np.float64))
-        mean = float(sizes.mean()) if given.count else 0.0
-        x = rng.uniform(0.5, 1.5, shape) * math.sqrt(min(mean, 1e6) / factors)
+        sizes = np.abs(given.values)
+        mean = float(sizes.mean(dtype=np.float64)) if given.count else 0.0
+        x = rng.random(shape, dtype)
+        x += 0.5
+        x *= math.sqrt(min(mean, 1e6) / factors)
     else:
         parts = [np.asarray(part, np.float64) for part in initial]
         shapes = [part.shape for part in parts]
@@ -212,4 +212,4 @@ def initial_factors(
         if not np.isfinite(x).all():
             raise fg.GraphInputError("initial factors are not finite")
     x[np.asarray(given.graph.in_degree) == 0] = 0
-    return x.astype(dtype)
+    return x.astype(dtype, copy=False)
