@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +23,25 @@ def word_count(vertex_count: int) -> int:
 def _checked(count: object) -> int:
     is_none = isinstance(count, int | np.integer) and count == 0
     return 0 if is_none and not isinstance(count, bool) else checked_count(count)
+
+
+class HeldSets(Protocol):
+    """What is asked of a device's sets."""
+
+    def upload(self, words: npt.NDArray[np.uint32]) -> Any: ...
+
+    def snapshot(self, words: Any) -> Any: ...
+
+    def count(self, words: Any) -> int: ...
+
+
+class Holder(Protocol):
+    """A device that has the words of a set."""
+
+    @property
+    def sets(self) -> HeldSets: ...
+
+    def download(self, array: Any) -> npt.NDArray[Any]: ...
 
 
 class ActiveSet:
@@ -56,8 +74,8 @@ class ActiveSet:
     def __init__(self, vertex_count: Any, vertices: Any = None) -> None:
         count = getattr(vertex_count, "vertex_count", vertex_count)
         self.vertex_count = _checked(count)
-        #: Brings the words from where they are, until they are asked for.
-        self._read: Callable[[], Any] | None = None
+        #: A device and the words there, until they are asked for on the host.
+        self._held: tuple[Holder, Any] | None = None
         if vertices is None:
             self._words = np.zeros(word_count(self.vertex_count), np.uint32)
         elif isinstance(vertices, str) and vertices == "all":
@@ -68,14 +86,15 @@ class ActiveSet:
     @classmethod
     def from_words(cls, vertex_count: int, words: npt.NDArray[np.uint32]) -> ActiveSet:
         """Return a set over a copy of `words`."""
-        copy = np.array(words, np.uint32)
-        return cls.deferred(vertex_count, lambda: copy)
+        made = cls(vertex_count)
+        made._words = np.array(words, np.uint32)
+        return made
 
     @classmethod
-    def deferred(cls, vertex_count: int, read: Callable[[], Any]) -> ActiveSet:
-        """Return a set of the words that `read` returns, once they are asked for."""
+    def held(cls, vertex_count: int, device: Holder, words: Any) -> ActiveSet:
+        """Return a set of words of a device, which nothing writes any more."""
         made = cls.__new__(cls)
-        made.vertex_count, made._read = _checked(vertex_count), read
+        made.vertex_count, made._held = _checked(vertex_count), (device, words)
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -84,10 +103,11 @@ class ActiveSet:
     @property
     def words(self) -> npt.NDArray[np.uint32]:
         """The bitvector itself, shape (W,)."""
-        read = self._read
-        if read is not None:
-            self._words = read()
-            self._read = None
+        held = self._held
+        if held is not None:
+            device, words = held
+            self._words = np.array(device.download(words), np.uint32)
+            self._held = None
         return self._words
 
     @words.setter
@@ -105,7 +125,22 @@ class ActiveSet:
         """Ids of the set, ascending, shape (N,)."""
         return np.flatnonzero(self.mask).astype(np.int32)
 
+    def on(self, device: Holder) -> Any:
+        """Return the words on a device; nothing else writes them."""
+        held = self._held
+        if held is not None and held[0] is device:
+            return device.sets.snapshot(held[1])
+        return device.sets.upload(self.words.copy())
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the words are on a device."""
+        return self._held is not None
+
     def __len__(self) -> int:
+        held = self._held
+        if held is not None:
+            return held[0].sets.count(held[1])
         return int(np.bitwise_count(self.words).sum())
 
     def __contains__(self, vertex: object) -> bool:
@@ -131,7 +166,14 @@ class ActiveSet:
 
     def copy(self) -> ActiveSet:
         """Return an independent copy."""
+        if self._held is not None:
+            return ActiveSet.held(self.vertex_count, *self._held)
         return ActiveSet.from_words(self.vertex_count, self.words)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ActiveSet:
+        return self.copy()
 
 
 def _as_words(vertices: Any, vertex_count: int) -> npt.NDArray[np.uint32]:

@@ -112,6 +112,48 @@ def test_a_call_brings_what_it_has_committed_when_asked(gpu: Gpu) -> None:
     assert deepcopy(committed) == committed != later
 
 
+def test_sets_stay_where_calls_and_runs_have_left_them(gpu: Gpu) -> None:
+    graph = tiny_graph()
+    state = fg.State(graph, x=fg.vertex_property(np.arange(10.0)))
+    committed = _HALVE(state, target="cuda")
+    del gpu.uploads[:], gpu.downloads[:]
+    rest = _HALVE.on(committed)(state, active_in=committed, target="cuda")
+    assert not gpu.uploads + gpu.downloads
+    assert len(committed) == 7
+    assert gpu.downloads == [8]  # the count
+    assert rest.vertices.tolist() == [5, 6, 7, 8, 9]
+    assert state["x"].tolist() == [0, 0.5, 1, *(v / 4 for v in range(3, 10))]
+
+
+def test_recorded_sets_are_those_of_the_cpu(gpu: Gpu) -> None:
+    """More than stay on the device."""
+    ends = np.arange(40)
+    graph = fg.Graph.from_edges(ends, ends + 1)
+    found = {}
+    for where in ("cpu", "cuda"):
+        level = fg.vertex_property(-1, at=[0], entries=0, iterated=True)
+        state = fg.State(graph, level=level)
+        run = fg.iterate(_SPREAD, state, active=[0], record_active=True, target=where)
+        assert [len(s) for s in run.active_sets or []] == run.active_counts
+        found[where] = [s.vertices.tolist() for s in run.active_sets or []]
+    assert found["cpu"] == found["cuda"]
+    assert found["cpu"][:2] == [[1], [2]]
+
+
+@fg.gather(into="before", combine="max")
+def _level_before(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.level[u]
+
+
+@fg.vertex
+def _step_on(f, v, d):  # type: ignore[no-untyped-def]
+    d.level_next[v] = d.before[v] + 1
+    return d.level[v] < 0 and d.before[v] >= 0
+
+
+_SPREAD = fg.foldmap(_level_before, _step_on)
+
+
 @fg.vertex
 def _halve(f, v, d):  # type: ignore[no-untyped-def]
     d.x[v] = d.x[v] / 2

@@ -7,8 +7,6 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from featgraph._interrupts import deferred_interrupts
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import ActiveSet
@@ -22,6 +20,11 @@ from featgraph.runtime.superstep.bound import full_words
 from featgraph.runtime.superstep.frontier import Frontier
 
 __all__ = ["HostLoop"]
+
+
+#: Recorded sets that stay on the device. Its memory is not for long runs, and whatever
+#: needs a set looks through all that are held.
+_MOST_HELD = 32
 
 
 class HostLoop:
@@ -103,6 +106,13 @@ class HostLoop:
         far = device.sets.without(announced, near)
         return (None if number == count else near), far, number
 
+    def _recorded(self, committed: Any, known: int) -> ActiveSet:
+        """Return what was committed as a set that stays."""
+        device, count = self._agenda.device, self._agenda.state.graph.vertex_count
+        if known >= _MOST_HELD:
+            return ActiveSet.from_words(count, device.download(committed))
+        return ActiveSet.held(count, device, device.sets.snapshot(committed))
+
     def _note(
         self, place: int, run: Run, committed: Any, begun: float, decisions: Any
     ) -> None:
@@ -112,9 +122,7 @@ class HostLoop:
         step, seconds = agenda.steps[place], time.perf_counter() - begun
         run.add(number, seconds, step.direction, step.work)
         if run.active_sets is not None:
-            words = np.array(agenda.device.download(committed))
-            count = agenda.state.graph.vertex_count
-            run.active_sets.append(ActiveSet.from_words(count, words))
+            run.active_sets.append(self._recorded(committed, len(run.active_sets)))
         everything = number == agenda.state.graph.vertex_count
         union = agenda.device.sets.union
         told = None if everything else committed

@@ -79,7 +79,7 @@ def host_left(pending: Pending, device: Device) -> Left:
 def begin_pending(active: Any, state: State, device: Device) -> Pending:
     """Return what is pending where some vertices are given, and no others."""
     given = as_active(active, state)
-    return Pending(device.sets.upload(given.words.copy()), count=len(given))
+    return Pending(given.on(device), count=len(given))
 
 
 def recall_pending(foldmap: FoldMap, state: State, device: Device) -> Pending:

@@ -142,11 +142,11 @@ class FoldMap:
                 as_active(active_out, state, "active_out is")
             active = None
             if active_in is not None:
-                active = device.sets.upload(as_active(active_in, state).words.copy())
+                active = as_active(active_in, state).on(device)
             only = None if self.vertices is None else self.restriction(state, device)
             words = device.sets.snapshot(step.run(Frontier(active, only=only)))
             count = state.graph.vertex_count
-            made = ActiveSet.deferred(count, lambda: device.download(words))
+            made = ActiveSet.held(count, device, words)
         finally:
             state.in_use.leave()
         if active_out is None:
@@ -183,8 +183,11 @@ class FoldMap:
         key = device, state.graph.vertex_count
         if key not in self._on:
             given = as_active(self.vertices, state)
-            words = device.sets.upload(given.words.copy())
-            listed = cache(lambda: device.list_vertices(given.mask))
+            # A list is made on the host: not of a set that has never been there.
+            is_held, words = given.is_held, given.on(device)
+            listed = cache(
+                lambda: None if is_held else device.list_vertices(given.mask)
+            )
             self._on[key] = Restriction(words, listed)
         return self._on[key]
 
