@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 
-__all__ = ["count", "run", "state"]
+__all__ = ["add_ends", "count", "run", "state"]
 
 Array = npt.NDArray[Any]
 
@@ -105,25 +105,33 @@ def count_reached(f, v, d):  # type: ignore[no-untyped-def]
     return 1 if d.distance[v, f] > 0 and d.distance[v, f] < np.inf else 0
 
 
+@fg.vertex
+def add_ends(f, v, d):  # type: ignore[no-untyped-def]
+    """Add the paths of a source that end at it."""
+    own = d.reached[f] if v == d.source[f] else 0
+    d.dependency[v] = d.dependency[v] + fg.feature_sum(own)
+    return True
+
+
 start = fg.foldmap(begin)
 measure = fg.foldmap(ways, shorten)
 forwards = fg.foldmap(paths_before, count_paths)
 backwards = fg.foldmap(shares_behind, take_shares)
 finish = fg.foldmap(depend)
-count = fg.foldmap(count_reached)
+count = fg.foldmap(count_reached, add_ends)
 
 
-def state(graph: fg.Graph, width: int, lengths: Array, at_ends: float) -> fg.State:
+def state(
+    graph: fg.Graph, width: int, lengths: Array, properties: dict[str, Any]
+) -> fg.State:
     """Return the state of runs of so many sources, which stand in ``source``."""
     return fg.State(
         graph,
         distance=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
         sigma=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
         after=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
-        dependency=fg.vertex_property(np.float64(0)),
-        weight=fg.edge_property(lengths),
-        source=np.full(width, -1),
-        at_ends=at_ends,
+        weight=fg.edge_property(lengths, copy=False),
+        **properties,
     )
 
 

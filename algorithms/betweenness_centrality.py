@@ -42,7 +42,7 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.algorithms import _weighted_betweenness as weighted
 from featgraph.algorithms._paths import require_lengths
-from featgraph.algorithms._result import Result, joined
+from featgraph.algorithms._result import Result, answer, joined
 from featgraph.algorithms._verify import Edges, edges_of, require
 
 __all__ = [
@@ -123,10 +123,24 @@ def count_reached(f, v, d):  # type: ignore[no-untyped-def]
     return 1 if d.level[v, f] > 0 else 0
 
 
+@fg.reduce(into="overflown", combine="any")
+def no_number(f, v, d):  # type: ignore[no-untyped-def]
+    """See whether there were more paths than numbers hold."""
+    return not d.dependency[v] < np.inf
+
+
+@fg.vertex
+def scale(f, v, d):  # type: ignore[no-untyped-def]
+    """Multiply what the sources contribute by what `centrality` begins with."""
+    d.centrality[v] = d.centrality[v] * d.dependency[v]
+    return True
+
+
 start = fg.foldmap(begin)
 forwards = fg.foldmap(unseen, paths_of_neighbors, settle)
 backwards = fg.foldmap(shares_of_neighbors, depend)
-count = fg.foldmap(count_reached)
+count = fg.foldmap(count_reached, weighted.add_ends)
+finish = fg.foldmap(no_number, scale)
 step = backwards
 
 
@@ -147,8 +161,8 @@ class BetweennessResult(Result):
         The vertices at which paths began.
     """
 
-    centralities: npt.NDArray[np.float64]
-    dependencies: npt.NDArray[np.float64]
+    centralities: npt.NDArray[np.float64] = answer()
+    dependencies: npt.NDArray[np.float64] = answer()
     sources: npt.NDArray[np.int64]
 
 
@@ -223,36 +237,48 @@ def betweenness_centrality(
     graph = fg.as_graph(graph)
     chosen = _sources(graph, sources, samples, seed)
     width = _width(graph, batch, len(chosen))
-    ends = float(endpoints)
+    others, own = _scales(
+        graph, len(chosen), normalized=normalized, endpoints=endpoints
+    )
+    apart: dict[str, Any] = {}
+    if len(chosen) < graph.vertex_count:
+        apart = {"at": chosen, "entries": own}
+    properties = {
+        "dependency": fg.vertex_property(np.float64(0)),
+        "centrality": fg.vertex_property(others if apart else own, **apart),
+        "source": np.full(width, NO_VERTEX),
+        "at_ends": float(endpoints),
+    }
     if weights is None:
-        state, turn, counted = _state(graph, width, ends), _run, count
+        state, turn, counted = _state(graph, width, properties), _run, count
     else:
         lengths = require_lengths(graph, weights, positive=True)
-        state, turn = weighted.state(graph, width, lengths, ends), weighted.run
+        state, turn = weighted.state(graph, width, lengths, properties), weighted.run
         counted = weighted.count
-    runs, at_sources = [], np.zeros(graph.vertex_count)
+    runs: list[fg.Run] = []
     for first in range(0, len(chosen), width):
         some = chosen[first : first + width]
         state["source"] = np.append(some, np.full(width - len(some), NO_VERTEX))
         runs += turn(state, some, options)
         if endpoints:
             counted(state, **options)
-            at_sources[some] += state["reached"][: len(some)]
-    total = state["dependency"] + at_sources
-    if not np.isfinite(total).all():
+    finish(state, target=options.get("target", "auto"))
+    if state["overflown"][0]:
         raise fg.DivergenceError(
             "more shortest paths than float64 can hold",
-            where=f"vertex {int(np.argmin(np.isfinite(total)))}",
+            where=f"vertex {int(np.argmin(np.isfinite(state['dependency'])))}",
             expected="less than 1.8e308 of them between any two vertices",
         )
+    answers: dict[str, Any] = {
+        "centralities": state.view("centrality"),
+        "dependencies": state.view("dependency"),
+    }
     return BetweennessResult(
         run=joined(runs),
         vertex_names=graph.vertex_names,
         residuals=np.empty(0),
-        centralities=total
-        * _scale(graph, chosen, normalized=normalized, endpoints=endpoints),
-        dependencies=total,
         sources=chosen,
+        **answers,
     )
 
 
@@ -272,17 +298,15 @@ def _width(graph: fg.Graph, batch: int | None, sources: int) -> int:
     return width
 
 
-def _state(graph: fg.Graph, width: int, at_ends: float) -> fg.State:
+def _state(graph: fg.Graph, width: int, properties: dict[str, Any]) -> fg.State:
     return fg.State(
         graph,
         level=fg.vertex_property(np.int32(-1), shape=(width,), iterated=True),
         sigma=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
         share=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
-        dependency=fg.vertex_property(np.float64(0)),
-        source=np.full(width, NO_VERTEX),
         begun=0,
         turn=0,
-        at_ends=at_ends,
+        **properties,
     )
 
 
@@ -300,11 +324,12 @@ def _run(state: fg.State, some: Array, options: dict[str, Any]) -> list[fg.Run]:
     )
     back = fg.Run(run.target, [], converged=True)
     for turn in range(run.supersteps, 0, -1):
-        reached = run.active_sets[turn - 1]  # type: ignore[index]
-        if len(reached):
+        reached, number = run.active_sets[turn - 1], run.active_counts[turn - 1]  # type: ignore[index]
+        if number:
             begun = time.perf_counter()
             state["turn"] = turn
-            back.active_counts.append(len(backwards.on(reached)(state, **options)))
+            backwards.on(reached)(state, **options)
+            back.active_counts.append(number)
             back.seconds.append(time.perf_counter() - begun)
     back.supersteps = len(back.seconds)
     back.directions = run.directions[: back.supersteps]
@@ -352,10 +377,10 @@ def _sources(
     return given.astype(np.int64)
 
 
-def _scale(
-    graph: fg.Graph, sources: Array, *, normalized: bool, endpoints: bool
-) -> Array:
-    """Return (V,): what the sum over sources is multiplied by.
+def _scales(
+    graph: fg.Graph, count: int, *, normalized: bool, endpoints: bool
+) -> tuple[np.float64, np.float64]:
+    """Return what the sum over so many sources is multiplied by: at others, and at one.
 
     A vertex lies between the ends of a path, or at one with `endpoints`. So it has n
     vertices that can be one end, and n - 1 that can be the other; and paths from c
@@ -363,12 +388,10 @@ def _scale(
     """
     n = graph.vertex_count - (not endpoints)
     if n < 2:
-        return np.ones(graph.vertex_count)
-    c = np.full(graph.vertex_count, float(len(sources)))
-    if not endpoints:
-        c[sources] -= 1
+        return np.float64(1), np.float64(1)
     pairs = 1 / (n - 1) if normalized else n / (1 if graph.directed else 2)
-    return np.where(c > 0, pairs / np.where(c > 0, c, 1.0), np.nan)
+    own = count - (not endpoints)
+    return np.float64(pairs / count), np.float64(pairs / own if own else np.nan)
 
 
 def verify_betweenness_centrality(
@@ -418,7 +441,8 @@ def verify_betweenness_centrality(
             raise AssertionError(f"source {source}: paths and distances disagree")
         expected[others] += delta[others] + endpoints
         expected[source] += others.sum() * endpoints
-    expected *= _scale(graph, chosen, normalized=normalized, endpoints=endpoints)
+    scales = _scales(graph, len(chosen), normalized=normalized, endpoints=endpoints)
+    expected *= np.where(np.isin(np.arange(len(expected)), chosen), *scales[::-1])
     # All terms are positive: relative roundings add up, edge by edge, both ways. Of
     # paths with weights, the longest may have more edges than the mean.
     edges_of_a_path = deepest if weights is None else min(2 * deepest, len(answer))
