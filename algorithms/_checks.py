@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+
+#: Graphs whose own weights have been looked at.
+_not_negative: weakref.WeakSet[fg.Graph] = weakref.WeakSet()
 
 
 def require_number(name: str, value: float, is_right: bool, expected: str) -> None:
@@ -45,10 +49,16 @@ def weight_properties(
 
     The State that it is for has to be the algorithm's own: given weights are lent.
     """
-    if weights is None and graph.weights is None:
+    if weights is not None:
+        given = checked_weights(graph, weights).astype(dtype, copy=False)
+        return {"weight": fg.edge_property(given, copy=False)}
+    own = graph.weights_as(dtype)
+    if own is None:
         return {}
-    given = checked_weights(graph, weights).astype(dtype, copy=False)
-    return {"weight": fg.edge_property(given, copy=False)}
+    if graph not in _not_negative:
+        checked_weights(graph, None)
+        _not_negative.add(graph)
+    return {"weight": fg.edge_property(own, copy=False)}
 
 
 def signed_weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> Array:

@@ -11,6 +11,7 @@ import featgraph as fg
 
 __all__ = [
     "UNLABELLED",
+    "checked_labels",
     "checked_weight_vectors",
     "checked_weights",
     "initial_distributions",
@@ -74,6 +75,16 @@ def initial_distributions(
     dtype: np.dtype[Any],
 ) -> Array:
     """Return (V, K): one-hot rows for labelled vertices, zeros for the others."""
+    given, width = checked_labels(graph, labels, class_count)
+    if given.ndim == 2:
+        return given.astype(dtype)
+    return (given[:, None] == np.arange(width)).astype(dtype)
+
+
+def checked_labels(
+    graph: fg.Graph, labels: npt.ArrayLike, class_count: int | None
+) -> tuple[Array, int]:
+    """Return (V,) of classes, or (V, K) of rows that sum to one or zero; and K."""
     given = np.asarray(labels)
     vertex_count = graph.vertex_count
     if given.ndim not in {1, 2} or len(given) != vertex_count:
@@ -84,15 +95,17 @@ def initial_distributions(
         )
     if given.ndim == 2:
         bad = ~(np.isfinite(given) & (given >= 0)).all(axis=1)
-        initial = normalize_rows(given.astype(np.float64))
+        found, classes = normalize_rows(given.astype(np.float64)), given.shape[1]
+        is_labelled = bool(found.any())
     else:
         if given.dtype.kind not in "iu":
             raise fg.GraphInputError(
                 "labels are integers, -1 for none", got=given.dtype, expected="integers"
             )
-        classes = int(given.max()) + 1 if class_count is None else class_count
-        bad = (given < UNLABELLED) | (given >= max(classes, 1))
-        initial = (given[:, None] == np.arange(max(classes, 1))).astype(np.float64)
+        highest = int(given.max(initial=UNLABELLED))
+        classes = max(highest + 1 if class_count is None else class_count, 1)
+        bad = (given < UNLABELLED) | (given >= classes)
+        found, is_labelled = given, highest > UNLABELLED
     if bad.any():
         vertex = int(np.argmax(bad))
         raise fg.GraphInputError(
@@ -101,10 +114,10 @@ def initial_distributions(
             got=given[vertex],
             expected="-1, or 0 <= label < K" if given.ndim == 1 else "values >= 0",
         )
-    if not initial.any():
+    if not is_labelled:
         raise fg.GraphInputError(
             "no vertex is labelled",
             got=f"{vertex_count} unlabelled vertices",
             fix="give at least one vertex a label of 0 or more",
         )
-    return initial.astype(dtype)
+    return found, classes

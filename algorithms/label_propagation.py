@@ -28,13 +28,16 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._checks import weight_properties
 from featgraph.algorithms._labels import (
     UNLABELLED,
+    checked_labels,
     checked_weights,
     initial_distributions,
     normalize_rows,
 )
-from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._paths import checked_reals
+from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import Edges, edges_of, require, sums_over_in_edges
 
 __all__ = [
@@ -44,6 +47,14 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+
+
+@fg.vertex
+def be_sure(f, v, d):  # type: ignore[no-untyped-def]
+    """Begin with the class that was given, if one was."""
+    d.label_next[v, f] = 1.0 if d.given[v] == f else 0.0
+    d.clamped[v] = d.clamp and d.given[v] >= 0
+    return True
 
 
 @fg.gather(into="aggr", combine="sum")
@@ -73,6 +84,17 @@ step = fg.foldmap(labels_of_neighbors, relax)
 step_with_residual = fg.foldmap(labels_of_neighbors, relax, largest_change)
 
 
+@fg.vertex
+def decide(f, v, d):  # type: ignore[no-untyped-def]
+    """Take the most likely class, if any is."""
+    best = fg.argmax(d.label[v, f])
+    d.best[v] = best if fg.any_feature(d.label[v, f] > 0) else UNLABELLED
+    return True
+
+
+begin, end = fg.vertexmap(be_sure), fg.vertexmap(decide)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LabelPropagationResult(Result):
     """What `label_propagation` returns.
@@ -85,8 +107,8 @@ class LabelPropagationResult(Result):
         The most likely class, the smallest on ties; -1 where the row is zero.
     """
 
-    distributions: Array
-    labels: npt.NDArray[np.int64]
+    distributions: Array = answer()
+    labels: npt.NDArray[np.int64] = answer()
 
 
 def label_propagation(
@@ -162,16 +184,32 @@ def label_propagation(
         raise fg.GraphInputError(
             "alpha out of range", got=alpha, expected="0 < alpha <= 1"
         )
-    initial = initial_distributions(graph, labels, class_count, np.dtype(dtype))
-    seeds = initial.any(axis=1)
+    real = checked_reals(dtype)
+    given, width = checked_labels(graph, labels, class_count)
+    properties = {"weight": fg.edge_property(real.type(1))}
+    properties |= weight_properties(graph, weights, real)
+    if given.ndim == 1:
+        properties |= {
+            "label": fg.vertex_property(real.type(0), shape=(width,), iterated=True),
+            "clamped": fg.vertex_property(False),
+            "given": fg.vertex_property(given, dtype=np.int64),
+        }
+    else:
+        properties |= {
+            "label": fg.vertex_property(given, dtype=real, iterated=True),
+            "clamped": fg.vertex_property(given.any(axis=1) & clamp),
+        }
     state = fg.State(
         graph,
-        label=fg.vertex_property(initial, iterated=True),
-        clamped=fg.vertex_property(seeds & clamp),
-        weight=fg.edge_property(checked_weights(graph, weights).astype(dtype)),
+        best=fg.vertex_property(np.int64(UNLABELLED)),
+        clamp=bool(clamp),
         alpha=float(alpha),
         epsilon=float(epsilon),
+        **properties,
     )
+    where = {"target": options.get("target", "auto")}
+    if given.ndim == 1:
+        begin(state, **where)
     run, residuals = iterate_recorded(
         step_with_residual if history else step,
         state,
@@ -179,14 +217,13 @@ def label_propagation(
         max_supersteps=max_supersteps,
         **options,
     )
-    distributions = state["label"]
-    best = np.where(distributions.any(axis=1), distributions.argmax(axis=1), UNLABELLED)
+    end(state, **where)
+    answers: dict[str, Any] = {
+        "distributions": state.view("label"),
+        "labels": state.view("best"),
+    }
     return LabelPropagationResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
-        distributions=distributions,
-        labels=best.astype(np.int64),
+        run=run, vertex_names=graph.vertex_names, residuals=residuals, **answers
     )
 
 
