@@ -16,10 +16,13 @@ import pytest
 import featgraph as fg
 from featgraph import _cuda
 from featgraph.algorithms import (
+    betweenness_centrality,
     bfs,
+    closeness_centrality,
     connected_components,
     eigenvector_centrality,
     hits,
+    k_core,
     katz_centrality,
     pagerank,
     sssp,
@@ -135,8 +138,13 @@ CALLS: dict[str, Callable[..., Any]] = {
     "renormalized": lambda g, **o: pagerank(
         g, max_supersteps=3, tol=0.0, dangling="renormalize", **o
     ),
+    "betweenness": lambda g, **o: betweenness_centrality(
+        g, sources=[3, 5], batch=2, endpoints=True, **o
+    ),
+    "closeness": lambda g, **o: closeness_centrality(g, [3, 5], batch=2, **o),
     "eigenvector": lambda g, **o: eigenvector_centrality(g, max_supersteps=3, **o),
     "hits": lambda g, **o: hits(g, max_iter=2, **o),
+    "cores": lambda g, **o: k_core(simple(g), max_supersteps=40, **o),
     "katz": lambda g, **o: katz_centrality(g, max_supersteps=3, **o),
 }
 
@@ -192,8 +200,9 @@ class Watch:
 
 @cache
 def simple(graph: fg.Graph) -> fg.Graph:
-    """Return a graph without directions and parallel edges."""
+    """Return a graph without directions, parallel edges and self-loops."""
     ends = np.sort([graph.sources, graph.targets], axis=0)
+    ends = ends[:, ends[0] != ends[1]]
     count = graph.vertex_count
     return fg.Graph.from_edges(
         *np.unique(ends, axis=1), vertex_count=count, directed=False
@@ -240,5 +249,5 @@ def test_nothing_over_the_vertices_is_moved(gpu: Gpu, name: str) -> None:
     assert all(a is b for a, b in zip(read, again, strict=True))
     arrays = [a for a in read if isinstance(a, np.ndarray) and len(a) == 3 * V]
     assert sorted(gpu.downloads) == sorted(a.nbytes for a in arrays)
-    assert arrays
+    assert arrays or name == "closeness"  # of the vertices that were asked for
     assert not gpu.uploads
