@@ -207,8 +207,7 @@ def connected_components(
     where = {"target": options.get("target", "auto")}
     begin, steps = METHODS[method]
     begin(state, **where)
-    if method == "propagate":
-        options.setdefault("max_supersteps", 2 * graph.vertex_count + 4)
+    options.setdefault("max_supersteps", 2 * graph.vertex_count + 4)
     run = fg.iterate(steps, state, **options)
     count_tops(state, **where)
     labels: Any = state.view("label")
