@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from featgraph.fold.lowering.accumulators import (
     accumulator_of,
@@ -202,6 +203,14 @@ class KernelSource:
 
     def arguments_of(self, entry: Entry) -> tuple[Argument, ...]:
         """Return what the runtime must pass to an entry."""
+        return self._arguments[entry.name]
+
+    @cached_property
+    def _arguments(self) -> dict[str, tuple[Argument, ...]]:
+        """What each entry is passed, by its name: every new State asks for it."""
+        return {entry.name: self._find_arguments(entry) for entry in self.entries}
+
+    def _find_arguments(self, entry: Entry) -> tuple[Argument, ...]:
         phase = self.plan.phases[entry.phase]
         chunks = "edge_chunks" if phase.from_edges else _CHUNKS.get(phase.kind)
         arrays = {
