@@ -293,7 +293,7 @@ def _state(graph: fg.Graph, width: int, weights: npt.ArrayLike | None) -> fg.Sta
     return fg.State(
         graph,
         distance=fg.vertex_property(np.inf, shape=(width,), iterated=True, dtype=float),
-        weight=fg.edge_property(require_lengths(graph, weights)),
+        weight=fg.edge_property(require_lengths(graph, weights), copy=False),
         target=target,
     )
 
