@@ -25,8 +25,8 @@ from featgraph import _cuda
 from featgraph._cuda_driver import Compiled, ParameterType
 from featgraph.arrays import foreign
 from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_sets
-from featgraph.runtime.devices.arguments import flatten, point_to_words
 from featgraph.runtime.devices.cuda_launch import Launches
+from featgraph.runtime.recording.arguments import flatten, point_to_words
 from tests.simt.emulator import Emulator, MemoryFault
 from tests.simt.memory import GuardedArray
 

@@ -19,8 +19,8 @@ from featgraph import _cuda
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.runtime.devices.cuda_trace import RecordedSuperstep
 from featgraph.runtime.loops import replay
+from featgraph.runtime.recording.cuda_trace import RecordedSuperstep
 from tests.simt.gpu import Gpu, Recording, emulated_gpu
 
 

@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from featgraph._cuda_driver import Compiled, ParameterType
-from featgraph.runtime.devices.arguments import (
+from featgraph.runtime.devices.cuda_launch import Launches
+from featgraph.runtime.recording.arguments import (
     ArrayWords,
     OtherTypesError,
     PackedArguments,
     flatten,
     point_to_words,
 )
-from featgraph.runtime.devices.cuda_launch import Launches
-from featgraph.runtime.devices.cuda_trace import OPAQUE
+from featgraph.runtime.recording.cuda_trace import OPAQUE
 
 Data = namedtuple("Data", "x scale on")
 

@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from featgraph.runtime.devices.cuda_record import Recording, Repetition
+from featgraph.runtime.recording.cuda_record import Recording, Repetition
 
 FIRST, SIZE = 4096, 64
 addresses = st.integers(0, SIZE // 4 - 1).map(lambda word: FIRST + 4 * word)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from featgraph.runtime.devices.cycles import Cycles, KnownCycles, Traced
+from featgraph.runtime.recording.cycles import Cycles, KnownCycles, Traced
 
 
 class Words:

@@ -62,6 +62,7 @@ FLOORS = (
     "fold.printing",
     "fold.compiling",
     "fold",
+    "runtime.recording",
     "runtime.devices",
     "runtime.memory",
     "runtime.superstep",

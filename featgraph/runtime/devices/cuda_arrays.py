@@ -18,9 +18,9 @@ from featgraph.errors import DeviceError
 from featgraph.fold.printing.module import ALIGNMENT
 from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.devices.cuda_launch import Launches
-from featgraph.runtime.devices.cuda_record import Recording, Repetition
-from featgraph.runtime.devices.cuda_trace import OPAQUE, TracedDriver
 from featgraph.runtime.devices.protocol import Values
+from featgraph.runtime.recording.cuda_record import Recording, Repetition
+from featgraph.runtime.recording.cuda_trace import OPAQUE, TracedDriver
 
 __all__ = ["BLOCK", "CudaArrays", "block_count"]
 

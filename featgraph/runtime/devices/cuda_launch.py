@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from featgraph import _cuda, _cuda_driver
-from featgraph.runtime.devices.arguments import (
+from featgraph.runtime.recording.arguments import (
     ArrayWords,
     OtherTypesError,
     PackedArguments,
     flatten,
 )
-from featgraph.runtime.devices.cuda_trace import OPAQUE
+from featgraph.runtime.recording.cuda_trace import OPAQUE
 
 __all__ = ["Launches"]
 

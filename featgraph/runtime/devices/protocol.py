@@ -13,7 +13,7 @@ from featgraph.arrays.values import DeviceValues, Filled, Reordered
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
-from featgraph.runtime.devices.cycles import KnownCycles
+from featgraph.runtime.recording.cycles import KnownCycles
 
 __all__ = ["Device", "DeviceGraph", "Recorder", "VertexSets", "is_dense"]
 

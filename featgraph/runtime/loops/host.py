@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 from featgraph._interrupts import deferred_interrupts
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import ActiveSet
-from featgraph.runtime.devices.cycles import Traced
 from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.near_far import Waiting
 from featgraph.runtime.loops.pending import announce
 from featgraph.runtime.loops.protocol import Watched
 from featgraph.runtime.loops.run import Run
+from featgraph.runtime.recording.cycles import Traced
 from featgraph.runtime.superstep.bound import full_words
 from featgraph.runtime.superstep.frontier import Frontier
 

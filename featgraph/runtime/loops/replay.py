@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 from featgraph._interrupts import deferred_interrupts
 from featgraph.config import config
 from featgraph.fold.plan.plan import FoldPlan
-from featgraph.runtime.devices.cycles import Cycles, Traced
 from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.host import HostLoop
 from featgraph.runtime.loops.pending import announce
@@ -25,6 +24,7 @@ from featgraph.runtime.loops.protocol import Watched
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.step import patches_left
 from featgraph.runtime.memory.buffers import buffers_of
+from featgraph.runtime.recording.cycles import Cycles, Traced
 
 __all__ = ["ReplayLoop"]
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy.typing as npt
 
 from featgraph.errors import DeviceError
-from featgraph.runtime.devices.arguments import PackedArguments
-from featgraph.runtime.devices.cycles import KnownCycles
+from featgraph.runtime.recording.arguments import PackedArguments
+from featgraph.runtime.recording.cycles import KnownCycles
 
 __all__ = ["OPAQUE", "RecordedSuperstep", "TracedDriver"]
 

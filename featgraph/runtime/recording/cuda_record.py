@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from featgraph._cuda_driver import Driver
-from featgraph.runtime.devices.arguments import point_to_words
+from featgraph.runtime.recording.arguments import point_to_words
 
 __all__ = ["Recording", "Repetition"]
 

@@ -1,0 +1,1 @@
+"""What supersteps ask the CUDA driver for, and ways to ask for it again."""
