@@ -10,6 +10,8 @@ numba-cuda; the dialect itself is imported when the first of its names is used:
 ``load_row``            several neighboring entries of a row by loads of 8 or 16 bytes
 ``store_row``           the same for stores
 ``anew``                an index that the compiler takes for another each time
+``clock_ns``            the time of the GPU, in ns
+``set_condition``       tell a conditional node of a graph whether it runs (again)
 ``device_function``     decorator: a function that kernels call; always inlined
 ``kernel``              decorator: a kernel, ``kernel(cache=True, ...)`` for options
 ======================  ============================================================
@@ -40,6 +42,7 @@ from featgraph.errors import DeviceError
 
 __all__ = [
     "anew",
+    "clock_ns",
     "compile_ltoir",
     "compile_ptx",
     "cuda",
@@ -51,15 +54,18 @@ __all__ = [
     "load_row",
     "overload",
     "require",
+    "set_condition",
     "store_row",
     "target_cc",
 ]
 
 if TYPE_CHECKING:
     anew: Any
+    clock_ns: Any
     cuda: Any
     load_row: Any
     overload: Any
+    set_condition: Any
     store_row: Any
 
 ComputeCapability = tuple[int, int]
@@ -69,14 +75,16 @@ _INSTALL = 'pip install "featgraph[cu13]", or choose target="cpu"'
 
 def __getattr__(name: str) -> Any:
     """Import the dialect when the first of its names is asked for."""
-    if name not in {"anew", "cuda", "load_row", "overload", "store_row"}:
+    intrinsics = _anew, _clock_ns, _load_row, _set_condition, _store_row
+    known = {function.__name__[1:]: function for function in intrinsics}
+    if name not in {"cuda", "overload", *known}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     require()
     extending: Any = import_whole("numba.cuda.extending")
     globals()["cuda"] = import_whole("numba.cuda")
     globals()["overload"] = extending.overload
-    for function in (_anew, _load_row, _store_row):
-        globals()[function.__name__[1:]] = extending.intrinsic(function)
+    for own, function in known.items():
+        globals()[own] = extending.intrinsic(function)
     return globals()[name]
 
 
@@ -197,6 +205,38 @@ def _anew(typing: Any, index: Any) -> Any:
         return builder.asm(form, "mov.b32 $0, $1;", "=r,r", [value], True, "anew")
 
     return types.uint32(index), generate
+
+
+# -- graphs: what their kernels ask and tell
+
+
+def _clock_ns(typing: Any) -> Any:
+    types: Any = import_whole("numba.cuda.types")
+    ir: Any = import_whole("llvmlite.ir")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        form, text = ir.FunctionType(ir.IntType(64), []), "mov.u64 $0, %globaltimer;"
+        return builder.asm(form, text, "=l", [], True, "clock_ns")
+
+    return types.int64(), generate
+
+
+def _set_condition(typing: Any, handle: Any, value: Any) -> Any:
+    types: Any = import_whole("numba.cuda.types")
+    ir: Any = import_whole("llvmlite.ir")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide, word = ir.IntType(64), ir.IntType(32)
+        name, known = "cudaGraphSetConditional", builder.module.globals
+        function = known.get(name) or ir.Function(  # the linker knows it
+            builder.module, ir.FunctionType(ir.VoidType(), [wide, word]), name
+        )
+        to = types.uint64, types.uint32
+        given = zip(args, signature.args, to, strict=True)
+        builder.call(function, [context.cast(builder, *each) for each in given])
+        return context.get_dummy_value()
+
+    return types.void(handle, value), generate
 
 
 def is_installed() -> bool:

@@ -16,7 +16,7 @@ from featgraph.fold.compiling.signatures import entry_signature
 from featgraph.fold.folder import fold_due_set
 from featgraph.fold.lowering.due_sets import KERNELS
 from featgraph.fold.plan.traits import GraphTraits
-from featgraph.runtime.devices import cuda_lists, cuda_loops
+from featgraph.runtime.devices import cuda_control, cuda_lists, cuda_loops
 from tests.ptx.test_kernels import _compile, _kernel
 from tests.simt.programs import BY_NAME
 
@@ -78,10 +78,25 @@ def test_small_kernels() -> None:
     }
     counts, edges = types.int32[::1], types.int64[::1]
     signatures["add_up"] = (counts, edges, types.int64, offsets, counts)
+    signatures["control"] = (*[edges] * 3, *[types.int64] * 3, types.boolean)
     for name, signature in signatures.items():
-        kernel = getattr(cuda_loops, name, None) or getattr(cuda_lists, name)
+        modules = cuda_control, cuda_lists, cuda_loops
+        [kernel] = [getattr(m, name) for m in modules if hasattr(m, name)]
         ptx = _cuda.compile_ptx(kernel, signature, (9, 0))
         assert sizes_packed(signature) == sizes_taken(ptx), name
+
+
+def test_a_loop_tells_its_node() -> None:
+    """The linker knows the function that does; time and the host are asked once."""
+    from numba import types
+
+    words = types.int64[::1]
+    signature = (*[words] * 3, *[types.int64] * 3, types.boolean)
+    ptx = _cuda.compile_ptx(cuda_control.control, signature, (9, 0))
+    for text in ("%globaltimer", "ld.global.cv", "call.uni \n\tcudaGraphSetCond"):
+        assert ptx.count(text) == 1, text
+    _, resources = _cuda_code.link_cubin(ptx, (9, 0))
+    assert resources.spill_stores_bytes == 0
 
 
 #: What due sets and refreshes took when they were written by hand, or take, if fewer.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,14 @@ from tests.simt.lanes import (
 )
 from tests.simt.memory import GuardedArray, SharedRecord, poisoned, wrap_integer
 
-__all__ = ["cuda_module", "largest", "math_functions", "scalar_types", "smallest"]
+__all__ = [
+    "conditions",
+    "cuda_module",
+    "largest",
+    "math_functions",
+    "scalar_types",
+    "smallest",
+]
 
 _TYPES = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 _TYPES += ["float16", "float32", "float64"]
@@ -391,14 +399,28 @@ def _store_row(
         array[each] = value
 
 
+#: What kernels have told conditional nodes of graphs, by the handles of these.
+conditions: dict[int, int] = {}
+
+
+def _set_condition(handle: Any, value: Any) -> None:
+    conditions[int(handle)] = int(value)
+
+
+def _clock_ns() -> int:
+    return time.perf_counter_ns()
+
+
 def cuda_module() -> dict[str, Any]:
     """Return the members of the twin of `featgraph._cuda`."""
     return {
         "anew": int,
+        "clock_ns": _clock_ns,
         "cuda": Dialect(),
         "device_function": _plain,
         "kernel": _plain,
         "load_row": _load_row,
+        "set_condition": _set_condition,
         "store_row": _store_row,
         # The body of the overloaded function is what runs here.
         "overload": lambda stub, **options: _plain,

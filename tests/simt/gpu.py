@@ -12,7 +12,7 @@ import inspect
 import itertools
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import ModuleType, SimpleNamespace
@@ -27,6 +27,7 @@ from featgraph.arrays import foreign
 from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_sets
 from featgraph.runtime.devices.cuda_launch import Launches
 from featgraph.runtime.recording.arguments import flatten, point_to_words
+from tests.simt.dialect import conditions
 from tests.simt.emulator import Emulator, MemoryFault
 from tests.simt.memory import GuardedArray
 
@@ -123,6 +124,14 @@ class DeviceArray:
         }
 
 
+class MappedArray(DeviceArray):
+    """Memory of the host that kernels read."""
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self.written.fill(0, self.size * self.dtype.itemsize)
+        self.view()[place] = value
+
+
 class StridedArray(DeviceArray):
     """A view of memory that another library has, with strides of its own."""
 
@@ -198,6 +207,9 @@ class Gpu:
         #: All that were made, of both kinds, and launches that have not run.
         self.recordings: list[Recording] = []
         self.waiting: list[Recording] = []
+        #: All that were made, and the one that runs.
+        self.loops: list[ConditionalLoop] = []
+        self.running: ConditionalLoop | None = None
         self.as_cuda_array = as_cuda_array
         self.from_cuda_array_interface = from_cuda_array_interface
         self.get_current_device = lambda: SimpleNamespace(id=0)
@@ -225,6 +237,12 @@ class Gpu:
 
     def pinned_array(self, shape: Any, dtype: Any) -> Any:
         return np.empty(shape, dtype)
+
+    def mapped_array(self, shape: Any, dtype: Any) -> MappedArray:
+        made = self.device_array(shape, dtype)
+        array = MappedArray(made.memory, made.shape, dtype)
+        array.gpu = self
+        return array
 
     def stream(self) -> Any:
         return SimpleNamespace(handle=next(self.streams))
@@ -278,6 +296,8 @@ class Gpu:
         ctypes.memmove(memory.ctypes.data, source, size)
 
     def read(self, target: int, source: int, size: int) -> None:
+        if self.running is not None:
+            self.running.finish()
         self.downloads.append(size)
         memory = np.ascontiguousarray(self._memory(source, size))
         ctypes.memmove(target, memory.ctypes.data, size)
@@ -389,13 +409,61 @@ class Recording:
         self.is_behind = False
 
     def _run(self) -> None:
-        for name, *arguments in self.operations:
-            if name == "launch":
-                words, pointers = point_to_words(arguments[-1])
-                self.gpu.launch(*arguments[:-1], int(pointers.ctypes.data))
-                del words
-            else:
-                getattr(self.gpu, name)(*arguments)
+        ask(self.gpu, self.operations)
+
+
+def ask(gpu: Gpu, operations: Iterable[tuple[Any, ...]]) -> None:
+    """Have operations done at once."""
+    for name, *arguments in operations:
+        if name == "launch":
+            words, pointers = point_to_words(arguments[-1])
+            gpu.launch(*arguments[:-1], int(pointers.ctypes.data))
+            del words
+        else:
+            getattr(gpu, name)(*arguments)
+
+
+class ConditionalLoop:
+    """Runs its supersteps again and again, once whenever it is asked for its end.
+
+    What comes beside the next superstep runs as late as it may.
+    """
+
+    def __init__(self, gpu: Gpu, supersteps: Any) -> None:
+        self.gpu, self.supersteps = gpu, list(supersteps)
+        self.node = 1 + len(gpu.loops)
+        self.launched = self.rounds = 0
+        gpu.loops.append(self)
+
+    def launch(self) -> None:
+        assert not self.gpu.waiting
+        assert self.gpu.running is None
+        self.launched += 1
+        conditions[self.node] = 1
+        self.gpu.running = self
+
+    def is_done(self) -> bool:
+        if self.gpu.running is self:
+            self.gpu.running = None  # for what is asked of it now
+            self._run()
+            if conditions[self.node]:
+                self.gpu.running = self
+        return self.gpu.running is None
+
+    def finish(self) -> None:
+        while not self.is_done():
+            pass
+
+    def _run(self) -> None:
+        self.rounds += 1
+        beside: list[Any] = []
+        for work, others in self.supersteps:
+            if len(beside) > 1:
+                ask(self.gpu, beside.pop(0))
+            ask(self.gpu, work)
+            beside.append(others)
+        for others in beside:
+            ask(self.gpu, others)
 
 
 class Repetition(Recording):
@@ -427,6 +495,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(foreign, "device_of", lambda array: 0)
         patch.setattr(cuda_arrays, "Driver", lambda: gpu)
         patch.setattr(cuda_arrays, "Launches", launches)
+        patch.setattr(cuda_arrays, "ConditionalLoop", ConditionalLoop)
         patch.setattr(cuda_arrays, "Recording", Recording)
         patch.setattr(cuda_arrays, "Repetition", Repetition)
         # Lanes take their time: two blocks of a reduce are enough.

@@ -12,7 +12,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from featgraph.runtime.recording.cuda_record import Recording, Repetition
+from featgraph.runtime.recording.cuda_record import (
+    ConditionalLoop,
+    Recording,
+    Repetition,
+)
 
 FIRST, SIZE = 4096, 64
 addresses = st.integers(0, SIZE // 4 - 1).map(lambda word: FIRST + 4 * word)
@@ -54,6 +58,9 @@ class FakeApi:
     those of a stream that captures.
     """
 
+    CU_GRAPH_COND_ASSIGN_DEFAULT = 1
+    CUgraphConditionalNodeType = SimpleNamespace(CU_GRAPH_COND_TYPE_WHILE=1)
+    CUgraphNodeType = SimpleNamespace(CU_GRAPH_NODE_TYPE_CONDITIONAL=13)
     CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
     CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=1)
@@ -74,6 +81,23 @@ class FakeApi:
         self.last[stream] = {node}
         self.calls.append((stream, operation))
         return (0,)
+
+    def CUgraphNodeParams(self) -> Any:
+        return SimpleNamespace(conditional=SimpleNamespace())
+
+    def cuGraphAddNode(self, graph: Any, *given: Any) -> Any:
+        """A node that runs its graph while the condition holds, and nothing else."""
+        *before, node = given
+        assert before == [None, None, 0]
+        own = node.conditional
+        assert (node.type, own.type, own.size) == (13, 1, 1)
+        own.phGraph_out = ["body"]
+        return 0, "node"
+
+    def cuStreamBeginCaptureToGraph(self, stream: Any, graph: Any, *given: Any) -> Any:
+        assert graph == "body"
+        assert given[:3] == (None, None, 0)
+        return self.cuStreamBeginCapture(stream, given[3])
 
     def cuStreamBeginCapture(self, stream: Any, mode: int) -> Any:
         self.nodes.clear()
@@ -149,11 +173,59 @@ def test_a_graph_runs_in_any_order_it_allows(
     """And leaves what the operations leave one after the other."""
     driver: Any = FakeDriver()
     Recording(driver, [handled(o) for o in asked], beside=False)
+    done = in_any_order(driver, chance)
+    np.testing.assert_array_equal(run(done), run(asked))
+
+
+def in_any_order(driver: Any, chance: random.Random) -> list[Any]:
+    """Return the operations of a graph in an order that it allows."""
     waiting, done = dict(driver.api.nodes), []
     while waiting:
         ready = [n for n, (before, _) in waiting.items() if not before & {*waiting}]
         done.append(waiting.pop(chance.choice(ready))[1])
-    np.testing.assert_array_equal(run(done), run(asked))
+    return done
+
+
+@given(st.integers(1, 6), st.randoms(use_true_random=False))
+def test_in_a_loop_counts_come_beside_the_next_superstep(
+    length: int, chance: random.Random
+) -> None:
+    """Behind their own, and before the next but one; in order, and all of them."""
+    driver: Any = FakeDriver()
+    supersteps = [
+        ([("set_words", FIRST, n, 1), ("copy", FIRST, FIRST, n)],
+         [("set_bytes", FIRST, n, 1), ("copy", FIRST + 4, FIRST, n)])
+        for n in range(length)
+    ]  # fmt: skip
+    driver.api.cuMemsetD8Async = lambda *given: driver.api._ask(
+        given[3], ("set_bytes", *given[:3])
+    )
+    loop = ConditionalLoop(driver, supersteps)
+    assert loop.node >= 1000
+    order = in_any_order(driver, chance)
+    at = {operation: place for place, operation in enumerate(order)}
+    assert len(at) == 4 * length
+    for n, (work, counts) in enumerate(supersteps):
+        places = [at[operation] for operation in (*work, *counts)]
+        assert places == sorted(places)
+        if n:
+            assert at[supersteps[n - 1][0][1]] < places[0]
+            assert at[supersteps[n - 1][1][1]] < places[2]
+        if n > 1:
+            assert at[supersteps[n - 2][1][1]] < places[0]
+
+
+def test_a_loop_says_when_it_has_ended() -> None:
+    driver: Any = FakeDriver()
+    driver.api.CUresult = SimpleNamespace(CUDA_ERROR_NOT_READY=600)
+    loop = ConditionalLoop(driver, [([("set_words", FIRST, 1, 1)], [])])
+    launched: list[Any] = []
+    driver.api.cuGraphLaunch = lambda *given: (launched.append(given), (0,))[1]
+    loop.launch()
+    assert launched[0][1] == 0
+    answers = [(600,), (600,), (0,)]
+    driver.api.cuEventQuery = lambda event: answers.pop(0)
+    assert [loop.is_done() for _ in range(3)] == [False, False, True]
 
 
 @settings(max_examples=50)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,18 @@ from featgraph.arrays.foreign import Foreign, empty, memory_error
 from featgraph.arrays.values import DeviceValues, Entries, Filled, Reordered
 from featgraph.errors import DeviceError
 from featgraph.fold.printing.module import ALIGNMENT
-from featgraph.runtime.devices import cuda_loops
+from featgraph.runtime.devices import cuda_control, cuda_loops
 from featgraph.runtime.devices.cuda_launch import Launches
 from featgraph.runtime.devices.protocol import Values
-from featgraph.runtime.recording.cuda_record import Recording, Repetition
+from featgraph.runtime.recording.control import HEADER, log_begins
+from featgraph.runtime.recording.cuda_record import (
+    ConditionalLoop,
+    Recording,
+    Repetition,
+    Superstep,
+)
 from featgraph.runtime.recording.cuda_trace import OPAQUE, TracedDriver
+from featgraph.runtime.recording.device_loop import WORDS, DeviceLoop, LoopMemory
 
 __all__ = ["BLOCK", "CudaArrays", "block_count"]
 
@@ -29,6 +37,10 @@ Words = Any
 BLOCK = 256
 #: Up to here arrays are read through page-locked memory.
 _LANDING_BYTES = 1 << 16
+_WARP = 32
+#: Supersteps that a loop runs before it asks whether to go on. Asking takes 4.6 us, and
+#: what counts the last one stands in the way of the next (NVIDIA H200, 2026-11-23).
+_TOGETHER = 8
 #: Recorded supersteps that may be held at a time.
 _COUNTS = 256
 
@@ -69,6 +81,15 @@ class Own(threading.local):
         """Where that is."""
         return address_of(self.total)
 
+    @cached_property
+    def loops(self) -> LoopMemory:
+        """What a loop on the device tells and is told."""
+        words = cuda.to_device(np.zeros(WORDS, np.int64))
+        landing = cuda.pinned_array(WORDS, np.int64)
+        stop = cuda.mapped_array(1, np.int64)
+        stop[0] = 0
+        return LoopMemory(words, landing, stop, address_of(words))
+
 
 class CudaArrays:
     """Device arrays of numba-cuda; all work on the default stream, in order."""
@@ -76,7 +97,7 @@ class CudaArrays:
     def __init__(self) -> None:
         counts = cuda.pinned_array(_COUNTS, np.int64)
         self.driver = self.recorder = TracedDriver(
-            Driver(), counts, Repetition, Recording
+            Driver(), counts, Repetition, Recording, self._make_loop
         )
         self.launches = Launches(self.driver)
         # Page-locked: the driver copies there without a detour. One reader at a time.
@@ -190,3 +211,25 @@ class CudaArrays:
         with self._reading:
             self.driver.read(self._landing_address, self.own.total_address, 8)
             return int(self._landed_total[0])
+
+    def _make_loop(
+        self, driver: Driver, cycle: Sequence[Superstep], turns: int
+    ) -> DeviceLoop:
+        """Return a loop of a cycle, each superstep with what counts behind it."""
+        memory, length = self.own.loops, len(cycle)
+        together = list(cycle) * max(1, _TOGETHER // length)
+        # The kernel runs for being asked for: without a node, it tells none.
+        self.driver.set_words(memory.address, 0, 2 * HEADER)
+        controlled = []
+        for number, (work, counts) in enumerate(together, 1):
+            place = np.int64((number - 1) % length), np.bool_(number == len(together))
+            given = self.own.total, memory.stop, memory.words
+            arguments = *given, np.int64(turns), np.int64(length), *place
+            launch = partial(self.launches, cuda_control.control, 1, _WARP, arguments)
+            asked = self.driver.asked(launch)
+            if OPAQUE in asked:
+                raise DeviceError("a kernel that only the dialect can launch")
+            controlled.append((work, (*counts, *asked)))
+        graph = ConditionalLoop(driver, controlled)
+        first = log_begins(turns, length)
+        return DeviceLoop(self.driver, graph, memory, first, len(together))

@@ -14,6 +14,7 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
 from featgraph.runtime.recording.cycles import KnownCycles
+from featgraph.runtime.recording.device_loop import DeviceLoop
 
 __all__ = ["Device", "DeviceGraph", "Recorder", "VertexSets", "is_dense"]
 
@@ -72,6 +73,12 @@ class Recorder(Protocol):
         It may ask for them one by one, or have them made into one launch.
 
         None if too many are held.
+        """
+
+    def loop(self, recordings: Any, turns: int) -> DeviceLoop | None:
+        """Return a cycle of recordings, of some foldmaps, that runs by itself.
+
+        None where that does not pay yet, or cannot be.
         """
 
 

@@ -154,10 +154,16 @@ class Agenda:
 
     def decisions(self, place: int) -> tuple[Any, ...]:
         """Return what the number of active vertices decides of a superstep."""
+        pending = self.pending[place]
+        return self.decided(place, pending.words is None, pending.active_count)
+
+    def decided(
+        self, place: int, everything: bool, count: int | None
+    ) -> tuple[Any, ...]:
+        """Return what would be decided if so many vertices were active."""
         if self.is_dense:  # everything is due, however many were active
             return (True,)
-        pending = self.pending[place]
-        return pending.words is None, *decide(self.steps[place], pending.active_count)
+        return everything, *decide(self.steps[place], count)
 
 
 def left_over(agenda: Agenda) -> dict[FoldMap, Left]:

@@ -4,22 +4,23 @@ Behind its first supersteps a run asks the device for the same operations again 
 again: the same kernels, on the same memory, since buffers and sets change places in a
 cycle. Once a cycle has come round, its supersteps are launched as they were recorded,
 until something that is decided by the number of active vertices has been decided
-otherwise for some time, or nothing is active. The host only reads how many vertices
-were committed, while the next superstep runs.
+otherwise for some time, or nothing is active. First the host launches each, and reads
+how many vertices were committed while the next one runs; a run that goes on is left to
+the device (docs/design/0039-device-loops.md).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
-from featgraph._interrupts import deferred_interrupts
 from featgraph.config import config
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.loops.agenda import Agenda
+from featgraph.runtime.loops.device_flight import DeviceFlight
+from featgraph.runtime.loops.flight import Flight
 from featgraph.runtime.loops.host import HostLoop
-from featgraph.runtime.loops.pending import announce
 from featgraph.runtime.loops.protocol import Watched
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.step import patches_left
@@ -31,9 +32,6 @@ __all__ = ["ReplayLoop"]
 #: Supersteps that take longer, in s, gain nothing: they keep the device busy, and one
 #: that is launched ahead for nothing costs as long.
 _MOST_SECONDS = 1e-3
-#: The next superstep is launched ahead unless at this rate of decay fewer vertices than
-#: this would be active in it.
-_FEWEST = 8
 #: Supersteps are launched as they were recorded, though they would be run otherwise by
 #: now, until they have taken so long, in s: to change takes the host about as much,
 #: which runs three or four supersteps and records them (NVIDIA H200). So no run takes
@@ -115,9 +113,24 @@ class ReplayLoop:
             recordings = [self._recorder.record(t.operations) for t in cycle]
             if None in recordings:
                 continue
-            _Flight(self._agenda, run, cycle, recordings).run(limit)
+            self._fly(run, cycle, recordings, limit)
             return True
         return False
+
+    def _fly(
+        self, run: Run, cycle: list[Traced], recordings: list[Any], limit: int
+    ) -> None:
+        """Run supersteps of a cycle, at most `limit`, by the device if it pays."""
+        agenda = self._agenda
+        loop_of = partial(self._recorder.loop, recordings, len(agenda.steps))
+        loop = loop_of()
+        known = all(p.words is None or p.count is not None for p in agenda.pending)
+        if loop is not None and loop.length <= limit and known:
+            DeviceFlight(agenda, run, cycle, loop).run(limit, _MOST_LATE)
+        else:
+            flight = Flight(agenda, run, cycle, recordings, _MOST_LATE)
+            is_short = loop is not None and known
+            flight.run(limit, lambda: not is_short and loop_of() is not None)
 
     def _limit(self, cycle: list[Traced], most: int) -> int:
         """Return how many supersteps may be replayed: whole cycles."""
@@ -143,112 +156,3 @@ class ReplayLoop:
         agenda.refresh_version()
         is_due = agenda.pending[first.place].active_count != 0
         return is_due and agenda.decisions(first.place) == first.decisions
-
-
-class _Flight:
-    """Launches of a cycle, one superstep ahead of what the host knows.
-
-    Deciding late changes no result but how kept sums are rounded, which may be patched
-    some times more: what a count decides is how a superstep is run, and one without
-    active vertices commits nothing. `may_be_late` says where it would.
-    """
-
-    def __init__(
-        self, agenda: Agenda, run: Run, cycle: list[Traced], recordings: list[Any]
-    ) -> None:
-        self._agenda = agenda
-        self._run = run
-        self._cycle = cycle
-        self._recordings = recordings
-        self._launched = self._done = 0
-        self._begun = time.perf_counter()
-        #: Supersteps that the host would not have run.
-        self._idle = 0
-        self._first = agenda.state.superstep
-        #: How long supersteps have been run otherwise than was decided, in s.
-        self._late = 0.0
-        #: Whether no further cycle is begun.
-        self._ends = False
-
-    def run(self, limit: int) -> None:
-        """Run supersteps, at most `limit`, which is a multiple of the cycle's."""
-        with deferred_interrupts() as came:
-            try:
-                self._fly(limit, came)
-            except BaseException:
-                try:
-                    self._complete()
-                finally:
-                    for waiting in self._agenda.pending:
-                        waiting.words = None
-                raise
-
-    def _fly(self, limit: int, came: list[int]) -> None:
-        """Launch and account for supersteps until the last cycle has ended."""
-        ahead = 0
-        while True:
-            self._ends |= bool(came)
-            while self._launched <= self._done + ahead and (
-                self._is_within_a_cycle() or not (self._ends or self._launched == limit)
-            ):
-                self._launch()
-            if self._launched == self._done:
-                return
-            ahead = self._account()
-
-    def _is_within_a_cycle(self) -> bool:
-        return self._launched % len(self._cycle) != 0
-
-    def _launch(self) -> None:
-        self._recordings[self._launched % len(self._cycle)].launch()
-        self._launched += 1
-
-    def _complete(self) -> None:
-        """Run the cycle to its end: the host takes the buffers for what they are there.
-
-        Another interrupt adds nothing to the one that is on its way.
-        """
-        while self._is_within_a_cycle() or self._done < self._launched:
-            try:
-                if self._is_within_a_cycle():
-                    self._launch()
-                else:
-                    self._account()
-            except KeyboardInterrupt:
-                continue
-        self._number()
-
-    def _number(self) -> None:
-        """Tell the State how many supersteps the host would have run."""
-        agenda, number = self._agenda, self._first + self._done - self._idle
-        agenda.superstep = agenda.state.superstep = number
-
-    def _account(self) -> int:
-        """Wait for a superstep; return how many may be launched ahead of the next."""
-        agenda, place = self._agenda, self._done % len(self._cycle)
-        traced, number = self._cycle[place], self._recordings[place].wait()
-        self._done += 1
-        begun, self._begun = self._begun, time.perf_counter()
-        before = agenda.pending[traced.place].active_count
-        # Sets that the host would have made are where the recorded superstep made them.
-        everything = number == agenda.state.graph.vertex_count
-        told = None if everything else traced.committed()
-        made = traced.pending
-        announce(
-            agenda.pending, traced.place, told, number, lambda other, _: made[other]()
-        )
-        following = self._cycle[self._done % len(self._cycle)]
-        if agenda.pending[following.place].active_count == 0:
-            self._ends = True
-        seconds = self._begun - begun
-        is_late = agenda.decisions(following.place) != following.decisions
-        self._late = self._late + seconds if is_late else 0.0
-        self._ends |= self._late > _MOST_LATE
-        if before == 0 and number == 0:
-            self._idle += 1
-            return 0
-        self._run.add(number, seconds, traced.direction, traced.work)
-        agenda.steps[traced.place].patched_supersteps += traced.work == "patched"
-        agenda.turn = (traced.place + 1) % len(agenda.steps)
-        self._number()
-        return int(number * number >= _FEWEST * (before or 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,14 +78,19 @@ class Run:
             f"{sum(self.seconds):.3g} s>"
         )
 
-    def add_several(self, counts: list[int], work: str, seconds: float) -> None:
-        """Record supersteps that ran in one go, along edges out of active vertices."""
-        number = len(counts)
-        self.supersteps += number
-        self.active_counts += counts
-        self.directions += ["push"] * number
-        self.aggregates += [work] * number
-        self.seconds += [seconds / number] * number
+    def add_all(
+        self,
+        numbers: Sequence[int],
+        seconds: Sequence[float],
+        directions: Sequence[str],
+        works: Sequence[str],
+    ) -> None:
+        """Record supersteps that ran in one go; see `add`."""
+        self.supersteps += len(numbers)
+        self.active_counts += numbers
+        self.seconds += seconds
+        self.directions += directions
+        self.aggregates += works
 
 
 class _NoBar:

@@ -140,7 +140,11 @@ class WorklistLoop:
         ran = self.run_several(pending.words, most)
         if ran is None or not ran.counts:
             return None
-        run.add_several(ran.counts, "recomputed", time.perf_counter() - begun)
+        number, took = len(ran.counts), time.perf_counter() - begun
+        run.add_all(
+            ran.counts, [took / number] * number, ["push"] * number,
+            ["recomputed"] * number,
+        )  # fmt: skip
         run.thresholds += ran.thresholds
         pending.words = None if ran.size == self._count else ran.words
         pending.count, pending.scalars = ran.size, scalars

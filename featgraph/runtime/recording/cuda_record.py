@@ -1,4 +1,8 @@
-"""Supersteps that are asked of the CUDA driver again: call by call, or as a graph."""
+"""Supersteps that are asked of the CUDA driver again: call by call, or as a graph.
+
+A graph runs at one launch; one with a conditional node runs what is in that again and
+again, until a kernel there says no.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,11 @@ from typing import Any
 from featgraph._cuda_driver import Driver
 from featgraph.runtime.recording.arguments import point_to_words
 
-__all__ = ["Recording", "Repetition"]
+__all__ = ["ConditionalLoop", "Recording", "Repetition", "Superstep"]
 
 Operation = tuple[Any, ...]
+#: What a superstep does, and what runs beside the next one.
+Superstep = tuple[Sequence[Operation], Sequence[Operation]]
 
 
 class _Launched:
@@ -99,16 +105,79 @@ class Recording(_Launched):
         super().__init__(driver, beside)
         # A graph that is made node by node takes as long to launch as its operations do
         # one by one, one that was captured a quarter of it (NVIDIA H200, 2026-11-21).
-        graph = _Capture(driver).run(operations)
-        try:
-            self._graph = self._check(self._api.cuGraphInstantiate(graph, 0))
-        finally:
-            self._check(self._api.cuGraphDestroy(graph))
-        destroy = weakref.finalize(self, self._api.cuGraphExecDestroy, self._graph)
-        destroy.atexit = False  # the driver may be gone before
+        self._graph = _instantiate(
+            self, driver, _Capture(driver).run([(operations, ())])
+        )
 
     def _launch(self) -> None:
         self._check(self._api.cuGraphLaunch(self._graph, self._stream))
+
+
+class ConditionalLoop(_Launched):
+    """A cycle of supersteps that the device runs while a condition holds.
+
+    The condition holds when it is launched. A kernel of the cycle may set another value
+    for the next time (`featgraph._cuda.set_condition`).
+
+    Parameters
+    ----------
+    driver : Driver
+    supersteps : sequence of Superstep
+        As for `Repetition`. The second part of each waits for the first, and is waited
+        for by the next superstep but one, which uses the same memory.
+
+    Attributes
+    ----------
+    node : int
+        The handle of the condition.
+    """
+
+    def __init__(self, driver: Driver, supersteps: Sequence[Superstep]) -> None:
+        super().__init__(driver, beside=False)
+        api, check = self._api, self._check
+        graph = check(api.cuGraphCreate(0))
+        try:
+            context = check(api.cuCtxGetCurrent())
+            at_launch = api.CU_GRAPH_COND_ASSIGN_DEFAULT
+            handle = check(
+                api.cuGraphConditionalHandleCreate(graph, context, 1, at_launch)
+            )
+            node, kinds = api.CUgraphNodeParams(), api.CUgraphConditionalNodeType
+            node.type = api.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
+            own = node.conditional
+            own.handle, own.type = handle, kinds.CU_GRAPH_COND_TYPE_WHILE
+            own.size, own.ctx = 1, context
+            check(api.cuGraphAddNode(graph, None, None, 0, node))
+            [body] = node.conditional.phGraph_out
+            self.node = int(handle)
+            _Capture(driver, body).run(supersteps)
+        except BaseException:
+            api.cuGraphDestroy(graph)
+            raise
+        self._graph = _instantiate(self, driver, graph)
+
+    def _launch(self) -> None:
+        self._check(self._api.cuGraphLaunch(self._graph, self._stream))
+
+    def is_done(self) -> bool:
+        """Whether what was launched last has ended."""
+        result = self._api.cuEventQuery(self._event)
+        if result[0] == self._api.CUresult.CUDA_ERROR_NOT_READY:
+            return False
+        self._check(result)
+        return True
+
+
+def _instantiate(owner: object, driver: Driver, graph: Any) -> Any:
+    """Return a graph to be launched, as long as its owner lives; give up its plan."""
+    api, check = driver.api, driver.check
+    try:
+        made = check(api.cuGraphInstantiate(graph, 0))
+    finally:
+        check(api.cuGraphDestroy(graph))
+    destroy = weakref.finalize(owner, api.cuGraphExecDestroy, made)
+    destroy.atexit = False  # the driver may be gone before
+    return made
 
 
 class _Calls:
@@ -142,15 +211,26 @@ _CALLS = {
 }
 
 
+#: Stands for the stream of what runs beside the next superstep.
+_BESIDE = -1
+
+
 class _Capture:
     """Asks for operations once more, on streams that capture them.
 
     One stream stands for the default one, and each other stream waits for it and it for
     them, as the driver has it.
+
+    Parameters
+    ----------
+    driver : Driver
+    into : graph, optional
+        Where they go; default a new one.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, into: Any = None) -> None:
         self._api, self._check = driver.api, driver.check
+        self._into = into
         self._main = self._make_stream()
         #: Stream that was asked for -> the one that captures.
         self._others: dict[int, Any] = {}
@@ -163,16 +243,18 @@ class _Capture:
         flag = self._api.CUstream_flags.CU_STREAM_NON_BLOCKING
         return self._check(self._api.cuStreamCreate(int(flag)))
 
-    def run(self, operations: Sequence[Operation]) -> Any:
-        """Return the graph of some operations."""
+    def run(self, supersteps: Sequence[Superstep]) -> Any:
+        """Return the graph of some supersteps."""
         api, check = self._api, self._check
         mode = api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         try:
-            check(api.cuStreamBeginCapture(self._main, mode))
+            if self._into is None:
+                check(api.cuStreamBeginCapture(self._main, mode))
+            else:
+                to = self._into, None, None, 0
+                check(api.cuStreamBeginCaptureToGraph(self._main, *to, mode))
             try:
-                for call, arguments in _Calls(api, operations).on(self._stream):
-                    check(call(*arguments))
-                self._join()
+                self._ask(supersteps)
             except BaseException:
                 api.cuStreamEndCapture(self._main)
                 raise
@@ -183,12 +265,40 @@ class _Capture:
             for stream in (self._main, *self._others.values()):
                 api.cuStreamDestroy(stream)
 
-    def _let_wait(self, later: Any, earlier: Any) -> None:
+    def _ask(self, supersteps: Sequence[Superstep]) -> None:
+        """Ask for supersteps; what comes beside is on a stream of its own."""
+        beside: list[Any] = []
+        for number, (operations, others) in enumerate(supersteps):
+            if number > 1 and beside:
+                self._wait_for(self._main, beside.pop(0))
+            for call, arguments in _Calls(self._api, operations).on(self._stream):
+                self._check(call(*arguments))
+            self._join()
+            if others:
+                self._let_wait(self._beside(), self._main)
+                for call, arguments in _Calls(self._api, others).on(self._beside):
+                    self._check(call(*arguments))
+                beside.append(self._record(self._beside()))
+        if beside:
+            self._wait_for(self._main, beside[-1])
+
+    def _record(self, stream: Any) -> Any:
         no_timing = self._api.CUevent_flags.CU_EVENT_DISABLE_TIMING
         event = self._check(self._api.cuEventCreate(int(no_timing)))
         self._events.append(event)
-        self._check(self._api.cuEventRecord(event, earlier))
-        self._check(self._api.cuStreamWaitEvent(later, event, 0))
+        self._check(self._api.cuEventRecord(event, stream))
+        return event
+
+    def _wait_for(self, stream: Any, event: Any) -> None:
+        self._check(self._api.cuStreamWaitEvent(stream, event, 0))
+
+    def _let_wait(self, later: Any, earlier: Any) -> None:
+        self._wait_for(later, self._record(earlier))
+
+    def _beside(self, asked: int = 0) -> Any:
+        if _BESIDE not in self._others:
+            self._others[_BESIDE] = self._make_stream()
+        return self._others[_BESIDE]
 
     def _join(self) -> Any:
         """Return the main stream, behind all others."""

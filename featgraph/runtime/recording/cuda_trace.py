@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from featgraph.errors import DeviceError
 from featgraph.runtime.recording.arguments import PackedArguments
 from featgraph.runtime.recording.cycles import KnownCycles
+from featgraph.runtime.recording.device_loop import DeviceLoop
 
 __all__ = ["OPAQUE", "RecordedSuperstep", "TracedDriver"]
 
@@ -37,6 +38,12 @@ _COUNT_BYTES = 8
 _RECORDING_SECONDS = 3e-4
 #: What launching two graphs takes, in s (NVIDIA H200, 2026-11-21).
 _LAUNCHING_SECONDS = 1.2e-5
+#: What making a loop takes, in s, until it has been measured.
+_LOOP_SECONDS = 6e-4
+#: What a loop saves a superstep at least, in s: an event, and accounts in Python.
+_LOOP_SAVES = 5e-6
+#: Loops that a thread keeps, and those that could not be made.
+_MOST_LOOPS = 32
 
 
 class RecordedSuperstep:
@@ -66,23 +73,26 @@ class RecordedSuperstep:
         repeat: Make,
         record: Make,
     ) -> None:
-        total = next(o[2] for o in operations if o[0] == "read")
+        [read] = [o for o in operations if o[0] == "read"]
+        total = read[2]
         work: list[tuple[Any, ...]] = []
         count: list[tuple[Any, ...]] = []
         for operation in operations:
             (count if _is_given(operation, total) else work).append(operation)
-        target = int(landed.ctypes.data)
         self._landed, self._work = landed, tuple(work)
-        self._count = tuple(
-            ("read", target, *o[2:]) if o[0] == "read" else o for o in count
-        )
+        #: What counts, and leaves the count on the device.
+        self._counts = tuple(o for o in count if o is not read)
+        self._reads = ("read", int(landed.ctypes.data), *read[2:])
         self._record: Make | None = record
         self._make_both(repeat)
         #: How long launching it took last, and how long the device waited for it.
         self._launching = self._lost = 0.0
+        #: How often it was launched.
+        self._launched = 0
 
     def _make_both(self, make: Make) -> None:
-        made = make(self._work, beside=False), make(self._count, beside=True)
+        counts = (*self._counts, self._reads)
+        made = make(self._work, beside=False), make(counts, beside=True)
         self._working, self._counting = made
 
     def launch(self) -> None:
@@ -96,6 +106,7 @@ class RecordedSuperstep:
         self._working.launch()
         self._counting.launch(behind=self._working)
         self._launching = time.perf_counter() - begun
+        self._launched += 1
 
     def wait(self) -> int:
         """Wait for the launch; return how many vertices it committed."""
@@ -104,6 +115,16 @@ class RecordedSuperstep:
         if time.perf_counter() - begun < self._launching:
             self._lost += max(self._launching - _LAUNCHING_SECONDS, 0)
         return int(self._landed[0])
+
+    @property
+    def superstep(self) -> tuple[Operations, Operations]:
+        """What it does, and what counts the vertices committed behind that."""
+        return self._work, self._counts
+
+    @property
+    def lost(self) -> float:
+        """How long, in s, launching it from the host has cost so far."""
+        return self._lost + self._launched * _LOOP_SAVES
 
     def _pays(self) -> bool:
         """Whether it would have paid to have graphs from the beginning."""
@@ -139,6 +160,8 @@ class _Traces(threading.local):
         self.own_pools: Pools = {}
         self.pools = self.own_pools
         self.recorded: OrderedDict[Operations, RecordedSuperstep] = OrderedDict()
+        #: Cycle -> a loop of it, or None where none can be made.
+        self.loops: OrderedDict[tuple[RecordedSuperstep, ...], Any] = OrderedDict()
 
 
 class TracedDriver:
@@ -151,13 +174,22 @@ class TracedDriver:
         Page-locked memory: a place for the count of each recording.
     repeat, record : callable
         ``make(driver, operations, beside)`` makes a `Repetition`, or a `Recording`.
+    loop : callable
+        ``make(driver, supersteps, turns)`` makes a `DeviceLoop` of a cycle of so many
+        foldmaps, of pairs of operations: what a superstep does, and what counts.
     """
 
     def __init__(
-        self, driver: Any, landing: npt.NDArray[Any], repeat: Make, record: Make
+        self,
+        driver: Any,
+        landing: npt.NDArray[Any],
+        repeat: Make,
+        record: Make,
+        loop: Make,
     ) -> None:
         self._driver = driver
-        self._repeat, self._record = repeat, record
+        self._repeat, self._record, self._loop = repeat, record, loop
+        self._loop_seconds = _LOOP_SECONDS
         self._landing = landing
         self._free = list(range(landing.size))
         self._own = _Traces()
@@ -236,6 +268,46 @@ class TracedDriver:
         weakref.finalize(made, self._free.append, place)
         recorded[operations] = made
         return made
+
+    def loop(
+        self, recordings: Sequence[RecordedSuperstep], turns: int
+    ) -> DeviceLoop | None:
+        """Return a loop of a cycle of some foldmaps; None where none pays yet.
+
+        It is made when launching the cycle from the host has cost as much time. None,
+        too, where none can be made.
+        """
+        loops, cycle = self._own.loops, tuple(recordings)
+        if cycle in loops:
+            loops.move_to_end(cycle)
+            return loops[cycle]  # type: ignore[no-any-return]
+        if sum(recording.lost for recording in cycle) < self._loop_seconds:
+            return None
+        if len(loops) == _MOST_LOOPS:
+            loops.popitem(last=False)
+        begun = time.perf_counter()
+        try:
+            supersteps = [recording.superstep for recording in cycle]
+            loops[cycle] = self._loop(self._driver, supersteps, turns)
+        except DeviceError:  # the host goes on as before
+            loops[cycle] = None
+        # The first of a process takes much longer.
+        seconds = time.perf_counter() - begun
+        self._loop_seconds = min(seconds, 2 * self._loop_seconds)
+        return loops[cycle]  # type: ignore[no-any-return]
+
+    def asked(self, ask: Callable[[], Any]) -> Operations:
+        """Return what a call asks for, which it does; it may be asked twice."""
+        own = self._own
+        own.operations = []
+        try:
+            ask()
+            if OPAQUE in own.operations:
+                own.operations.clear()
+                ask()
+            return tuple(own.operations)
+        finally:
+            own.operations = None
 
     def note(self, *operation: Any) -> None:
         """Remember an operation if this thread traces."""

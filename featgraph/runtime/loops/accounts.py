@@ -1,0 +1,97 @@
+"""What the host does about supersteps of a cycle that the device has run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from featgraph.runtime.loops.agenda import Agenda
+from featgraph.runtime.loops.pending import announce
+from featgraph.runtime.loops.run import Run
+from featgraph.runtime.recording.cycles import Traced
+
+__all__ = ["Accounts"]
+
+
+class Accounts:
+    """Records supersteps of a cycle, and what is pending behind them.
+
+    Parameters
+    ----------
+    agenda : Agenda
+    run : Run
+        Where they are recorded.
+    cycle : sequence of Traced
+        What runs, again and again; the first of them is due.
+
+    Attributes
+    ----------
+    done : int
+        Supersteps that have run.
+    """
+
+    def __init__(self, agenda: Agenda, run: Run, cycle: Sequence[Traced]) -> None:
+        self._agenda, self._run, self._cycle = agenda, run, cycle
+        self.done = 0
+        #: Supersteps that the host would not have run.
+        self._idle = 0
+        self._first = agenda.state.superstep
+
+    @property
+    def following(self) -> Traced:
+        """The superstep that comes next."""
+        return self._cycle[self.done % len(self._cycle)]
+
+    def add(self, number: int, seconds: float) -> bool:
+        """Account for the next superstep, which has committed `number` vertices.
+
+        False if the host would not have run it.
+        """
+        agenda, traced = self._agenda, self.following
+        before = agenda.pending[traced.place].active_count
+        self._announce(traced, number)
+        self.done += 1
+        if before == 0 and number == 0:
+            self._idle += 1
+            return False
+        self._run.add(number, seconds, traced.direction, traced.work)
+        agenda.steps[traced.place].patched_supersteps += traced.work == "patched"
+        agenda.turn = (traced.place + 1) % len(agenda.steps)
+        self.number()
+        return True
+
+    def add_all(
+        self, numbers: Sequence[int], seconds: Sequence[float], last: int
+    ) -> None:
+        """Account for cycles of which only the `last` supersteps may have been idle.
+
+        What is pending follows from these, and from the cycle before them: each
+        foldmap has its turn there.
+        """
+        length = len(self._cycle)
+        many = len(numbers) - last
+        cycles = many // length
+        for place, traced in enumerate(self._cycle if many else ()):
+            self._announce(traced, numbers[many - length + place])
+            patches = cycles if traced.work == "patched" else 0
+            self._agenda.steps[traced.place].patched_supersteps += patches
+        self._run.add_all(
+            numbers[:many], seconds[:many], [t.direction for t in self._cycle] * cycles,
+            [t.work for t in self._cycle] * cycles,
+        )  # fmt: skip
+        self.done += many
+        for number, took in zip(numbers[many:], seconds[many:], strict=True):
+            self.add(number, took)
+
+    def number(self) -> None:
+        """Tell the State how many supersteps the host would have run."""
+        agenda, number = self._agenda, self._first + self.done - self._idle
+        agenda.superstep = agenda.state.superstep = number
+
+    def _announce(self, traced: Traced, number: int) -> None:
+        """Announce what was committed: its sets are where the recording makes them."""
+        agenda, made = self._agenda, traced.pending
+        everything = number == agenda.state.graph.vertex_count
+        told = None if everything else traced.committed()
+        announce(
+            agenda.pending, traced.place, told, number, lambda other, _: made[other]()
+        )

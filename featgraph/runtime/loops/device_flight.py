@@ -1,0 +1,143 @@
+"""Supersteps of a cycle that the device runs by itself (0039)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import chain
+
+from featgraph._interrupts import deferred_interrupts
+from featgraph.runtime.loops.accounts import Accounts
+from featgraph.runtime.loops.agenda import Agenda
+from featgraph.runtime.loops.run import Run
+from featgraph.runtime.recording.control import ANY, EVERYTHING, Orders
+from featgraph.runtime.recording.cycles import Traced
+from featgraph.runtime.recording.device_loop import DeviceLoop
+
+__all__ = ["DeviceFlight", "find_counts"]
+
+#: So long, in s, the device may be away.
+_MOST_AWAY = 0.05
+Counts = tuple[int, int]
+#: The counts of a superstep that is never run as it was recorded.
+_NONE = 1, 0
+
+
+class DeviceFlight:
+    """A loop of cycles, which the host hears of when it has ended.
+
+    It ends where `Flight` would begin no further cycle: nothing is due, the limit is
+    reached, or supersteps have been run too long otherwise than is decided by now. Then
+    the host accounts for what has run. Besides, it ends when it has taken some time, so
+    that an interrupt is heard, or when one has come.
+
+    Parameters
+    ----------
+    agenda : Agenda
+        It knows how many vertices are pending for each foldmap, where not all are.
+    run : Run
+    cycle : sequence of Traced
+        The first of them is due.
+    loop : DeviceLoop
+        Of these.
+    """
+
+    def __init__(
+        self, agenda: Agenda, run: Run, cycle: Sequence[Traced], loop: DeviceLoop
+    ) -> None:
+        self._agenda, self._cycle, self._loop = agenda, cycle, loop
+        self._accounts = Accounts(agenda, run, cycle)
+
+    def run(self, limit: int, most_late: float) -> None:
+        """Run supersteps, at most `limit`, which is no less than the loop's length.
+
+        They may be run otherwise than is decided by then for `most_late` s.
+        """
+        agenda, loop = self._agenda, self._loop
+        orders = Orders(
+            limit=min(limit - limit % loop.length, loop.most),
+            seconds=_MOST_AWAY,
+            late_seconds=most_late,
+            vertices=agenda.state.graph.vertex_count,
+            pending=tuple(
+                EVERYTHING if p.words is None or p.count is None else p.count
+                for p in agenda.pending
+            ),
+            steps=tuple((t.place, *self._counts(t)) for t in self._cycle),
+        )
+        begun = time.perf_counter()
+        with deferred_interrupts() as came:
+            try:
+                loop.launch(orders)
+                try:
+                    while not loop.is_done():
+                        if came:
+                            loop.stop()
+                finally:
+                    loop.stop()
+                    self._account(begun)
+            except BaseException:
+                for waiting in agenda.pending:
+                    waiting.words = None
+                raise
+
+    def _account(self, begun: float) -> None:
+        """Account for what has run, all of it."""
+        report = self._loop.read()
+        seconds = report.seconds
+        seconds[0] = max(time.perf_counter() - begun - sum(seconds), 0.0)
+        self._accounts.add_all(report.counts, seconds, self._loop.length)
+
+    def _counts(self, traced: Traced) -> Counts:
+        """Return the counts of pending vertices with which a superstep is run so."""
+        agenda, place, meant = self._agenda, traced.place, traced.decisions
+        if agenda.is_dense:
+            return ANY
+        if meant[0]:
+            return EVERYTHING, EVERYTHING
+
+        def is_meant(count: int) -> bool:
+            return agenda.decided(place, False, count) == meant
+
+        key = place, meant
+        known: Counts | None = self._loop.decided.get(key)
+        if known is None or not all(map(is_meant, known)):
+            count = agenda.pending[place].count or 1
+            most = len(agenda.steps) * agenda.state.graph.vertex_count
+            known = self._loop.decided[key] = find_counts(is_meant, count, most)
+        return known
+
+
+def find_counts(is_meant: Callable[[int], bool], near: int, most: int) -> Counts:
+    """Return the least and the largest count of which something holds.
+
+    It is taken to hold for all between them, since each thing that is decided changes
+    at one count, and not to hold where it does for no power of two, nor `near`.
+
+    Parameters
+    ----------
+    is_meant : callable
+        Whether it holds of a count.
+    near : int
+        Which is tried first.
+    most : int
+        The largest count that there is; the least is 1.
+    """
+    tried = chain([near], (1 << bit for bit in range(most.bit_length())), [most])
+    known = next(filter(is_meant, tried), None)
+    if known is None:
+        return _NONE
+    return _last(is_meant, known, 1), _last(is_meant, known, most)
+
+
+def _last(is_meant: Callable[[int], bool], known: int, end: int) -> int:
+    """Return the last count that holds on the way from one that does to an end."""
+    if is_meant(end):
+        return end
+    while abs(end - known) > 1:
+        middle = (known + end) // 2
+        if is_meant(middle):
+            known = middle
+        else:
+            end = middle
+    return known
