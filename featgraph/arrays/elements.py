@@ -1,10 +1,19 @@
-"""The kernel that copies an array of another library, element by element."""
+"""Kernels that fill arrays, and copy those of other libraries."""
 
 import math
 
 from featgraph._cuda import cuda, kernel
 
-__all__ = ["ANY", "AXES", "FINITE", "NONE_LOST", "RANGE", "WHOLE", "place_rows"]
+__all__ = [
+    "ANY",
+    "AXES",
+    "FINITE",
+    "NONE_LOST",
+    "RANGE",
+    "WHOLE",
+    "fill",
+    "place_rows",
+]
 
 #: Axes of what it reads.
 AXES = 3
@@ -13,6 +22,13 @@ AXES = 3
 ANY, RANGE, WHOLE, FINITE = range(4)
 #: Stands for no index.
 NONE_LOST = (1 << 63) - 1
+
+
+@kernel(cache=True)
+def fill(array, value):  # type: ignore[no-untyped-def]
+    """Set every element of a one-dimensional array."""
+    for place in range(cuda.grid(1), array.size, cuda.gridsize(1)):
+        array[place] = value
 
 
 @kernel(cache=True)

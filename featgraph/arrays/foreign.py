@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -10,27 +9,23 @@ from typing import Any
 import numpy as np
 
 from featgraph import _cuda
-from featgraph._cuda import cuda, launcher
+from featgraph._cuda import cuda
 from featgraph._cuda_driver import device_of
 from featgraph._interrupts import import_whole
-from featgraph.arrays import elements
+from featgraph.arrays import elements, memory
 from featgraph.arrays.values import DLPACK_CUDA, DeviceValues, LostValue, Rows
-from featgraph.errors import DeviceMemoryError, StateError
+from featgraph.errors import StateError
 
 __all__ = [
     "Foreign",
-    "copy_of",
     "described",
     "dlpack_capsule",
     "dlpack_device",
-    "empty",
     "foreign_array",
-    "memory_error",
 ]
 
 #: The default stream, as the DLPack protocol numbers it.
 _DEFAULT_STREAM = 1
-_BLOCK, _MOST_BLOCKS = 256, 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +70,8 @@ class Foreign:
             If the type cannot hold a value.
         DeviceMemoryError
         """
-        count = self.shape[0] if rows is None else len(rows.numbers)
-        made = empty((count, *self.shape[1:]), dtype.name)
+        count = self.shape[0] if rows is None else rows.count
+        made = memory.empty((count, *self.shape[1:]), dtype.name)
         if rows is None and dtype == self.dtype and self.array.is_c_contiguous():
             made.copy_to_device(self.array)
         else:
@@ -88,12 +83,11 @@ class Foreign:
         source, target = _as_numbers(self.array), _as_numbers(made)
         check, low, high = _limits(self.dtype, made.dtype)
         low, high = (np.dtype(source.dtype).type(limit) for limit in (low, high))
-        order = cuda.to_device(np.zeros(1, np.int64)) if rows is None else _order(rows)
-        lost = cuda.to_device(np.full(1, elements.NONE_LOST))
-        blocks = min(-(-made.size // _BLOCK), _MOST_BLOCKS)
-        launcher(elements.place_rows, blocks, _BLOCK)(
-            _three_axes(source), order, rows is not None, check, low, high,
-            target.reshape(made.size), lost,
+        order = memory.upload(np.zeros(1, np.int64)) if rows is None else _order(rows)
+        lost = memory.upload(np.full(1, elements.NONE_LOST))
+        memory.launch_over(
+            elements.place_rows, made.size, _three_axes(source), order,
+            rows is not None, check, low, high, target.reshape(made.size), lost,
         )  # fmt: skip
         if check == elements.ANY:
             return
@@ -107,9 +101,11 @@ _orders: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def _order(rows: Rows) -> Any:
+    if rows.on_gpu is not None:
+        return rows.on_gpu()
     found = _orders.get(rows.of)
     if found is None:
-        _orders[rows.of] = found = cuda.to_device(rows.numbers)
+        _orders[rows.of] = found = memory.upload(rows.on_host())
     return found
 
 
@@ -174,35 +170,6 @@ def _view(values: Any) -> Any:
         "version": 3,
     }
     return cuda.from_cuda_array_interface(described, owner=view, sync=False)
-
-
-def empty(shape: tuple[int, ...], dtype: str) -> Any:
-    """Return an array of the dialect with any contents."""
-    try:
-        return cuda.device_array(shape, dtype)
-    except Exception as error:
-        wanted = math.prod(shape) * np.dtype(dtype).itemsize
-        raise memory_error(wanted, error) from error
-
-
-def copy_of(array: Any) -> Any:
-    """Return a copy on the GPU of an array of ours; does not wait for it."""
-    made = empty(tuple(array.shape), array.dtype.name)
-    made.copy_to_device(array)
-    return made
-
-
-def memory_error(wanted: int, error: Exception) -> Exception:
-    """Return what to raise where so many bytes could not be had on the GPU."""
-    if "MEMORY" not in str(error).upper():
-        return error
-    free, total = cuda.current_context().get_memory_info()
-    return DeviceMemoryError(
-        "the device has not enough memory",
-        got=f"{wanted / 1e9:.2f} GB asked for",
-        expected=f"at most {free / 1e9:.2f} GB, of {total / 1e9:.0f} GB",
-        fix="use a narrower dtype, fewer features, or target='cpu'",
-    )
 
 
 def _as_numbers(array: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = [
     "Rows",
     "host_values",
     "is_on_gpu",
+    "offset_dtype",
     "present_bytes",
 ]
 
@@ -100,18 +102,24 @@ class DeviceValues:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Which row of an array each row of another one is.
+    """Which row of an array each row of another one is, modulo the rows of that.
 
     Attributes
     ----------
     of : object
         Whoever has these numbers; while it lives, they stay on the GPU.
-    numbers : ndarray of int
-        Modulo the number of rows.
+    count : int
+        How many there are.
+    on_host : callable
+        Returns them, an array of integers.
+    on_gpu : callable or None
+        Returns them on the GPU, an array of the dialect; None: they are uploaded.
     """
 
     of: Any
-    numbers: npt.NDArray[Any]
+    count: int
+    on_host: Callable[[], npt.NDArray[Any]]
+    on_gpu: Callable[[], Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +144,7 @@ class Reordered:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the array that is made."""
-        return len(self.rows.numbers), *self.array.shape[1:]
+        return self.rows.count, *self.array.shape[1:]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -147,7 +155,15 @@ class Reordered:
         """Return the rows in their order, in a new array."""
         if len(self.array) == 0:
             return self.array.copy()
-        return np.take(self.array, self.rows.numbers, axis=0, mode="wrap")
+        return np.take(self.array, self.rows.on_host(), axis=0, mode="wrap")
+
+
+def offset_dtype(count: int) -> type[np.int32] | type[np.int64]:
+    """Return the width for offsets into, or ids of, `count` things.
+
+    int64 from ``2**31 - 1`` on: a generated loop may step one past the last offset.
+    """
+    return np.int32 if count < 2**31 - 1 else np.int64
 
 
 def host_values(values: Any) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Graphs in host memory: building, adjacencies, readers, generators."""
+"""Graphs: building, adjacencies, readers, generators."""
 
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.factor_graph import Factor, FactorGraph

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from featgraph.arrays.values import Rows
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.arguments import require_flag
@@ -16,12 +17,18 @@ from featgraph.graph.building.host import host_array
 from featgraph.graph.building.names import VertexNames, find_vertex
 from featgraph.graph.oriented import Oriented, orient
 
+if TYPE_CHECKING:
+    from featgraph.arrays.edges import GpuEdges
+
 __all__ = [
     "Structure",
     "collect_edge_values",
+    "edge_rows",
     "expand_edge_values",
+    "gpu_edges",
     "incident_columns",
     "incident_edges",
+    "is_built_on_gpu",
     "is_in_given_order",
     "out_columns",
     "out_edges",
@@ -53,6 +60,7 @@ class Structure:
     def __reduce__(self) -> tuple[Any, ...]:
         # Through EdgeList, whose constructor makes the arrays read-only again.
         edges = self._edges
+        # On the host: whoever unpickles it may have no GPU.
         fields = (edges.sources, edges.targets, edges.weights, edges.vertex_count)
         return _rebuild, (type(self), *fields, edges.directed, edges.names)
 
@@ -61,8 +69,8 @@ class Structure:
         if not self.directed:
             parts[1] += f" ({self.given_edge_count} given)"
         parts.append("directed" if self.directed else "undirected")
-        if self.weights is not None:
-            parts.append(f"{self.weights.dtype} weights")
+        if self._edges.weights_dtype is not None:
+            parts.append(f"{self._edges.weights_dtype} weights")
         if self._edges.names is not None:
             parts.append("named")
         return f"Graph({', '.join(parts)})"
@@ -75,18 +83,12 @@ class Structure:
     @property
     def given_edge_count(self) -> int:
         """The number of edges given (what duplicates= left of them)."""
-        return self._edges.sources.size
+        return self._edges.given_count
 
     @property
     def edge_count(self) -> int:
         """E, directed edges: twins of an undirected graph count too."""
-        if "edge_count" not in self._cache:
-            edges = self._edges
-            count = edges.sources.size
-            if not edges.directed:
-                count += int(np.count_nonzero(edges.sources != edges.targets))
-            self._cache["edge_count"] = count
-        return int(self._cache["edge_count"])
+        return self._edges.edge_count
 
     @property
     def directed(self) -> bool:
@@ -153,9 +155,8 @@ class Structure:
     def in_edges(self) -> Adjacency:
         """CSC: row v lists the sources of its in-edges; the slots are the edge ids."""
         if "in_edges" not in self._cache:
-            from featgraph.graph.building import build
-
-            self._cache["in_edges"] = build.build_in_edges(self._edges, self.edge_count)
+            build = _builder(self)
+            self._cache["in_edges"] = build.build_in_edges(self._edges)
         return self._cache["in_edges"]  # type: ignore[no-any-return]
 
     @property
@@ -180,10 +181,9 @@ class Structure:
     def given_index(self) -> NDArray[Any]:
         """Row in given order of each edge id, (E,); twin of i: given_edge_count + i."""
         if "given_index" not in self._cache:
-            from featgraph.graph.building import build
-
+            build = _builder(self)
             self._cache["given_index"] = build.build_given_index(
-                self._edges, self.in_edges
+                self._edges, lambda: self.in_edges
             )
         return self._cache["given_index"]  # type: ignore[no-any-return]
 
@@ -197,9 +197,8 @@ class Structure:
                 fix="make the graph with directed=False",
             )
         if "twins" not in self._cache:
-            from featgraph.graph.building import build
-
-            self._cache["twins"] = build.build_twins(self._edges, self.in_edges)
+            build = _builder(self)
+            self._cache["twins"] = build.build_twins(self._edges, lambda: self.in_edges)
         return self._cache["twins"]  # type: ignore[no-any-return]
 
     @property
@@ -225,11 +224,10 @@ class Structure:
     def _degree(self, side: str) -> NDArray[Any]:
         key = f"{side}_degree" if self.directed else "degree"
         if key not in self._cache:
-            from featgraph.graph.building import build
-
+            build = _builder(self)
             # Counted, not read off an adjacency: asking for out-degrees must not
             # build a CSR that a pull never needs.
-            self._cache[key] = build.build_degree(self._edges, self.edge_count, side)
+            self._cache[key] = build.build_degree(self._edges, side)
         return self._cache[key]  # type: ignore[no-any-return]
 
     @property
@@ -298,16 +296,51 @@ def _rebuild(kind: type[Structure], *fields: Any) -> Structure:
 def owns(graph: Structure, array: NDArray[Any]) -> bool:
     """Whether an array is the graph's weights, or these in another type."""
     casts = graph._cache.get("casts", {})
-    return array is graph.weights or any(array is cast for cast in casts.values())
+    return graph._edges.holds(array) or any(array is cast for cast in casts.values())
 
 
 def is_in_given_order(graph: Structure) -> bool:
     """Whether values of edges as given are in the order of edge ids."""
     if "is_in_given_order" not in graph._cache:
-        order = graph.given_index
-        is_same = bool((order == np.arange(order.size)).all())
+        if graph._edges.is_given_on_gpu:
+            is_same = gpu_edges(graph).is_in_given_order()
+        else:
+            order = graph.given_index
+            is_same = bool((order == np.arange(order.size)).all())
         graph._cache["is_in_given_order"] = is_same
     return bool(graph._cache["is_in_given_order"])
+
+
+def _builder(graph: Structure) -> Any:
+    """Return the module that builds what is asked of a graph on the host."""
+    if graph._edges.is_given_on_gpu:
+        from featgraph.graph.building import fetch
+
+        return fetch
+    from featgraph.graph.building import build  # loads Numba
+
+    return build
+
+
+def is_built_on_gpu(graph: Structure) -> bool:
+    """Whether a GPU that needs rows of a graph makes them itself."""
+    return graph._edges.is_built_on_gpu
+
+
+def gpu_edges(graph: Structure) -> GpuEdges:
+    """Return the edges of a graph on the GPU; needs one."""
+    return graph._edges.on_gpu
+
+
+def edge_rows(graph: Structure) -> Rows:
+    """Return which row in given order each edge id is, found where it is needed."""
+    on_gpu = None
+    if graph._edges.is_built_on_gpu:
+
+        def on_gpu() -> Any:
+            return gpu_edges(graph).given_index
+
+    return Rows(graph, graph.edge_count, lambda: graph.given_index, on_gpu)
 
 
 def out_edges(graph: Structure) -> Adjacency:
@@ -315,9 +348,7 @@ def out_edges(graph: Structure) -> Adjacency:
     rows = out_columns(graph)
     if not graph.directed:
         return Adjacency(rows.row_offsets, rows.column_indices, graph.twins)
-    from featgraph.graph.building import build
-
-    ids = build.build_out_ids(graph._edges, graph.in_edges, rows)
+    ids = _builder(graph).build_out_ids(graph._edges, lambda: graph.in_edges, rows)
     return Adjacency(rows.row_offsets, rows.column_indices, ids)
 
 
@@ -327,8 +358,7 @@ def out_columns(graph: Structure) -> Adjacency:
         return graph.in_edges
     cache = graph._cache
     if "out_columns" not in cache:
-        from featgraph.graph.building import build
-
+        build = _builder(graph)
         cache["out_columns"] = build.build_out_columns(graph._edges)
     return cache["out_columns"]  # type: ignore[no-any-return]
 
@@ -339,10 +369,9 @@ def incident_edges(graph: Structure) -> Adjacency:
         return graph.in_edges
     cache = graph._cache
     if "incident_edges" not in cache:
-        from featgraph.graph.building import build
-
+        build = _builder(graph)
         rows = incident_columns(graph)
-        ids = build.build_incident_ids(graph._edges, graph.in_edges, rows)
+        ids = build.build_incident_ids(graph._edges, lambda: graph.in_edges, rows)
         cache["incident_edges"] = Adjacency(rows.row_offsets, rows.column_indices, ids)
     return cache["incident_edges"]  # type: ignore[no-any-return]
 
@@ -353,11 +382,8 @@ def incident_columns(graph: Structure) -> Adjacency:
         return graph.in_edges
     cache = graph._cache
     if "incident_columns" not in cache:
-        from featgraph.graph.building import build
-
-        twice = int(np.count_nonzero(graph.sources != graph.targets))
-        count = graph.given_edge_count + twice
-        cache["incident_columns"] = build.build_incident_columns(graph._edges, count)
+        build = _builder(graph)
+        cache["incident_columns"] = build.build_incident_columns(graph._edges)
     return cache["incident_columns"]  # type: ignore[no-any-return]
 
 

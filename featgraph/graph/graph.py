@@ -1,4 +1,4 @@
-"""The graph that everything else runs on: immutable, in host memory."""
+"""The graph that everything else runs on: immutable, on the host or on a GPU."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ class Graph(Structure):
 
     An *edge id* is the slot of the edge in `in_edges` (the CSC).
 
+    Edges that are given on a GPU stay there, and are checked and sorted there. The host
+    has a copy of an attribute, a NumPy array, when it is first asked for.
+
     Notes
     -----
-    Building either adjacency is a counting sort, O(V + E), stable: within a row the
-    slots keep the given order. All arrays of a directed graph together take at most
-    three times the memory of its edge list, plus offsets.
+    Building either adjacency is a counting sort on the host and a radix sort on a GPU,
+    O(V + E), stable: within a row the slots keep the given order. All arrays of a
+    directed graph together take at most three times the memory of its edge list, plus
+    offsets.
     """
 
     __slots__ = ()
@@ -44,6 +48,7 @@ class Graph(Structure):
         directed: bool = True,
         duplicates: str = "keep",
         names: bool = False,
+        target: str | None = None,
     ) -> Graph:
         """Make a graph from two arrays of vertex ids.
 
@@ -51,7 +56,8 @@ class Graph(Structure):
         ----------
         sources, targets : array_like of integers, shape (E_given,)
             Lists, NumPy arrays, or objects with ``__array__``, ``__dlpack__`` or
-            ``__cuda_array_interface__``. Copied, never changed.
+            ``__cuda_array_interface__``. Copied, on a GPU if both are there; never
+            changed.
         weights : array_like, shape (E_given,), optional
             float16 to float64 or integers, kept as such; infinities but no NaN.
         vertex_count : int, optional
@@ -65,7 +71,11 @@ class Graph(Structure):
             undirected graph (u, v) and (v, u) are one edge.
         names : bool
             Renumber: ids are names, integers of any sign, strings or other hashables;
-            `vertex_names` keeps them.
+            `vertex_names` keeps them. That is done on the host.
+        target : {"auto", "cpu", "cuda"}, optional
+            Where ids are checked, edges kept and adjacencies built. Default: where
+            sources and targets are given. "auto" takes a GPU, if there is one, for many
+            edges. The graph is the same.
 
         Returns
         -------
@@ -73,6 +83,8 @@ class Graph(Structure):
 
         Raises
         ------
+        DeviceError, PlanError
+            A target that is not here, or is none.
         GraphInputError
             Ids that are not integers, negative or >= vertex_count; arrays of different
             length or not flat; weights that are NaN or no real numbers; no vertex at
@@ -92,6 +104,7 @@ class Graph(Structure):
                 directed=directed,
                 duplicates=duplicates,
                 names=names,
+                target=target,
             )
         )
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.arrays.values import offset_dtype
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
-from featgraph.graph.building.check import offset_dtype
 from featgraph.graph.building.edges import freeze
 
 __all__ = ["Oriented", "orient"]

@@ -53,7 +53,7 @@ class Column:
 
 def _copied(values: Any) -> Any:
     if isinstance(values, DeviceValues):
-        from featgraph.arrays.foreign import copy_of  # imports the dialect
+        from featgraph.arrays.memory import copy_of  # imports the dialect
 
         return DeviceValues(copy_of(values.array))
     if isinstance(values, Reordered):

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import Entries, Filled, Reordered, Rows
+from featgraph.arrays.values import Entries, Filled, Reordered
 from featgraph.errors import StateError
 from featgraph.graph import Graph
-from featgraph.graph._structure import is_in_given_order, owns
+from featgraph.graph._structure import edge_rows, is_in_given_order, owns
 from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.values import (
@@ -112,8 +112,8 @@ def _lent_column(
     """
     is_edge = type_.kind is PropertyKind.EDGE
     if is_edge and not (len(array) == graph.edge_count and is_in_given_order(graph)):
-        rows = Rows(graph, graph.given_index)
-        values = Reordered(array, rows, is_shared=owns(graph, array))
+        rows, is_shared = edge_rows(graph), owns(graph, array)
+        values = Reordered(array, rows, is_shared=is_shared)
         return Column(type_, values, per_direction)
     if not array.flags.writeable:
         return Column(type_, array.copy(), per_direction)
@@ -179,8 +179,8 @@ def edge_values(graph: Graph, given: Any) -> Any:
     if isinstance(given, Filled):
         return Filled(given.value, (graph.edge_count, *given.shape[1:]))
     if isinstance(given, Borrowed):
-        return given.copied(Rows(graph, graph.given_index))
-    return graph.expand_edge_values(given)
+        return given.copied(edge_rows(graph))
+    return Reordered(given, edge_rows(graph))
 
 
 def _check_item_shape(name: str, shape: tuple[int, ...], letter: str) -> None:

@@ -23,7 +23,8 @@ import pytest
 
 from featgraph import _cuda
 from featgraph._cuda_driver import Compiled, ParameterType
-from featgraph.arrays import foreign
+from featgraph.arrays import foreign, memory
+from featgraph.graph.building import host
 from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_sets
 from featgraph.runtime.devices.cuda_launch import Launches
 from featgraph.runtime.recording.arguments import flatten, point_to_words
@@ -252,15 +253,15 @@ class Gpu:
     # -- the driver
 
     def _memory(self, address: int, size: int) -> Any:
-        for start, memory in self.alive.items():
-            if start <= address and address + size <= start + memory.size:
-                return memory[address - start : address - start + size]
+        for start, piece in self.alive.items():
+            if start <= address and address + size <= start + piece.size:
+                return piece[address - start : address - start + size]
         raise AssertionError(f"no array lies at {address:#x}: a stale argument")
 
     def _place(self, address: int, size: int) -> tuple[Written, int]:
         """Return what is known of some memory, and where it begins there."""
-        for start, memory in self.alive.items():
-            if start <= address and address + size <= start + memory.size:
+        for start, piece in self.alive.items():
+            if start <= address and address + size <= start + piece.size:
                 return self.written[start], address - start
         raise AssertionError(f"no array lies at {address:#x}")
 
@@ -490,9 +491,11 @@ def emulated_gpu() -> Iterator[Gpu]:
             patch.setattr(module, "cuda", gpu)
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(foreign, "cuda", gpu)
-        patch.setattr(foreign, "_BLOCK", 32)
-        patch.setattr(foreign, "launcher", partial(gpu.bind, stream=0))
+        patch.setattr(memory, "cuda", gpu)
+        patch.setattr(memory, "BLOCK", 32)
+        patch.setattr(memory, "launcher", partial(gpu.bind, stream=0))
         patch.setattr(foreign, "device_of", lambda array: 0)
+        patch.setattr(host, "_copy_by_numba", lambda _, values: values.data.copy())
         patch.setattr(cuda_arrays, "Driver", lambda: gpu)
         patch.setattr(cuda_arrays, "Launches", launches)
         patch.setattr(cuda_arrays, "ConditionalLoop", ConditionalLoop)

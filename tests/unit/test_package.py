@@ -26,7 +26,8 @@ LAYERS = {
     "errors": set(),
     "config": {"errors"},
     "_interrupts": set(),
-    "graph": BASE,
+    # Its edges may be on the GPU, and are sorted there.
+    "graph": BASE | {"arrays"},
     "program": BASE | {"graph", "arrays"},
     "_trust": BASE,
     "_cuda": BASE,
@@ -63,6 +64,7 @@ FLOORS = (
     "fold.compiling",
     "fold",
     "runtime.recording",
+    "runtime.graphs",
     "runtime.devices",
     "runtime.memory",
     "runtime.superstep",

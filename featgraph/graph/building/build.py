@@ -5,14 +5,15 @@ Import this module inside functions only: it loads Numba.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.arrays.values import offset_dtype
 from featgraph.graph.building import kernels
 from featgraph.graph.building.adjacency import Adjacency
-from featgraph.graph.building.check import offset_dtype
 from featgraph.graph.building.edges import EdgeList, freeze
 
 __all__ = [
@@ -27,23 +28,29 @@ __all__ = [
 ]
 
 
-def build_in_edges(edges: EdgeList, edge_count: int) -> Adjacency:
+#: The CSC, for whoever needs it.
+Asked: TypeAlias = Callable[[], Adjacency]
+
+
+def build_in_edges(edges: EdgeList) -> Adjacency:
     """Build the CSC: row v lists the sources of v's in-edges in given order."""
     if not edges.directed:
-        return build_incident_columns(edges, edge_count)
-    offsets = np.zeros(edges.vertex_count + 1, offset_dtype(edge_count))
-    columns = np.empty(edge_count, np.int32)
+        return build_incident_columns(edges)
+    offsets = np.zeros(edges.vertex_count + 1, offset_dtype(edges.edge_count))
+    columns = np.empty(edges.edge_count, np.int32)
     kernels.count_one(edges.targets, offsets)
     kernels.to_ends(offsets)
     kernels.fill_columns(edges.targets, edges.sources, offsets, columns)
     return Adjacency(freeze(offsets), freeze(columns), None)
 
 
-def build_incident_columns(edges: EdgeList, slot_count: int) -> Adjacency:
+def build_incident_columns(edges: EdgeList) -> Adjacency:
     """Build rows that list each edge at both of its ends, a self-loop once.
 
     Those of an undirected graph are its CSC; those of a directed one lack edge ids.
     """
+    twice = int(np.count_nonzero(edges.sources != edges.targets))
+    slot_count = edges.given_count + twice
     offsets = np.zeros(edges.vertex_count + 1, offset_dtype(slot_count))
     columns = np.empty(slot_count, np.int32)
     kernels.count_both(edges.sources, edges.targets, offsets)
@@ -53,13 +60,12 @@ def build_incident_columns(edges: EdgeList, slot_count: int) -> Adjacency:
 
 
 def build_incident_ids(
-    edges: EdgeList, in_edges: Adjacency, incident: Adjacency
+    edges: EdgeList, in_edges: Asked, incident: Adjacency
 ) -> NDArray[Any]:
     """Map each slot of the incident edges of a directed graph to its edge id."""
-    ids = np.empty(incident.column_indices.size, in_edges.row_offsets.dtype)
-    kernels.fill_incident_ids(
-        edges.sources, edges.targets, _ends(in_edges), _ends(incident), ids
-    )
+    ends = _ends(in_edges()), _ends(incident)
+    ids = np.empty(incident.column_indices.size, ends[0].dtype)
+    kernels.fill_incident_ids(edges.sources, edges.targets, *ends, ids)
     return freeze(ids)
 
 
@@ -74,39 +80,41 @@ def build_out_columns(edges: EdgeList) -> Adjacency:
     return Adjacency(freeze(offsets), freeze(columns), None)
 
 
-def build_out_ids(edges: EdgeList, in_edges: Adjacency, out: Adjacency) -> NDArray[Any]:
+def build_out_ids(edges: EdgeList, in_edges: Asked, out: Adjacency) -> NDArray[Any]:
     """Map each slot of the CSR of a directed graph to its CSC slot.
 
     An undirected graph needs none: both of its adjacencies list, at v, the edges of v
     in given order, so they are equal and CSR slot s is the twin of CSC slot s.
     """
-    ids = np.empty(out.column_indices.size, in_edges.row_offsets.dtype)
-    ends = _ends(in_edges), _ends(out)
+    ends = _ends(in_edges()), _ends(out)
+    ids = np.empty(out.column_indices.size, ends[0].dtype)
     kernels.fill_out_ids(edges.sources, edges.targets, *ends, ids)
     return freeze(ids)
 
 
-def build_given_index(edges: EdgeList, in_edges: Adjacency) -> NDArray[Any]:
+def build_given_index(edges: EdgeList, in_edges: Asked) -> NDArray[Any]:
     """Map each edge id to its row in given order (twin of i: E_given + i)."""
     rows = edges.sources.size * (1 if edges.directed else 2)
-    given = np.empty(in_edges.column_indices.size, offset_dtype(rows))
+    given = np.empty(edges.edge_count, offset_dtype(rows))
+    ends = _ends(in_edges())
     if edges.directed:
-        kernels.fill_given(edges.targets, _ends(in_edges), given)
+        kernels.fill_given(edges.targets, ends, given)
     else:
-        kernels.fill_given_both(edges.sources, edges.targets, _ends(in_edges), given)
+        kernels.fill_given_both(edges.sources, edges.targets, ends, given)
     return freeze(given)
 
 
-def build_twins(edges: EdgeList, in_edges: Adjacency) -> NDArray[Any]:
+def build_twins(edges: EdgeList, in_edges: Asked) -> NDArray[Any]:
     """Map each edge id of an undirected graph to that of the reverse edge."""
-    twins = np.empty(in_edges.column_indices.size, in_edges.row_offsets.dtype)
-    kernels.fill_twins(edges.sources, edges.targets, _ends(in_edges), twins)
+    ends = _ends(in_edges())
+    twins = np.empty(edges.edge_count, ends.dtype)
+    kernels.fill_twins(edges.sources, edges.targets, ends, twins)
     return freeze(twins)
 
 
-def build_degree(edges: EdgeList, edge_count: int, side: str) -> NDArray[Any]:
+def build_degree(edges: EdgeList, side: str) -> NDArray[Any]:
     """Count the "in" or "out" edges of each vertex without building an adjacency."""
-    counts = np.zeros(edges.vertex_count, offset_dtype(edge_count))
+    counts = np.zeros(edges.vertex_count, offset_dtype(edges.edge_count))
     if not edges.directed:
         kernels.count_both(edges.sources, edges.targets, counts)
     else:

@@ -16,7 +16,6 @@ __all__ = [
     "checked_count",
     "checked_weights",
     "flat_array",
-    "offset_dtype",
     "vertex_ids",
 ]
 
@@ -25,14 +24,6 @@ MAX_VERTEX_COUNT = 2**31 - 1
 
 # How many entries a check looks at once: bounds the temporaries of the slow path.
 _CHUNK = 1 << 20
-
-
-def offset_dtype(count: int) -> type[np.int32] | type[np.int64]:
-    """Return the width for offsets into, or ids of, `count` things.
-
-    int64 from ``2**31 - 1`` on: a generated loop may step one past the last offset.
-    """
-    return np.int32 if count < 2**31 - 1 else np.int64
 
 
 def checked_count(value: object, role: str = "vertex_count") -> int:

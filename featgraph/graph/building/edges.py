@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.arrays.targets import chosen_target
+from featgraph.arrays.values import DeviceValues, host_values, is_on_gpu
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.arguments import require_flag, shown
 from featgraph.graph.building.check import (
@@ -16,10 +18,23 @@ from featgraph.graph.building.check import (
     flat_array,
     vertex_ids,
 )
-from featgraph.graph.building.merge import POLICIES, merge_duplicates
+from featgraph.graph.building.merge import (
+    POLICIES,
+    combined_weights,
+    merge_duplicates,
+)
 from featgraph.graph.building.names import VertexNames, factorise
 
-__all__ = ["EdgeList", "edge_list", "freeze"]
+if TYPE_CHECKING:
+    from featgraph.arrays.edges import GpuEdges, Repeats
+
+__all__ = ["MANY_EDGES", "EdgeList", "edge_list", "freeze"]
+
+Values: TypeAlias = NDArray[Any] | DeviceValues
+
+#: From so many edges given on the host a GPU builds their rows itself. The host takes
+#: 1 to 3 ms for those of fewer, and a GPU has to compile its kernels once.
+MANY_EDGES = 1 << 18
 
 
 def freeze(array: NDArray[Any]) -> NDArray[Any]:
@@ -28,30 +43,89 @@ def freeze(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-@dataclass(frozen=True, eq=False)
 class EdgeList:
     """Edges in given order; owns its arrays and makes them read-only.
 
-    Attributes
+    An array may be on the GPU. It stays there, and the host has a copy of it when it
+    first asks for one.
+
+    Parameters
     ----------
-    sources, targets : ndarray of int32, shape (E_given,)
-    weights : ndarray, shape (E_given,), or None
+    sources, targets : ndarray of int32, or DeviceValues, shape (E_given,)
+        Both on the GPU, or none of them.
+    weights : ndarray or DeviceValues, shape (E_given,), or None
     vertex_count : int
     directed : bool
     names : ndarray of int64 or uint64 (ascending), tuple, or None; length V
     """
 
-    sources: NDArray[np.int32]
-    targets: NDArray[np.int32]
-    weights: NDArray[Any] | None
-    vertex_count: int
-    directed: bool
-    names: VertexNames | None = None
-
-    def __post_init__(self) -> None:
-        for array in (self.sources, self.targets, self.weights, self.names):
+    def __init__(
+        self,
+        sources: Values,
+        targets: Values,
+        weights: Values | None,
+        vertex_count: int,
+        directed: bool,
+        names: VertexNames | None = None,
+    ) -> None:
+        self.vertex_count, self.directed = vertex_count, directed
+        self.names = names
+        self.is_given_on_gpu = isinstance(sources, DeviceValues)
+        self.given_count = int(sources.shape[0])
+        self.weights_dtype = None if weights is None else weights.dtype
+        self._ends, self._weights = (sources, targets), weights
+        for array in (sources, targets, weights, names):
             if isinstance(array, np.ndarray):
                 freeze(array)
+
+    @cached_property
+    def sources(self) -> NDArray[np.int32]:
+        """Where edges begin, on the host."""
+        return freeze(host_values(self._ends[0]))
+
+    @cached_property
+    def targets(self) -> NDArray[np.int32]:
+        """Where they end, on the host."""
+        return freeze(host_values(self._ends[1]))
+
+    @cached_property
+    def weights(self) -> NDArray[Any] | None:
+        """Their weights on the host; None without."""
+        return None if self._weights is None else freeze(host_values(self._weights))
+
+    def holds(self, array: NDArray[Any]) -> bool:
+        """Whether an array of the host is that of the weights."""
+        return array is self._weights or array is vars(self).get("weights")
+
+    @property
+    def is_built_on_gpu(self) -> bool:
+        """Whether a GPU that needs rows of the edges makes them itself.
+
+        The host makes those of few edges.
+        """
+        return self.is_given_on_gpu or self.given_count >= MANY_EDGES
+
+    @cached_property
+    def on_gpu(self) -> GpuEdges:
+        """The edges on the GPU, uploaded if they are not there; needs one."""
+        from featgraph.arrays import edges, memory  # imports the dialect
+
+        def there(given: Values) -> Any:
+            if isinstance(given, DeviceValues):
+                return given.array
+            return memory.upload(given)
+
+        ends = there(self._ends[0]), there(self._ends[1])
+        return edges.GpuEdges(*ends, self.vertex_count, self.directed)
+
+    @cached_property
+    def edge_count(self) -> int:
+        """Directed edges: those given, and twins of those that are no self-loops."""
+        if self.directed:
+            return self.given_count
+        if self.is_given_on_gpu:
+            return self.on_gpu.edge_count
+        return self.given_count + int(np.count_nonzero(self.sources != self.targets))
 
 
 def edge_list(
@@ -63,6 +137,7 @@ def edge_list(
     directed: bool = True,
     duplicates: str = "keep",
     names: bool = False,
+    target: object = None,
 ) -> EdgeList:
     """Check what a caller gives and copy it; see `Graph.from_edges`."""
     directed, names = require_flag("directed", directed), require_flag("names", names)
@@ -73,6 +148,11 @@ def edge_list(
             got=shown(duplicates),
             expected="one of " + ", ".join(map(repr, POLICIES)),
         )
+    ends = None if names else _ends_on_gpu(sources, targets, target)
+    if ends is not None:
+        made = _edges_on_gpu(*ends, weights, vertex_count, directed, duplicates)
+        if made is not None:
+            return made
     source_array = flat_array(sources, "sources")
     target_array = flat_array(targets, "targets")
     if source_array.size != target_array.size:
@@ -108,6 +188,91 @@ def edge_list(
     return EdgeList(
         own_sources, own_targets, own_weights, count, bool(directed), own_names
     )
+
+
+def _ends_on_gpu(
+    sources: object, targets: object, target: object
+) -> tuple[object, object] | None:
+    """Return ends on the GPU, uploaded if that is the target; None to have the host."""
+    given = [(sources, "sources"), (targets, "targets")]
+    there = [is_on_gpu(ends) for ends, _ in given]
+    if target is None:
+        return (sources, targets) if all(there) else None
+    arrays = [
+        None if is_there else flat_array(*ends)
+        for ends, is_there in zip(given, there, strict=True)
+    ]
+    is_large = any(a is None or a.size >= MANY_EDGES for a in arrays)
+    if chosen_target(target, "cuda" if is_large else "cpu") == "cpu":
+        return None
+    if any(a is not None and a.dtype.kind not in "iu" for a in arrays):
+        return None
+    from featgraph.arrays import memory  # imports the dialect
+
+    u, v = arrays
+    return (
+        sources if u is None else memory.upload(u),
+        targets if v is None else memory.upload(v),
+    )
+
+
+def _edges_on_gpu(
+    sources: object,
+    targets: object,
+    weights: object,
+    vertex_count: object,
+    directed: bool,
+    duplicates: str,
+) -> EdgeList | None:
+    """Return edges that are given on the GPU, checked and copied there.
+
+    None where they cannot be read there, or where something is wrong with them: the
+    host finds that, too, and says what.
+    """
+    from featgraph.arrays import edges  # imports the dialect
+
+    try:
+        count = None if vertex_count is None else checked_count(vertex_count)
+    except GraphInputError:  # which the host says behind what else is wrong
+        return None
+    found = edges.checked_ends(sources, targets, count, directed)
+    if found is None:
+        return None
+    own: Values | None = None
+    if weights is not None:
+        array = edges.checked_values(weights, found.given_count)
+        if array is None:
+            own = checked_weights(weights, found.given_count)
+        else:
+            own = DeviceValues(array)
+    if duplicates != "keep":
+        repeats = edges.first_of_each(found)
+        if repeats is not None:
+            if duplicates == "error":
+                return None
+            found, own = _merged(found, repeats, own, duplicates)
+    ends = DeviceValues(found.sources), DeviceValues(found.targets)
+    made = EdgeList(*ends, own, found.vertex_count, directed)
+    made.on_gpu = found
+    return made
+
+
+def _merged(
+    edges: GpuEdges, repeats: Repeats, weights: Values | None, policy: str
+) -> tuple[GpuEdges, Values | None]:
+    """Return the first of all edges with the same ends, and what they then weigh.
+
+    Weights are combined on the host, which adds floats in an order of its own.
+    """
+    own = None
+    if weights is not None:
+        own = combined_weights(
+            host_values(weights),
+            repeats.order.copy_to_host(),
+            repeats.first.copy_to_host(),
+            policy,
+        )
+    return edges.chosen(repeats.first), own
 
 
 def _highest_id(sources: NDArray[np.int32], targets: NDArray[np.int32]) -> int:

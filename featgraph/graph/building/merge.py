@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from featgraph.errors import GraphInputError
 
-__all__ = ["POLICIES", "merge_duplicates"]
+__all__ = ["POLICIES", "combined_weights", "merge_duplicates"]
 
 POLICIES = ("keep", "sum", "min", "max", "first", "last", "error")
 
@@ -65,16 +65,37 @@ def merge_duplicates(
     first = order[starts]
     if policy == "error":
         _raise_repeated(sources, targets, order, starts)
-    place = np.argsort(first)
+    kept = np.sort(first)
     if weights is not None:
-        weights = _combine(weights, order, starts, policy)[place]
-    kept = first[place]
+        weights = combined_weights(weights, order, kept, policy)
     return sources[kept], targets[kept], weights
+
+
+def combined_weights(
+    weights: NDArray[Any], order: NDArray[Any], first: NDArray[Any], policy: str
+) -> NDArray[Any]:
+    """Combine the weights of edges that were found equal.
+
+    Parameters
+    ----------
+    weights : ndarray, shape (E,)
+    order : ndarray of int, shape (E,)
+        The edges; equal ones one behind the other, as given.
+    first : ndarray of int
+        The first of all that are equal, ascending.
+    policy : str
+        One of `POLICIES` that combines.
+    """
+    is_first = np.zeros(order.size, np.bool_)
+    is_first[first] = True
+    starts = np.flatnonzero(is_first[order])
+    place = np.argsort(order[starts])
+    return _combine(weights, order, starts, policy)[place]
 
 
 def _combine(
     weights: NDArray[Any],
-    order: NDArray[np.int64],
+    order: NDArray[Any],
     starts: NDArray[np.int64],
     policy: str,
 ) -> NDArray[Any]:
@@ -92,7 +113,7 @@ def _combine(
 
 
 def _sum(
-    grouped: NDArray[Any], order: NDArray[np.int64], starts: NDArray[np.int64]
+    grouped: NDArray[Any], order: NDArray[Any], starts: NDArray[np.int64]
 ) -> NDArray[Any]:
     is_float = grouped.dtype.kind == "f"
     wide = grouped.dtype

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from featgraph import _cuda
-from featgraph.config import config
-from featgraph.errors import PlanError
+from featgraph.arrays.targets import chosen_target
 from featgraph.runtime.devices.cpu import CpuDevice
 from featgraph.runtime.devices.protocol import Device
 
@@ -21,25 +19,11 @@ def choose_device(target: str) -> Device:
     PlanError
         For an unknown target.
     """
-    if not isinstance(target, str):
-        target = repr(target)
-    if target == "auto":
-        target = config.target
-    if target == "auto":
-        target = "cuda" if _cuda.is_available() else "cpu"
-    if target == "cpu":
+    if chosen_target(target) == "cpu":
         return _CPU
-    if target == "cuda":
-        _cuda.require(gpu=True)
-        from featgraph.runtime.devices.cuda_device import cuda_device
+    from featgraph.runtime.devices.cuda_device import cuda_device
 
-        return cuda_device()
-    raise PlanError(
-        "unknown target",
-        where="target=",
-        got=repr(target),
-        expected="auto, cpu or cuda",
-    )
+    return cuda_device()
 
 
 _CPU = CpuDevice()

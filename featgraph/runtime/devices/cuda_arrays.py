@@ -13,7 +13,9 @@ import numpy.typing as npt
 
 from featgraph._cuda import cuda
 from featgraph._cuda_driver import Driver, address_of
-from featgraph.arrays.foreign import Foreign, empty, memory_error
+from featgraph.arrays import elements
+from featgraph.arrays.foreign import Foreign
+from featgraph.arrays.memory import empty, upload
 from featgraph.arrays.values import DeviceValues, Entries, Filled, Reordered
 from featgraph.errors import DeviceError
 from featgraph.fold.printing.module import ALIGNMENT
@@ -142,11 +144,7 @@ class CudaArrays:
             self.driver.write(address_of(memory), source, given.nbytes)
             return memory
         self.driver.note(*OPAQUE)
-        try:
-            made = cuda.to_device(given)
-        except Exception as error:
-            raise memory_error(given.nbytes, error) from error
-        return _aligned(made)
+        return _aligned(upload(given))
 
     def download(self, array: Array) -> npt.NDArray[Any]:
         """Copy a device array to the host; waits for the device."""
@@ -187,7 +185,7 @@ class CudaArrays:
         else:
             flat = array.reshape(array.size) if array.ndim > 1 else array
             blocks = min(block_count(flat.size), 1 << 12)
-            self.launches(cuda_loops.fill, blocks, BLOCK, (flat, typed))
+            self.launches(elements.fill, blocks, BLOCK, (flat, typed))
 
     def _place(self, array: Array, entries: Entries) -> None:
         """Set some entries; they come from the host."""

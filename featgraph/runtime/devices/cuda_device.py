@@ -14,12 +14,14 @@ from featgraph.fold.plan.layout import rows_with
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import HUB_DEGREE
 from featgraph.graph import Graph
+from featgraph.graph._structure import is_built_on_gpu
 from featgraph.runtime.devices import cuda_lists
 from featgraph.runtime.devices.bound import LONG_ROW, BoundEntry
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.cuda_sets import CudaSets
 from featgraph.runtime.devices.host_arrays import host_graph_array
 from featgraph.runtime.devices.protocol import DeviceGraph
+from featgraph.runtime.graphs.gpu_arrays import built_array, longest_first
 
 __all__ = ["REDUCE_BLOCKS", "CudaDevice", "cuda_device"]
 
@@ -66,19 +68,17 @@ class CudaDevice(CudaArrays):
 
     def graph_array(self, graph: Graph, name: str) -> Array:
         """Return an array of the graph by its name in generated code, on the device."""
+        if name == "upper_hubs":
+            return self.upload(long_oriented_rows(graph))
+        if is_built_on_gpu(graph):
+            found = built_array(graph, name)
+            if found is not None:
+                return found
         of = rows_with(name)
         if of is not None and name == of.hubs:
             degree = np.diff(host_graph_array(graph, of.offsets))
             hubs = np.flatnonzero(degree >= HUB_DEGREE)
-            longest_first = np.argsort(-degree[hubs], kind="stable")
-            return self.upload(hubs[longest_first].astype(np.int32))
-        if name == "upper_hubs":
-            length = np.diff(graph.oriented.upper.row_offsets)
-            rows = np.flatnonzero(
-                (length >= LONG_ROW) & (graph.oriented.work > length + 1)
-            )
-            most_first = np.argsort(-graph.oriented.work[rows], kind="stable")
-            return self.upload(rows[most_first].astype(np.int32))
+            return self.upload(longest_first(hubs, degree[hubs]))
         return self.upload(host_graph_array(graph, name))
 
     def reduce_rows(self, graph: DeviceGraph) -> int:
@@ -200,6 +200,13 @@ class CudaDevice(CudaArrays):
     def synchronize(self) -> None:
         """Wait for launched work."""
         cuda.synchronize()
+
+
+def long_oriented_rows(graph: Graph) -> npt.NDArray[np.int32]:
+    """Return the rows by degree order that blocks take, most work first."""
+    length, work = np.diff(graph.oriented.upper.row_offsets), graph.oriented.work
+    rows = np.flatnonzero((length >= LONG_ROW) & (work > length + 1))
+    return longest_first(rows, work[rows])
 
 
 def _reduce_blocks(vertex_count: int) -> int:

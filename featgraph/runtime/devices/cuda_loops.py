@@ -10,7 +10,6 @@ from featgraph.device import warp
 __all__ = [
     "count_bits",
     "count_in_one_block",
-    "fill",
     "first_key",
     "leave_out",
     "near",
@@ -22,13 +21,6 @@ __all__ = [
     "words_or",
     "words_without",
 ]
-
-
-@kernel(cache=True)
-def fill(array, value):  # type: ignore[no-untyped-def]
-    """Set every element of a one-dimensional array."""
-    for place in range(cuda.grid(1), array.size, cuda.gridsize(1)):
-        array[place] = value
 
 
 @kernel(cache=True)

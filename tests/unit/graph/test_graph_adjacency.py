@@ -13,9 +13,9 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from featgraph.arrays.values import offset_dtype
 from featgraph.errors import GraphInputError
 from featgraph.graph import Graph, erdos_renyi, rmat, star_graph
-from featgraph.graph.building.check import offset_dtype
 
 MANY = settings(max_examples=150, deadline=None)
 

@@ -1,0 +1,234 @@
+"""Kernels that make rows of edges from sorted ends, and look through edge lists."""
+
+from numba import int32, int64
+
+from featgraph._cuda import cuda, kernel
+
+__all__ = [
+    "NO_PLACE",
+    "begin_rows",
+    "both_ends",
+    "count_ends",
+    "find_hubs",
+    "find_moved",
+    "find_nan",
+    "find_twins",
+    "invert",
+    "is_twin",
+    "list_marked",
+    "mark_first",
+    "mark_windows",
+    "number_given",
+    "order_ends",
+    "other_ends",
+    "short_degrees",
+    "survey",
+    "take",
+    "take_halved",
+]
+
+FULL_WARP = 0xFFFFFFFF
+NO_PLACE = -1
+
+
+@kernel(cache=True)
+def survey(sources, targets, found):  # type: ignore[no-untyped-def]
+    """Note the least and the highest id in ``found[0]`` and [1], add loops to [2]."""
+    least, most, loops = int32(0x7FFFFFFF), int32(-1), int32(0)
+    for edge in range(cuda.grid(1), sources.size, cuda.gridsize(1)):
+        u, v = int32(sources[edge]), int32(targets[edge])
+        least, most = min(least, u, v), max(most, u, v)
+        if u == v:
+            loops += int32(1)
+    offset = int32(16)
+    while offset > 0:
+        least = min(least, cuda.shfl_xor_sync(FULL_WARP, least, offset))
+        most = max(most, cuda.shfl_xor_sync(FULL_WARP, most, offset))
+        loops = int32(loops + cuda.shfl_xor_sync(FULL_WARP, loops, offset))
+        offset = int32(offset >> 1)
+    if cuda.threadIdx.x % 32 == 0:
+        cuda.atomic.min(found, 0, int64(least))
+        cuda.atomic.max(found, 1, int64(most))
+        cuda.atomic.add(found, 2, int64(loops))
+
+
+@kernel(cache=True)
+def find_nan(values, found):  # type: ignore[no-untyped-def]
+    """Set ``found[0]`` if a value is not a number."""
+    for place in range(cuda.grid(1), values.size, cuda.gridsize(1)):
+        if values[place] != values[place]:
+            found[0] = 1
+
+
+@kernel(cache=True)
+def both_ends(sources, targets, none, rows):  # type: ignore[no-untyped-def]
+    """List each edge at its target, then at its source; a loop's second is in `none`.
+
+    That is a row behind those of all vertices.
+    """
+    for edge in range(cuda.grid(1), sources.size, cuda.gridsize(1)):
+        u, v = sources[edge], targets[edge]
+        rows[2 * edge] = v
+        rows[2 * edge + 1] = u if u != v else none
+
+
+@kernel(cache=True)
+def begin_rows(rows, offsets):  # type: ignore[no-untyped-def]
+    """Set where each row begins among ascending ones; the last entry ends them."""
+    for row in range(cuda.grid(1), offsets.size, cuda.gridsize(1)):
+        low, high = int64(0), int64(rows.size)
+        while low < high:
+            middle = (low + high) >> 1
+            if rows[middle] < row:
+                low = middle + 1
+            else:
+                high = middle
+        offsets[row] = low
+
+
+@kernel(cache=True)
+def take(values, order, out):  # type: ignore[no-untyped-def]
+    """Set each entry to the value at its place in an order."""
+    for slot in range(cuda.grid(1), out.size, cuda.gridsize(1)):
+        out[slot] = values[order[slot]]
+
+
+@kernel(cache=True)
+def take_halved(values, order, out):  # type: ignore[no-untyped-def]
+    """Do so for an order of both ends of each edge."""
+    for slot in range(cuda.grid(1), out.size, cuda.gridsize(1)):
+        out[slot] = values[order[slot] >> 1]
+
+
+@kernel(cache=True)
+def other_ends(sources, targets, order, out):  # type: ignore[no-untyped-def]
+    """Set each slot to the end of its edge that is not its row."""
+    for slot in range(cuda.grid(1), out.size, cuda.gridsize(1)):
+        place = order[slot]
+        edge = place >> 1
+        out[slot] = sources[edge] if place & 1 == 0 else targets[edge]
+
+
+@kernel(cache=True)
+def number_given(order, count, given):  # type: ignore[no-untyped-def]
+    """Set which given edge each slot is, of those at both ends: twins are behind."""
+    for slot in range(cuda.grid(1), given.size, cuda.gridsize(1)):
+        place = order[slot]
+        given[slot] = (place >> 1) + (place & 1) * count
+
+
+@kernel(cache=True)
+def invert(order, places):  # type: ignore[no-untyped-def]
+    """Set where in an order each number is."""
+    for slot in range(cuda.grid(1), order.size, cuda.gridsize(1)):
+        places[order[slot]] = slot
+
+
+@kernel(cache=True)
+def find_moved(order, found):  # type: ignore[no-untyped-def]
+    """Set ``found[0]`` if a number is not at its place."""
+    for slot in range(cuda.grid(1), order.size, cuda.gridsize(1)):
+        if order[slot] != slot:
+            found[0] = 1
+
+
+@kernel(cache=True)
+def find_twins(given, places, count, twins):  # type: ignore[no-untyped-def]
+    """Set the slot of each edge's reverse: its own, where that has none."""
+    for slot in range(cuda.grid(1), given.size, cuda.gridsize(1)):
+        edge = given[slot]
+        twin = places[edge + count] if edge < count else places[edge - count]
+        twins[slot] = slot if twin == NO_PLACE else twin
+
+
+@kernel(cache=True)
+def is_twin(given, count, out):  # type: ignore[no-untyped-def]
+    """Say of which slots the edge is a twin."""
+    for slot in range(cuda.grid(1), given.size, cuda.gridsize(1)):
+        out[slot] = 1 if given[slot] >= count else 0
+
+
+@kernel(cache=True)
+def count_ends(sources, targets, is_both, counts):  # type: ignore[no-untyped-def]
+    """Count the edges at each target; with `is_both` at its source, too, a loop once.
+
+    Sources and targets may have changed places.
+    """
+    for edge in range(cuda.grid(1), sources.size, cuda.gridsize(1)):
+        u, v = sources[edge], targets[edge]
+        cuda.atomic.add(counts, v, 1)
+        if is_both and u != v:
+            cuda.atomic.add(counts, u, 1)
+
+
+# -- repeated edges
+
+
+@kernel(cache=True)
+def order_ends(sources, targets, low, high):  # type: ignore[no-untyped-def]
+    """Turn each edge upward."""
+    for edge in range(cuda.grid(1), sources.size, cuda.gridsize(1)):
+        u, v = sources[edge], targets[edge]
+        low[edge] = min(u, v)
+        high[edge] = max(u, v)
+
+
+@kernel(cache=True)
+def mark_first(low, high, order, is_first):  # type: ignore[no-untyped-def]
+    """Mark the given edges that are the first of their kind; the order groups them."""
+    for place in range(cuda.grid(1), order.size, cuda.gridsize(1)):
+        edge = order[place]
+        found = int32(1)
+        if place > 0:
+            other = order[place - 1]
+            if low[edge] == low[other] and high[edge] == high[other]:
+                found = int32(0)
+        is_first[edge] = found
+
+
+@kernel(cache=True)
+def list_marked(is_marked, places, out):  # type: ignore[no-untyped-def]
+    """Put the numbers of what is marked where they belong; others have no place."""
+    for number in range(cuda.grid(1), is_marked.size, cuda.gridsize(1)):
+        if is_marked[number] != 0:
+            out[places[number]] = number
+
+
+# -- what schedules ask of rows
+
+
+@kernel(cache=True)
+def find_hubs(offsets, least, found, count):  # type: ignore[no-untyped-def]
+    """List the rows with at least so many edges in any order: vertex, degree."""
+    for row in range(cuda.grid(1), offsets.size - 1, cuda.gridsize(1)):
+        degree = offsets[row + 1] - offsets[row]
+        if degree >= least:
+            place = cuda.atomic.add(count, 0, 1)
+            found[place, 0] = row
+            found[place, 1] = degree
+
+
+@kernel(cache=True)
+def short_degrees(offsets, least, degrees):  # type: ignore[no-untyped-def]
+    """Set how many edges each row has; none where it has at least so many."""
+    for row in range(cuda.grid(1), offsets.size - 1, cuda.gridsize(1)):
+        degree = offsets[row + 1] - offsets[row]
+        degrees[row] = degree if degree < least else 0
+
+
+@kernel(cache=True)
+def mark_windows(before, total, vertices, edges, is_first):  # type: ignore[no-untyped-def]
+    """Mark where windows begin, and what is behind all: `cut_windows` of the host."""
+    count = before.size
+    for v in range(cuda.grid(1), count + 1, cuda.gridsize(1)):
+        begin = v - v % vertices
+        end = begin + vertices
+        if v in (count, begin):
+            is_first[v] = 1
+            continue
+        first = before[begin]
+        here = (before[end] if end < count else total[0]) - first
+        parts = max((here + edges // 2) // edges, 1)
+        share = (before[v] - first) * parts // max(here, 1)
+        earlier = (before[v - 1] - first) * parts // max(here, 1)
+        is_first[v] = 1 if share != earlier else 0

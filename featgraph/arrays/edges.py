@@ -1,0 +1,305 @@
+"""Edge lists on the GPU, and the rows that are made of them there.
+
+All arrays equal, bit for bit, those that `featgraph.graph.building` makes on the host:
+there edges are counted into rows in the order in which they were given, which is what a
+stable sort by row leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from featgraph.arrays import edge_kernels as kernels
+from featgraph.arrays import memory, sorting
+from featgraph.arrays.foreign import foreign_array
+from featgraph.arrays.values import LostValue, offset_dtype
+from featgraph.errors import StateError
+
+__all__ = [
+    "GpuEdges",
+    "GpuRows",
+    "Repeats",
+    "checked_ends",
+    "checked_values",
+    "first_of_each",
+    "marked",
+]
+
+Array = Any
+
+#: Where no id is lost, and no edge a loop: what `survey` begins with.
+_NOTHING_FOUND = np.array([2**31 - 1, -1, 0], np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class GpuRows:
+    """The edges of every vertex along some edges.
+
+    Attributes
+    ----------
+    offsets : array of int32 or int64, shape (V + 1,)
+    ends : array of int32, one a slot
+        The vertex at the other end.
+    order : array of int32 or int64, at least one a slot
+        The given edge of each slot. Where edges stand at both ends, twice that, and
+        one more where the row is that of its source; behind the slots is what of loops
+        has none.
+    """
+
+    offsets: Array
+    ends: Array
+    order: Array
+
+
+class GpuEdges:
+    """Checked edges on the GPU, and what is made of them when it is first asked for.
+
+    Parameters
+    ----------
+    sources, targets : array of int32, shape (E_given,)
+    vertex_count : int
+    directed : bool
+    """
+
+    def __init__(
+        self, sources: Array, targets: Array, vertex_count: int, directed: bool
+    ) -> None:
+        self.sources, self.targets = sources, targets
+        self.vertex_count, self.directed = vertex_count, directed
+        self._rows: dict[str, GpuRows] = {}
+        self._ids: dict[str, Array] = {}
+        self._degrees: dict[tuple[str, str], Array] = {}
+
+    @property
+    def given_count(self) -> int:
+        """How many edges were given."""
+        return int(self.sources.size)
+
+    @cached_property
+    def loop_count(self) -> int:
+        """How many of them are self-loops."""
+        return _surveyed(self.sources, self.targets)[2]
+
+    @property
+    def edge_count(self) -> int:
+        """How many edges there are, twins included."""
+        count = self.given_count
+        return count if self.directed else 2 * count - self.loop_count
+
+    def rows(self, along: str) -> GpuRows:
+        """Return the rows along "in", "out" or "both" edges."""
+        along = along if self.directed else "in"
+        if along not in self._rows:
+            is_both = along == "both" or not self.directed
+            self._rows[along] = self._both() if is_both else self._one(along)
+        return self._rows[along]
+
+    def _one(self, along: str) -> GpuRows:
+        own, others = self.targets, self.sources
+        if along == "out":
+            own, others = others, own
+        rows, order = sorting.sort_stably(own, self.vertex_count)
+        ends = taken(others, order)
+        return GpuRows(self._offsets(rows, ends.size), ends, order)
+
+    def _both(self) -> GpuRows:
+        ends, count = (self.sources, self.targets), self.given_count
+        rows = memory.empty((2 * count,), np.int32)
+        memory.launch_over(kernels.both_ends, count, *ends, self.vertex_count, rows)
+        rows, order = sorting.sort_stably(rows, self.vertex_count + 1)
+        made = memory.empty((2 * count - self.loop_count,), np.int32)
+        memory.launch_over(kernels.other_ends, made.size, *ends, order, made)
+        return GpuRows(self._offsets(rows, made.size), made, order)
+
+    def _offsets(self, rows: Array, slot_count: int) -> Array:
+        made = memory.empty((self.vertex_count + 1,), offset_dtype(slot_count))
+        memory.launch_over(kernels.begin_rows, made.size, rows, made)
+        return made
+
+    @cached_property
+    def given_index(self) -> Array:
+        """Row in given order of each edge id; twin of edge i: E_given + i."""
+        order = self.rows("in").order
+        if self.directed:
+            return order
+        given = memory.empty(self.rows("in").ends.shape, order.dtype)
+        memory.launch_over(
+            kernels.number_given, given.size, order, self.given_count, given
+        )
+        return given
+
+    def is_in_given_order(self) -> bool:
+        """Whether each edge id is the row in given order."""
+        given = self.given_index
+        if given.size != self.given_count:
+            return False
+        found = memory.filled((1,), 0, np.int32)
+        memory.launch_over(kernels.find_moved, given.size, given, found)
+        return not memory.read(found)[0]
+
+    def edge_ids(self, along: str) -> Array:
+        """Return the edge id of each slot along "out" or "both" edges.
+
+        Of an undirected graph these are the twins.
+        """
+        along = along if self.directed else "out"
+        if along not in self._ids:
+            dtype = self.rows("in").offsets.dtype
+            ids = memory.empty(self.rows(along).ends.shape, dtype)
+            given, places = self.given_index, self._places(dtype)
+            if not self.directed:
+                count = self.given_count
+                memory.launch_over(
+                    kernels.find_twins, ids.size, given, places, count, ids
+                )
+            else:
+                taken = kernels.take if along == "out" else kernels.take_halved
+                order = self.rows(along).order
+                memory.launch_over(taken, ids.size, places, order, ids)
+            self._ids[along] = ids
+        return self._ids[along]
+
+    def _places(self, dtype: Any) -> Array:
+        """Return the edge id of each row in given order; -1 of what is no edge."""
+        count = self.given_count * (1 if self.directed else 2)
+        places = memory.filled((count,), kernels.NO_PLACE, dtype)
+        given = self.given_index
+        memory.launch_over(kernels.invert, given.size, given, places)
+        return places
+
+    def chosen(self, numbers: Array) -> GpuEdges:
+        """Return some of these edges."""
+        ends = taken(self.sources, numbers), taken(self.targets, numbers)
+        return GpuEdges(*ends, self.vertex_count, self.directed)
+
+    def degrees(self, side: str, dtype: Any = None) -> Array:
+        """Return how many "in" or "out" edges each vertex has.
+
+        Default: int32 where there are as few edges, else int64.
+        """
+        side = side if self.directed else "in"
+        wanted = np.dtype(offset_dtype(self.edge_count) if dtype is None else dtype)
+        key = side, wanted.name
+        if key not in self._degrees:
+            ends = self.sources, self.targets
+            ends = ends if side == "in" else ends[::-1]
+            counts = memory.filled((self.vertex_count,), 0, wanted)
+            memory.launch_over(
+                kernels.count_ends, self.given_count, *ends, not self.directed, counts
+            )
+            self._degrees[key] = counts
+        return self._degrees[key]
+
+
+def _surveyed(sources: Array, targets: Array) -> tuple[int, int, int]:
+    """Return the least and the highest id, and the number of loops."""
+    found = memory.upload(_NOTHING_FOUND)
+    memory.launch_over(kernels.survey, sources.size, sources, targets, found)
+    least, most, loops = memory.read(found).tolist()
+    return least, most, loops
+
+
+def checked_ends(
+    sources: object, targets: object, vertex_count: int | None, directed: bool
+) -> GpuEdges | None:
+    """Return a copy of edges whose ends are given on the GPU.
+
+    None where they are not, or where the host has something to say of them: it then
+    looks at them, and raises.
+    """
+    u, v = _flat(sources), _flat(targets)
+    if u is None or v is None or u.shape != v.shape:
+        return None
+    if u.dtype.kind not in "iu" or v.dtype.kind not in "iu":
+        return None
+    wanted = np.dtype(np.int32)
+    try:
+        own = u.copied(wanted).array, v.copied(wanted).array
+    except LostValue:
+        return None
+    least, most, loops = _surveyed(*own)
+    bound = 2**31 - 1 if vertex_count is None else vertex_count
+    if least < 0 or most >= bound:
+        return None
+    count = most + 1 if vertex_count is None else vertex_count
+    made = GpuEdges(*own, count, directed)
+    made.loop_count = loops
+    return made
+
+
+def checked_values(values: object, count: int) -> Array | None:
+    """Return a copy of numbers, one an edge, given on the GPU; else None."""
+    given = _flat(values)
+    if given is None or given.shape != (count,) or given.dtype.kind not in "fiu":
+        return None
+    own = given.copied(given.dtype.newbyteorder("=")).array
+    if own.dtype.kind == "f":
+        found = memory.upload(np.zeros(1, np.int32))
+        memory.launch_over(kernels.find_nan, count, own, found)
+        if memory.read(found)[0]:
+            return None
+    return own
+
+
+def _flat(values: object) -> Any:
+    """Return a flat array on this GPU that kernels can read; None for all else."""
+    try:
+        found = foreign_array(values, "values")
+    except StateError:  # the host may read it all the same
+        return None
+    return found if found is not None and found.ndim == 1 else None
+
+
+@dataclass(frozen=True, eq=False)
+class Repeats:
+    """Edges of which some are given again.
+
+    Attributes
+    ----------
+    first : array of int32 or int64
+        The first of each, ascending.
+    order : array of int32 or int64, shape (E_given,)
+        The edges, those with the same ends one behind the other.
+    """
+
+    first: Array
+    order: Array
+
+
+def first_of_each(edges: GpuEdges) -> Repeats | None:
+    """Find the first edge of all with the same ends; None where there are no others.
+
+    Of an undirected graph an edge may be given either way.
+    """
+    low, high, count = edges.sources, edges.targets, edges.given_count
+    if not edges.directed:
+        low, high = (memory.empty((count,), np.int32) for _ in range(2))
+        memory.launch_over(
+            kernels.order_ends, count, edges.sources, edges.targets, low, high
+        )
+    _, order = sorting.sort_stably(high, edges.vertex_count)
+    _, order = sorting.sort_stably(taken(low, order), edges.vertex_count, order)
+    is_first = memory.empty((count,), np.int32)
+    memory.launch_over(kernels.mark_first, count, low, high, order, is_first)
+    first = marked(is_first)
+    return None if first.size == count else Repeats(first, order)
+
+
+def taken(values: Array, order: Array) -> Array:
+    """Return the values at some places."""
+    made = memory.empty(order.shape, values.dtype)
+    memory.launch_over(kernels.take, made.size, values, order, made)
+    return made
+
+
+def marked(is_marked: Array) -> Array:
+    """Return the numbers of what is marked, ascending."""
+    places, total = sorting.scanned(is_marked)
+    dtype = np.int32 if is_marked.size < 2**31 else np.int64
+    found = memory.empty((int(memory.read(total)[0]),), dtype)
+    memory.launch_over(kernels.list_marked, is_marked.size, is_marked, places, found)
+    return found

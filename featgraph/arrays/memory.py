@@ -1,0 +1,88 @@
+"""Memory of the GPU that is ours, and launches of the kernels that fill it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._cuda import cuda, launcher
+from featgraph.arrays import elements
+from featgraph.errors import DeviceMemoryError
+
+__all__ = [
+    "BLOCK",
+    "copy_of",
+    "empty",
+    "filled",
+    "launch",
+    "launch_over",
+    "memory_error",
+    "read",
+    "upload",
+]
+
+#: Threads of a block, and most blocks of a kernel that goes over elements.
+BLOCK, MOST_BLOCKS = 256, 1 << 14
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return an array of the dialect with any contents."""
+    try:
+        return cuda.device_array(shape, dtype)
+    except Exception as error:
+        wanted = math.prod(shape) * np.dtype(dtype).itemsize
+        raise memory_error(wanted, error) from error
+
+
+def filled(shape: tuple[int], value: int, dtype: Any) -> Any:
+    """Return an array with one integer everywhere."""
+    made = empty(shape, dtype)
+    launch_over(elements.fill, made.size, made, value)
+    return made
+
+
+def copy_of(array: Any) -> Any:
+    """Return a copy of an array of ours; does not wait for it."""
+    made = empty(tuple(array.shape), array.dtype.name)
+    made.copy_to_device(array)
+    return made
+
+
+def upload(values: npt.NDArray[Any]) -> Any:
+    """Return a copy of an array of the host."""
+    try:
+        return cuda.to_device(np.ascontiguousarray(values))
+    except Exception as error:
+        raise memory_error(values.nbytes, error) from error
+
+
+def read(array: Any) -> npt.NDArray[Any]:
+    """Return a copy on the host; waits for the GPU."""
+    return np.asarray(array.copy_to_host())
+
+
+def launch(kernel: Any, blocks: int, *arguments: Any) -> None:
+    """Launch a kernel with some blocks; does not wait for it."""
+    launcher(kernel, blocks, BLOCK)(*arguments)
+
+
+def launch_over(kernel: Any, count: int, *arguments: Any) -> None:
+    """Launch a kernel that goes over so many elements, whatever its grid."""
+    if count:
+        launch(kernel, min(-(-count // BLOCK), MOST_BLOCKS), *arguments)
+
+
+def memory_error(wanted: int, error: Exception) -> Exception:
+    """Return what to raise where so many bytes could not be had on the GPU."""
+    if "MEMORY" not in str(error).upper():
+        return error
+    free, total = cuda.current_context().get_memory_info()
+    return DeviceMemoryError(
+        "the device has not enough memory",
+        got=f"{wanted / 1e9:.2f} GB asked for",
+        expected=f"at most {free / 1e9:.2f} GB, of {total / 1e9:.0f} GB",
+        fix="use a narrower dtype, fewer features, or target='cpu'",
+    )

@@ -1,0 +1,43 @@
+"""Which target is meant."""
+
+from __future__ import annotations
+
+from featgraph import _cuda
+from featgraph.config import config
+from featgraph.errors import PlanError
+
+__all__ = ["chosen_target"]
+
+
+def chosen_target(target: object, default: str = "cuda") -> str:
+    """Return "cpu" or "cuda" for what a caller gives as ``target=``.
+
+    Parameters
+    ----------
+    target : {"auto", "cpu", "cuda"}
+        "auto" is what `config.target` says.
+    default : {"cuda", "cpu"}
+        What "auto" is where that says no more, and there is a GPU.
+
+    Raises
+    ------
+    DeviceError
+        If CUDA is asked for and cannot be used here.
+    PlanError
+        For an unknown target.
+    """
+    given = target if isinstance(target, str) else repr(target)
+    if given == "auto":
+        given = config.target
+    if given == "auto":
+        given = default if _cuda.is_available() else "cpu"
+    if given == "cuda":
+        _cuda.require(gpu=True)
+    if given in {"cpu", "cuda"}:
+        return given
+    raise PlanError(
+        "unknown target",
+        where="target=",
+        got=repr(given),
+        expected="auto, cpu or cuda",
+    )

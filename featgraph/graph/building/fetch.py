@@ -1,0 +1,74 @@
+"""Adjacencies and edge maps of edges on the GPU: built there, copied to the host.
+
+The functions are those of `featgraph.graph.building.build`, and so is what they return.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from featgraph.arrays.values import DeviceValues, host_values
+from featgraph.graph.building.adjacency import Adjacency
+from featgraph.graph.building.edges import EdgeList, freeze
+
+__all__ = [
+    "build_degree",
+    "build_given_index",
+    "build_in_edges",
+    "build_incident_columns",
+    "build_incident_ids",
+    "build_out_columns",
+    "build_out_ids",
+    "build_twins",
+]
+
+
+def build_in_edges(edges: EdgeList) -> Adjacency:
+    """Return the CSC."""
+    return _columns(edges, "in")
+
+
+def build_incident_columns(edges: EdgeList) -> Adjacency:
+    """Return the rows that list each edge at both ends, without edge ids."""
+    return _columns(edges, "both")
+
+
+def build_incident_ids(edges: EdgeList, *_: object) -> NDArray[Any]:
+    """Return the edge id of each slot of the incident edges of a directed graph."""
+    return _fetched(edges.on_gpu.edge_ids("both"))
+
+
+def build_out_columns(edges: EdgeList) -> Adjacency:
+    """Return the CSR of a directed graph, without the edge ids of its slots."""
+    return _columns(edges, "out")
+
+
+def build_out_ids(edges: EdgeList, *_: object) -> NDArray[Any]:
+    """Return the edge id of each slot of the CSR of a directed graph."""
+    return _fetched(edges.on_gpu.edge_ids("out"))
+
+
+def build_given_index(edges: EdgeList, _: object) -> NDArray[Any]:
+    """Return the row in given order of each edge id."""
+    return _fetched(edges.on_gpu.given_index)
+
+
+def build_twins(edges: EdgeList, _: object) -> NDArray[Any]:
+    """Return the edge id of the reverse of each edge of an undirected graph."""
+    return _fetched(edges.on_gpu.edge_ids("out"))
+
+
+def build_degree(edges: EdgeList, side: str) -> NDArray[Any]:
+    """Return how many "in" or "out" edges each vertex has."""
+    return _fetched(edges.on_gpu.degrees(side))
+
+
+def _columns(edges: EdgeList, along: str) -> Adjacency:
+    rows = edges.on_gpu.rows(along)
+    return Adjacency(_fetched(rows.offsets), _fetched(rows.ends), None)
+
+
+def _fetched(array: Any) -> NDArray[Any]:
+    return freeze(host_values(DeviceValues(array)))

@@ -1,0 +1,1 @@
+"""Arrays of a graph that its GPU makes."""

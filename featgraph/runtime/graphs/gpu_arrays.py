@@ -1,0 +1,109 @@
+"""Arrays of a graph that are made on the GPU, by their names in generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.arrays import edge_kernels as kernels
+from featgraph.arrays import memory, sorting
+from featgraph.arrays.edges import GpuEdges, marked
+from featgraph.fold.plan.layout import REVERSED, rows_along, windows_of
+from featgraph.fold.plan.traits import HUB_DEGREE
+from featgraph.graph import Graph
+from featgraph.graph._structure import gpu_edges
+
+__all__ = ["built_array", "longest_first"]
+
+Array = Any
+
+
+def built_array(graph: Graph, name: str) -> Array | None:
+    """Return an array of the graph; None for what the host makes.
+
+    Equal to what the host makes of the same edges, bit for bit.
+    """
+    edges = gpu_edges(graph)
+    made = _makers(edges).get(name)
+    if made is not None:
+        return made()
+    windows = windows_of(name)
+    if windows is None:
+        return None
+    rows, vertices, most = windows
+    along = next(a for a in REVERSED if rows_along(a) == rows)
+    return _cut_windows(_offsets(edges, along), vertices, most)
+
+
+def _makers(edges: GpuEdges) -> dict[str, Callable[[], Array]]:
+    """Return what makes each array, by its name."""
+    made: dict[str, Callable[[], Array]] = {
+        "in_degree": partial(edges.degrees, "in", np.int32),
+        "out_degree": partial(edges.degrees, "out", np.int32),
+        "edge_twin": partial(edges.edge_ids, "out"),
+        "edge_is_twin": partial(_is_twin, edges),
+    }
+    for along in REVERSED:
+        names = rows_along(along)
+        made |= {
+            names.offsets: partial(_offsets, edges, along),
+            names.ends: partial(_ends, edges, along),
+            names.hubs: partial(_find_hubs, edges, along),
+        }
+        if names.edges:
+            made[names.edges] = partial(edges.edge_ids, along)
+    return made
+
+
+def _offsets(edges: GpuEdges, along: str) -> Array:
+    return edges.rows(along).offsets
+
+
+def _ends(edges: GpuEdges, along: str) -> Array:
+    return edges.rows(along).ends
+
+
+def _is_twin(edges: GpuEdges) -> Array:
+    given = edges.given_index
+    made = memory.empty(given.shape, np.bool_)
+    bits = made.view(np.uint8)
+    memory.launch_over(kernels.is_twin, given.size, given, edges.given_count, bits)
+    return made
+
+
+def _find_hubs(edges: GpuEdges, along: str) -> Array:
+    """Return the vertices with long rows, the longest first; the host sorts them."""
+    rows = edges.rows(along)
+    count = memory.filled((1,), 0, np.int32)
+    # No more of them can be that long.
+    found = memory.empty((rows.ends.size // HUB_DEGREE + 1, 2), np.int64)
+    memory.launch_over(
+        kernels.find_hubs, edges.vertex_count, rows.offsets, HUB_DEGREE, found, count
+    )
+    hubs = memory.read(found)[: memory.read(count)[0]]
+    hubs = hubs[np.argsort(hubs[:, 0])]
+    return memory.upload(longest_first(hubs[:, 0], hubs[:, 1]))
+
+
+def longest_first(
+    rows: npt.NDArray[Any], length: npt.NDArray[Any]
+) -> npt.NDArray[np.int32]:
+    """Sort ascending rows by their length, downward; equals stay as they are."""
+    return rows[np.argsort(-length, kind="stable")].astype(np.int32)
+
+
+def _cut_windows(offsets: Array, vertices: int, edges: int) -> Array:
+    """Return where windows of vertices begin, as `cut_windows` does on the host."""
+    count = offsets.size - 1
+    short = memory.empty((count,), np.int64)
+    memory.launch_over(kernels.short_degrees, count, offsets, HUB_DEGREE, short)
+    before, total = sorting.scanned(short)
+    is_first = memory.empty((count + 1,), np.int32)
+    memory.launch_over(
+        kernels.mark_windows, count + 1, before, total, vertices, edges, is_first
+    )
+    return marked(is_first)

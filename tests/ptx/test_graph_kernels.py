@@ -1,0 +1,68 @@
+"""Kernels that build graphs compile without a GPU: no spills, no float64."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from featgraph import _cuda, _cuda_code
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
+
+from numba import types
+
+from featgraph.arrays import edge_kernels, elements, radix
+
+I32, I64 = (types.Array(t, 1, "C") for t in (types.int32, types.int64))
+BYTES = types.Array(types.uint8, 1, "C")
+PAIRS = types.Array(types.int64, 2, "C")
+N, YES = types.int64, types.boolean
+
+SIGNATURES = [
+    (elements.fill, (I32, N)),
+    (radix.count_digits, (I32, N, N, N, I32)),
+    (radix.add_chunks, (I32, N, I64)),
+    (radix.add_totals, (I64, I64)),
+    (radix.scan_chunks, (I32, N, I64, I64)),
+    (radix.scatter, (I32, I32, YES, N, N, N, I64, I32, I32)),
+    (radix.scatter, (I32, I64, YES, N, N, N, I64, I32, I64)),
+    (edge_kernels.survey, (I32, I32, I64)),
+    (edge_kernels.find_nan, (types.Array(types.float32, 1, "C"), I32)),
+    (edge_kernels.both_ends, (I32, I32, N, I32)),
+    (edge_kernels.begin_rows, (I32, I32)),
+    (edge_kernels.begin_rows, (I32, I64)),
+    (edge_kernels.take, (I32, I32, I32)),
+    (edge_kernels.take, (I32, I64, I32)),
+    (edge_kernels.take_halved, (I32, I32, I32)),
+    (edge_kernels.other_ends, (I32, I32, I64, I32)),
+    (edge_kernels.number_given, (I32, N, I32)),
+    (edge_kernels.invert, (I32, I32)),
+    (edge_kernels.find_moved, (I32, I32)),
+    (edge_kernels.find_twins, (I32, I32, N, I32)),
+    (edge_kernels.is_twin, (I32, N, BYTES)),
+    (edge_kernels.count_ends, (I32, I32, YES, I32)),
+    (edge_kernels.count_ends, (I32, I32, YES, I64)),
+    (edge_kernels.order_ends, (I32, I32, I32, I32)),
+    (edge_kernels.mark_first, (I32, I32, I64, I32)),
+    (edge_kernels.list_marked, (I32, I64, I32)),
+    (edge_kernels.find_hubs, (I32, N, PAIRS, I32)),
+    (edge_kernels.short_degrees, (I64, N, I64)),
+    (edge_kernels.mark_windows, (I64, I64, N, N, I32)),
+]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "signature"), SIGNATURES, ids=lambda x: getattr(x, "__name__", None)
+)
+def test_it_compiles(kernel: Any, signature: tuple[types.Type, ...]) -> None:
+    bounds = kernel.targetoptions.get("launch_bounds")
+    ptx = _cuda.compile_ptx(kernel, signature, (9, 0), launch_bounds=bounds)
+    assert not re.search(r"\bf64\b", ptx)
+    _, found = _cuda_code.link_cubin(ptx, (9, 0))
+    assert found.spill_stores_bytes == found.spill_loads_bytes == found.stack_bytes == 0
+    # Four blocks of 256 threads a multiprocessor.
+    assert found.registers <= 64
+    assert found.shared_bytes <= 48 << 10

@@ -1,0 +1,315 @@
+"""Graphs that are built on the GPU, emulated: the host's, bit for bit."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import featgraph as fg
+from featgraph import _cuda
+from featgraph.errors import GraphInputError
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
+from featgraph.arrays import memory, radix, sorting
+from featgraph.fold.plan.layout import REVERSED, rows_along
+from featgraph.graph.building import edges as edge_lists
+from featgraph.graph.building.merge import POLICIES
+from featgraph.runtime.devices import cuda_device, host_arrays
+from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.graphs import gpu_arrays
+from tests.simt.foreign import Foreign
+from tests.simt.gpu import DeviceArray, Gpu, emulated_gpu
+from tests.simt.test_runtime import tiny_graph
+from tests.strategies import graphs
+
+FEW = 40
+ARRAYS = ("in_edges", "out_edges", "incident_edges")
+MAPS = ("sources", "targets", "weights", "given_index", "in_degree", "out_degree")
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[Gpu]:
+    """One for all; digits are of two bits, so that few vertices take several."""
+    with emulated_gpu() as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sorting, "RADIX_BITS", 2)
+        patch.setattr(edge_lists, "MANY_EDGES", 0)
+        yield made
+
+
+def on_gpu(graph: fg.Graph, **options: Any) -> fg.Graph:
+    """Return a graph of the same edges, given on the GPU."""
+    weights = graph.weights
+    return fg.Graph.from_edges(
+        Foreign(graph.sources),
+        Foreign(graph.targets),
+        vertex_count=graph.vertex_count,
+        directed=graph.directed,
+        weights=None if weights is None else Foreign(weights),
+        **options,
+    )
+
+
+def arrays_of(graph: fg.Graph) -> dict[str, Any]:
+    """Return all arrays of a graph, by name."""
+    found = {}
+    for name in ARRAYS:
+        rows = getattr(graph, name)
+        found[f"{name}.offsets"] = rows.row_offsets
+        found[f"{name}.columns"] = rows.column_indices
+        found[f"{name}.ids"] = rows.edge_ids
+    found |= {name: getattr(graph, name) for name in MAPS}
+    if not graph.directed:
+        found["twins"] = graph.twins
+    return found
+
+
+def assert_same(found: Any, expected: Any, name: str) -> None:
+    """Compare two arrays, or None, bit for bit."""
+    if expected is None:
+        assert found is None, name
+        return
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape), name
+    assert found.tobytes() == expected.tobytes(), name
+
+
+@settings(max_examples=15)
+@given(graphs(max_edges=FEW))
+def test_edges_given_on_the_gpu_make_the_graph_of_the_host(
+    gpu: Gpu, graph: fg.Graph
+) -> None:
+    made = on_gpu(graph)
+    assert repr(made) == repr(graph)
+    assert made._edges.is_given_on_gpu == (graph.given_edge_count > 0)
+    for name, array in arrays_of(graph).items():
+        found = arrays_of(made)[name]
+        assert_same(found, array, name)
+        assert found is None or not found.flags.writeable
+    assert made.digest == graph.digest
+
+
+def names_of(graph: fg.Graph) -> list[str]:
+    """Return arrays that kernels ask for."""
+    names = ["in_degree", "out_degree", "in_windows 32 24", "out_windows 4 8"]
+    for along in REVERSED:
+        rows = rows_along(along)
+        names += [rows.offsets, rows.ends, rows.hubs]
+    twins = ["edge_twin", "edge_is_twin"]
+    return [*names, "out_edges", *(["incident_edges"] if graph.directed else twins)]
+
+
+@settings(max_examples=15)
+@given(graphs(max_edges=FEW), st.sampled_from(["host", "gpu"]))
+def test_arrays_of_kernels_are_those_of_the_host(
+    gpu: Gpu, graph: fg.Graph, where: str
+) -> None:
+    made = on_gpu(graph) if where == "gpu" else copied(graph)
+    device, expected = choose_device("cuda"), {}
+    with few_are_hubs():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(edge_lists, "MANY_EDGES", 1 << 20)
+            for name in names_of(graph):
+                array = device.graph_array(copied(graph), name)
+                expected[name] = array.copy_to_host()
+        for name, array in expected.items():
+            assert_same(device.graph_array(made, name).copy_to_host(), array, name)
+
+
+@contextmanager
+def few_are_hubs() -> Iterator[None]:
+    """Have a vertex of five edges count as a hub."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (cuda_device, gpu_arrays):
+            patch.setattr(module, "HUB_DEGREE", 5)
+        cut = partial(host_arrays.cut_windows, hub_degree=5)
+        patch.setattr(host_arrays, "cut_windows", cut)
+        yield
+
+
+def copied(graph: fg.Graph) -> fg.Graph:
+    """Return a graph of the host with nothing built."""
+    return copy.deepcopy(graph)
+
+
+# -- what is wrong with edges, and repeated ones
+
+DTYPES = ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "float32"]
+
+
+@settings(max_examples=18)
+@given(st.data())
+def test_what_is_wrong_is_said_as_on_the_host(gpu: Gpu, data: st.DataObject) -> None:
+    """Equal graphs, or the same error in the same words."""
+    given_ends = []
+    for _ in range(2):
+        dtype = np.dtype(data.draw(st.sampled_from(DTYPES)))
+        least = 0 if dtype.kind == "u" else -1
+        some: Any = st.integers(0, 7) | st.sampled_from([least, 8, 9, 2**31 - 1, 2**40])
+        values = data.draw(st.lists(st.integers(0, 7) | some, min_size=1, max_size=6))
+        fits = [v for v in values if dtype.kind == "f" or v <= np.iinfo(dtype).max]
+        given_ends.append(np.array(fits or [0], dtype))
+    shape = data.draw(st.sampled_from(["cut", "as it is", "two axes"]))
+    if shape == "cut":
+        size = min(map(len, given_ends))
+        given_ends = [ends[:size] for ends in given_ends]
+    elif shape == "two axes":
+        given_ends[1] = given_ends[1].reshape(1, -1)
+    weights: Any = [None, np.array([1.0, np.nan]), np.ones(3, np.int16), np.ones(2)]
+    own = data.draw(st.sampled_from(weights))
+    count = data.draw(st.sampled_from([None, 8, 9, 2**31, "x"]))
+    directed = data.draw(st.booleans())
+    outcomes = []
+    for there, target in (
+        (np.asarray, None),
+        (Foreign, None),
+        (Foreign, "cpu"),
+        (np.asarray, "cuda"),
+    ):
+        try:
+            made = fg.Graph.from_edges(
+                *map(there, given_ends),
+                vertex_count=count,
+                directed=directed,
+                weights=None if own is None else there(own),
+                target=target,
+            )
+            on_gpu = target == "cuda" or (there is Foreign and target is None)
+            assert made._edges.is_given_on_gpu == on_gpu
+            outcomes.append((repr(made), made.digest, made.given_index.tolist()))
+        except GraphInputError as error:
+            outcomes.append(str(error))
+    assert outcomes == [outcomes[0]] * 4
+
+
+@settings(max_examples=18)
+@given(graphs(max_edges=12), st.data())
+def test_repeated_edges_become_what_they_are_on_the_host(
+    gpu: Gpu, graph: fg.Graph, data: st.DataObject
+) -> None:
+    policy = data.draw(st.sampled_from(POLICIES))
+    dtype = data.draw(st.sampled_from([None, "int8", "float32", "float64"]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    u, v = graph.sources % 4, graph.targets % 4
+    weights = None
+    if dtype is not None:
+        weights = (100 * rng.standard_normal(u.size)).astype(dtype)
+    outcomes = []
+    for there in (np.asarray, Foreign):
+        try:
+            made = fg.Graph.from_edges(
+                there(u),
+                there(v),
+                weights=None if weights is None else there(weights),
+                vertex_count=4,
+                directed=graph.directed,
+                duplicates=policy,
+            )
+        except GraphInputError as error:
+            outcomes.append(str(error))
+            continue
+        outcomes.append(made)
+    if isinstance(outcomes[0], str):
+        assert outcomes[0] == outcomes[1]
+        return
+    for name, array in arrays_of(outcomes[0]).items():
+        assert_same(arrays_of(outcomes[1])[name], array, name)
+
+
+# -- sorting
+
+
+@settings(max_examples=12)
+@given(st.data())
+def test_keys_are_sorted_stably(gpu: Gpu, data: st.DataObject) -> None:
+    """Also by several warps, and blocks, and digits."""
+    bound = data.draw(st.sampled_from([1, 2, 3, 9, 200, 5000, 2**31 - 1]))
+    count = data.draw(st.sampled_from([0, 1, 31, 33, 64, 150]))
+    seed = data.draw(st.integers(0, 99))
+    rng = np.random.default_rng(seed)
+    keys = rng.integers(0, bound, count).astype(np.int32)
+    if data.draw(st.booleans()):
+        keys = np.sort(keys)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "BLOCK", data.draw(st.sampled_from([32, 64])))
+        patch.setattr(radix, "STEPS", 1)
+        patch.setattr(sorting, "RADIX_BITS", 6)
+        found, order = sorting.sort_stably(memory.upload(keys), bound)
+        expected = np.argsort(keys, kind="stable")
+        assert order.copy_to_host().tolist() == expected.tolist()
+        assert found.copy_to_host().tolist() == keys[expected].tolist()
+        wide = memory.upload(2**40 + np.arange(count)[::-1].copy())
+        _, moved = sorting.sort_stably(memory.upload(keys), bound, wide)
+        assert moved.dtype == np.int64
+        by_value = wide.copy_to_host()[expected]
+        assert moved.copy_to_host().tolist() == by_value.tolist()
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=200))
+def test_sums_before(gpu: Gpu, values: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sorting, "_BLOCKS", 3)
+        sums, total = sorting.scanned(memory.upload(np.array(values, np.int32)))
+    before = np.cumsum([0, *values])
+    assert sums.copy_to_host().tolist() == before[:-1].tolist()
+    assert total.copy_to_host().tolist() == [before[-1]]
+
+
+# -- where things are
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_edges_given_on_the_gpu_stay_there(gpu: Gpu, directed: bool) -> None:
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, 50, (2, 300))
+    given_ends = [Foreign(each.copy()) for each in ends]
+    with pytest.MonkeyPatch.context() as patch:
+        # Arrays of the emulated GPU come to the host by this call alone.
+        patch.setattr(DeviceArray, "copy_to_host", refuse_large)
+        graph = fg.Graph.from_edges(*given_ends, vertex_count=50, directed=directed)
+        for each in given_ends:
+            each.data[:] = 0  # the caller's again
+        gpu.uploads.clear()
+        state = fg.State(graph, w=fg.edge_property(Foreign(rng.random(300))))
+        device = choose_device("cuda")
+        for name in ("in_offsets", "in_sources", "out_targets", "out_edges"):
+            device.graph_array(graph, name)
+        assert graph.edge_count >= 300
+        assert max(gpu.uploads) <= 64
+    expected = fg.Graph.from_edges(*ends, vertex_count=50, directed=directed)
+    for name, array in arrays_of(expected).items():
+        assert_same(arrays_of(graph)[name], array, name)
+    assert state["w"].shape == (300,)
+
+
+def refuse_large(array: DeviceArray) -> Any:
+    assert array.size <= 8, f"{array.size} entries come to the host"
+    return array.view().copy()
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("per_direction", [True, False])
+def test_weights_of_the_host_are_put_in_order_on_the_gpu(
+    gpu: Gpu, directed: bool, per_direction: bool
+) -> None:
+    graph = tiny_graph(directed)
+    rows = graph.given_edge_count * (1 + (per_direction and not directed))
+    values = np.arange(2 * rows, dtype=np.int16).reshape(rows, 2)
+    state = fg.State(graph, w=fg.edge_property(values))
+    expected = graph.expand_edge_values(values)
+    np.testing.assert_array_equal(state.stored("w"), expected)
+    gpu.uploads.clear()
+    buffer = choose_device("cuda").upload(state._columns["w"].values)
+    np.testing.assert_array_equal(buffer.copy_to_host(), expected)
+    assert values.nbytes in gpu.uploads
+    assert directed or per_direction or expected.nbytes not in gpu.uploads
+    read = graph.collect_edge_values(expected, per_direction and not directed)
+    np.testing.assert_array_equal(state["w"], read)

@@ -1,0 +1,134 @@
+"""Graphs of arrays of CuPy, PyTorch and Numba, built on a GPU: the host's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph.arrays.values import DeviceValues
+from featgraph.errors import GraphInputError
+from featgraph.graph.building import edges as edge_lists
+from tests.unit.test_device_values_gpu import given_by
+
+pytestmark = pytest.mark.gpu
+
+LIBRARIES = ["cupy", "torch", "numba", "dlpack"]
+
+
+def edges_like(kind: str, count: int) -> tuple[Any, int]:
+    """Return ends of edges, and how many vertices there are."""
+    rng = np.random.default_rng(7)
+    if kind == "skewed":
+        vertices = 1 << 18
+        ends = (vertices * rng.random((2, count)) ** 8).astype(np.int64)
+    elif kind == "one row":
+        vertices = 70_000
+        ends = rng.integers(0, 2, (2, count)) * (vertices - 1)
+    else:
+        vertices = 40_000_000
+        ends = rng.integers(0, vertices, (2, count))
+        ends[1, ::5] = ends[0, ::5]
+    return ends, vertices
+
+
+def same(found: Any, expected: Any) -> None:
+    """Compare two graphs, array by array."""
+    for name in ("in_edges", "out_edges", "incident_edges"):
+        rows, meant = getattr(found, name), getattr(expected, name)
+        for part in ("row_offsets", "column_indices", "edge_ids"):
+            np.testing.assert_array_equal(getattr(rows, part), getattr(meant, part))
+    for name in ("sources", "targets", "weights", "given_index", "in_degree"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    np.testing.assert_array_equal(found.out_degree, expected.out_degree)
+
+
+@pytest.mark.parametrize("kind", ["skewed", "one row", "wide"])
+@pytest.mark.parametrize("directed", [True, False])
+def test_rows_are_those_of_the_host(kind: str, directed: bool) -> None:
+    count = 100_000 if kind == "wide" else 1_000_003
+    ends, vertices = edges_like(kind, count)
+    there = [given_by("numba", each) for each in ends]
+    options: Any = {"vertex_count": vertices, "directed": directed}
+    made = fg.Graph.from_edges(*there, **options)
+    assert made._edges.is_given_on_gpu
+    same(made, fg.Graph.from_edges(*ends, **options))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("policy", ["keep", "sum", "first", "min"])
+def test_edges_of_other_libraries(library: str, policy: str) -> None:
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, 300, (2, 50_000)).astype(np.int32)
+    weights = rng.standard_normal(50_000).astype(np.float32)
+    here = fg.Graph.from_edges(*ends, weights=weights, duplicates=policy)
+    there = [given_by(library, each) for each in (*ends, weights)]
+    made = fg.Graph.from_edges(*there[:2], weights=there[2], duplicates=policy)
+    assert made._edges.is_given_on_gpu
+    same(made, here)
+    there[1] = given_by(library, np.full(50_000, -1, np.int64))
+    with pytest.raises(GraphInputError, match=r"targets\[0\]"):
+        fg.Graph.from_edges(*there[:2])
+
+
+@fg.gather(into="total", combine="sum")
+def weigh(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Sum weighted values, with the numbers of edges."""
+    return d.w[e] * d.x[u, f]
+
+
+@fg.vertex
+def store(f, v, d):  # type: ignore[no-untyped-def]
+    """Keep the sum."""
+    d.x_next[v, f] = d.total[v, f]
+    return True
+
+
+step = fg.foldmap(weigh, store)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("direction", ["pull", "push"])
+@pytest.mark.parametrize("where", ["host", "gpu", "small", "uploaded"])
+def test_programs_run_on_them(
+    directed: bool, direction: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums of whole numbers, which no order changes, over hubs and others."""
+    if where != "small":
+        monkeypatch.setattr(edge_lists, "MANY_EDGES", 1000)
+    ends, vertices = edges_like("skewed", 200_000)
+    weights = np.random.default_rng(1).integers(1, 5, 200_000).astype(np.float32)
+    x = np.random.default_rng(2).integers(0, 9, (vertices, 3)).astype(np.float32)
+    options: Any = {"vertex_count": vertices, "directed": directed}
+    if where == "uploaded":
+        graph, w = fg.Graph.from_edges(*ends, **options, target="auto"), weights
+        assert graph._edges.is_given_on_gpu
+    elif where == "gpu":
+        there = [given_by("numba", each) for each in ends]
+        graph = fg.Graph.from_edges(*there, **options)
+        w = given_by("numba", weights)
+    else:
+        graph, w = fg.Graph.from_edges(*ends, **options), weights
+    states = []
+    for target in ("cpu", "cuda"):
+        one = fg.Graph.from_edges(*ends, **options) if target == "cpu" else graph
+        given = weights if target == "cpu" else w
+        values = {"x": fg.vertex_property(x, iterated=True)}
+        state = fg.State(one, w=fg.edge_property(given), **values)
+        step(state, target=target, direction=direction)
+        states.append(state)
+    np.testing.assert_array_equal(states[0]["x"], states[1]["x"])
+    np.testing.assert_array_equal(states[1]["w"], weights)
+
+
+def test_what_is_given_there_stays_there() -> None:
+    rng = np.random.default_rng(0)
+    ends = [given_by("numba", each) for each in rng.integers(0, 999, (2, 5000))]
+    graph = fg.Graph.from_edges(*ends, weights=given_by("numba", rng.random(5000)))
+    assert "sources" not in vars(graph._edges)
+    assert isinstance(graph._edges._weights, DeviceValues)
+    assert repr(graph).endswith("directed, float64 weights)")
+    assert graph.weights is not None
+    assert graph.sources.size == 5000
