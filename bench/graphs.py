@@ -142,10 +142,8 @@ def _rmat45(scale: int, factor: int) -> tuple[fg.Graph, str]:
 
 
 def _uniform(scale: int, factor: int) -> tuple[fg.Graph, str]:
-    rng, count = np.random.default_rng(SEED), 1 << scale
-    source, target = rng.integers(0, count, (2, factor << scale), np.int32)
-    graph = fg.Graph.from_edges(source, target, vertex_count=count)
-    return graph, f"{factor} * 2**{scale} uniform edges, seed {SEED}"
+    graph = generators.uniform(1 << scale, factor << scale, seed=SEED)
+    return graph, f"uniform(2**{scale}, {factor} * 2**{scale}, seed={SEED})"
 
 
 #: Ends of undirected edges, the number of vertices, and how they came about.

@@ -24,6 +24,7 @@ from featgraph.graph.generators import (
     path_graph,
     rmat,
     star_graph,
+    uniform,
 )
 from featgraph.graph.graph import Graph
 
@@ -50,4 +51,5 @@ __all__ = [
     "read_uai_marginals",
     "rmat",
     "star_graph",
+    "uniform",
 ]

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.arrays.drawn import drawn
+from featgraph.arrays.targets import chosen_target
+from featgraph.arrays.values import DeviceValues
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.arguments import require_flag, require_real
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
-from featgraph.graph.building.edges import EdgeList
+from featgraph.graph.building.edges import MANY_EDGES, EdgeList, Values
 from featgraph.graph.graph import Graph
 
 __all__ = [
@@ -21,10 +24,8 @@ __all__ = [
     "path_graph",
     "rmat",
     "star_graph",
+    "uniform",
 ]
-
-# Edges drawn at a time: part of the definition of a seed's graph, so never change it.
-_RMAT_CHUNK = 1 << 20
 
 
 def rmat(
@@ -37,6 +38,7 @@ def rmat(
     seed: int,
     directed: bool = True,
     duplicates: str = "keep",
+    target: str = "auto",
 ) -> Graph:
     """Draw a recursive matrix (R-MAT) graph, skewed like many real networks.
 
@@ -56,6 +58,10 @@ def rmat(
     directed : bool
     duplicates : str
         As in `Graph.from_edges`.
+    target : {"auto", "cpu", "cuda"}
+        Where edges are drawn, which changes none of them: edge i is a function of seed
+        and i. On a GPU they stay there. "auto" draws on a GPU, if there is one, what
+        has many edges.
 
     Returns
     -------
@@ -65,13 +71,19 @@ def rmat(
     ------
     GraphInputError
         Arguments out of range.
+    DeviceError, PlanError
+        A target that is not here, or is none.
 
     Notes
     -----
-    O(scale * E) time; about 8 bytes an edge and 20 MiB of temporaries.
+    O(scale * E) time, 8 bytes an edge. A level compares 32 random bits of Philox4x32-10
+    with sums of the probabilities, rounded to 2**-32: integers, so that all machines
+    draw the same edges.
 
     References
     ----------
+    J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as
+    easy as 1, 2, 3", SC 2011.
     D. Chakrabarti, Y. Zhan, C. Faloutsos, "R-MAT: A recursive model for graph mining",
     SDM 2004.
     """
@@ -86,21 +98,60 @@ def rmat(
             got=(a, b, c),
             expected="three numbers >= 0 with a sum of at most 1",
         )
-    sources, targets = np.empty(edges, np.int32), np.empty(edges, np.int32)
-    for chunk, begin in enumerate(range(0, edges, _RMAT_CHUNK)):
-        # A generator a chunk: chunks could be drawn in any order.
-        generator = np.random.default_rng([seed, chunk])
-        part = slice(begin, min(begin + _RMAT_CHUNK, edges))
-        size = part.stop - part.start
-        u, v = np.zeros(size, np.int32), np.zeros(size, np.int32)
-        for _ in range(scale):
-            draw = generator.random(size, np.float32)
-            is_lower = draw >= a + b
-            is_right = (draw >= a) & ~is_lower | (draw >= a + b + c)
-            u = 2 * u + is_lower
-            v = 2 * v + is_right
-        sources[part], targets[part] = u, v
-    return _finish(sources, targets, 1 << scale, directed, duplicates)
+    limits = [np.uint64(round(sum_ * 2**32)) for sum_ in (a, a + b, a + b + c)]
+    parameters = np.uint64(seed), scale, *limits
+    ends = _drawn(target, "draw_rmat", edges, *parameters)
+    return _finish(*ends, 1 << scale, directed, duplicates)
+
+
+def uniform(
+    vertex_count: int,
+    edge_count: int,
+    *,
+    seed: int,
+    directed: bool = True,
+    duplicates: str = "keep",
+    target: str = "auto",
+) -> Graph:
+    """Draw edges whose ends are any two vertices, independently of each other.
+
+    Parameters
+    ----------
+    vertex_count : int
+    edge_count : int
+        E_given, self-loops and repeats included.
+    seed : int
+    directed : bool
+    duplicates : str
+        As in `Graph.from_edges`.
+    target : {"auto", "cpu", "cuda"}
+        As for `rmat`.
+
+    Returns
+    -------
+    Graph
+
+    Raises
+    ------
+    GraphInputError
+        Arguments out of range.
+
+    Notes
+    -----
+    An end is the upper half of a product of 64 random bits and `vertex_count`, so that
+    no vertex is more likely than another by more than ``vertex_count / 2**64``.
+
+    Examples
+    --------
+    >>> from featgraph.graph import uniform
+    >>> uniform(1000, 5000, seed=1)
+    Graph(1000 vertices, 5000 edges, directed)
+    """
+    n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
+    edges = _count(edge_count, "edge_count", 0, 2**40)
+    seed = _count(seed, "seed", 0, 2**63)
+    ends = _drawn(target, "draw_uniform", edges, np.uint64(seed), np.uint64(n))
+    return _finish(*ends, n, directed, duplicates)
 
 
 def erdos_renyi(
@@ -169,11 +220,13 @@ def _unrank_pair(key: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
     return key - v * (v - 1) // 2, v
 
 
-def grid(rows: int, columns: int, *, directed: bool = False) -> Graph:
+def grid(
+    rows: int, columns: int, *, directed: bool = False, target: str = "auto"
+) -> Graph:
     """Make a rows x columns lattice; vertex i * columns + j has up to 4 neighbors.
 
     The edges along rows come first, then those along columns; directed ones lead right
-    and down.
+    and down. `target` is that of `rmat`.
 
     Raises
     ------
@@ -182,10 +235,9 @@ def grid(rows: int, columns: int, *, directed: bool = False) -> Graph:
     """
     height = _count(rows, "rows", 1, MAX_VERTEX_COUNT)
     width = _count(columns, "columns", 1, MAX_VERTEX_COUNT // height)
-    vertex = np.arange(height * width, dtype=np.int32).reshape(height, width)
-    sources = np.concatenate((vertex[:, :-1].ravel(), vertex[:-1].ravel()))
-    targets = np.concatenate((vertex[:, 1:].ravel(), vertex[1:].ravel()))
-    return Graph(EdgeList(sources, targets, None, height * width, directed))
+    edges = height * (width - 1) + (height - 1) * width
+    ends = _drawn(target, "draw_grid", edges, height, width)
+    return _finish(*ends, height * width, directed, "keep")
 
 
 def path_graph(vertex_count: int, *, directed: bool = False) -> Graph:
@@ -223,24 +275,28 @@ def complete_graph(vertex_count: int, *, directed: bool = False) -> Graph:
     return Graph(EdgeList(u.astype(np.int32), v.astype(np.int32), None, n, directed))
 
 
+def _drawn(
+    target: object, name: str, count: int, *parameters: Any
+) -> tuple[Values, Values]:
+    """Return the ends of edges, drawn where `target` says; see `rmat`."""
+    default = "cuda" if count >= MANY_EDGES else "cpu"
+    return drawn(chosen_target(target, default), name, count, *parameters)
+
+
 def _finish(
-    sources: NDArray[np.int32],
-    targets: NDArray[np.int32],
+    sources: Values,
+    targets: Values,
     vertex_count: int,
     directed: bool,
     duplicates: str,
 ) -> Graph:
     directed = require_flag("directed", directed)
-    if (
-        isinstance(duplicates, str) and duplicates == "keep"
-    ):  # no second copy of what was made here
+    if isinstance(duplicates, str) and duplicates == "keep":
+        # No second copy of what was made here.
         return Graph(EdgeList(sources, targets, None, vertex_count, directed))
+    ends = [e.array if isinstance(e, DeviceValues) else e for e in (sources, targets)]
     return Graph.from_edges(
-        sources,
-        targets,
-        vertex_count=vertex_count,
-        directed=directed,
-        duplicates=duplicates,
+        *ends, vertex_count=vertex_count, directed=directed, duplicates=duplicates
     )
 
 

@@ -1,4 +1,4 @@
-"""Kernels that build graphs compile without a GPU: no spills, no float64."""
+"""Kernels that draw and build graphs compile without a GPU: no spills, no float64."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if not _cuda.is_installed():
 
 from numba import types
 
-from featgraph.arrays import edge_kernels, elements, radix
+from featgraph.arrays import drawing_cuda, edge_kernels, elements, radix
 
 I32, I64 = (types.Array(t, 1, "C") for t in (types.int32, types.int64))
 BYTES = types.Array(types.uint8, 1, "C")
 PAIRS = types.Array(types.int64, 2, "C")
-N, YES = types.int64, types.boolean
+N, YES, WORD = types.int64, types.boolean, types.uint64
 
 SIGNATURES = [
     (elements.fill, (I32, N)),
@@ -50,6 +50,9 @@ SIGNATURES = [
     (edge_kernels.list_marked, (I32, I64, I32)),
     (edge_kernels.find_hubs, (I32, N, PAIRS, I32)),
     (edge_kernels.short_degrees, (I64, N, I64)),
+    (drawing_cuda.draw_rmat, (WORD, N, WORD, WORD, WORD, I32, I32)),
+    (drawing_cuda.draw_uniform, (WORD, WORD, I32, I32)),
+    (drawing_cuda.draw_grid, (N, N, I32, I32)),
     (edge_kernels.mark_windows, (I64, I64, N, N, I32)),
 ]
 

@@ -6,6 +6,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from featgraph import _cuda
+from featgraph.arrays import drawing, drawing_cpu
+from featgraph.errors import DeviceError, PlanError
 from featgraph.graph import (
     complete_graph,
     cycle_graph,
@@ -15,6 +18,7 @@ from featgraph.graph import (
     path_graph,
     rmat,
     star_graph,
+    uniform,
 )
 
 
@@ -56,15 +60,65 @@ def test_rmat_repeats_and_differs_by_seed():
     assert one.digest == RMAT_DIGEST
 
 
-RMAT_DIGEST = "46e36a275444b07781a45b1ba058b4f9"
+RMAT_DIGEST = "cec516f18f93b8300ca7c6eafc14100d"
 
 
-def test_rmat_chunks_are_drawn_apart(monkeypatch):
-    monkeypatch.setattr(generators, "_RMAT_CHUNK", 1000)
-    graph = rmat(8, 12, seed=1)
-    assert graph.given_edge_count == 3072
-    parts = [graph.sources[i : i + 1000].tolist() for i in (0, 1000, 2000)]
-    assert parts[0] != parts[1] != parts[2]
+def test_words_are_those_of_philox():
+    """The answers that come with Random123, philox4x32 of 10 rounds."""
+    known = {
+        "00000000 00000000 00000000 00000000 00000000 00000000": (
+            "6627e8d5 e169c58d bc57ac4c 9b00dbd8"
+        ),
+        "ffffffff ffffffff ffffffff ffffffff ffffffff ffffffff": (
+            "408f276d 41c83b0e a20bc7c6 6d5451fd"
+        ),
+        "243f6a88 85a308d3 13198a2e 03707344 a4093822 299f31d0": (
+            "d16cfe09 94fdcceb 5001e420 24126ea1"
+        ),
+    }
+    for given, expected in known.items():
+        words = [np.uint64(int(word, 16)) for word in given.split()]
+        found = drawing_cpu.philox(*words)
+        assert " ".join(f"{int(word):08x}" for word in found) == expected
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**63])
+def test_an_edge_is_a_function_of_seed_and_number(seed):
+    short, long = rmat(5, 3, seed=seed), rmat(5, 9, seed=seed)
+    assert short.sources.tolist() == long.sources[:96].tolist()
+    assert short.targets.tolist() == long.targets[:96].tolist()
+    short, long = (uniform(1000, n, seed=seed) for n in (10, 50))
+    assert short.sources.tolist() == long.sources[:10].tolist()
+    # Beyond what 32 bits count.
+    functions = drawing.make(lambda function: function)
+    with np.errstate(over="ignore"):
+        far = [
+            functions.uniform_edge(np.uint64(i), np.uint64(seed), np.uint64(10**9))
+            for i in (3, 3 + 2**32)
+        ]
+    assert far[0] != far[1]
+
+
+def test_all_ends_are_equally_likely():
+    n, edges = 37, 74_000
+    graph = uniform(n, edges, seed=11)
+    for ends in (graph.sources, graph.targets):
+        # Five standard deviations of a binomial count.
+        off = np.bincount(ends, minlength=n) - edges / n
+        assert np.abs(off).max() < 5 * np.sqrt(edges / n)
+    pairs = np.bincount(graph.sources * n + graph.targets, minlength=n * n)
+    assert np.abs(pairs - edges / n**2).max() < 6 * np.sqrt(edges / n**2)
+    assert uniform(1, 5, seed=0).edge_count == 5
+    assert uniform(2**31 - 1, 9, seed=0, directed=False).vertex_count == 2**31 - 1
+
+
+def test_targets_are_chosen_by_name():
+    with pytest.raises(PlanError, match="unknown target"):
+        rmat(3, 2, seed=1, target="tpu")
+    assert grid(3, 3, target="cpu").digest == grid(3, 3).digest
+    if not _cuda.is_available():
+        with pytest.raises(DeviceError):
+            grid(3, 3, target="cuda")
 
 
 def test_rmat_quadrants_have_their_probabilities():

@@ -1,0 +1,109 @@
+"""Edges as functions of a seed and a number; one text, both targets.
+
+`make` builds the functions for a target. Only integers are computed with, so that all
+targets draw the same edges:
+
+======================================================  ================================
+``philox(counter, key)``                                four words of 32 bits
+``rmat_edge(number, seed, scale, limits)``              the ends of an edge of an R-MAT
+                                                        graph; `limits` are the three
+                                                        sums of probabilities, in 2**-32
+``uniform_edge(number, seed, count)``                   two of `count` vertices
+``grid_edge(number, height, width)``                    the ends of an edge of a lattice
+======================================================  ================================
+
+Random words are those of Philox4x32-10, which passes TestU01's BigCrush; seed and
+number are its key and counter. What is drawn for is part of the counter, too: graphs of
+one seed have nothing to do with each other.
+
+References
+----------
+J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as
+1, 2, 3", SC 2011. D. Lemire, "Fast random integer generation in an interval", ACM
+TOMACS 29, 2019.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+__all__ = ["make"]
+
+_HALF, _MASK = np.uint64(32), np.uint64(0xFFFFFFFF)
+#: Multipliers and key increments of Philox4x32.
+_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+_ROUNDS = 10
+#: What words are drawn for.
+_ZERO, _RMAT, _UNIFORM = np.uint64(0), np.uint64(1), np.uint64(2)
+
+
+def make(jit):  # type: ignore[no-untyped-def]
+    """Compile the functions for a target.
+
+    Parameters
+    ----------
+    jit : callable
+        Decorator of the target's device functions.
+
+    Returns
+    -------
+    types.SimpleNamespace
+        The functions of the module's table. They take and return uint64.
+    """
+
+    @jit
+    def philox(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
+        for _ in range(_ROUNDS):
+            low, high = _M0 * c0, _M1 * c2
+            c0, c1 = (high >> _HALF) ^ c1 ^ k0, high & _MASK
+            c2, c3 = (low >> _HALF) ^ c3 ^ k1, low & _MASK
+            k0, k1 = (k0 + _W0) & _MASK, (k1 + _W1) & _MASK
+        return c0, c1, c2, c3
+
+    @jit
+    def words(number, seed, block, purpose):  # type: ignore[no-untyped-def]
+        return philox(
+            number & _MASK, number >> _HALF, block, purpose,
+            seed & _MASK, seed >> _HALF,
+        )  # fmt: skip
+
+    @jit
+    def rmat_edge(number, seed, scale, a, ab, abc):  # type: ignore[no-untyped-def]
+        u = v = _ZERO
+        w0 = w1 = w2 = w3 = _ZERO
+        for level in range(scale):
+            if level % 4 == 0:
+                w0, w1, w2, w3 = words(number, seed, np.uint64(level // 4), _RMAT)
+            is_lower = w0 >= ab
+            is_right = w0 >= abc or (w0 >= a and not is_lower)
+            u = u + u + np.uint64(is_lower)
+            v = v + v + np.uint64(is_right)
+            w0, w1, w2 = w1, w2, w3
+        return u, v
+
+    @jit
+    def below(high, low, count):  # type: ignore[no-untyped-def]
+        # (2**32 high + low) * count / 2**64, since count < 2**32.
+        return (high * count + (low * count >> _HALF)) >> _HALF
+
+    @jit
+    def uniform_edge(number, seed, count):  # type: ignore[no-untyped-def]
+        w0, w1, w2, w3 = words(number, seed, _ZERO, _UNIFORM)
+        return below(w0, w1, count), below(w2, w3, count)
+
+    @jit
+    def grid_edge(number, height, width):  # type: ignore[no-untyped-def]
+        along = height * (width - 1)
+        if number < along:
+            u = number + number // (width - 1)
+            return u, u + 1
+        u = number - along
+        return u, u + width
+
+    return SimpleNamespace(
+        philox=philox,
+        rmat_edge=rmat_edge,
+        uniform_edge=uniform_edge,
+        grid_edge=grid_edge,
+    )
