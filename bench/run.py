@@ -29,6 +29,7 @@ BENCHES = {
     "reduce-gpu": "bench.schedules.reduce_gpu",
     "schedules-gpu": "bench.schedules.schedules_gpu",
     "overhead": "bench.schedules.overhead",
+    "build-gpu": "bench.schedules.build_gpu",
     "values-gpu": "bench.schedules.values_gpu",
     "compile": "bench.compile.first_kernel",
     "agreement": "bench.compile.agreement",

@@ -1,0 +1,149 @@
+"""What it costs to make a graph on the GPU, from edges there or on the host.
+
+From the call until the device is done: a graph with the rows of its in-edges, its
+out-edges and the ids of these, beside CuPy's copies of the same edges, and its CSR and
+CSC of them (`cupyx.scipy.sparse`, whose conversion sums parallel edges and keeps no
+ids). An undirected graph is one of both directions; for CuPy, its edges are given
+twice. And how long it takes to draw graphs there.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from bench.graphs import make_graph
+from bench.record import Recorder, gpu_name
+from bench.timing import time_call
+from featgraph.fold.plan.layout import rows_along
+from featgraph.graph import generators
+from featgraph.runtime.devices.choose import choose_device
+
+__all__ = ["DEFAULTS", "add_arguments", "run"]
+
+DEFAULTS = {"graph": ["kron21"], "repeat": 11}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Take no other ones."""
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Time each of them on every graph."""
+    recorder.device = gpu_name()
+    if recorder.device is None:
+        raise SystemExit("build-gpu needs a GPU")
+    _draw(arguments.repeat, recorder)
+    for name in arguments.graph:
+        named = make_graph(name)
+        for directed in (False, True):
+            _measure(named, directed, arguments.repeat, recorder)
+
+
+CONVERSION = "CuPy: CSR and CSC"
+#: Vertices of drawn graphs, as a power of two; and edges a vertex.
+SCALE, FACTOR = 24, 16
+
+
+def _draw(repeat: int, recorder: Recorder) -> None:
+    """Time generators on the GPU."""
+    count = FACTOR << SCALE
+    makers: dict[str, Callable[..., fg.Graph]] = {
+        f"rmat({SCALE}, {FACTOR})": partial(generators.rmat, SCALE, FACTOR, seed=1),
+        f"uniform(2**{SCALE}, {count})": partial(
+            generators.uniform, 1 << SCALE, count, seed=1
+        ),
+        "grid(8192, 8192)": partial(generators.grid, 8192, 8192),
+    }
+    device = choose_device("cuda")
+    for name, make in makers.items():
+
+        def call(make: Callable[..., fg.Graph] = make) -> None:
+            make(target="cuda")
+            device.synchronize()
+
+        call()
+        taken = [time_call(call) for _ in range(repeat)]
+        edges = make(target="cuda").given_edge_count
+        rate = 1e3 * edges / sorted(taken)[repeat // 2]
+        recorder.add(name, taken, edges=edges, edges_a_second=rate)
+
+
+def build(graph: fg.Graph) -> dict[str, Any]:
+    """Build what kernels ask for of both directions, and return it."""
+    device, rows = choose_device("cuda"), [rows_along(a) for a in ("in", "out")]
+    names = [name for each in rows for name in each.arguments]
+    return {name: device.graph_array(graph, name) for name in names}
+
+
+def is_right(graph: fg.Graph, built: dict[str, Any]) -> bool:
+    """Compare with what the host builds of the same edges."""
+    meant = [graph.in_edges.row_offsets, graph.in_edges.column_indices]
+    out = graph.out_edges
+    meant += [out.row_offsets, out.column_indices, out.edge_ids]
+    found = [array.copy_to_host() for array in built.values()]
+    return all(np.array_equal(*pair) for pair in zip(found, meant, strict=True))
+
+
+def _measure(named: Any, directed: bool, repeat: int, recorder: Recorder) -> None:
+    import cupy
+    from cupyx.scipy import sparse
+
+    given, count = named.graph, named.graph.vertex_count
+    options: Any = {"vertex_count": count, "directed": directed}
+    here = given.sources, given.targets
+    there = tuple(map(cupy.asarray, here))
+    both = there
+    if not directed:
+        both = cupy.concatenate(there), cupy.concatenate(there[::-1])
+    ones = cupy.ones(both[0].size, cupy.float32)
+
+    def convert() -> Any:
+        matrix = sparse.coo_matrix((ones, both), shape=(count, count))
+        return matrix.tocsr(), matrix.tocsc()
+
+    contenders: dict[str, Callable[[], Any]] = {
+        "device arrays": lambda: build(fg.Graph.from_edges(*there, **options)),
+        "host arrays": lambda: build(
+            fg.Graph.from_edges(*here, **options, target="cuda")
+        ),
+        "host graph": lambda: build(_again(given, directed)),
+        "CuPy: copy": lambda: [each.copy() for each in there],
+        "CuPy: from the host": lambda: [cupy.asarray(each) for each in here],
+        CONVERSION: convert,
+    }
+    graph = fg.Graph.from_edges(*here, **options)
+    checks = {"ok": is_right(graph, contenders["device arrays"]())}
+    fields = {"directed": directed, "graph": named.describe(), "checks": checks}
+    device = choose_device("cuda")
+    for name, function in contenders.items():
+
+        def call(function: Callable[[], Any] = function) -> None:
+            function()
+            device.synchronize()
+            cupy.cuda.Device().synchronize()
+
+        # A conversion takes about a second.
+        trials = min(repeat, 3) if name == CONVERSION else repeat
+
+        def measure(
+            call: Callable[[], None] = call, trials: int = trials
+        ) -> list[float]:
+            call()
+            return [time_call(call) for _ in range(trials)]
+
+        taken = recorder.attempt(name, measure, directed=directed)
+        if taken is not None:
+            recorder.add(name, taken, **fields)
+
+
+def _again(graph: fg.Graph, directed: bool) -> fg.Graph:
+    """Return a graph of checked edges of the host: what is timed is the GPU's part."""
+    edges = graph._edges
+    ends = edges.sources, edges.targets
+    return fg.Graph(type(edges)(*ends, None, graph.vertex_count, directed))
