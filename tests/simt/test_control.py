@@ -38,19 +38,24 @@ def loops(draw: st.DrawFn) -> tuple[Orders, int, list[int], int]:
     """Draw orders, how many supersteps run together, what they commit, and a stop."""
     turns = draw(st.integers(1, 3))
     length = turns * draw(st.integers(1, 3))
-    counts = st.integers(-1, 2 * VERTICES)
-    steps = [(i % turns, draw(counts), draw(counts)) for i in range(length)]
+    least, largest = st.sampled_from([-1, 0, 1, 1, 3]), st.integers(-1, 2 * VERTICES)
+    steps = [(i % turns, draw(least), draw(largest)) for i in range(length)]
     pending = [draw(st.integers(EVERYTHING, VERTICES)) for _ in range(turns)]
     together = length * draw(st.integers(1, 2))
-    most = draw(st.integers(1, 4))
+    most = draw(st.integers(2, 4))
     orders = Orders(
-        together * draw(st.integers(1, most)), 1e6, draw(st.sampled_from([0.0, 1e6])),
-        VERTICES, tuple(pending), tuple(steps),
+        together * draw(st.sampled_from([most, most, 1])), 1e6,
+        draw(st.sampled_from([0.0, 1e6])), VERTICES, tuple(pending), tuple(steps),
     )  # fmt: skip
-    often = st.sampled_from([1, 2, 0, VERTICES])
+    often = st.sampled_from([1, 2, 3, 4, 5, 1, 2, VERTICES, 0])
     size = together * most
     numbers = draw(st.lists(often, min_size=size, max_size=size))
-    return orders, together, numbers, draw(st.integers(0, 2 * size))
+    return (
+        orders,
+        together,
+        numbers,
+        draw(st.sampled_from([0, 0, draw(st.integers(1, size))])),
+    )
 
 
 def model(
