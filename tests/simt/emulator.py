@@ -45,6 +45,7 @@ from tests.simt.lanes import (
     RaceError,
 )
 from tests.simt.memory import GuardedArray
+from tests.simt.tiles import tiles_module
 
 __all__ = [
     "DivergenceError",
@@ -73,6 +74,7 @@ class Emulator:
         self._sources = dict(sources or {})
         self._modules: dict[str, types.ModuleType] = {
             "featgraph._cuda": _module("featgraph._cuda", dialect.cuda_module()),
+            "featgraph._cuda_tiles": _module("featgraph._cuda_tiles", tiles_module()),
             "numba": _module("numba", dialect.scalar_types()),
             "math": _module("math", dialect.math_functions()),
             _PACKAGE: _module(_PACKAGE, {}),

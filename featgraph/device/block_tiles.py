@@ -1,0 +1,112 @@
+"""Matrices of a block: sums of products and positive definite systems, in tiles.
+
+The threads of a block have tiles of one k x k matrix each, in registers: tuples, see
+`featgraph._cuda_tiles`. Of a symmetric one these are the tiles on and below the
+diagonal. Rows wait in shared memory to be added to all tiles; a factorisation goes over
+the tiles where they are, and hands one panel of them around.
+
+`row` and `column` are the number of a thread's tile; -1 for a thread without one.
+"""
+
+from featgraph._cuda import cuda, device_function
+from featgraph._cuda_tiles import (
+    backward,
+    divided,
+    factored,
+    forward,
+    load_piece,
+    load_tile,
+    minus_product,
+    minus_times,
+    minus_turned,
+    plus_product,
+    plus_tile,
+    spread,
+    store_piece,
+    store_tile,
+    turned,
+)
+
+#: Side of a tile: a thread loads 2 * 8 numbers for 64 multiply-adds, and 64 sums fit
+#: its registers, as float64, too.
+SIDE = 8
+_ENTRIES = SIDE * SIDE
+
+
+@device_function
+def lower_row(place):
+    """Return the row of tiles in which a tile on or below the diagonal is."""
+    row = 0
+    while (row + 1) * (row + 2) // 2 <= place:
+        row += 1
+    return row
+
+
+@device_function
+def zeros(zero):
+    """Return a tile of zeros."""
+    return spread(zero, _ENTRIES)
+
+
+@device_function
+def add_products(tile, rows, columns, first, count, step, row, column):
+    """Add the products of every `step`-th of `count` rows that wait."""
+    for n in range(first, count, step):
+        a = load_piece(rows, n, row * SIDE, SIDE)
+        b = load_piece(columns, n, column * SIDE, SIDE)
+        tile = plus_product(tile, a, b)
+    return tile
+
+
+@device_function
+def solve_spd(tile, panel, tiles, row, column):
+    """Solve a positive definite system; in and out: the right-hand side.
+
+    By Cholesky. Each step factors a tile of the diagonal, divides the tiles below it,
+    and takes their products off all tiles behind: two barriers.
+
+    Parameters
+    ----------
+    tile : tuple
+        Of the matrix, on or below its diagonal.
+    panel : array of shape (2 * SIDE + 1, tiles * SIDE)
+        In shared memory; its last row is the right-hand side. What a step hands around
+        stands in one half of the others, what the next one does in the other half.
+    tiles : int
+        Tiles in a row of the matrix.
+    """
+    right = 2 * SIDE
+    cuda.syncthreads()
+    for step in range(tiles):
+        half, place = (step & 1) * SIDE, step * SIDE
+        if row == step and column == step:
+            tile = factored(tile)
+            store_tile(panel, half, place, SIDE, turned(tile))
+            solved = forward(load_piece(panel, right, place, SIDE), tile)
+            store_piece(panel, right, place, SIDE, solved)
+        cuda.syncthreads()
+        if column == step and row > step:
+            tile = divided(tile, panel, half, place, SIDE)
+            solved = load_piece(panel, right, place, SIDE)
+            left = load_piece(panel, right, row * SIDE, SIDE)
+            left = minus_times(left, tile, solved)
+            store_piece(panel, right, row * SIDE, SIDE, left)
+            store_tile(panel, half, row * SIDE, SIDE, turned(tile))
+        cuda.syncthreads()
+        if column > step:
+            for n in range(half, half + SIDE):
+                a = load_piece(panel, n, row * SIDE, SIDE)
+                b = load_piece(panel, n, column * SIDE, SIDE)
+                tile = minus_product(tile, a, b)
+    for back in range(tiles):
+        step = tiles - 1 - back
+        if row == step and column == step:
+            solved = load_piece(panel, right, step * SIDE, SIDE)
+            store_piece(panel, right, step * SIDE, SIDE, backward(solved, tile))
+        cuda.syncthreads()
+        if row == step and 0 <= column < step:
+            solved = load_piece(panel, right, step * SIDE, SIDE)
+            left = load_piece(panel, right, column * SIDE, SIDE)
+            left = minus_turned(left, tile, solved)
+            store_piece(panel, right, column * SIDE, SIDE, left)
+        cuda.syncthreads()
