@@ -20,7 +20,7 @@ import featgraph as fg
 from bench.graphs import NamedGraph, make_graph
 from bench.record import Recorder, gpu_name
 from bench.schedules.device_time import Stopwatch, timed_supersteps
-from featgraph.fold.plan.schedules import share_features
+from featgraph.fold.schedules.mapping import share_features
 from featgraph.runtime.devices import cuda_device
 from featgraph.runtime.devices.choose import choose_device
 

@@ -8,6 +8,8 @@ the tiles where they are, and hands one panel of them around.
 `row` and `column` are the number of a thread's tile; -1 for a thread without one.
 """
 
+from numba import int32
+
 from featgraph._cuda import cuda, device_function
 from featgraph._cuda_tiles import (
     backward,
@@ -34,12 +36,29 @@ _ENTRIES = SIDE * SIDE
 
 
 @device_function
-def lower_row(place):
-    """Return the row of tiles in which a tile on or below the diagonal is."""
+def lower_place(thread, count, shares):
+    """Return which share of the rows, and which tile, a thread has of a symmetric sum.
+
+    Of `count` tiles a side; each of `shares` groups of threads has all of them.
+    """
+    tiles = count * (count + 1) // 2
+    share, place = thread // tiles, thread % tiles
     row = 0
     while (row + 1) * (row + 2) // 2 <= place:
         row += 1
-    return row
+    if share >= shares:
+        return int32(-1), int32(-1), int32(-1)
+    return int32(share), int32(row), int32(place - row * (row + 1) // 2)
+
+
+@device_function
+def whole_place(thread, count, shares):
+    """Return the same for a matrix that is not symmetric."""
+    tiles = count * count
+    share, place = thread // tiles, thread % tiles
+    if share >= shares:
+        return int32(-1), int32(-1), int32(-1)
+    return int32(share), int32(place // count), int32(place % count)
 
 
 @device_function
@@ -49,12 +68,38 @@ def zeros(zero):
 
 
 @device_function
-def add_products(tile, rows, columns, first, count, step, row, column):
-    """Add the products of every `step`-th of `count` rows that wait."""
-    for n in range(first, count, step):
-        a = load_piece(rows, n, row * SIDE, SIDE)
-        b = load_piece(columns, n, column * SIDE, SIDE)
-        tile = plus_product(tile, a, b)
+def add_products(tile, rows, columns, share, count, shares, row, column):
+    """Add the products of every `shares`-th of `count` rows that wait."""
+    if row >= 0:
+        for n in range(share, count, shares):
+            a = load_piece(rows, n, row * SIDE, SIDE)
+            b = load_piece(columns, n, column * SIDE, SIDE)
+            tile = plus_product(tile, a, b)
+    return tile
+
+
+@device_function
+def put_together(matrix, tile, share, shares, row, column, adds, mirrors):
+    """Leave in memory what all shares come to; where `adds`, beside what is there.
+
+    One share after the other, so that a sum can be repeated. Where it `mirrors`, the
+    triangle that has no tiles is filled, too. Waits for the whole block.
+    """
+    for turn in range(shares):
+        if share == turn:
+            if adds or turn > 0:
+                tile = plus_tile(tile, matrix, row * SIDE, column * SIDE, SIDE)
+            store_tile(matrix, row * SIDE, column * SIDE, SIDE, tile)
+            if mirrors and turn == shares - 1 and row > column:
+                store_tile(matrix, column * SIDE, row * SIDE, SIDE, turned(tile))
+        cuda.syncthreads()
+
+
+@device_function
+def of_band(tile, panel, band, row, column):
+    """Return a thread's tile, which a panel has if it is one of the band."""
+    if row == band:
+        tile = load_tile(panel, 0, column * SIDE, SIDE)
     return tile
 
 

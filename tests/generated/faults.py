@@ -65,7 +65,7 @@ FAULTS = (
      'f"{name} += {new} - {old}"', 'f"{name} += {new}"'),
     ("emulator", "fold/plan/early_exit.py", 'ends = combine.rules.final is not None',
      'ends = combine.rules.selects'),
-    ("emulator", "fold/plan/schedules.py", "lanes = min(WARP, power_of_two(pieces))",
+    ("emulator", "fold/schedules/mapping.py", "lanes = min(WARP, power_of_two(pieces))",
      "lanes = min(WARP, pieces)"),
     ("emulator", "fold/functions/predication.py",
      '_all(outer, expression(f"not {taken}"))', 'expression(f"not {taken}")'),

@@ -304,10 +304,9 @@ class Superstep:
             available["partials"] = self.partials
         grid = max(len(hubs), 1) if entry.role == "hubs" else GRID
         if entry.covers:
-            grid = -(-self.count * phase.mapping.lanes_per_vertex // entry.block)
-            assert (
-                self.count * phase.mapping.lanes_per_vertex % entry.block
-            )  # some have none
+            threads = self.count * phase.mapping.lanes_per_vertex
+            grid = -(-threads // entry.block)
+            assert threads % entry.block or phase.mapping.tile  # some have none
         if "windows" in entry.arguments:
             vertices = 32 // phase.mapping.lanes_per_edge
             available["windows"] = windows = cut_windows(

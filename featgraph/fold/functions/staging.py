@@ -101,7 +101,7 @@ def find_staged(
     width : int
         K.
     """
-    if mapping.schedule == "cpu" or mapping.is_looped or width == 1:
+    if mapping.schedule == "cpu" or mapping.is_looped or mapping.tile or width == 1:
         return {}
     turns: dict[str, set[bool]] = {}
     for function in members:

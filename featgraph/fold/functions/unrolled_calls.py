@@ -77,6 +77,8 @@ class _UnrolledCall:
         self.predicated, self.padded = facts.predicated, facts.padded
         is_thread = facts.mapping.schedule == "thread"
         self.in_registers = is_thread and facts.width <= MOST_HELD
+        self.tile = facts.mapping.tile
+        self.threads = facts.mapping.lanes_per_vertex if self.tile else 0
         self.columns = MatrixColumns(copies, self.line)
         self.fresh = facts.fresh
         self.names, self.feature = copies.names, copies.feature
@@ -131,6 +133,9 @@ class _UnrolledCall:
 
     def column(self, call: Operate) -> Column:
         return self.columns.column(call)
+
+    def is_guarded(self, node: ast.expr) -> bool:
+        return self.facts.needs_guard(node)
 
     def is_at_hand(self, matrix: ast.expr) -> bool:
         in_registers = bool(self.facts.staged) or self.columns.takes_rows(matrix)

@@ -41,6 +41,8 @@ def _waiting(facts: Facts) -> list[tuple[Area, bool]]:
     k, own = axis.width, axis.width if axis.is_looped else axis.per_lane
     alone = facts.target is Target.CUDA and not facts.binding.meets
     for name in facts.summed:
+        if home_of(facts, name).is_staged:
+            continue
         home = home_of(facts, name).shape
         shape = {"one": (1,), "element": (1,), "wide": (own,)}.get(home, (k, own))
         several = levels(facts)
@@ -97,6 +99,8 @@ class DeclareAreas(Rewriting):
             for a in _accumulators_of_vertex(facts)
             for n in box_dtypes(a, facts.context.real)
         ]
+        for accumulator in _accumulators_of_vertex(facts):
+            out += home_of(facts, accumulator.name).front()
         for name in dict.fromkeys(boxes) if self._has_boxes() else ():
             dtype = "int32" if name == "source" else name
             box = f"cuda.shared.array({facts.threads}, {dtype})"
@@ -118,6 +122,8 @@ class DeclareAreas(Rewriting):
             room = work_shape(k, columns, area.dtype)
             aligned = solves and mapping.is_looped
             return self._declared(replace(area, shape=room, aligned=aligned))
+        if mapping.tile:
+            return self._of_block(area, number)
         shift = mapping.lanes_per_edge.bit_length() - 1
         own = f" >> {shift}" if shift else ""
         if not mapping.shared_matrices:
@@ -125,6 +131,14 @@ class DeclareAreas(Rewriting):
         shape = (facts.threads >> shift, *area.shape)
         shared = f"cuda.shared.array({shape}, {self._type(area.dtype)})"
         return code(f"{area.name} = {shared}[cuda.threadIdx.x{own}]")
+
+    def _of_block(self, area: Area, number: int) -> Body:
+        """Return where the area of a block is that has one vertex."""
+        if not self.facts.phase.mapping.shared_matrices:
+            return code(f"{area.name} = scratch_{number}[uint32(cuda.blockIdx.x)]")
+        kind = self._type(area.dtype)
+        shared = f"cuda.shared.array({area.shape}, {kind}, alignment=16)"
+        return code(f"{area.name} = {shared}")
 
     def _of_lane(self) -> list[Area]:
         """Return the arrays of a lane: those of what it keeps, and of its loops."""

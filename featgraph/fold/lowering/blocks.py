@@ -119,6 +119,8 @@ class Blocks(Rewriting):
 
     def visit_PutBy(self, node: PutBy) -> Body:
         """Add the sums of a block to those that are full."""
+        homes = [home_of(self.facts, name) for name in node.names]
+        staged = [s for home in homes if home.is_staged for s in home.put_by()]
         taken, left = self._taken(node), self._each(node, "{place} = {name}")
         if self.levels == 1:
             out = when(["block_count > 0"], taken)
@@ -127,7 +129,7 @@ class Blocks(Rewriting):
             test = "block_count >> block_level & 1"
             out = code("block_level = 0")
             out += code(f"while {test}:\n    BODY", BODY=level)
-        return out + left + code("block_count += 1")
+        return staged + out + left + code("block_count += 1")
 
     def visit_AddUp(self, node: AddUp) -> Body:
         """Add all that waits to the sums of the last block."""
@@ -147,6 +149,8 @@ class Blocks(Rewriting):
         out: Body = []
         for base in node.names:
             accumulator = self.facts.accumulators[base]
+            if home_of(self.facts, base).is_staged:
+                continue  # the matrix has them
             name = element(accumulator, f"{node.prefix}{base}")
             place = self._place(accumulator)
             line = text.format(place=place, name=name)

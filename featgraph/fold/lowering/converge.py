@@ -7,7 +7,7 @@ vertex and edge, and masks keep what they compute out of every result.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from featgraph.fold.lowering.accumulators import Patch as PatchText
@@ -17,9 +17,11 @@ from featgraph.fold.lowering.diverge import Diverge, DivergeRows
 from featgraph.fold.lowering.edges import found_due, passed
 from featgraph.fold.lowering.facts import Facts, RowFacts
 from featgraph.fold.lowering.gathers import announced
+from featgraph.fold.lowering.homes import home_of
 from featgraph.fold.schedules.mapping import WARP
 from featgraph.fold.tree.layout import OneRow, Together, Walk
 from featgraph.fold.tree.nodes import (
+    AddStaged,
     Ahead,
     Begin,
     BeginPatch,
@@ -42,6 +44,7 @@ from featgraph.fold.tree.nodes import (
     Restore,
     Run,
     Select,
+    Stage,
     Start,
     Stop,
     Sweep,
@@ -204,6 +207,10 @@ class Converge(ConvergeRows):
         return self._edges(node, self.binding.walk)
 
     def _edges(self, node: ForEdges, walk: Walk) -> Body:
+        takes = [n for n in every(node.body) if isinstance(n, Contribute)]
+        staged = [n.function for n in takes if self._is_staged(n)]
+        if staged:
+            return self._in_batches(node, walk, staged)
         if self._meets(node.body):
             # A lane that left would be missed in the shuffles of those that go on.
             body = self._masked(_Endless().over(node.body), "inside_edge")
@@ -214,6 +221,33 @@ class Converge(ConvergeRows):
             if any(isinstance(n, Stop) for n in every(body)):
                 walk = replace(walk, at_a_time=1)  # out of one loop, not into the next
         return in_blocks_of(self.facts, node, walk, body)
+
+    def _is_staged(self, node: ast.AST) -> bool:
+        if not isinstance(node, Contribute):
+            return False
+        return home_of(self.facts, self.facts.filled(node.function).name).is_staged
+
+    def _in_batches(self, node: ForEdges, walk: Walk, staged: list[str]) -> Body:
+        """Have lanes bring some edges each, which all of the block then add up.
+
+        Nothing is stored before all edges of a batch are on the way. What else gathers
+        take of them follows on that.
+        """
+        walk = replace(walk, form="batches")
+        does = Together([], [], {})
+        edge = ", ".join([*_ends(node.vertex), "inside_edge"])
+        for n in range(walk.at_a_time):
+            brought, others = _Parted(self._is_staged, n), _Parted(self._is_staged)
+            body = brought.over(copied(part) for part in node.body)
+            body = self._masked(body, "inside_edge")
+            rest = others.over(copied(part) for part in node.body)
+            if others.found:
+                body += code(f"edge_{n} = ({edge})")
+                does.behind.extend(code(f"{edge} = edge_{n}"))
+                does.behind.extend(self._masked(rest, "inside_edge"))
+            does.takes.append(body)
+        does.behind.extend(AddStaged(function) for function in staged)
+        return in_blocks_of(self.facts, node, walk, does)
 
     def _meets(self, body: Body) -> bool:
         """Whether lanes that share an edge meet there, in a function or behind one."""
@@ -263,6 +297,9 @@ class Converge(ConvergeRows):
                 out += self._entered(node.pulled, mask, node.loads)
             elif isinstance(node, ToRow):
                 out += when([mask], [node])
+            elif isinstance(node, Stage):
+                node.mask = mask
+                out.append(node)
             elif isinstance(node, TAKES):
                 out += self._called(node, mask)
                 takes.append(node)
@@ -341,6 +378,31 @@ class Converge(ConvergeRows):
         body += [Select(facts.filled(f).name, "all_") for f in node.functions]
         test = f"warp.group_any({self.wanted} and not is_patched, {WARP})"
         return agreed(noted(when([test], body), "the whole warp"), "warp")
+
+
+class _Parted(Rewriting):
+    """Leaves what is staged, as the n-th edge that a lane has; or else all others."""
+
+    def __init__(
+        self, is_staged: Callable[[Contribute], bool], number: int | None = None
+    ) -> None:
+        self.is_staged, self.number, self.found = is_staged, number, False
+
+    def visit_Contribute(self, node: Contribute) -> ast.AST | Body:
+        """Keep it, or leave it out."""
+        if self.is_staged(node) != (self.number is not None):
+            return []
+        self.found = True
+        return node if self.number is None else Stage(node.function, self.number)
+
+    def visit_Stop(self, node: Stop) -> Body:
+        """Go on."""
+        return []
+
+
+def _ends(vertex: str) -> tuple[str, str]:
+    """Return what tells an edge of the row of a vertex: its other end, its number."""
+    return ("u" if vertex == "v" else "v"), "e"
 
 
 class _Endless(Rewriting):

@@ -154,7 +154,11 @@ class Accumulators(_OfGathers):
         node.edges.behind = [Settle(name, prefix) for name in filled]
         out.append(node.edges)
         if facts.binding.walk.lanes > 1:
-            out += [Meet("combine", "vertex", (name, prefix)) for name in filled]
+            out += [
+                Meet("combine", "vertex", (name, prefix))
+                for name in filled
+                if not home_of(facts, name).is_staged
+            ]
         out += [Meet("sync", "edge")] if apart else []
         out += [Finish(name) for name in filled]
         out += [Meet("sync", "edge")] if matrices else []

@@ -22,13 +22,17 @@ from featgraph.fold.lowering.calls import (
     rows_of,
 )
 from featgraph.fold.lowering.facts import Facts, element, shape_of
+from featgraph.fold.schedules.block_tiles import padded_to_tiles
 from featgraph.fold.tree.nodes import (
+    AddStaged,
     Contribute,
     Features,
     Finish,
     RowLoad,
     Settle,
+    Stage,
     Start,
+    ToRow,
 )
 from featgraph.fold.tree.statements import Body, Rewriting, assigned, code, when
 
@@ -56,6 +60,9 @@ class Area:
 
 class Home:
     """With the other values of a lane: in registers, or arrays that it loops over."""
+
+    #: Whether lanes bring what edges contribute, and all of a block add it together.
+    is_staged = False
 
     def __init__(self, facts: Facts, accumulator: Accumulator) -> None:
         self.facts, self.accumulator = facts, accumulator
@@ -88,6 +95,22 @@ class Home:
     def take(self, node: Contribute) -> Body:
         """Combine a contribution into it."""
         return [node]
+
+    def front(self) -> Body:
+        """Return what stands in front of all vertices."""
+        return []
+
+    def stage(self, node: Stage) -> Body:
+        """Bring what an edge contributes, if that is staged."""
+        raise NotImplementedError
+
+    def add(self) -> Body:
+        """Add what all lanes have brought, if that is staged."""
+        raise NotImplementedError
+
+    def put_by(self) -> Body:
+        """Leave a block of terms where those before it are, if they are staged."""
+        raise NotImplementedError
 
     def settle(self) -> Body:
         """Leave what contributions have come to in the accumulator."""
@@ -359,6 +382,145 @@ class InTiles(Home):
         )
 
 
+class InBlockTiles(Home):
+    """A sum of outer products in tiles, which the threads of a block have in registers.
+
+    Lanes bring the rows of some edges to shared memory, and then each thread takes all
+    of them for its tile. Of a symmetric sum there are tiles on and below the diagonal.
+    Behind all edges, and between blocks of long rows, tiles go to the matrix.
+    """
+
+    is_staged = True
+
+    def __init__(
+        self, facts: Facts, accumulator: Accumulator, function: Analysed
+    ) -> None:
+        super().__init__(facts, accumulator)
+        if function.outer_product is None:
+            raise TypeError(f"{function.name} is no outer product")
+        self.parts = function.outer_product
+        self.callees = facts.callees[function.name]
+        mapping, real = facts.phase.mapping, facts.context.real
+        self.mapping, self.zero = mapping, f"{real}(0.0)"
+        self.padded = padded_to_tiles(facts.phase.width)
+        # No user can have given these names.
+        number = facts.phase.tiles.index(self.name)
+        self.tile, self.scale = f"tile_{number}", f"tile_scale_{number}"
+        own = ("share", "row", "column")
+        self.share, self.row, self.column = (f"tile_{n}_{number}" for n in own)
+        self.columns = self.rows = f"tile_columns_{number}"
+        self.factors = {"column": f"staged_column_{number}"}
+        if not (self.parts.symmetric and self.parts.scale is None):
+            self.rows = f"tile_rows_{number}"
+            self.factors["row"] = f"staged_row_{number}"
+
+    @property
+    def shape(self) -> str:
+        """What features it has, as `Features` has shapes."""
+        return "matrix"
+
+    @property
+    def shares(self) -> int:
+        """Groups of threads that have all tiles, for a share of the edges each."""
+        count = self.padded // self.mapping.tile
+        symmetric = self.parts.symmetric
+        tiles = count * (count + 1) // 2 if symmetric else count * count
+        return self.mapping.lanes_per_vertex // tiles
+
+    def areas(self) -> list[Area]:
+        """Return the matrix."""
+        return [Area(self.name, (self.padded, self.padded), self.facts.context.real)]
+
+    def front(self) -> Body:
+        """Return what stands in front of all vertices: the rows, and a thread's tile.
+
+        What features there are not adds nothing.
+        """
+        k, real = self.facts.phase.width, self.facts.context.real
+        mapping, out = self.mapping, code("")
+        shape = (mapping.edges_at_a_time * mapping.unroll, self.padded)
+        for name in dict.fromkeys((self.columns, self.rows)):
+            out += code(f"{name} = cuda.shared.array({shape}, {real}, alignment=16)")
+            if k < self.padded:
+                out += self._cleared(name, shape)
+        place = "lower_place" if self.parts.symmetric else "whole_place"
+        count = self.padded // mapping.tile
+        names = f"{self.share}, {self.row}, {self.column}"
+        own = f"block_tiles.{place}(int32(thread), {count}, {self.shares})"
+        return out + code(f"{names} = {own}")
+
+    def _cleared(self, name: str, shape: tuple[int, int]) -> Body:
+        """Set the end of each row to zero; the first rows are stored behind a barrier.
+
+        Lanes store what features there are, and nothing else ever.
+        """
+        k, rest = self.facts.phase.width, self.padded - self.facts.phase.width
+        each = code(f"{name}[place // {rest}, {k} + place % {rest}] = {self.zero}")
+        places = f"range(thread, {shape[0] * rest}, {self.mapping.lanes_per_vertex})"
+        return code(f"for place in {places}:\n    BODY", BODY=each)
+
+    def start(self, node: Start) -> Body:
+        """Set the tile to zero."""
+        return code(f"{self.tile} = block_tiles.zeros({self.zero})")
+
+    def stage(self, node: Stage) -> Body:
+        """Bring row and column of a product; those of no edge are zero."""
+        out: Body = []
+        each = self._staged("column", node, self._part("column", "f"))
+        if "row" in self.factors:
+            column = f"{self.factors['column']}_{node.number}[f]"
+            row = column if self.parts.symmetric else self._part("row", "f")
+            if self.parts.scale is not None:
+                scale = f"{self._part('scale')} if {node.mask} else {self.zero}"
+                out += code(f"{self.scale} = {scale}")
+                row = f"{self.scale} * {row}"
+            each += self._staged("row", node, row)
+        return [*out, Features("wide", each, rows_of(self.callees))]
+
+    def _staged(self, part: str, node: Stage, value: str) -> Body:
+        name = f"{self.factors[part]}_{node.number}[f]"
+        return code(f"{name} = {value} if {node.mask} else {self.zero}")
+
+    def add(self) -> Body:
+        """Store what all lanes have brought, and add it to all tiles."""
+        mapping, at_once = self.mapping, 1
+        edges = mapping.edges_at_a_time
+        if self.padded == self.facts.phase.width:
+            at_once = mapping.vector_width
+        out = code("cuda.syncthreads()")
+        for n in range(mapping.unroll):
+            place = f"{n * edges} + edge_lane" if edges > 1 else str(n)
+            for part, array in (("column", self.columns), ("row", self.rows)):
+                if part in self.factors:
+                    staged = f"{self.factors[part]}_{n}"
+                    out.append(ToRow(staged, array, place, at_once))
+        own = f"{self.share}, batch_count, {self.shares}, {self.row}, {self.column}"
+        return out + code(
+            "cuda.syncthreads()\n"
+            f"{self.tile} = block_tiles.add_products({self.tile}, {self.rows}, "
+            f"{self.columns}, {own})"
+        )
+
+    def put_by(self) -> Body:
+        """Leave a block of terms in the matrix, beside those before it."""
+        return self._put_together("block_count > 0", mirrors=False)
+
+    def finish(self) -> Body:
+        """Leave all of the sum in the matrix."""
+        in_blocks = self.facts.binding.block and self.name in self.facts.summed
+        adds = "block_count > 0" if in_blocks else "False"
+        return self._put_together(adds, mirrors=self.parts.symmetric)
+
+    def _put_together(self, adds: str, *, mirrors: bool) -> Body:
+        return code(
+            f"block_tiles.put_together({self.name}, {self.tile}, {self.share}, "
+            f"{self.shares}, {self.row}, {self.column}, {adds}, {mirrors})"
+        )
+
+    def _part(self, part: str, feature: str = "") -> str:
+        return call_of_part(self.facts, self.callees, part, feature)
+
+
 def home_of(facts: Facts, name: str) -> Home:
     """Return where an accumulator is while it is filled, or read."""
     accumulator = facts.accumulators[name]
@@ -369,7 +531,8 @@ def home_of(facts: Facts, name: str) -> Home:
         if name in facts.phase.in_registers or _has_columns(facts, accumulator):
             return InRegisters(facts, accumulator, function)
         if name in facts.phase.tiles:
-            return InTiles(facts, accumulator, function)
+            tiles = InBlockTiles if facts.phase.mapping.tile else InTiles
+            return tiles(facts, accumulator, function)
         if facts.callees[function.name].vectors:
             return InVectors(facts, accumulator)
         if facts.binding.in_rows:
@@ -411,6 +574,15 @@ class Homes(Rewriting):
         """Combine what is contributed."""
         filled = self.facts.filled(node.function)
         return home_of(self.facts, filled.name).take(node)
+
+    def visit_Stage(self, node: Stage) -> Body:
+        """Bring what an edge contributes."""
+        home = home_of(self.facts, self.facts.filled(node.function).name)
+        return home.stage(node)
+
+    def visit_AddStaged(self, node: AddStaged) -> Body:
+        """Add what all lanes have brought."""
+        return home_of(self.facts, self.facts.filled(node.function).name).add()
 
     def visit_Settle(self, node: Settle) -> Body:
         """Bring in what has been put aside."""

@@ -226,7 +226,7 @@ PASSES = (
     Pass(sweep, (nodes.Sweep,)),
     Pass(meets, (nodes.Meet,)),
     Pass(blocks, (nodes.PutBy, nodes.AddUp)),
-    Pass(homes, (nodes.Settle, nodes.Finish)),
+    Pass(homes, (nodes.AddStaged, nodes.Finish, nodes.Settle, nodes.Stage)),
     Pass(
         leaves,
         (
@@ -297,6 +297,7 @@ def _given(facts: Facts) -> set[str]:
 #: What modules import, for either target.
 _MODULE = frozenset(
     {
+        "block_tiles",
         "boolean",
         "cpu",
         "cuda",

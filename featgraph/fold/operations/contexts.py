@@ -93,6 +93,10 @@ class Unrolled(_MatrixForm, Protocol):
         Whether lanes may have copies beyond the last feature.
     in_registers : bool
         Whether small matrices stand in registers, an element a name.
+    threads : int
+        Threads of the block that has a vertex; 0 where none has.
+    tile : int
+        Side of the tiles of matrices that these have.
     """
 
     count: int
@@ -101,6 +105,8 @@ class Unrolled(_MatrixForm, Protocol):
     predicated: bool
     padded: bool
     in_registers: bool
+    threads: int
+    tile: int
 
     def names(self, target: str) -> list[str]:
         """Return the names of all copies."""
@@ -132,6 +138,9 @@ class Unrolled(_MatrixForm, Protocol):
 
         What must be loaded before is added when they are asked for.
         """
+
+    def is_guarded(self, node: ast.expr) -> bool:
+        """Return whether only lanes that write may read an operand."""
 
     def is_at_hand(self, matrix: ast.expr) -> bool:
         """Return whether columns of a matrix are taken by constant indices."""

@@ -11,6 +11,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from featgraph.fold.operations.block_systems import (
+    call_in_block,
+    fill_in_block,
+    right_in_block,
+    solve_in_tiles,
+)
 from featgraph.fold.operations.contexts import Looped, Unrolled
 from featgraph.fold.operations.lanes import named
 from featgraph.fold.operations.primitive import Primitive
@@ -33,6 +39,9 @@ class Solve(Primitive):
         names, k = copies.names(target), copies.width
         if copies.in_registers:
             _solve_in_registers(call, names, copies)
+            return
+        if copies.threads:
+            _solve_in_block(call, names, copies)
             return
         area = _fill_unrolled(call.args[0], k + 1, copies)
         zero = expression(f"{copies.real}(0.0)")
@@ -71,8 +80,13 @@ class Inverse(Primitive):
 
     def unroll(self, call: Operate, target: str, copies: Unrolled) -> None:
         """Invert in memory."""
-        area = _fill_unrolled(call.args[0], 2 * copies.width, copies)
-        _call_unrolled(f"inverse_{_method(call)}", area, call, copies)
+        columns, function = 2 * copies.width, f"inverse_{_method(call)}"
+        if copies.threads:
+            area = fill_in_block(call.args[0], columns, copies)
+            call_in_block(function, area, _diagonal(call, copies), copies)
+        else:
+            area = _fill_unrolled(call.args[0], columns, copies)
+            _call_unrolled(function, area, call, copies)
         copies.store_inverse(target, area)
 
     def loop(self, call: Operate, target: str, loops: Looped) -> None:
@@ -115,6 +129,19 @@ def _solve_in_registers(call: Operate, names: list[str], copies: Unrolled) -> No
     copies.line("\n".join(solve_lines(work, copies.fresh("factor"), k, is_spd)))
     for i, name in enumerate(names):
         copies.line(f"{name} = {work}_{i}_{k}")
+
+
+def _solve_in_block(call: Operate, names: list[str], copies: Unrolled) -> None:
+    """Solve with all threads of a block, in tiles what is definite."""
+    diagonal, k = _diagonal(call, copies), copies.width
+    if call.constant("spd"):
+        solve_in_tiles(call, names, diagonal, copies)
+        return
+    area = fill_in_block(call.args[0], k + 1, copies)
+    right_in_block(f"{area}[F, {k}] = X", call.args[1], copies)
+    call_in_block("solve_general", area, diagonal, copies)
+    for j, name in enumerate(names):
+        copies.line(f"{name} = {area}[F, {k}]", F=copies.feature(j))
 
 
 def _fill_unrolled(matrix: ast.expr, columns: int, copies: Unrolled) -> str:

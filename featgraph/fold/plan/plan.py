@@ -301,6 +301,8 @@ class FoldPlan:
         """Whether a phase sweeps a set so, and the lane of a vertex does not matter."""
         if self.options.checked or phase.mapping.lists_rows:
             return False
+        if form == "packed" and phase.mapping.tile:
+            return False  # a warp packs what its own lanes take
         if form == "listed":  # pulled edges sweep others, too
             return phase.kind == "vertex" and not phase.pulls_edges
         if phase.kind == "push":

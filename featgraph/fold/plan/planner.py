@@ -178,7 +178,7 @@ def _finish(
                 incremental=tuple(
                     str(f.into) for f in members if f.into in incremental
                 ),
-                tiles=_tiles(kind, members, options),
+                tiles=_tiles(kind, members, mapping),
                 in_registers=in_registers,
                 stops=(
                     find_stops(members, mapping, options, incremental)
@@ -255,8 +255,10 @@ def _solved(
     return tuple(n for n in in_registers if n not in stores and is_only_solved(n, body))
 
 
-def _tiles(kind: str, members: list[Analysed], options: Options) -> tuple[str, ...]:
-    if kind == "push" or options.target != "cpu":
+def _tiles(
+    kind: str, members: list[Analysed], mapping: ThreadMapping
+) -> tuple[str, ...]:
+    if kind == "push" or not (mapping.schedule == "cpu" or mapping.tile):
         return ()
     return tuple(sorted(str(f.into) for f in members if f.outer_product is not None))
 

@@ -11,8 +11,17 @@ from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import combine_of, declared_along, is_matrix
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.plan.options import Options
+from featgraph.fold.plan.products import products_of
 from featgraph.fold.plan.traits import GraphTraits
-from featgraph.fold.schedules.mapping import INTERSECTIONS, WARP, Mapping, Work
+from featgraph.fold.schedules.block_tiles import BlockTileSchedule
+from featgraph.fold.schedules.mapping import (
+    INTERSECTIONS,
+    WARP,
+    Mapping,
+    Products,
+    Work,
+    share_features,
+)
 from featgraph.fold.schedules.table import SCHEDULES
 
 __all__ = ["choose_mapping"]
@@ -94,6 +103,11 @@ RESIDENT_BYTES = 128
 #: Blocks of warps that have windows of scalars: with as many as fit by 48 registers,
 #: which one walk alone took, the second one of long rows takes no more (sm_90).
 WINDOW_BLOCKS, SCALAR_BYTES = 10, 4
+#: What sums matrices of so many features: above, columns do not fit a lane's
+#: registers.
+TILES, LEAST_TILED = "block_tiles", MOST_ROWS + 1
+#: Blocks of 128 threads that have tiles, which leaves each thread 128 registers.
+TILED_BLOCKS = 4
 #: The least typical degree for that.
 LEAST_LOOPED = 4
 #: The same where lanes share the features of an edge, too, and there are no hubs: 55
@@ -107,11 +121,6 @@ FEW_EDGES = 16
 #: Up to so many features, a lane that multiplies a matrix by what it reads of an edge
 #: takes all of them: each feature needs all others, and shuffles bring one at a time.
 MOST_MULTIPLIED = 8
-
-
-def power_of_two(count: int) -> int:
-    """Return the smallest power of two that is at least `count`."""
-    return 1 << max(count - 1, 0).bit_length()
 
 
 def choose_mapping(
@@ -169,17 +178,29 @@ def choose_mapping(
         piece = _piece(width, size)
         mapping = replace(mapping, column_width=piece, hub_resident=2)
     asked = options.schedule
+    products = products_of(kind, members, width, options, _piece(width, size))
+    if asked == "auto" and _suits_tiles(products, width, size, options):
+        asked = TILES
     if asked == "auto" and _suits_segments(kind, members, width, options, traits):
         asked = SEGMENTS
     if asked in SCHEDULES:
         work = Work(
             kind, width, _sweeps_edges(kind, members), traits.has_hubs, bool(in_memory),
-            _combined_by_function(members) if kind == "vertex" else "",
+            _combined_by_function(members) if kind == "vertex" else "", size, products,
         )  # fmt: skip
         own = dict(options.of_schedule)
         mapping = SCHEDULES[asked].choose(mapping, work, own)
     resident = _resident(kind, members, mapping, width, size, traits)
     return _forced(replace(mapping, resident=resident), width, options)
+
+
+def _suits_tiles(
+    products: Products | None, width: int, size: int, options: Options
+) -> bool:
+    """Whether a block better sums matrices in tiles, and it can."""
+    if products is None or width < LEAST_TILED or options.mapping:
+        return False
+    return not BlockTileSchedule.refusal(width, size, products)
 
 
 def _suits_segments(
@@ -258,13 +279,6 @@ def _piece(width: int, size: int) -> int:
     while width % piece:
         piece //= 2
     return piece
-
-
-def share_features(width: int, piece: int) -> tuple[int, int]:
-    """Return (lanes, features a lane) for loads of `piece` features."""
-    pieces = -(-width // piece)
-    lanes = min(WARP, power_of_two(pieces))
-    return lanes, piece * -(-pieces // lanes)
 
 
 def _forced(mapping: Mapping, width: int, options: Options) -> Mapping:
@@ -394,6 +408,8 @@ def _resident(
     plain = kind == "vertex" and _gathers_plainly(members)
     if plain and mapping.window and width * size <= SCALAR_BYTES:
         return WINDOW_BLOCKS
+    if mapping.tile:
+        return TILED_BLOCKS if size == 4 and mapping.lanes_per_vertex <= 256 else 0
     if kind != "vertex" or traits.typical_degree < LEAST_LOOPED:
         return 0
     multiplies, alone = _multiplies(members), mapping.lanes_per_vertex == 1

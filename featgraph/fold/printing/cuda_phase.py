@@ -74,7 +74,7 @@ class CudaPhase:
     @cached_property
     def threads(self) -> int:
         """Threads of a block."""
-        return BLOCK_THREADS
+        return self.schedule.threads(self.phase.mapping) or BLOCK_THREADS
 
     def run(self) -> list[Entry]:
         """Print the phase's kernels of this mapping."""

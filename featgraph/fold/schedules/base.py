@@ -316,6 +316,10 @@ class Schedule(ABC):
         """Return the body of a kernel, as all of it is gone through."""
         return body
 
+    def threads(self, mapping: Mapping) -> int:
+        """Return the threads of a block; 0 for as many as others have."""
+        return 0
+
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words; of some, no mapping is named."""
         return self.name

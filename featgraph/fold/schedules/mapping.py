@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["INTERSECTIONS", "WARP", "Mapping", "Work"]
+__all__ = [
+    "INTERSECTIONS",
+    "WARP",
+    "Mapping",
+    "Products",
+    "Work",
+    "power_of_two",
+    "share_features",
+]
 
 WARP = 32
 #: Ways to intersect the neighbors of two vertices, as they are asked for.
@@ -53,6 +61,9 @@ class Mapping:
         Edges of the vertices that a warp takes together, about, unless one of them has
         more: a list cuts the vertices into such windows. 0 where a warp takes as many
         vertices as it has groups of lanes, whatever edges these have.
+    tile : int
+        Side of the tiles of matrices that the threads of a block have in registers,
+        where a block has a vertex; 0 elsewhere.
     block : int
         Contributions to a sum of real numbers that a thread or lane adds up one after
         the other, before they are added up pairwise; 0 for all.
@@ -73,6 +84,7 @@ class Mapping:
     block: int = 0
     lists_rows: bool = False
     window: int = 0
+    tile: int = 0
 
     @property
     def edges_at_a_time(self) -> int:
@@ -99,6 +111,34 @@ class Mapping:
 
 
 @dataclass(frozen=True)
+class Products:
+    """The matrices that a phase sums along edges, and what is done with them.
+
+    Attributes
+    ----------
+    count : int
+        How many they are.
+    symmetric : bool
+        Whether all of them are.
+    refused : str
+        What keeps them from being summed in tiles, in words; "" where nothing does.
+    solutions : int
+        Positive definite systems that its functions solve.
+    area_columns : int
+        Columns, K entries each, of the areas that other systems and inverses take.
+    piece : int
+        Features of a row that a lane can load at once.
+    """
+
+    count: int
+    symmetric: bool
+    refused: str = ""
+    solutions: int = 0
+    area_columns: int = 0
+    piece: int = 1
+
+
+@dataclass(frozen=True)
 class Work:
     """What a phase does, as far as a schedule asks before it takes it.
 
@@ -116,6 +156,10 @@ class Work:
         Whether it works on matrices in memory, an area for each lane that has a vertex.
     custom : str
         A gather whose combine is the user's; "" where there is none.
+    size : int
+        Bytes of a real number.
+    products : Products or None
+        The matrices that it sums along edges; None where there are none.
     """
 
     kind: str
@@ -124,3 +168,17 @@ class Work:
     has_hubs: bool = False
     leaves_matrices: bool = False
     custom: str = ""
+    size: int = 4
+    products: Products | None = None
+
+
+def power_of_two(count: int) -> int:
+    """Return the smallest power of two that is at least `count`."""
+    return 1 << max(count - 1, 0).bit_length()
+
+
+def share_features(width: int, piece: int) -> tuple[int, int]:
+    """Return (lanes, features a lane) for loads of `piece` features."""
+    pieces = -(-width // piece)
+    lanes = min(WARP, power_of_two(pieces))
+    return lanes, piece * -(-pieces // lanes)

@@ -9,6 +9,7 @@ from featgraph.errors import PlanError
 from featgraph.fold.schedules.balanced_push import BalancedPushSchedule
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.block import BlockSchedule
+from featgraph.fold.schedules.block_tiles import BlockTileSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule
 from featgraph.fold.schedules.elements import ElementSchedule
 from featgraph.fold.schedules.intersect_cpu import MarkSchedule, MergeSchedule
@@ -31,6 +32,7 @@ _ALL: tuple[Schedule, ...] = (
     LaneSchedule(),
     VirtualWarpSchedule(),
     BlockSchedule(),
+    BlockTileSchedule(),
     ElementSchedule(),
     WarpSegmentationSchedule(),
     BalancedPushSchedule(),

@@ -52,7 +52,8 @@ class Walk:
     form : str
         "range"; "while", with a counter as narrow as the places are; "rounds", where
         lanes that have no edge go along on a valid one, ``inside_edge`` being False;
-        "together", rounds through the rows of all lanes of a warp; "apart", where each
+        "batches", rounds of which each has some edges for each lane, ``batch_count`` in
+        all; "together", rounds through the rows of all lanes of a warp; "apart", where each
         lane of a warp has a row, and all of them share one that is long.
     lanes : int
         Edges that are walked beside each other: a lane takes every `lanes`-th place.
@@ -342,6 +343,8 @@ class WalkedByPlace(ABC):
         """
         if walk.is_shared:
             return self._shared(vertex, walk, does)
+        if walk.form == "batches":
+            return self._in_batches(vertex, walk, part, does)
         start, stop = _BOUNDS[part]
         width = _WARP // walk.lanes
         lent = {vertex: False, **dict.fromkeys(self.bound, False), **does.lent}
@@ -416,6 +419,30 @@ class WalkedByPlace(ABC):
         """Return `body` for the edge at ``place`` of the row that was borrowed."""
         out = code(f"position = {self._place(f'{start} + place')}") + self.begin()
         return out + self.bind(vertex, walk, "position", body)
+
+    def _in_batches(
+        self, vertex: str, walk: Walk, part: str, does: Together
+    ) -> Body:
+        """Return rounds through one row, of which all lanes have a part on the way."""
+        start, stop = _BOUNDS[part]
+        count = walk.lanes * len(does.takes)
+        first = self._place(f"{start} + step * {count}")
+        each = code(
+            f"batch_start = {first}\n"
+            f"batch_count = int32(min({stop} - batch_start, {count}))"
+        )
+        for n, body in enumerate(does.takes):
+            more = f" + {n * walk.lanes}" if n else ""
+            own = f" + {walk.own}" if walk.own else ""
+            each += code(
+                f"position = {self._place(f'batch_start{own}{more}')}\n"
+                f"inside_edge = position < {stop}\n"
+                f"position = {self._place(f'min(position, {stop} - 1)')}"
+            )
+            each += self.begin() + self.bind(vertex, walk, "position", body)
+        rounds = f"range(int32(({stop} - {start} + {count - 1}) // {count}))"
+        loop = code(f"for step in {rounds}:\n    BODY", BODY=each + does.behind)
+        return agreed(loop, walk.company)
 
     def _shared(self, vertex: str, walk: Walk, does: Together) -> Body:
         """Return a walk over a warp's share of the edges of all rows of a list."""
@@ -533,8 +560,10 @@ def _rounds(
     start, stop = _BOUNDS[part]
     edges, own = f"{stop} - {start}", "step"
     if walk.lanes > 1:
+        edges = f"({stop} - {start} + {walk.lanes - 1})"
         shift = walk.lanes.bit_length() - 1
-        edges = f"({stop} - {start} + {walk.lanes - 1}) >> {shift}"
+        is_power = walk.lanes == 1 << shift
+        edges += f" >> {shift}" if is_power else f" // {walk.lanes}"
         own = f"step * {walk.lanes} + {walk.own}"
     if walk.company == "warp":
         edges = f"warp.group_max(int32({edges}), 32)"

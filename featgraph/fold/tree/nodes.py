@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from featgraph.fold.tree.statements import Body, Node
 
 __all__ = [
+    "AddStaged",
     "AddUp",
     "Ahead",
     "AllEdges",
@@ -55,6 +56,7 @@ __all__ = [
     "Select",
     "Settle",
     "Share",
+    "Stage",
     "Start",
     "Stop",
     "Sweep",
@@ -297,6 +299,30 @@ class Contribute(Node):
 
     function: str
     prefix: str = ""
+
+
+@dataclass(eq=False)
+class Stage(Node):
+    """A lane brings the factors of what a product of an edge contributes.
+
+    Attributes
+    ----------
+    number : int
+        Which of the edges it is that the lane has on the way.
+    mask : str
+        Whether the edge contributes at all.
+    """
+
+    function: str
+    number: int
+    mask: str = ""
+
+
+@dataclass(eq=False)
+class AddStaged(Node):
+    """The lanes of a vertex add the products of all edges that are on the way."""
+
+    function: str
 
 
 @dataclass(eq=False)

@@ -1,0 +1,73 @@
+"""What the matrices are that a phase sums along edges, for a schedule to ask."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.analysis.gathers import is_matrix
+from featgraph.fold.operations.table import OPERATIONS
+from featgraph.fold.plan.options import Options
+from featgraph.fold.schedules.mapping import Products
+from featgraph.fold.syntax.nodes import Operate
+
+__all__ = ["products_of"]
+
+
+def products_of(
+    kind: str, members: Sequence[Analysed], width: int, options: Options, piece: int
+) -> Products | None:
+    """Return the matrices that a phase sums along edges; None where there are none.
+
+    A matrix of one element is a number.
+    """
+    gathers = [f for f in members if f.kind == "gather" and is_matrix(f)]
+    if kind != "vertex" or not gathers or width == 1:
+        return None
+    parts = [f.outer_product for f in gathers]
+    calls = [
+        n for f in members for s in f.body for n in ast.walk(s)
+        if isinstance(n, Operate) and OPERATIONS[n.operation.name].takes_area
+    ]  # fmt: skip
+    solves = [n for n in calls if not OPERATIONS[n.operation.name].is_matrix]
+    definite = [n for n in solves if n.constant("spd")]
+    inverses = len(calls) - len(solves)
+    columns = (len(solves) - len(definite)) * (width + 1) + inverses * 2 * width
+    return Products(
+        count=len(gathers),
+        symmetric=all(p is not None and p.symmetric for p in parts),
+        refused=_refused(members, gathers, options),
+        solutions=len(definite),
+        area_columns=columns,
+        piece=piece,
+    )
+
+
+def _refused(
+    members: Sequence[Analysed], gathers: Sequence[Analysed], options: Options
+) -> str:
+    """Return what keeps matrices from being summed in tiles; "" where nothing does."""
+    for function in gathers:
+        if function.outer_product is None:
+            return f"{function.name} contributes others"
+        if function.collective:
+            return f"{function.name} makes collaborative calls"
+    if any(f.kind == "edge" for f in members):
+        return "edge functions run along the same edges"
+    if options.incremental is not None:
+        return "change_driven=True keeps what gathers have come to"
+    looping = [f for f in members if any(map(_solves_in_loop, f.body))]
+    if looping:
+        return f"{looping[0].name} solves systems in a loop"
+    return ""
+
+
+def _solves_in_loop(statement: ast.stmt) -> bool:
+    """Whether threads that do not write might go round less often than others."""
+    loops = [n for n in ast.walk(statement) if isinstance(n, ast.For | ast.While)]
+    return any(
+        isinstance(n, Operate) and OPERATIONS[n.operation.name].takes_area
+        for loop in loops
+        for n in ast.walk(loop)
+    )

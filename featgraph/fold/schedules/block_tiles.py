@@ -1,0 +1,171 @@
+"""A block takes one vertex; its threads have tiles of the matrices that it sums."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping as Dict
+from dataclasses import replace
+from typing import ClassVar
+
+from featgraph.errors import PlanError
+from featgraph.fold.schedules.base import Binding, BlockScope, KernelShape, Schedule
+from featgraph.fold.schedules.lanes import lanes_of, marked, shared
+from featgraph.fold.schedules.mapping import (
+    WARP,
+    Mapping,
+    Products,
+    Work,
+    power_of_two,
+    share_features,
+)
+from featgraph.fold.tree.layout import Walk
+from featgraph.fold.tree.nodes import Sweep
+from featgraph.fold.tree.statements import Body, agreed, code, noted, when
+
+__all__ = ["SHARED_BYTES", "SIDE", "BlockTileSchedule", "padded_to_tiles"]
+
+#: Side of a tile, as in `featgraph.device.block_tiles`, which needs the dialect.
+SIDE = 8
+#: Edges whose rows wait to be added, about: each time a block meets twice.
+WAITING = 16
+#: Edges that a lane has on the way together, at most.
+MOST_ON_THE_WAY = 8
+#: Threads beyond those that have a tile would wait, so small matrices have several
+#: tiles of one place, which take a share of the edges each.
+LEAST_THREADS = {1: 32, 5: 128}
+#: Threads of a block: they have up to 128 registers each.
+MOST_THREADS = 512
+#: Shared memory that a block may use; matrices that do not fit are in scratch memory.
+SHARED_BYTES = 48_000
+
+
+class BlockTileSchedule(Schedule):
+    """Rows of sources wait in shared memory until all tiles take their products.
+
+    Lanes share the features of an edge, and the block the edges of its vertex, as for a
+    hub. Functions run in all warps; what leaves a trace is the first lanes'. A positive
+    definite system is solved in the tiles by all threads.
+    """
+
+    name = "block_tiles"
+    modules: ClassVar[tuple[str, ...]] = ("block_tiles",)
+
+    def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
+        """Return how a block shares a vertex; phases without matrices keep theirs.
+
+        Raises
+        ------
+        PlanError
+            If matrices are no sums of products, or too large for one block.
+        """
+        products = work.products
+        if products is None:
+            return mapping
+        why = self.refusal(work.width, work.size, products)
+        if why:
+            raise PlanError(
+                f"block_tiles adds up outer products: {why}",
+                where="schedule='block_tiles'",
+                fix="ask for schedule='auto'",
+            )
+        threads = _threads(work.width, products)
+        piece = products.piece
+        while piece > 1 and work.width <= piece:
+            piece //= 2  # lanes that share features meet, one alone does not
+        lanes, features = share_features(work.width, piece)
+        edges = threads // lanes
+        unroll = min(max(-(-WAITING // edges), 1), MOST_ON_THE_WAY)
+        while unroll > 1 and _waiting_bytes(work, edges * unroll) > SHARED_BYTES:
+            unroll -= 1
+        mapping = replace(
+            mapping, schedule=self.name, lanes_per_edge=lanes, unroll=unroll,
+            features_per_lane=features, vector_width=piece, lanes_per_vertex=threads,
+            column_width=0, hubs=False, hub_resident=0, tile=SIDE,
+        )  # fmt: skip
+        needed = _waiting_bytes(work, edges * unroll) + _matrix_bytes(work)
+        fits = needed <= SHARED_BYTES
+        return replace(mapping, shared_matrices=fits)
+
+    @staticmethod
+    def refusal(width: int, size: int, products: Products) -> str:
+        """Return why it cannot sum some matrices, in words; "" where it can."""
+        most = MOST_THREADS // power_of_two(products.count * size // 4)
+        threads = _threads(width, products)
+        if threads > most and not products.refused:
+            tiles = f"{-(-width // SIDE)} x {-(-width // SIDE)} tiles of {SIDE} x {SIDE}"
+            return f"K = {width} are {tiles}, more than the {most} threads of a block"
+        return products.refused
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        count = -(-width // mapping.tile)
+        return (
+            f"a block of {mapping.lanes_per_vertex} threads a vertex: "
+            f"{mapping.edges_at_a_time} x {mapping.unroll} edges at a time, "
+            f"{mapping.shares}; {count} x {count} tiles of {mapping.tile} x "
+            f"{mapping.tile} in registers (FA)"
+        )
+
+    def threads(self, mapping: Mapping) -> int:
+        """Return the threads of a block: all of a vertex."""
+        return mapping.lanes_per_vertex
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        scope = BlockScope(mapping.lanes_per_vertex, "block")
+        binding = shared(mapping, shape, scope)
+        edges = mapping.edges_at_a_time
+        own = "edge_lane" if edges > 1 else ""
+        walk = Walk("while", edges, own, "block", mapping.unroll)
+        return replace(binding, walk=walk, block=mapping.block)
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over the vertices of `node`, its body in it."""
+        vertex, count = node.vertex, f"int32({shape.vertex_count})"
+        each = code("")
+        if shape.form == "listed":
+            each, count = code(f"{vertex} = listed[index]"), "listed.size"
+        else:
+            each = code(f"{vertex} = int32(index)")
+        leave = noted([ast.Continue()], "the whole block")
+        test = f"not warp.test_bit({node.words}, {vertex})"
+        each += agreed(when([test], leave), "block")
+        each += code(f"{node.wanted} = True")
+        loop = code(
+            f"for index in range(cuda.blockIdx.x, {count}, cuda.gridDim.x):\n    BODY",
+            BODY=each + node.body + marked(node, binding, shape),
+        )
+        front = code("thread = uint32(cuda.threadIdx.x)")
+        return front + lanes_of(binding, "cuda.threadIdx.x") + agreed(loop, "block")
+
+
+def _threads(width: int, products: Products) -> int:
+    """Return the threads of a block: one for each tile, and some more."""
+    count = -(-width // SIDE)
+    tiles = count * (count + 1) // 2 if products.symmetric else count * count
+    least = max(n for side, n in LEAST_THREADS.items() if count >= side)
+    return max(least, -(-tiles // WARP) * WARP)
+
+
+def padded_to_tiles(width: int) -> int:
+    """Return a number of features, rounded up to whole tiles."""
+    return -(-width // SIDE) * SIDE
+
+
+def _waiting_bytes(work: Work, edges: int) -> int:
+    """Return the shared memory for rows that wait, panels and what warps combine."""
+    products = work.products
+    if products is None:
+        return 0
+    rows = edges * 2 * products.count + (2 * SIDE + 2) * products.solutions
+    boxes = 2 * _threads(work.width, products)
+    return (rows * padded_to_tiles(work.width) + boxes) * work.size
+
+
+def _matrix_bytes(work: Work) -> int:
+    """Return what matrices, and the areas that functions work in, take of it."""
+    products = work.products
+    if products is None:
+        return 0
+    sums = products.count * padded_to_tiles(work.width) ** 2
+    return (sums + products.area_columns * work.width) * work.size
