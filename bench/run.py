@@ -18,6 +18,7 @@ from bench.report import print_report
 BENCHES = {
     "als-accuracy": "bench.algorithms.als_accuracy",
     "als-cpu": "bench.algorithms.als_cpu",
+    "als-gpu": "bench.algorithms.als_gpu",
     "bp-accuracy": "bench.algorithms.bp_accuracy",
     "superstep-cpu": "bench.algorithms.superstep_cpu",
     "growth-cpu": "bench.algorithms.growth_cpu",

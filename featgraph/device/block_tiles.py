@@ -10,16 +10,14 @@ the tiles where they are, and hands one panel of them around.
 
 from numba import int32
 
-from featgraph._cuda import cuda, device_function
+from featgraph._cuda import anew, cuda, device_function
 from featgraph._cuda_tiles import (
     backward,
-    divided,
     factored,
     forward,
     load_piece,
     load_tile,
     minus_product,
-    minus_times,
     minus_turned,
     plus_product,
     plus_tile,
@@ -39,16 +37,18 @@ _ENTRIES = SIDE * SIDE
 def lower_place(thread, count, shares):
     """Return which share of the rows, and which tile, a thread has of a symmetric sum.
 
-    Of `count` tiles a side; each of `shares` groups of threads has all of them.
+    Of `count` tiles a side; each of `shares` groups of threads has all of them. They
+    are in order of columns, so that a factorisation leaves whole warps idle.
     """
     tiles = count * (count + 1) // 2
     share, place = thread // tiles, thread % tiles
-    row = 0
-    while (row + 1) * (row + 2) // 2 <= place:
-        row += 1
+    column = 0
+    while place >= count - column:
+        place -= count - column
+        column += 1
     if share >= shares:
         return int32(-1), int32(-1), int32(-1)
-    return int32(share), int32(row), int32(place - row * (row + 1) // 2)
+    return int32(share), int32(column + place), int32(column)
 
 
 @device_function
@@ -104,11 +104,59 @@ def of_band(tile, panel, band, row, column):
 
 
 @device_function
+def _load_along(array, row, column, down, right):
+    return (
+        array[row, column],
+        array[row + down, column + right],
+        array[row + 2 * down, column + 2 * right],
+        array[row + 3 * down, column + 3 * right],
+        array[row + 4 * down, column + 4 * right],
+        array[row + 5 * down, column + 5 * right],
+        array[row + 6 * down, column + 6 * right],
+        array[row + 7 * down, column + 7 * right],
+    )
+
+
+@device_function
+def _store_along(array, row, column, down, right, values):
+    array[row, column] = values[0]
+    array[row + down, column + right] = values[1]
+    array[row + 2 * down, column + 2 * right] = values[2]
+    array[row + 3 * down, column + 3 * right] = values[3]
+    array[row + 4 * down, column + 4 * right] = values[4]
+    array[row + 5 * down, column + 5 * right] = values[5]
+    array[row + 6 * down, column + 6 * right] = values[6]
+    array[row + 7 * down, column + 7 * right] = values[7]
+
+
+@device_function
+def _solve_rows(panel, half, place, size, thread, threads):
+    """Solve the rows of a panel below its tile of the diagonal, and the right side."""
+    for row in range(place + SIDE + thread, size + 1, threads):
+        first, column, down, right = half, row, 1, 0
+        if row == size:
+            first, column, down, right = 2 * SIDE, place, 0, 1
+        found = _load_along(panel, first, column, down, right)
+        found = forward(found, load_tile(panel, half, place, SIDE))
+        _store_along(panel, first, column, down, right, found)
+
+
+@device_function
+def _take_solved(panel, half, place, size, thread, threads):
+    """Take what is solved off the rest of the right-hand side."""
+    for row in range(place + SIDE + thread, size, threads):
+        value = panel[2 * SIDE, row]
+        for n in range(SIDE):
+            value -= panel[half + n, row] * panel[2 * SIDE, place + n]
+        panel[2 * SIDE, row] = value
+
+
+@device_function
 def solve_spd(tile, panel, tiles, row, column):
     """Solve a positive definite system; in and out: the right-hand side.
 
-    By Cholesky. Each step factors a tile of the diagonal, divides the tiles below it,
-    and takes their products off all tiles behind: two barriers.
+    By Cholesky. A step factors a tile of the diagonal, solves the rows below it, a
+    thread each, and takes their products off all tiles behind: two barriers.
 
     Parameters
     ----------
@@ -120,29 +168,29 @@ def solve_spd(tile, panel, tiles, row, column):
     tiles : int
         Tiles in a row of the matrix.
     """
-    right = 2 * SIDE
-    cuda.syncthreads()
+    right, size = 2 * SIDE, tiles * SIDE
+    thread, threads = int32(cuda.threadIdx.x), int32(cuda.blockDim.x)
     for step in range(tiles):
         half, place = (step & 1) * SIDE, step * SIDE
-        if row == step and column == step:
-            tile = factored(tile)
-            store_tile(panel, half, place, SIDE, turned(tile))
-            solved = forward(load_piece(panel, right, place, SIDE), tile)
-            store_piece(panel, right, place, SIDE, solved)
+        if column == step:
+            if row == step:
+                tile = factored(tile)
+                store_tile(panel, half, place, SIDE, tile)
+            else:
+                store_tile(panel, half, row * SIDE, SIDE, turned(tile))
+        cuda.syncthreads()
+        _solve_rows(panel, half, place, size, thread, threads)
         cuda.syncthreads()
         if column == step and row > step:
-            tile = divided(tile, panel, half, place, SIDE)
-            solved = load_piece(panel, right, place, SIDE)
-            left = load_piece(panel, right, row * SIDE, SIDE)
-            left = minus_times(left, tile, solved)
-            store_piece(panel, right, row * SIDE, SIDE, left)
-            store_tile(panel, half, row * SIDE, SIDE, turned(tile))
-        cuda.syncthreads()
+            tile = turned(load_tile(panel, half, row * SIDE, SIDE))
         if column > step:
-            for n in range(half, half + SIDE):
+            # Unrolled, a step would be more than the instructions near at hand.
+            for n in range(half, half + anew(SIDE)):
                 a = load_piece(panel, n, row * SIDE, SIDE)
                 b = load_piece(panel, n, column * SIDE, SIDE)
                 tile = minus_product(tile, a, b)
+        _take_solved(panel, half, place, size, thread, threads)
+    cuda.syncthreads()
     for back in range(tiles):
         step = tiles - 1 - back
         if row == step and column == step:
