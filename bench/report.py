@@ -189,6 +189,7 @@ TABLES: dict[str, Columns] = {
         **TIME,
         "squared error": _number("squared_error", 6),
     },
+    "als-gpu": {"graph": _graph, **COMMON, **TIME, **CHECK},
     "bp-accuracy": {
         "model": _text("contender"),
         "K": _text("k"),

@@ -9,15 +9,15 @@ all of them. So these are intrinsics, each a straight line of fused multiply-add
 ``plus_product(tile, a, b)``            tile + a b^T; ``minus_product`` the same for -
 ``factored(tile)``                      L of the tile, which is L L^T: its lower
                                         triangle, with the diagonal's reciprocals
-``forward(piece, factor)``              the x with L x = piece; ``backward``, L^T x
-``minus_times(piece, tile, other)``     piece - tile @ other; ``minus_turned``, tile^T
+``backward(piece, factor)``             the x with L^T x = piece
+``minus_turned(piece, tile, other)``    piece - tile^T @ other
 ``turned(tile)``                        its transpose
 ``load_piece(array, row, column, s)``   s entries of a row; ``store_piece`` stores them
 ``load_tile(array, row, column, s)``    s rows of them; ``store_tile`` stores them
 ``plus_tile(tile, array, row, column,   tile + the one that stands there
 s)``
 ``divided(tile, array, row, column,     the X with X L^T = tile, where there stands what
-s)``                                    ``turned(factored(..))`` gave
+s)``                                    ``turned(factored(..))`` gave; or of some rows
 ======================================  ================================================
 
 Loads and stores take 16 bytes at a time: columns and lengths of rows are multiples of
@@ -39,11 +39,9 @@ __all__ = [
     "backward",
     "divided",
     "factored",
-    "forward",
     "load_piece",
     "load_tile",
     "minus_product",
-    "minus_times",
     "minus_turned",
     "plus_product",
     "plus_tile",
@@ -57,11 +55,9 @@ if TYPE_CHECKING:
     backward: Any
     divided: Any
     factored: Any
-    forward: Any
     load_piece: Any
     load_tile: Any
     minus_product: Any
-    minus_times: Any
     minus_turned: Any
     plus_product: Any
     plus_tile: Any
@@ -161,15 +157,6 @@ def _factored(lines: _Lines, tile: Values) -> Values:
     return found
 
 
-def _forward(lines: _Lines, piece: Values, factor: Values) -> Values:
-    s, found = len(piece), list(piece)
-    for j in range(s):
-        found[j] = lines.times(found[j], factor[j * s + j])
-        for i in range(j + 1, s):
-            found[i] = lines.minus(factor[i * s + j], found[j], found[i])
-    return found
-
-
 def _backward(lines: _Lines, piece: Values, factor: Values) -> Values:
     s, found = len(piece), list(piece)
     for j in reversed(range(s)):
@@ -179,16 +166,12 @@ def _backward(lines: _Lines, piece: Values, factor: Values) -> Values:
     return found
 
 
-def _minus_times(lines: _Lines, piece: Values, tile: Values, other: Values) -> Values:
+def _minus_turned(lines: _Lines, piece: Values, tile: Values, other: Values) -> Values:
     s, found = len(piece), list(piece)
     for j in range(s):
         for i in range(s):
-            found[i] = lines.minus(tile[i * s + j], other[j], found[i])
+            found[i] = lines.minus(tile[j * s + i], other[j], found[i])
     return found
-
-
-def _minus_turned(lines: _Lines, piece: Values, tile: Values, other: Values) -> Values:
-    return _minus_times(lines, piece, _turned(lines, tile), other)
 
 
 def _turned(lines: _Lines, tile: Values) -> Values:
@@ -226,7 +209,8 @@ def _of_tuples(line: Callable[..., Values]) -> Callable[..., Any]:
     def three(typing: Any, a: Any, b: Any, c: Any) -> Any:
         return typed((a, b, c))
 
-    maker = {1: one, 2: two, 3: three}[takes]
+    makers: dict[int, Callable[..., Any]] = {1: one, 2: two, 3: three}
+    maker = makers[takes]
     maker.__name__ = line.__name__[1:]
     return maker
 
@@ -314,7 +298,7 @@ def _plus_row(lines: _Lines, tile: Values, row: int, piece: Values) -> None:
 
 def _divide_column(lines: _Lines, tile: Values, column: int, piece: Values) -> None:
     s = len(piece)
-    for i in range(0, s * s, s):
+    for i in range(0, len(tile), s):
         own = tile[i + column] = lines.times(tile[i + column], piece[column])
         for j in range(column + 1, s):
             tile[i + j] = lines.minus(piece[j], own, tile[i + j])
@@ -335,7 +319,7 @@ def _with_rows(step: Callable[..., None], name: str) -> Callable[..., Any]:
         s = side.literal_value
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            values = [builder.extract_value(args[0], n) for n in range(s * s)]
+            values = [builder.extract_value(args[0], n) for n in range(tile.count)]
             lines = _Lines(builder, context.get_value_type(tile.dtype))
             given, piece, place = (*signature.args[1:], s), list[Any](), 0
             for pointer, entries, size in _pointers(context, builder, given, args[1:]):
@@ -386,9 +370,7 @@ _ARITHMETIC = {
     for line in (
         _backward,
         _factored,
-        _forward,
         _minus_product,
-        _minus_times,
         _minus_turned,
         _plus_product,
         _turned,

@@ -108,7 +108,9 @@ def _system_error(ratings: Any, x: Any, y: Any) -> float:
     columns = ratings.tocsc()
     degrees = np.diff(columns.indptr)
     chosen = np.argsort(degrees, kind="stable")[
-        np.linspace(np.count_nonzero(degrees == 0), len(degrees) - 1, CHECKED, dtype=int)
+        np.linspace(
+            np.count_nonzero(degrees == 0), len(degrees) - 1, CHECKED, dtype=int
+        )
     ]
     gram = x.T.astype(np.float64) @ x.astype(np.float64)
     gram += REGULARIZATION * np.eye(x.shape[1])

@@ -27,8 +27,7 @@ from bench.graphs import NamedGraph, make_graph
 from bench.programs import ALPHA, EPSILON, Problem, step
 from bench.record import Recorder, gpu_name
 from bench.timing import time_events
-from featgraph.fold.schedules.mapping import power_of_two
-from featgraph.fold.schedules.mapping import WARP
+from featgraph.fold.schedules.mapping import WARP, power_of_two
 from featgraph.runtime.devices.choose import choose_device
 
 DEFAULTS = {

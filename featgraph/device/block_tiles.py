@@ -13,8 +13,8 @@ from numba import int32
 from featgraph._cuda import anew, cuda, device_function
 from featgraph._cuda_tiles import (
     backward,
+    divided,
     factored,
-    forward,
     load_piece,
     load_tile,
     minus_product,
@@ -137,7 +137,7 @@ def _solve_rows(panel, half, place, size, thread, threads):
         if row == size:
             first, column, down, right = 2 * SIDE, place, 0, 1
         found = _load_along(panel, first, column, down, right)
-        found = forward(found, load_tile(panel, half, place, SIDE))
+        found = divided(found, panel, half, place, SIDE)
         _store_along(panel, first, column, down, right, found)
 
 
@@ -175,7 +175,7 @@ def solve_spd(tile, panel, tiles, row, column):
         if column == step:
             if row == step:
                 tile = factored(tile)
-                store_tile(panel, half, place, SIDE, tile)
+                store_tile(panel, half, place, SIDE, turned(tile))
             else:
                 store_tile(panel, half, row * SIDE, SIDE, turned(tile))
         cuda.syncthreads()

@@ -15,6 +15,7 @@ if not _cuda.is_installed():
 
 import numpy as np
 
+from featgraph.algorithms.als import cholesky_half
 from featgraph.fold.analysis.change_driven import Changes
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.compiling.signatures import entry_signature
@@ -420,3 +421,13 @@ def test_an_edge_function_that_leaves_early_compiles(k: int) -> None:
     for _, ptx, resources in _compile(_kernel(BY_NAME["say_to_others"], k), (9, 0)):
         assert ".f64" not in ptx
         assert resources.spill_stores_bytes == 0
+
+
+@pytest.mark.parametrize("k", [20, 64, 128])
+def test_matrices_in_tiles_leave_registers_for_other_blocks(k: int) -> None:
+    """Some of what stands for all vertices is put aside, for more blocks at a time."""
+    kernel = cholesky_half.fold(k=k, target="cuda", direction="pull")
+    [used] = kernel.resources((9, 0)).values()
+    assert used.registers <= 128
+    assert used.spill_stores_bytes <= 256
+    assert used.shared_bytes <= 48_000

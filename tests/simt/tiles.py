@@ -37,14 +37,6 @@ def _factored(tile: Tuple) -> Tuple:
     return _tuple(found)
 
 
-def _forward(piece: Tuple, factor: Tuple) -> Tuple:
-    found, lower = np.array(piece), _square(factor)
-    for j in range(len(found)):
-        found[j] *= lower[j, j]
-        found[j + 1 :] -= lower[j + 1 :, j] * found[j]
-    return _tuple(found)
-
-
 def _backward(piece: Tuple, factor: Tuple) -> Tuple:
     found, lower = np.array(piece), _square(factor)
     for j in reversed(range(len(found))):
@@ -84,11 +76,14 @@ def _plus_tile(
 
 
 def _divided(
-    tile: Tuple, array: GuardedArray, row: int, column: int, side: int
+    rows: Tuple, array: GuardedArray, row: int, column: int, side: int
 ) -> Tuple:
-    factor = _tuple(_square(_load(array, row, column, side, side)).T)
-    rows = (tile[i * side : i * side + side] for i in range(side))
-    return tuple(x for row in rows for x in _forward(row, factor))
+    lower = _square(_load(array, row, column, side, side)).T
+    found = np.array(rows).reshape(-1, side)
+    for j in range(side):
+        found[:, j] *= lower[j, j]
+        found[:, j + 1 :] -= np.outer(found[:, j], lower[j + 1 :, j])
+    return _tuple(found)
 
 
 def tiles_module() -> dict[str, Any]:
@@ -100,9 +95,7 @@ def tiles_module() -> dict[str, Any]:
         "minus_product": lambda t, a, b: _tuple(_square(t) - np.outer(a, b)),
         "factored": _factored,
         "divided": _divided,
-        "forward": _forward,
         "backward": _backward,
-        "minus_times": lambda p, t, x: _tuple(np.array(p) - _square(t) @ np.array(x)),
         "minus_turned": lambda p, t, x: _tuple(
             np.array(p) - _square(t).T @ np.array(x)
         ),

@@ -408,11 +408,10 @@ class InBlockTiles(Home):
         self.tile, self.scale = f"tile_{number}", f"tile_scale_{number}"
         own = ("share", "row", "column")
         self.share, self.row, self.column = (f"tile_{n}_{number}" for n in own)
+        self.staged = {n: f"staged_{n}_{number}" for n in ("row", "column")}
         self.columns = self.rows = f"tile_columns_{number}"
-        self.factors = {"column": f"staged_column_{number}"}
         if not (self.parts.symmetric and self.parts.scale is None):
             self.rows = f"tile_rows_{number}"
-            self.factors["row"] = f"staged_row_{number}"
 
     @property
     def shape(self) -> str:
@@ -465,41 +464,45 @@ class InBlockTiles(Home):
 
     def stage(self, node: Stage) -> Body:
         """Bring row and column of a product; those of no edge are zero."""
-        out: Body = []
-        each = self._staged("column", node, self._part("column", "f"))
-        if "row" in self.factors:
-            column = f"{self.factors['column']}_{node.number}[f]"
-            row = column if self.parts.symmetric else self._part("row", "f")
-            if self.parts.scale is not None:
-                scale = f"{self._part('scale')} if {node.mask} else {self.zero}"
-                out += code(f"{self.scale} = {scale}")
-                row = f"{self.scale} * {row}"
-            each += self._staged("row", node, row)
+        out, parts = code(""), [("column", self._part("column", "f"))]
+        if self.parts.scale is not None:
+            scale = f"{self._part('scale')} if {node.mask} else {self.zero}"
+            out += code(f"{self.scale}_{node.number} = {scale}")
+        if not self.parts.symmetric:
+            parts.append(("row", self._part("row", "f")))
+        each = code("")
+        for part, value in parts:
+            name = f"{self.staged[part]}_{node.number}[f]"
+            each += code(f"{name} = {value} if {node.mask} else {self.zero}")
         return [*out, Features("wide", each, rows_of(self.callees))]
-
-    def _staged(self, part: str, node: Stage, value: str) -> Body:
-        name = f"{self.factors[part]}_{node.number}[f]"
-        return code(f"{name} = {value} if {node.mask} else {self.zero}")
 
     def add(self) -> Body:
         """Store what all lanes have brought, and add it to all tiles."""
-        mapping, at_once = self.mapping, 1
+        mapping = self.mapping
         edges = mapping.edges_at_a_time
-        if self.padded == self.facts.phase.width:
-            at_once = mapping.vector_width
         out = code("cuda.syncthreads()")
         for n in range(mapping.unroll):
             place = f"{n * edges} + edge_lane" if edges > 1 else str(n)
-            for part, array in (("column", self.columns), ("row", self.rows)):
-                if part in self.factors:
-                    staged = f"{self.factors[part]}_{n}"
-                    out.append(ToRow(staged, array, place, at_once))
+            column = f"{self.staged['column']}_{n}"
+            out.append(self._stored(column, self.columns, place))
+            if self.rows == self.columns:
+                continue
+            row = column if self.parts.symmetric else f"{self.staged['row']}_{n}"
+            if self.parts.scale is not None:
+                scaled = f"scaled_row[f] = {self.scale}_{n} * {row}[f]"
+                out.append(Features("wide", code(scaled)))
+                row = "scaled_row"
+            out.append(self._stored(row, self.rows, place))
         own = f"{self.share}, batch_count, {self.shares}, {self.row}, {self.column}"
         return out + code(
             "cuda.syncthreads()\n"
             f"{self.tile} = block_tiles.add_products({self.tile}, {self.rows}, "
             f"{self.columns}, {own})"
         )
+
+    def _stored(self, name: str, array: str, place: str) -> ToRow:
+        whole = self.padded == self.facts.phase.width
+        return ToRow(name, array, place, self.mapping.vector_width if whole else 1)
 
     def put_by(self) -> Body:
         """Leave a block of terms in the matrix, beside those before it."""

@@ -91,9 +91,7 @@ def fill_in_block(matrix: ast.expr, columns: int, copies: Unrolled) -> str:
     area, k = copies.new_area(columns), copies.width
     place, row, column = (copies.fresh(n) for n in ("place", "row", "column"))
     with _each_place(matrix, place, k * k, copies):
-        copies.line(
-            f"{row} = uint32({place}) // {k}\n{column} = uint32({place}) % {k}"
-        )
+        copies.line(f"{row} = uint32({place}) // {k}\n{column} = uint32({place}) % {k}")
         element = copies.element(matrix, named(row), named(column))
         copies.line(f"{area}[{row}, {column}] = X", X=element)
     return area
@@ -136,5 +134,8 @@ def _each_place(
     """Begin a loop over places that threads share: those that may read the matrix."""
     first, step = THREAD, copies.threads
     if copies.is_guarded(matrix):
-        first, step = f"{THREAD} if {THREAD} < {copies.lanes} else {count}", copies.lanes
+        first, step = (
+            f"{THREAD} if {THREAD} < {copies.lanes} else {count}",
+            copies.lanes,
+        )
     return copies.block(f"for {place} in range({first}, {count}, {step}):")

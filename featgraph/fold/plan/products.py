@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import is_matrix
-from featgraph.fold.operations.table import OPERATIONS
+from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.plan.options import Options
 from featgraph.fold.schedules.mapping import Products
 from featgraph.fold.syntax.nodes import Operate
@@ -26,11 +26,8 @@ def products_of(
     if kind != "vertex" or not gathers or width == 1:
         return None
     parts = [f.outer_product for f in gathers]
-    calls = [
-        n for f in members for s in f.body for n in ast.walk(s)
-        if isinstance(n, Operate) and OPERATIONS[n.operation.name].takes_area
-    ]  # fmt: skip
-    solves = [n for n in calls if not OPERATIONS[n.operation.name].is_matrix]
+    calls = [n for f in members for s in f.body for n in _systems(s)]
+    solves = [n for n in calls if not primitive_of(n).is_matrix]
     definite = [n for n in solves if n.constant("spd")]
     inverses = len(calls) - len(solves)
     columns = (len(solves) - len(definite)) * (width + 1) + inverses * 2 * width
@@ -66,8 +63,10 @@ def _refused(
 def _solves_in_loop(statement: ast.stmt) -> bool:
     """Whether threads that do not write might go round less often than others."""
     loops = [n for n in ast.walk(statement) if isinstance(n, ast.For | ast.While)]
-    return any(
-        isinstance(n, Operate) and OPERATIONS[n.operation.name].takes_area
-        for loop in loops
-        for n in ast.walk(loop)
-    )
+    return any(any(_systems(loop)) for loop in loops)
+
+
+def _systems(node: ast.AST) -> list[Operate]:
+    """Return what works in an area of memory somewhere in `node`."""
+    calls = [n for n in ast.walk(node) if isinstance(n, Operate)]
+    return [n for n in calls if primitive_of(n).takes_area]

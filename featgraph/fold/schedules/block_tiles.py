@@ -92,7 +92,8 @@ class BlockTileSchedule(Schedule):
         most = MOST_THREADS // power_of_two(products.count * size // 4)
         threads = _threads(width, products)
         if threads > most and not products.refused:
-            tiles = f"{-(-width // SIDE)} x {-(-width // SIDE)} tiles of {SIDE} x {SIDE}"
+            count = -(-width // SIDE)
+            tiles = f"{count} x {count} tiles of {SIDE} x {SIDE}"
             return f"K = {width} are {tiles}, more than the {most} threads of a block"
         return products.refused
 

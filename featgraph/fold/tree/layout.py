@@ -53,8 +53,8 @@ class Walk:
         "range"; "while", with a counter as narrow as the places are; "rounds", where
         lanes that have no edge go along on a valid one, ``inside_edge`` being False;
         "batches", rounds of which each has some edges for each lane, ``batch_count`` in
-        all; "together", rounds through the rows of all lanes of a warp; "apart", where each
-        lane of a warp has a row, and all of them share one that is long.
+        all; "together", rounds through the rows of all lanes of a warp; "apart", where
+        each lane of a warp has a row, and all of them share one that is long.
     lanes : int
         Edges that are walked beside each other: a lane takes every `lanes`-th place.
     own : str
@@ -420,9 +420,7 @@ class WalkedByPlace(ABC):
         out = code(f"position = {self._place(f'{start} + place')}") + self.begin()
         return out + self.bind(vertex, walk, "position", body)
 
-    def _in_batches(
-        self, vertex: str, walk: Walk, part: str, does: Together
-    ) -> Body:
+    def _in_batches(self, vertex: str, walk: Walk, part: str, does: Together) -> Body:
         """Return rounds through one row, of which all lanes have a part on the way."""
         start, stop = _BOUNDS[part]
         count = walk.lanes * len(does.takes)
