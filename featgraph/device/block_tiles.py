@@ -5,6 +5,8 @@ The threads of a block have tiles of one k x k matrix each, in registers: tuples
 diagonal. Rows wait in shared memory to be added to all tiles; a factorisation goes over
 the tiles where they are, and hands one panel of them around.
 
+Other systems are eliminated by all threads, as `featgraph.device.linalg` has it.
+
 `row` and `column` are the number of a thread's tile; -1 for a thread without one.
 """
 
@@ -26,6 +28,7 @@ from featgraph._cuda_tiles import (
     store_tile,
     turned,
 )
+from featgraph.device import linalg
 
 #: Side of a tile: a thread loads 2 * 8 numbers for 64 multiply-adds, and 64 sums fit
 #: its registers, as float64, too.
@@ -203,3 +206,16 @@ def solve_spd(tile, panel, tiles, row, column):
             left = minus_turned(left, tile, solved)
             store_piece(panel, right, column * SIDE, SIDE, left)
         cuda.syncthreads()
+
+
+@device_function
+def _sync():
+    """Wait for the whole block."""
+    cuda.syncthreads()
+
+
+_functions = linalg.make(device_function, _sync)
+
+solve_general = _functions.solve_general
+inverse_general = _functions.inverse_general
+inverse_spd = _functions.inverse_spd

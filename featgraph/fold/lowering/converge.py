@@ -7,7 +7,7 @@ vertex and edge, and masks keep what they compute out of every result.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from featgraph.fold.lowering.accumulators import Patch as PatchText
@@ -208,10 +208,10 @@ class Converge(ConvergeRows):
 
     def _edges(self, node: ForEdges, walk: Walk) -> Body:
         takes = [n for n in every(node.body) if isinstance(n, Contribute)]
-        staged = [n.function for n in takes if self._is_staged(n)]
+        staged = [n.function for n in takes if _is_staged(self.facts, n)]
         if staged:
             return self._in_batches(node, walk, staged)
-        if self._meets(node.body):
+        if _meets(self.facts, node.body):
             # A lane that left would be missed in the shuffles of those that go on.
             body = self._masked(_Endless().over(node.body), "inside_edge")
             walk = replace(walk, form="rounds", at_a_time=1)
@@ -221,11 +221,6 @@ class Converge(ConvergeRows):
             if any(isinstance(n, Stop) for n in every(body)):
                 walk = replace(walk, at_a_time=1)  # out of one loop, not into the next
         return in_blocks_of(self.facts, node, walk, body)
-
-    def _is_staged(self, node: ast.AST) -> bool:
-        if not isinstance(node, Contribute):
-            return False
-        return home_of(self.facts, self.facts.filled(node.function).name).is_staged
 
     def _in_batches(self, node: ForEdges, walk: Walk, staged: list[str]) -> Body:
         """Have lanes bring some edges each, which all of the block then add up.
@@ -237,7 +232,7 @@ class Converge(ConvergeRows):
         does = Together([], [], {})
         edge = ", ".join([*_ends(node.vertex), "inside_edge"])
         for n in range(walk.at_a_time):
-            brought, others = _Parted(self._is_staged, n), _Parted(self._is_staged)
+            brought, others = _Parted(self.facts, n), _Parted(self.facts)
             body = brought.over(copied(part) for part in node.body)
             body = self._masked(body, "inside_edge")
             rest = others.over(copied(part) for part in node.body)
@@ -248,12 +243,6 @@ class Converge(ConvergeRows):
             does.takes.append(body)
         does.behind.extend(AddStaged(function) for function in staged)
         return in_blocks_of(self.facts, node, walk, does)
-
-    def _meets(self, body: Body) -> bool:
-        """Whether lanes that share an edge meet there, in a function or behind one."""
-        takes = [n for n in every(body) if isinstance(n, TAKES)]
-        shuffles = any(self.facts.shuffles(n.function) for n in takes)
-        return self.binding.scopes["edge"].lanes > 1 and (shuffles or _runs(body))
 
     def _together(self, node: ForEdges, walk: Walk) -> Body:
         """Have a warp go through the rows of its lanes, and combine row by row.
@@ -383,14 +372,12 @@ class Converge(ConvergeRows):
 class _Parted(Rewriting):
     """Leaves what is staged, as the n-th edge that a lane has; or else all others."""
 
-    def __init__(
-        self, is_staged: Callable[[Contribute], bool], number: int | None = None
-    ) -> None:
-        self.is_staged, self.number, self.found = is_staged, number, False
+    def __init__(self, facts: Facts, number: int | None = None) -> None:
+        self.facts, self.number, self.found = facts, number, False
 
     def visit_Contribute(self, node: Contribute) -> ast.AST | Body:
         """Keep it, or leave it out."""
-        if self.is_staged(node) != (self.number is not None):
+        if _is_staged(self.facts, node) != (self.number is not None):
             return []
         self.found = True
         return node if self.number is None else Stage(node.function, self.number)
@@ -398,6 +385,11 @@ class _Parted(Rewriting):
     def visit_Stop(self, node: Stop) -> Body:
         """Go on."""
         return []
+
+
+def _is_staged(facts: Facts, node: Contribute) -> bool:
+    """Whether lanes bring what edges contribute, and a block adds it together."""
+    return home_of(facts, facts.filled(node.function).name).is_staged
 
 
 def _ends(vertex: str) -> tuple[str, str]:
@@ -411,6 +403,13 @@ class _Endless(Rewriting):
     def visit_Stop(self, node: Stop) -> Body:
         """Go on."""
         return []
+
+
+def _meets(facts: Facts, body: Body) -> bool:
+    """Whether lanes that share an edge meet there, in a function or behind one."""
+    takes = [n for n in every(body) if isinstance(n, TAKES)]
+    shuffles = any(facts.shuffles(n.function) for n in takes)
+    return facts.binding.scopes["edge"].lanes > 1 and (shuffles or _runs(body))
 
 
 def _runs(body: Body) -> bool:

@@ -110,10 +110,10 @@ def right_in_block(template: str, right: ast.expr, copies: Unrolled) -> None:
 def call_in_block(
     function: str, area: str, diagonal: ast.expr, copies: Unrolled
 ) -> None:
-    """Call `featgraph.device.linalg_block`, all threads together."""
+    """Call `featgraph.device.block_tiles`, all threads together."""
     shift = _shared_number(diagonal, copies)
     copies.line(
-        f"linalg_block.{function}({area}, {copies.width}, {shift}, {THREAD}, "
+        f"block_tiles.{function}({area}, {copies.width}, {shift}, {THREAD}, "
         f"{copies.threads})"
     )
 

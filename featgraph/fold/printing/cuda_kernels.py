@@ -34,15 +34,13 @@ def imports(plan: FoldPlan) -> list[str]:
         for p in plan.phases
         if any(f.operations & {"solve", "inverse"} for f in plan.functions_of(p))
     ]
-    tiled = [p for p in solving if p.mapping.tile]
-    if any(p.mapping.lanes_per_edge > 1 for p in solving if p not in tiled):
+    by_lanes = [p for p in solving if p.mapping.lanes_per_edge > 1]
+    if any(not p.mapping.tile for p in by_lanes):
         lines.append("from featgraph.device import linalg_cuda as linalg")
     if any(
         p.mapping.lanes_per_edge == 1 and not _in_registers(plan, p) for p in solving
     ):
         lines.append("from featgraph.device import linalg_thread")
-    if tiled:
-        lines.append("from featgraph.device import linalg_block")
     schedules = [SCHEDULES[p.mapping.schedule] for p in plan.phases]
     modules = dict.fromkeys(m for s in schedules for m in s.modules)
     lines += [f"from featgraph.device import {name}" for name in modules]

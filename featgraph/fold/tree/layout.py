@@ -344,7 +344,7 @@ class WalkedByPlace(ABC):
         if walk.is_shared:
             return self._shared(vertex, walk, does)
         if walk.form == "batches":
-            return self._in_batches(vertex, walk, part, does)
+            return _batches(self, vertex, walk, part, does)
         start, stop = _BOUNDS[part]
         width = _WARP // walk.lanes
         lent = {vertex: False, **dict.fromkeys(self.bound, False), **does.lent}
@@ -419,28 +419,6 @@ class WalkedByPlace(ABC):
         """Return `body` for the edge at ``place`` of the row that was borrowed."""
         out = code(f"position = {self._place(f'{start} + place')}") + self.begin()
         return out + self.bind(vertex, walk, "position", body)
-
-    def _in_batches(self, vertex: str, walk: Walk, part: str, does: Together) -> Body:
-        """Return rounds through one row, of which all lanes have a part on the way."""
-        start, stop = _BOUNDS[part]
-        count = walk.lanes * len(does.takes)
-        first = self._place(f"{start} + step * {count}")
-        each = code(
-            f"batch_start = {first}\n"
-            f"batch_count = int32(min({stop} - batch_start, {count}))"
-        )
-        for n, body in enumerate(does.takes):
-            more = f" + {n * walk.lanes}" if n else ""
-            own = f" + {walk.own}" if walk.own else ""
-            each += code(
-                f"position = {self._place(f'batch_start{own}{more}')}\n"
-                f"inside_edge = position < {stop}\n"
-                f"position = {self._place(f'min(position, {stop} - 1)')}"
-            )
-            each += self.begin() + self.bind(vertex, walk, "position", body)
-        rounds = f"range(int32(({stop} - {start} + {count - 1}) // {count}))"
-        loop = code(f"for step in {rounds}:\n    BODY", BODY=each + does.behind)
-        return agreed(loop, walk.company)
 
     def _shared(self, vertex: str, walk: Walk, does: Together) -> Body:
         """Return a walk over a warp's share of the edges of all rows of a list."""
@@ -573,6 +551,31 @@ def _rounds(
     each += rows.bind(vertex, walk, "position", body)
     loop = code("for step in range(rounds):\n    BODY", BODY=each)
     return code(f"rounds = {edges}") + agreed(loop, walk.company)
+
+
+def _batches(
+    rows: WalkedByPlace, vertex: str, walk: Walk, part: str, does: Together
+) -> Body:
+    """Return rounds through one row, of which all lanes have a part on the way."""
+    start, stop = _BOUNDS[part]
+    count = walk.lanes * len(does.takes)
+    first = rows._place(f"{start} + step * {count}")
+    each = code(
+        f"batch_start = {first}\n"
+        f"batch_count = int32(min({stop} - batch_start, {count}))"
+    )
+    for n, body in enumerate(does.takes):
+        more = f" + {n * walk.lanes}" if n else ""
+        own = f" + {walk.own}" if walk.own else ""
+        each += code(
+            f"position = {rows._place(f'batch_start{own}{more}')}\n"
+            f"inside_edge = position < {stop}\n"
+            f"position = {rows._place(f'min(position, {stop} - 1)')}"
+        )
+        each += rows.begin() + rows.bind(vertex, walk, "position", body)
+    rounds = f"range(int32(({stop} - {start} + {count - 1}) // {count}))"
+    loop = code(f"for step in {rounds}:\n    BODY", BODY=each + does.behind)
+    return agreed(loop, walk.company)
 
 
 def _several(
