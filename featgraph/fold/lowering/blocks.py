@@ -24,6 +24,9 @@ __all__ = [
     "waiting",
 ]
 
+#: Elements of a result that a block of a GPU combines together: what a load from memory
+#: brings, 32 bytes. Of fewer than `MANY` it takes one, with more threads.
+TOGETHER, MANY = 8, 512
 #: Entries of the array in which sums wait on the CPU: for rows of 2**40 edges.
 CPU_LEVELS = 32
 
@@ -91,15 +94,27 @@ def finished(accumulator: Accumulator, in_blocks: bool) -> Body:
 def finished_by_blocks(accumulator: Accumulator, threads: int) -> Body:
     """Return what blocks of threads combine the rows of `partials` with, pairwise.
 
-    A block has an element of the result. Each row is combined with that half of them
-    further on, in place, so that any combine will do, and the result depends on the
-    number of rows alone: shuffles would be for some combines, and for 32 rows.
+    A block has an element of the result, or, of many, as many side by side as memory
+    brings together. Each row is combined with that half of them further on, in place,
+    so that any combine will do, and the result depends on the number of rows alone:
+    shuffles would be for some combines, and for 32 rows.
     """
-    rows = f"range(cuda.threadIdx.x, rows - half, {threads})"
-    each = _pairwise(accumulator, rows, code("cuda.syncthreads()"))
-    each += when(["cuda.threadIdx.x == 0"], code("reduced[f] = partials[0, f]"))
-    elements = f"range(cuda.blockIdx.x, {accumulator.size}, cuda.gridDim.x)"
-    return code(f"for f in {elements}:\n    BODY", BODY=each)
+    size = accumulator.size
+    if size < MANY or size % TOGETHER:
+        rows = f"range(cuda.threadIdx.x, rows - half, {threads})"
+        each = _pairwise(accumulator, rows, code("cuda.syncthreads()"))
+        each += when(["cuda.threadIdx.x == 0"], code("reduced[f] = partials[0, f]"))
+        elements = f"range(cuda.blockIdx.x, {size}, cuda.gridDim.x)"
+        return code(f"for f in {elements}:\n    BODY", BODY=each)
+    shift = TOGETHER.bit_length() - 1
+    own = f"cuda.threadIdx.x >> {shift}"
+    rows = f"range({own}, rows - half, {threads // TOGETHER})"
+    each = code(f"f = first + (cuda.threadIdx.x & {TOGETHER - 1})")
+    each += _pairwise(accumulator, rows, code("cuda.syncthreads()"))
+    each += when([f"{own} == 0"], code("reduced[f] = partials[0, f]"))
+    step = f"cuda.gridDim.x * {TOGETHER}"
+    elements = f"range(cuda.blockIdx.x * {TOGETHER}, {size}, {step})"
+    return code(f"for first in {elements}:\n    BODY", BODY=each)
 
 
 def _pairwise(accumulator: Accumulator, first: str, behind: Body) -> Body:
