@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import featgraph as fg
+from featgraph.fold.lowering import blocks
 from featgraph.fold.plan import planner
 from featgraph.fold.printing import cuda_hubs
 from tests.simt.case import Case
+from tests.simt.emulator import launch
 from tests.simt.held_programs import REDUCED
 from tests.simt.kept import KEPT_BY_NAME, KeptRun
 from tests.simt.programs import BY_NAME
@@ -94,3 +97,32 @@ def test_kept_sums_in_blocks(
     case, k = KEPT_BY_NAME[name], 4
     graph = tiny_graph(case.undirected, *SMALL, np.random.default_rng(k))
     KeptRun(case, k, graph, long_rows=True, **VARIANTS[variant]).check()
+
+
+@fg.reduce(into="gram", combine="sum", matrix=True)
+def gram(i, f, v, d):
+    return fg.outer(d.x[v], d.x[v])[i, f]
+
+
+@fg.reduce(into="widest", combine="max", matrix=True)
+def widest(i, f, v, d):
+    return d.x[v, i] - d.x[v, f]
+
+
+@pytest.mark.parametrize("reduce", [gram, widest])
+def test_elements_side_by_side_are_combined_pairwise(reduce: Any) -> None:
+    """A block combines eight elements of a matrix, each as one alone."""
+    k = 24
+    partials = np.random.default_rng(1).standard_normal((5, k * k)).astype(np.float32)
+    rows, combine = partials.copy(), {"sum": np.add, "max": np.maximum}
+    while len(rows) > 1:
+        half = (len(rows) + 1) // 2
+        rest = rows[half:]
+        rows = rows[:half]
+        rows[: len(rest)] = combine[reduce.combine.name](rows[: len(rest)], rest)
+    text = fg.foldmap(reduce).fold(k=k, target="cuda").source
+    assert k * k >= blocks.MANY
+    assert f"cuda.gridDim.x * {blocks.TOGETHER}" in text
+    found = np.full(k * k, np.nan, np.float32)
+    launch(text, "reduce_phase_0_finish", 3, 128, (partials, found))
+    np.testing.assert_array_equal(found, rows[0])
