@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,9 +12,12 @@ import numpy.typing as npt
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.check import checked_count
 
-__all__ = ["WORD_BITS", "ActiveSet", "word_count"]
+__all__ = ["MOST_HELD", "WORD_BITS", "ActiveSet", "word_count"]
 
 WORD_BITS = 32
+#: Sets that are kept on devices. Memory there is scarce, and whatever needs one there
+#: looks through all that are held.
+MOST_HELD = 32
 
 
 def word_count(vertex_count: int) -> int:
@@ -92,9 +97,17 @@ class ActiveSet:
 
     @classmethod
     def held(cls, vertex_count: int, device: Holder, words: Any) -> ActiveSet:
-        """Return a set of words of a device, which nothing writes any more."""
+        """Return a set of words of a device, which nothing writes any more.
+
+        The oldest ones go to the host where more than `MOST_HELD` are on devices.
+        """
         made = cls.__new__(cls)
         made.vertex_count, made._held = _checked(vertex_count), (device, words)
+        _sets_held[next(_numbers)] = made
+        while len(_sets_held) > MOST_HELD:
+            oldest = _sets_held.pop(next(iter(_sets_held)), None)
+            if oldest is not None:
+                _ = oldest.words  # on the host from here on
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -174,6 +187,11 @@ class ActiveSet:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ActiveSet:
         return self.copy()
+
+
+#: Those that are held, oldest first, as long as anything else has them.
+_sets_held: weakref.WeakValueDictionary[int, ActiveSet] = weakref.WeakValueDictionary()
+_numbers = itertools.count()
 
 
 def _as_words(vertices: Any, vertex_count: int) -> npt.NDArray[np.uint32]:

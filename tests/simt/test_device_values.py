@@ -16,6 +16,7 @@ from hypothesis import given
 import featgraph as fg
 from featgraph import _cuda
 from featgraph.errors import StateError
+from featgraph.program.active import MOST_HELD
 
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
@@ -123,6 +124,18 @@ def test_sets_stay_where_calls_and_runs_have_left_them(gpu: Gpu) -> None:
     assert gpu.downloads == [8]  # the count
     assert rest.vertices.tolist() == [5, 6, 7, 8, 9]
     assert state["x"].tolist() == [0, 0.5, 1, *(v / 4 for v in range(3, 10))]
+
+
+def test_the_newest_sets_stay_on_the_device(gpu: Gpu) -> None:
+    state = fg.State(tiny_graph(), x=fg.vertex_property(np.arange(10.0) * 2**20))
+    kept = [_HALVE(state, target="cuda") for _ in range(MOST_HELD + 5)]
+    assert [one.is_held for one in kept] == [False] * 5 + [True] * MOST_HELD
+    for number, one in enumerate(kept):
+        expected = np.flatnonzero(np.arange(10) * 2.0 ** (19 - number) > 1)
+        assert one.vertices.tolist() == expected.tolist()
+    del kept, one
+    again = [_HALVE(state, target="cuda") for _ in range(2)]
+    assert all(one.is_held for one in again)
 
 
 def test_recorded_sets_are_those_of_the_cpu(gpu: Gpu) -> None:

@@ -22,11 +22,6 @@ from featgraph.runtime.superstep.frontier import Frontier
 __all__ = ["HostLoop"]
 
 
-#: Recorded sets that stay on the device. Its memory is not for long runs, and whatever
-#: needs a set looks through all that are held.
-_MOST_HELD = 32
-
-
 class HostLoop:
     """Runs whatever is due, a superstep at a time.
 
@@ -106,24 +101,19 @@ class HostLoop:
         far = device.sets.without(announced, near)
         return (None if number == count else near), far, number
 
-    def _recorded(self, committed: Any, known: int) -> ActiveSet:
-        """Return what was committed as a set that stays."""
-        device, count = self._agenda.device, self._agenda.state.graph.vertex_count
-        if known >= _MOST_HELD:
-            return ActiveSet.from_words(count, device.download(committed))
-        return ActiveSet.held(count, device, device.sets.snapshot(committed))
-
     def _note(
         self, place: int, run: Run, committed: Any, begun: float, decisions: Any
     ) -> None:
         """Announce what was committed, and record the superstep."""
         agenda = self._agenda
         number = agenda.device.sets.count(committed)
+        count = agenda.state.graph.vertex_count
         step, seconds = agenda.steps[place], time.perf_counter() - begun
         run.add(number, seconds, step.direction, step.work)
         if run.active_sets is not None:
-            run.active_sets.append(self._recorded(committed, len(run.active_sets)))
-        everything = number == agenda.state.graph.vertex_count
+            words = agenda.device.sets.snapshot(committed)
+            run.active_sets.append(ActiveSet.held(count, agenda.device, words))
+        everything = number == count
         union = agenda.device.sets.union
         told = None if everything else committed
         announce(agenda.pending, place, told, number, lambda _, w: union(w, committed))
