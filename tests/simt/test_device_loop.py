@@ -65,10 +65,10 @@ def test_looped_runs_are_those_of_the_host(
     limits = [1000] if case.startswith("everything") else [14, 3, 1000]
     meant, records = run(case, False, limits)
     assert not gpu.loops
-    looped, others = run(case, True, limits)
+    found, others = run(case, True, limits)
     assert others == records
     for name in meant:
-        np.testing.assert_array_equal(looped[name], meant[name], err_msg=name)
+        np.testing.assert_array_equal(found[name], meant[name], err_msg=name)
     assert looped(gpu) > 0
     assert gpu.running is None
     assert not gpu.waiting
