@@ -102,7 +102,7 @@ def checked_labels(
             raise fg.GraphInputError(
                 "labels are integers, -1 for none", got=given.dtype, expected="integers"
             )
-        highest = int(given.max(initial=UNLABELLED))
+        highest = int(given.max()) if given.size else UNLABELLED
         classes = max(highest + 1 if class_count is None else class_count, 1)
         bad = (given < UNLABELLED) | (given >= classes)
         found, is_labelled = given, highest > UNLABELLED

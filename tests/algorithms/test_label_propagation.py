@@ -114,6 +114,14 @@ def test_class_count_adds_classes_that_no_vertex_has(target: str) -> None:
     assert result.labels.tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.int8])
+def test_labels_have_any_integer_type(dtype: Any, target: str) -> None:
+    labels = np.array([0, 0, 0, 1, 1], dtype)
+    assert label_propagation(path(5), labels, target=target).labels.tolist() == [
+        0, 0, 0, 1, 1,
+    ]  # fmt: skip
+
+
 def test_one_class_and_no_edges(target: str) -> None:
     alone = fg.Graph.from_edges([], [], vertex_count=3)
     result = label_propagation(alone, [-1, 0, -1], target=target)
