@@ -12,6 +12,7 @@ from featgraph import _cuda, _cuda_code, _cuda_driver
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
 
+from featgraph.arrays import elements
 from featgraph.fold.compiling.signatures import entry_signature
 from featgraph.fold.folder import fold_due_set
 from featgraph.fold.lowering.due_sets import KERNELS
@@ -80,7 +81,7 @@ def test_small_kernels() -> None:
     signatures["add_up"] = (counts, edges, types.int64, offsets, counts)
     signatures["control"] = (*[edges] * 3, *[types.int64] * 3, types.boolean)
     for name, signature in signatures.items():
-        modules = cuda_control, cuda_lists, cuda_loops
+        modules = cuda_control, cuda_lists, cuda_loops, elements
         [kernel] = [getattr(m, name) for m in modules if hasattr(m, name)]
         ptx = _cuda.compile_ptx(kernel, signature, (9, 0))
         assert sizes_packed(signature) == sizes_taken(ptx), name
