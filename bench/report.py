@@ -271,6 +271,15 @@ TABLES["schedules-gpu"] = {
     **TIME,
     **CHECK,
 }
+TABLES["widths-gpu"] = {
+    "graph": _graph,
+    **COMMON,
+    "work": _text("work"),
+    "padded to": _text("multiple"),
+    "stride": _text("stride"),
+    **TIME,
+    **CHECK,
+}
 TABLES["values-gpu"] = {
     "graph": _graph,
     "of": _text("kind"),

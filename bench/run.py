@@ -32,6 +32,7 @@ BENCHES = {
     "overhead": "bench.schedules.overhead",
     "build-gpu": "bench.schedules.build_gpu",
     "values-gpu": "bench.schedules.values_gpu",
+    "widths-gpu": "bench.schedules.widths_gpu",
     "compile": "bench.compile.first_kernel",
     "agreement": "bench.compile.agreement",
     "agreement-gpu": "bench.compile.agreement",

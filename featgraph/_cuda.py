@@ -12,6 +12,7 @@ numba-cuda; the dialect itself is imported when the first of its names is used:
 ``anew``                an index that the compiler takes for another each time
 ``clock_ns``            the time of the GPU, in ns
 ``set_condition``       tell a conditional node of a graph whether it runs (again)
+``select``              one of two numbers, of which compilers never make two loops
 ``device_function``     decorator: a function that kernels call; always inlined
 ``kernel``              decorator: a kernel, ``kernel(cache=True, ...)`` for options
 ======================  ============================================================
@@ -54,6 +55,7 @@ __all__ = [
     "load_row",
     "overload",
     "require",
+    "select",
     "set_condition",
     "store_row",
     "target_cc",
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     cuda: Any
     load_row: Any
     overload: Any
+    select: Any
     set_condition: Any
     store_row: Any
 
@@ -75,8 +78,8 @@ _INSTALL = 'pip install "featgraph[cu13]", or choose target="cpu"'
 
 def __getattr__(name: str) -> Any:
     """Import the dialect when the first of its names is asked for."""
-    intrinsics = _anew, _clock_ns, _load_row, _set_condition, _store_row
-    known = {function.__name__[1:]: function for function in intrinsics}
+    names = _anew, _clock_ns, _load_row, _select, _set_condition, _store_row
+    known = {function.__name__[1:]: function for function in names}
     if name not in {"cuda", "overload", *known}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     require()
@@ -205,6 +208,33 @@ def _anew(typing: Any, index: Any) -> Any:
         return builder.asm(form, "mov.b32 $0, $1;", "=r,r", [value], True, "anew")
 
     return types.uint32(index), generate
+
+
+#: Letters of PTX for the registers of numbers, by their bits.
+_REGISTERS = {("Float", 32): "f", ("Float", 64): "d"}
+_WORDS = {32: "r", 64: "l"}
+
+
+def _select(typing: Any, test: Any, first: Any, second: Any) -> Any:
+    types: Any = import_whole("numba.cuda.types")
+    ir: Any = import_whole("llvmlite.ir")
+    bits = getattr(first, "bitwidth", 0)
+    if test != types.boolean or first != second or bits not in _WORDS:
+        return None
+    letter = _REGISTERS.get((type(first).__name__, bits), _WORDS[bits])
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = context.get_value_type(first)
+        word = ir.IntType(32)
+        form = ir.FunctionType(kind, [kind, kind, word])
+        # NVVM has no letter for predicates.
+        text = "{ .reg .pred p; setp.ne.s32 p, $3, 0; "
+        text += f"selp.b{bits} $0, $1, $2, p; }}"
+        given = [args[1], args[2], builder.zext(args[0], word)]
+        registers = f"={letter},{letter},{letter},r"
+        return builder.asm(form, text, registers, given, False)
+
+    return first(test, first, second), generate
 
 
 # -- graphs: what their kernels ask and tell

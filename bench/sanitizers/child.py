@@ -166,8 +166,8 @@ def run_loops() -> None:
             for active in (None, int(masks[0].sum())):
                 device.sets.expand(a, arrays, active, along)
         rows = device.upload(rng.random((count, 3)))
-        device.sets.near(a, rows, 1.0, 0.5)
-        device.sets.first_key(a, rows, 1.0)
+        device.sets.near(a, rows, 3, 1.0, 0.5)
+        device.sets.first_key(a, rows, 3, 1.0)
         others = device.upload(rng.random((count, 3)))
         device.sets.refresh_vertices(a, rows, others)
         device.sets.refresh_vertices(a, rows, others, b)

@@ -32,14 +32,18 @@ def fill(array, value):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
-def place_rows(source, order, is_ordered, check, low, high, target, lost):  # type: ignore[no-untyped-def]
+def place_rows(source, order, is_ordered, check, low, high, target, stride, lost):  # type: ignore[no-untyped-def]
     """Set row i of `target` to row ``order[i]`` of `source`, modulo its rows.
 
-    The smallest index of a value that does not fit goes to ``lost[0]``.
+    Rows of `target` are `stride` elements long; what is left of them is zero. The
+    smallest index of a value that does not fit goes to ``lost[0]``.
     """
     features = source.shape[1] * source.shape[2]
     for place in range(cuda.grid(1), target.size, cuda.gridsize(1)):
-        row, feature = place // features, place % features
+        row, feature = place // stride, place % stride
+        if feature >= features:
+            target[place] = 0
+            continue
         if is_ordered:
             row = order[row] % source.shape[0]
         value = source[row, feature // source.shape[2], feature % source.shape[2]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from featgraph._cuda import cuda
 from featgraph._cuda_driver import device_of
 from featgraph._interrupts import import_whole
 from featgraph.arrays import elements, memory
+from featgraph.arrays.padding import stored_shape
 from featgraph.arrays.values import DLPACK_CUDA, DeviceValues, LostValue, Rows
 from featgraph.errors import StateError
 
@@ -22,6 +24,7 @@ __all__ = [
     "dlpack_capsule",
     "dlpack_device",
     "foreign_array",
+    "lent",
 ]
 
 #: The default stream, as the DLPack protocol numbers it.
@@ -70,14 +73,15 @@ class Foreign:
             If the type cannot hold a value.
         DeviceMemoryError
         """
-        count = self.shape[0] if rows is None else rows.count
-        made = memory.empty((count, *self.shape[1:]), dtype.name)
-        if rows is None and dtype == self.dtype and self.array.is_c_contiguous():
+        shape = (self.shape[0] if rows is None else rows.count, *self.shape[1:])
+        made = memory.empty(stored_shape(shape, dtype), dtype.name)
+        as_it_is = rows is None and dtype == self.dtype and made.shape == shape
+        if as_it_is and self.array.is_c_contiguous():
             made.copy_to_device(self.array)
         else:
             self._place(made, rows)
         cuda.synchronize()  # from here on the caller may write his array
-        return DeviceValues(made)
+        return DeviceValues(made, None if made.shape == shape else shape[1])
 
     def _place(self, made: Any, rows: Rows | None) -> None:
         source, target = _as_numbers(self.array), _as_numbers(made)
@@ -87,7 +91,8 @@ class Foreign:
         lost = memory.upload(np.full(1, elements.NONE_LOST))
         memory.launch_over(
             elements.place_rows, made.size, _three_axes(source), order,
-            rows is not None, check, low, high, target.reshape(made.size), lost,
+            rows is not None, check, low, high, target.reshape(made.size),
+            math.prod(made.shape[1:]), lost,
         )  # fmt: skip
         if check == elements.ANY:
             return
@@ -170,6 +175,19 @@ def _view(values: Any) -> Any:
         "version": 3,
     }
     return cuda.from_cuda_array_interface(described, owner=view, sync=False)
+
+
+def lent(values: DeviceValues) -> Any:
+    """Return an array of values alone, in the same memory; rows may be apart.
+
+    An index of the dialect's would look at each row.
+    """
+    array = values.array
+    if values.width is None:
+        return array
+    described = dict(array.__cuda_array_interface__)
+    described |= {"shape": values.shape, "strides": tuple(array.strides)}
+    return cuda.from_cuda_array_interface(described, owner=array, sync=False)
 
 
 def _as_numbers(array: Any) -> Any:

@@ -80,19 +80,24 @@ class Filled:
 
 @dataclass(frozen=True, eq=False)
 class DeviceValues:
-    """An array on the GPU that belongs to its holder, in C order.
+    """An array on the GPU that belongs to its holder, as kernels read it.
 
     Attributes
     ----------
     array : array of the dialect
+        In C order.
+    width : int or None
+        K, where rows of the array are longer (`stored_shape`).
     """
 
     array: Any
+    width: int | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the array."""
-        return tuple(self.array.shape)
+        """The shape of the values."""
+        shape = tuple(self.array.shape)
+        return shape if self.width is None else (shape[0], self.width)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -176,7 +181,10 @@ def host_values(values: Any) -> npt.NDArray[Any]:
     if isinstance(values, Reordered):
         return values.on_host()
     if isinstance(values, DeviceValues):
-        return np.asarray(values.array.copy_to_host())
+        found = np.asarray(values.array.copy_to_host())
+        if values.width is not None:
+            found = np.ascontiguousarray(found[:, : values.width])
+        return found
     return values  # type: ignore[no-any-return]
 
 

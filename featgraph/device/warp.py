@@ -58,6 +58,12 @@ lanes past the last whole group are padding and get garbage)
                                                         kept in registers over a loop
 ``store_row(array, row, column, width, count,           the same for stores
 values)``
+``select(test, a, b)``                                  a where the test holds, else b
+                                                        of the same type. Where a loop
+                                                        does not change the test, the
+                                                        compiler makes two loops of ``a
+                                                        if test else b``, through which
+                                                        lanes go one after the other
 ``lower_bound(row, first, stop, value)``                where the value stands in the
                                                         sorted entries, or would
 ``sync()``                                              the warp's memory barrier
@@ -77,6 +83,7 @@ from featgraph._cuda import (
     device_function,
     load_row,  # noqa: F401
     overload,
+    select,  # noqa: F401
     store_row,  # noqa: F401
 )
 from featgraph.device import ordering, patching, searching

@@ -40,9 +40,9 @@ class Column:
         return host_values(self.values)
 
     def in_an_array(self) -> Any:
-        """Return the values as an array, where they are; what is filled, is made."""
+        """Return an array or `DeviceValues`; what is filled, is made."""
         if isinstance(self.values, DeviceValues):
-            return self.values.array
+            return self.values
         self.values = host_values(self.values)
         return self.values
 
@@ -55,7 +55,7 @@ def _copied(values: Any) -> Any:
     if isinstance(values, DeviceValues):
         from featgraph.arrays.memory import copy_of  # imports the dialect
 
-        return DeviceValues(copy_of(values.array))
+        return DeviceValues(copy_of(values.array), values.width)
     if isinstance(values, Reordered):
         return values.on_host()
     return np.array(values, order="C") if isinstance(values, np.ndarray) else values

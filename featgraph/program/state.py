@@ -7,10 +7,9 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import DeviceValues, host_values
+from featgraph.arrays.values import host_values
 from featgraph.errors import ArgumentError, StateError
 from featgraph.graph import Graph
 from featgraph.graph.building.arguments import require_flag
@@ -293,9 +292,7 @@ class State:
     def _current(self, name: str) -> Any:
         """Return the current values in kernel order, where they are."""
         found = None if self.residency is None else self.residency.array(name)
-        if found is None:
-            return self._columns[name].values
-        return found if isinstance(found, np.ndarray) else DeviceValues(found)
+        return self._columns[name].values if found is None else found
 
     def view(self, name: str) -> View:
         """Return the values of a property where they are, without a copy.

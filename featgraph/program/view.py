@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from featgraph.arrays.values import DeviceValues
 from featgraph.errors import StateError
 from featgraph.graph import Graph
 from featgraph.program.in_use import InUse
@@ -43,6 +44,10 @@ class View:
     """
 
     def __init__(self, state: Viewed, name: str, array: Any) -> None:
+        if isinstance(array, DeviceValues):
+            from featgraph.arrays.foreign import lent  # imports the dialect
+
+            array = lent(array)
         self._state, self._name, self._array = state, name, array
         self._made = _moment(state)
         self.shape: tuple[int, ...] = tuple(array.shape)

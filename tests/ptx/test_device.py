@@ -234,6 +234,6 @@ def test_rows_are_placed_for_all_types(given: str, wanted: str) -> None:
     numbers = types.Array(types.int64, 1, "C")
     signature = (
         types.Array(source, 3, "A"), numbers, types.boolean, types.int64, source,
-        source, types.Array(target, 1, "C"), numbers,
+        source, types.Array(target, 1, "C"), types.int64, numbers,
     )  # fmt: skip
     _cuda.compile_ptx(elements.place_rows, signature, (9, 0))

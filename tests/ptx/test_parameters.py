@@ -74,8 +74,9 @@ def test_small_kernels() -> None:
         "refresh_vertices_without": (words, words, rows, rows),
         "count_bits": (words, types.int64[::1]),
         "fill": (types.float64[::1], types.float64),
-        "near": (words, rows, types.float64, types.float64, words),
-        "first_key": (words, rows, types.float64, types.float64[::1]),
+        "near": (words, rows, types.int64, types.float64, types.float64, words),
+        "first_key": (words, rows, types.int64, types.float64, types.float64[::1]),
+        "copy_features": (rows, rows, types.int64),
     }
     counts, edges = types.int32[::1], types.int64[::1]
     signatures["add_up"] = (counts, edges, types.int64, offsets, counts)

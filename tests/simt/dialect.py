@@ -420,6 +420,7 @@ def cuda_module() -> dict[str, Any]:
         "device_function": _plain,
         "kernel": _plain,
         "load_row": _load_row,
+        "select": lambda test, first, second: first if test else second,
         "set_condition": _set_condition,
         "store_row": _store_row,
         # The body of the overloaded function is what runs here.

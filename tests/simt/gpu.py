@@ -25,7 +25,7 @@ from featgraph import _cuda
 from featgraph._cuda_driver import Compiled, ParameterType
 from featgraph.arrays import foreign, memory
 from featgraph.graph.building import host
-from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_sets
+from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_rows, cuda_sets
 from featgraph.runtime.devices.cuda_launch import Launches
 from featgraph.runtime.recording.arguments import flatten, point_to_words
 from tests.simt.dialect import conditions
@@ -490,6 +490,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         for module in (cuda_arrays, cuda_device, cuda_sets):
             patch.setattr(module, "cuda", gpu)
             patch.setattr(module, "BLOCK", 32)
+        patch.setattr(cuda_rows, "BLOCK", 32)
         patch.setattr(foreign, "cuda", gpu)
         patch.setattr(memory, "cuda", gpu)
         patch.setattr(memory, "BLOCK", 32)

@@ -21,6 +21,7 @@ from featgraph.program import functions as fn
 from featgraph.program import operations as fg
 from featgraph.program.program import Program
 from tests.simt.case import Case, edge, floats, signed, vertex
+from tests.simt.memory import padded
 from tests.simt.programs import BY_NAME
 from tests.simt.superstep import Superstep, words_of
 
@@ -222,7 +223,10 @@ class KeptRun:
         fields = [f for f in self.kernels.fields if f.source in {"incremental", "seen"}]
         for field in fields:
             if field.source == "seen":
-                step.arrays[field.name] = self.seen[field.of].copy()
+                seen, strides = self.seen[field.of].copy(), step.plan.strides
+                if field.of in strides:
+                    seen = padded(seen, strides[field.of])
+                step.arrays[field.name] = seen
                 continue
             kept = self.aggregates(field.of, self.seen).astype(field.dtype)
             kept[self.stale] = 5  # a value like others, which must not show

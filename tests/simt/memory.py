@@ -12,7 +12,7 @@ import numpy as np
 
 from tests.simt.lanes import Block, Lane, MemoryFault, RaceError, current_lane
 
-__all__ = ["GuardedArray", "SharedRecord", "poisoned", "wrap_integer"]
+__all__ = ["GuardedArray", "SharedRecord", "padded", "poisoned", "wrap_integer"]
 
 Stamp = tuple[int, int, int]  # lane, barriers and warp barriers passed
 
@@ -57,6 +57,13 @@ def poisoned(shape: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if dtype.kind == "b":
         return np.full(shape, True, dtype)
     return np.full(shape, np.iinfo(dtype).max - 77, dtype)
+
+
+def padded(values: np.ndarray[Any, Any], stride: int) -> np.ndarray[Any, Any]:
+    """Return rows so far apart, with what was never written between them."""
+    made = poisoned((len(values), stride), values.dtype)
+    made[:, : values.shape[1]] = values
+    return made
 
 
 class SharedRecord:

@@ -17,7 +17,7 @@ from featgraph.fold.printing.module import Entry, KernelSource
 from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.host_arrays import cut_windows
 from tests.simt.emulator import Emulator
-from tests.simt.memory import poisoned
+from tests.simt.memory import padded, poisoned
 
 #: Edges of a window, about.
 WINDOW = 12
@@ -156,6 +156,8 @@ class Superstep:
                 arrays[name] = value[place].copy()
             else:
                 arrays[name] = value.copy()
+            if name in self.plan.strides:
+                arrays[name] = padded(arrays[name], self.plan.strides[name])
             if type_.iterated:
                 arrays[f"{name}_next"] = arrays[name].copy()
         return arrays | {
@@ -340,6 +342,8 @@ class Superstep:
                 continue  # never written
             last = f"{name}_next" if type_.iterated else name
             value = self.arrays[last]
+            if name in self.plan.strides:
+                value = value[:, : type_.item_shape[0]]
             if type_.kind is PropertyKind.EDGE:
                 # The second row of a self-loop belongs to no edge.
                 given = self.given[name].copy()

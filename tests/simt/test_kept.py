@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from featgraph.arrays import padding
 from tests.simt.case import Case
 from tests.simt.kept import KEPT_BY_NAME, KEPT_CASES, KeptRun
 from tests.simt.test_kernels import tiny_graph
@@ -86,8 +87,14 @@ FAULTS = [
     [pytest.param(*fault[1:], id=fault[0]) for fault in FAULTS],
 )
 def test_a_planted_fault_is_caught(
-    name: str, options: dict[str, Any], text: str, instead: str
+    name: str,
+    options: dict[str, Any],
+    text: str,
+    instead: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # With one feature a lane at K = 3, which is what the texts are of.
+    monkeypatch.setattr(padding, "MULTIPLES", (1,))
     case = KEPT_BY_NAME[name]
     run = KeptRun(case, 3, graph_for(case, 3), **options)
     pattern = re.escape(text).replace(r"\#", r"\d+")  # however lanes are shared out

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import featgraph as fg
+from featgraph.arrays import padding
 from featgraph.device import segments
 from featgraph.fold.plan.options import parse_options
 from featgraph.fold.tree import layout
@@ -171,6 +172,8 @@ def test_a_planted_fault_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(layout, "LONG_ROW", long_row)
+    # With one feature a lane at K = 3, which is what the texts are of.
+    monkeypatch.setattr(padding, "MULTIPLES", (1,))
     run = Run(BY_NAME[name], k, schedule="warp_segmentation", **options)
     kernel = run.kernels.text.replace(text, instead)
     library = LIBRARY.replace(text, instead)

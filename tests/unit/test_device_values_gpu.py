@@ -69,7 +69,7 @@ def test_arrays_of_other_libraries(graph: fg.Graph, library: str, dtype: str) ->
     if dtype != "bool":
         array = state._columns["x"].values.array
         doubled(state, target="cuda")
-        assert state.residency.array("x") is array
+        assert state.residency.array("x").array is array
         np.testing.assert_array_equal(state["x"], values + values)
 
 

@@ -55,7 +55,7 @@ def test_a_function_begins_as_it_was_analysed_and_ends_in_the_module() -> None:
     [
         ({"k": 8}, "row_pieces", "d.label[v, f]", "LoadRows"),
         ({"k": 8}, "predication", "return False", "live = False"),
-        ({"k": 3}, "predication", "return False", "Masked([live, inside])"),
+        ({"k": 5}, "predication", "return False", "Masked([live, inside])"),
         ({"k": 8}, "unrolled", "Collective", "p_3 = "),
         ({"k": 8}, "names", "taken_ø", "taken_a"),
         ({"k": 8}, "indices", "d.clamped[v]", "d.clamped[uint32(v)]"),

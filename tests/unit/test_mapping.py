@@ -11,6 +11,7 @@ import featgraph as fg
 from bench.learning.problems import make_problem
 from bench.programs import step
 from bench.schedules.eight import Inputs, capture
+from featgraph.arrays.padding import row_stride
 from featgraph.fold.plan import schedules
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
@@ -47,11 +48,12 @@ def test_every_feature_has_a_lane_and_pieces_are_whole(dtype: str, degree: int) 
         mapping = mapping_of(k, dtype, degree)
         bytes_ = mapping.vector_width * (4 if dtype == "float32" else 8)
         assert bytes_ <= 16
-        assert (
-            k % mapping.vector_width
-            == mapping.features_per_lane % mapping.vector_width
-            == 0
-        )
+        assert mapping.stride == row_stride(k)
+        assert mapping.stride % mapping.vector_width == 0
+        if mapping.lanes_per_edge == 1:  # it has all of them, and no more
+            assert mapping.features_per_lane == k
+        else:
+            assert mapping.features_per_lane % mapping.vector_width == 0
         # No lane more than needed: half of them would not do.
         assert (
             k
@@ -232,7 +234,8 @@ def test_typical_degree_is_that_of_most_edges() -> None:
 def test_explain_says_how_wide_loads_are() -> None:
     text = step.explain(k=8, target="cuda")
     assert "2 lanes x 4 features in loads of 4" in text
-    assert "in loads of" not in step.explain(k=7, target="cuda")
+    assert "2 lanes x 4 features in loads of 4" in step.explain(k=7, target="cuda")
+    assert "in loads of" not in step.explain(k=1, target="cuda")
 
 
 @pytest.mark.parametrize(

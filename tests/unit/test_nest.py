@@ -307,7 +307,7 @@ def test_lanes_without_a_feature_are_kept_out() -> None:
 def test_rows_are_loaded_in_front_of_the_features_that_take_them() -> None:
     row = RowLoad("y_u", "d.y", "u")
     leaf = Features("wide", code("x[f] += y_u[f]"), (row,))
-    axis = FeatureAxis(4, per_lane=4, vector_width=2)
+    axis = FeatureAxis(4, per_lane=4, vector_width=2, stride=4)
     written = unrolled(axis, leaf)
     assert written[0] == "y_u_0 = warp.load_row(d.y, u, 0, 4, 2)"
     assert written[1:4] == [
@@ -318,7 +318,9 @@ def test_rows_are_loaded_in_front_of_the_features_that_take_them() -> None:
 
 
 def test_what_a_lane_has_of_a_row_is_moved_in_pieces() -> None:
-    axis = FeatureAxis(6, lanes=2, per_lane=4, vector_width=2, are_values=True)
+    axis = FeatureAxis(
+        6, lanes=2, per_lane=4, vector_width=2, stride=6, are_values=True
+    )
     assert unrolled(axis, FromRow("x", "d.x", "e", 2)) == [
         "x_0, x_1 = warp.load_row(d.x, e, f_0, 6, 2)",
         "x_2, x_3 = warp.load_row(d.x, e, f_2, 6, 2)",
@@ -329,6 +331,22 @@ def test_what_a_lane_has_of_a_row_is_moved_in_pieces() -> None:
         "if inside_2:",
         "    warp.store_row(d.x, e, f_2, 6, 2, (x_2, x_3))",
     ]
+    # Nothing behind a row is used: its last feature is.
+    axis = FeatureAxis(
+        3, lanes=2, per_lane=2, vector_width=2, stride=4, are_values=True
+    )
+    assert unrolled(axis, FromRow("x", "d.x", "e", 2)) == [
+        "x_0, x_1 = warp.load_row(d.x, e, f_0, 4, 2)",
+        "x_1 = warp.select(inside_1, x_1, x_0)",
+    ]
+    alone = FeatureAxis(3, per_lane=3, vector_width=2, stride=4)
+    assert unrolled(alone, FromRow("x", "d.x", "e", 2)) == [
+        "x_0, x_1 = warp.load_row(d.x, e, 0, 4, 2)",
+        "x_2 = warp.load_row(d.x, e, 2, 4, 2)[0]",
+    ]
+    assert unrolled(alone, ToRow("x", "d.x", "e", 2))[1] == (
+        "warp.store_row(d.x, e, 2, 4, 2, (x_2, x_2))"
+    )
     one = FeatureAxis(2, lanes=2, are_values=True)
     assert unrolled(one, FromRow("x", "d.x", "e")) == ["x = d.x[e, f]"]
     assert unrolled(one, ToRow("x", "d.x", "e")) == ["d.x[e, f] = x"]

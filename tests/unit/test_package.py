@@ -36,7 +36,7 @@ LAYERS = {
     "_cuda_driver": BASE | {"_cuda"},
     "arrays": BASE | {"_cuda", "_cuda_driver"},
     "device": BASE | {"_cuda", "_cuda_tiles"},
-    "fold": DECLARED | {"_trust", "_cuda", "_cuda_code", "device"},
+    "fold": DECLARED | {"arrays", "_trust", "_cuda", "_cuda_code", "device"},
     "reference": DECLARED,
     "runtime": DECLARED | {"arrays", "_cuda", "_cuda_driver", "device", "fold"},
     "testing": DECLARED | {"_cuda", "device", "fold", "reference", "runtime"},

@@ -70,6 +70,15 @@ class Context:
         """Storage type of real numbers."""
         return self.analysis.real
 
+    @cached_property
+    def _widths(self) -> dict[str, int]:
+        """K of the properties that have rows."""
+        return {
+            name: type_.item_shape[0]
+            for name, type_ in self.analysis.signature.items()
+            if type_.kind.value in {"vertex", "edge"} and len(type_.item_shape) == 1
+        }
+
     def memory(self, function: Analysed) -> Memory:
         """Return where the values of a function are."""
         is_edge = function.kind in {"edge", "gather"}
@@ -81,6 +90,7 @@ class Context:
             temporaries=frozenset(temporaries_of(function, self.analysis)),
             seen=self.seen,
             indexed=self.indexed,
+            widths=self._widths,
             ends=("v", "e" if is_edge else "-1"),
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from featgraph.fold.analysis.gathered_values import INDEXED
-from featgraph.fold.functions.memory import Memory, array_of, is_number
+from featgraph.fold.functions.memory import Memory, bound_of, is_number
 from featgraph.fold.functions.nodes import Checked, Masked, Place
 from featgraph.fold.syntax.nodes import Access, Atomic
 from featgraph.fold.tree.statements import Rewriting, copied, expression
@@ -91,14 +91,12 @@ class IndexChecks(Rewriting):
         tests = []
         for axis, index in enumerate(indices):
             site = self._site(node, axis)
-            text = (
-                f"{self.memory.intrinsics}.checked(INDEX, ARRAY.shape[{axis}], {site}, "
-            )
+            text = f"{self.memory.intrinsics}.checked(INDEX, BOUND, {site}, "
             tests.append(
                 expression(
                     f"{text}{vertex}, {edge}, d.fault)",
                     INDEX=self._checked(cast("ast.expr", copied(index))),
-                    ARRAY=array_of(node, self.memory),
+                    BOUND=bound_of(node, axis, self.memory),
                 )
             )
         return tests

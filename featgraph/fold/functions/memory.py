@@ -30,7 +30,7 @@ from featgraph.fold.syntax.nodes import (
 from featgraph.fold.tree.statements import Body, Rewriting, copied, expression, when
 from featgraph.fold.tree.target import Target
 
-__all__ = ["Memory", "array_of", "is_number", "reached"]
+__all__ = ["Memory", "array_of", "bound_of", "is_number", "reached"]
 
 _ATOMIC = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max"}
 #: Stands for the indices in the form of an entry.
@@ -57,6 +57,8 @@ class Memory:
         Property -> the field that holds what it was, for a kept gather.
     indexed : mapping
         Temporaries in memory -> the form of an entry, ``{}`` for its indices.
+    widths : mapping
+        Properties that have rows -> K, wherever these rows are.
     ends : tuple of str
         The vertex and the edge of which a fault is reported.
     """
@@ -68,12 +70,20 @@ class Memory:
     temporaries: frozenset[str] = frozenset()
     seen: Mapping[str, str] = field(default_factory=dict)
     indexed: Mapping[str, str] = field(default_factory=dict)
+    widths: Mapping[str, int] = field(default_factory=dict)
     ends: tuple[str, str] = ("v", "-1")
 
     @property
     def intrinsics(self) -> str:
         """Module that atomics, bits and shuffles come from."""
         return (Target.CUDA if self.cuda else Target.CPU).intrinsics
+
+
+def bound_of(node: Access | Atomic, axis: int, memory: Memory) -> ast.expr:
+    """Return how many entries an axis of what an access goes to has."""
+    if axis == 1 and node.name in memory.widths:
+        return ast.Constant(memory.widths[node.name])
+    return expression(f"ARRAY.shape[{axis}]", ARRAY=array_of(node, memory))
 
 
 def reached(node: ast.expr, memory: Memory) -> ast.expr:
@@ -133,20 +143,21 @@ class InMemory(Rewriting):
             return ast.Name(node.name)
         array = array_of(node, self.memory)
         indices = node.indices[1:] if is_temporary else node.indices
-        place = _joined([self._place(index, array) for index in indices])
+        place = _joined([self._place(index, node) for index in indices])
         if is_indexed:
             form = self.memory.indexed[node.name].format(_PLACE)
             return expression(form, PLACE=place)
         return ast.Subscript(array, place)
 
-    def _place(self, index: ast.expr, array: ast.expr) -> ast.expr:
+    def _place(self, index: ast.expr, node: Access | Atomic) -> ast.expr:
         """Return an index of an access; a checked one is in range."""
         if not isinstance(index, Checked):
             return cast("ast.expr", self.visit(copied(index)))
         vertex, edge = self.memory.ends
-        text = f"guarded(INDEX, ARRAY.shape[{index.axis}], {index.site}, {vertex}, "
+        text = f"guarded(INDEX, BOUND, {index.site}, {vertex}, {edge}, d.fault)"
         value = cast("ast.expr", self.visit(copied(index.value)))
-        return expression(f"{text}{edge}, d.fault)", INDEX=value, ARRAY=array)
+        bound = bound_of(node, index.axis, self.memory)
+        return expression(text, INDEX=value, BOUND=bound)
 
     def visit_Place(self, node: Place) -> ast.expr:
         """Take a place as it is."""
@@ -159,7 +170,7 @@ class InMemory(Rewriting):
     def visit_Atomic(self, node: Atomic) -> ast.expr:
         """Call an atomic."""
         array = array_of(node, self.memory)
-        place = [self._place(index, array) for index in node.indices]
+        place = [self._place(index, node) for index in node.indices]
         return expression(
             f"{self.memory.intrinsics}.{_ATOMIC[node.op]}(ARRAY, PLACE, VALUE)",
             ARRAY=array,

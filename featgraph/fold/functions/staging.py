@@ -126,7 +126,8 @@ def find_staged(
             left -= len(ways) * width * width
             if left < 0:
                 return staged
-        staged[name] = Staged(name, names, width, mapping.vector_width, ways)
+        piece = 1 if width % mapping.vector_width else mapping.vector_width
+        staged[name] = Staged(name, names, width, piece, ways)
     return staged
 
 

@@ -26,6 +26,7 @@ from featgraph.fold.functions.nodes import (
 )
 from featgraph.fold.functions.unrolled_calls import unrolled_call
 from featgraph.fold.functions.vector_access import can_store
+from featgraph.fold.schedules.mapping import last_feature, stands_for
 from featgraph.fold.syntax.nodes import Access, Atomic, is_same, narrowed
 from featgraph.fold.syntax.normal_form import is_collective
 from featgraph.fold.syntax.variance import loop_varies, varies
@@ -70,8 +71,8 @@ def _features(copies: Copies) -> Body:
         out.append(f"{name} = {lane}")
         if facts.padded:
             out.append(f"{copies.name('inside', j)} = {name} < {facts.width}")
-            # Whole pieces stay in the row.
-            last = facts.width - facts.piece + j % facts.piece
+            # Lanes beyond the row repeat its last load.
+            last = last_feature(facts.width, facts.piece, j)
             out.append(f"{name} = min({name}, {last})")
     return code("\n".join(out))
 
@@ -227,7 +228,7 @@ class Copies:
         for first in range(0, facts.count, facts.piece):
             for row in node.rows:
                 name = row.piece_name(first, facts.mapping)
-                place = f"{row.key[0]}, {row.index}, COLUMN, {facts.width}"
+                place = f"{row.key[0]}, {row.index}, COLUMN, {facts.mapping.stride}"
                 out += code(
                     f"{name} = warp.load_row({place}, {facts.piece})",
                     COLUMN=self.feature(first),
@@ -240,10 +241,11 @@ class Copies:
         out: Body = []
         for first in range(0, facts.count, facts.piece):
             pieces = range(first, first + facts.piece)
-            values = [self.value(node.value, j) for j in pieces]
+            # What is stored behind a row, nothing reads.
+            values = [self.value(node.value, min(j, facts.count - 1)) for j in pieces]
             store = code(
-                f"warp.store_row(ARRAY, ENTITY, COLUMN, {facts.width}, {facts.piece}, "
-                "VALUES)",
+                f"warp.store_row(ARRAY, ENTITY, COLUMN, {facts.mapping.stride}, "
+                f"{facts.piece}, VALUES)",
                 ARRAY=Array(target.name, target.version),
                 ENTITY=target.indices[0],
                 COLUMN=self.feature(first),
@@ -273,12 +275,21 @@ class _Copied(Rewriting):
         """Take what the function is given, and what has been loaded of a row."""
         facts, version = self.copies.facts, node.version
         if node.row:
-            row = self.copies.rows[node.row]
-            return expression(row.copy(self.j, facts.mapping))
+            return self._of_row(self.copies.rows[node.row])
         is_given = node.name in facts.temporaries and version != INDEXED
         if is_given and len(node.indices) < 3 and facts.is_wide(node.name):
             return ast.Name(self.copies.name(node.name, self.j), ast.Load())
         return self.generic_visit(node)
+
+    def _of_row(self, row: Row) -> ast.expr:
+        """Take what has been loaded of a row, or its last feature behind the row."""
+        facts, j = self.copies.facts, self.j
+        own = row.copy(j, facts.mapping)
+        other = stands_for(facts.width, facts.piece, j) if facts.padded else None
+        if other is not None and not row.register:
+            inside = self.copies.name("inside", j)
+            own = f"warp.select({inside}, {own}, {row.copy(other, facts.mapping)})"
+        return expression(own)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         """Take an element of an inverse: it is in the right half of its work area."""

@@ -28,12 +28,15 @@ __all__ = ["can_store", "copied", "is_piecewise", "row_key", "with_rows"]
 
 
 def is_piecewise(analysis: Analysis, name: str, width: int, piece: int) -> bool:
-    """Return whether rows of a property can be loaded in pieces."""
+    """Return whether rows of a property can be loaded in pieces.
+
+    Such rows are as far apart as a mapping says that has pieces of them.
+    """
     type_ = analysis.signature.get(name)
     if piece == 1 or type_ is None or type_.kind.value not in {"vertex", "edge"}:
         return False
     size = np.dtype(analysis.real if type_.dtype == "real" else type_.dtype).itemsize
-    return type_.item_shape == (width,) and width % piece == 0 and size in {4, 8}
+    return type_.item_shape == (width,) and size in {4, 8}
 
 
 def with_rows(facts: FunctionFacts, node: Define) -> Define:

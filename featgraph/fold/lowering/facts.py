@@ -11,6 +11,7 @@ from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.change_driven import IncrementalGather
 from featgraph.fold.analysis.gathered_values import base_name
 from featgraph.fold.analysis.gathers import in_blocks
+from featgraph.fold.analysis.guarded import needs_guard
 from featgraph.fold.functions.facts import Callee, Context
 from featgraph.fold.functions.returned_sums import Sum, find_sums
 from featgraph.fold.functions.store_sinking import reads_what_it_changes
@@ -210,6 +211,20 @@ class Facts:
         return replace(rows, within=within, asks_twins=not type_.shared)
 
     # -- kept aggregates
+
+    @cached_property
+    def drops_padding(self) -> bool:
+        """Whether functions may compute with what stands behind a row.
+
+        It ends no loop and makes no index then, and nothing is asked of all features
+        that a lane gathers. What comes of it stays with features that there are not.
+        """
+        helpers = {h.name: h for h in self.plan.analysis.helpers}
+        custom = any(a.combine.is_custom for a in self.accumulators.values())
+        if custom or self.phase.stops or self.phase.incremental:
+            return False
+        bodies = [s for f in self.functions.values() for s in f.body]
+        return not any(needs_guard(statement, helpers) for statement in bodies)
 
     def incremental(self, function: str) -> IncrementalGather | None:
         """Return how the aggregates of a gather are kept; None if they are not."""

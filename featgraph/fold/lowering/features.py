@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import Any
 
 from featgraph.fold.schedules.base import FeatureAxis
@@ -78,7 +77,8 @@ class Unrolled(Rewriting):
 
     def _copy(self, node: Features, j: int, i: int | None = None) -> Body:
         """Return the body of `node` for feature j of the lane, in row i of a matrix."""
-        feature = _Feature(self.axis, node.rows, j, i)
+        is_there = node.guarded or node.drops
+        feature = _Feature(self.axis, node.rows, j, i, is_there=is_there)
         return self.over(feature.visit(copied(s)) for s in node.body)
 
     def _loads(self, node: Features, j: int, along: FeatureAxis | None = None) -> Body:
@@ -87,7 +87,9 @@ class Unrolled(Rewriting):
         if j % axis.vector_width:
             return out
         for row in (r for r in node.rows if r.array):
-            place = f"{row.index}, {axis.feature(j)}, {axis.width}, {axis.vector_width}"
+            place = (
+                f"{row.index}, {axis.feature(j)}, {axis.stride}, {axis.vector_width}"
+            )
             name = _piece_name(axis, row, j)
             out += code(f"{name} = warp.load_row({row.array}, {place})")
         return out
@@ -101,33 +103,42 @@ class Unrolled(Rewriting):
 
     def visit_FromRow(self, node: FromRow) -> Body:
         """Return the loads of what the lane has of a row."""
-        out: Body = []
-        for names, place, _ in self._of_row(node):
-            if node.at_once > 1:
-                loaded = f"warp.load_row({node.array}, {place})"
-            else:
-                loaded = f"{node.array}[{place}]"
-            out += code(f"{names} = {loaded}")
+        axis, out = self.axis, code("")
+        for j in range(0, axis.per_lane, node.at_once):
+            names, place = self._of_row(node, j)
+            if node.at_once == 1:
+                out += code(f"{names[0]} = {node.array}[{place}]")
+                continue
+            part = f"[:{len(names)}]" if len(names) < node.at_once else ""
+            part = "[0]" if len(names) == 1 else part
+            loaded = f"warp.load_row({node.array}, {place}){part}"
+            out += code(f"{', '.join(names)} = {loaded}")
+            for i, name in enumerate(names, j):
+                other = axis.instead(i)
+                if other is not None:
+                    instead = f"{name}, {axis.name(node.name, other)}"
+                    out += code(f"{name} = warp.select({axis.inside(i)}, {instead})")
         return out
 
     def visit_ToRow(self, node: ToRow) -> Body:
         """Return the stores of what the lane has of a row."""
-        out: Body = []
-        for names, place, inside in self._of_row(node):
-            store = f"{node.array}[{place}] = {names}"
-            if node.at_once > 1:
-                store = f"warp.store_row({node.array}, {place}, ({names}))"
-            out += when([inside], code(store))
+        axis, out = self.axis, code("")
+        for j in range(0, axis.per_lane, node.at_once):
+            names, place = self._of_row(node, j)
+            store = f"{node.array}[{place}] = {names[0]}"
+            if node.at_once > 1:  # what is stored behind a row, nothing reads
+                names += names[-1:] * (node.at_once - len(names))
+                store = f"warp.store_row({node.array}, {place}, ({', '.join(names)}))"
+            out += when([axis.inside(j)], code(store))
         return out
 
-    def _of_row(self, node: FromRow | ToRow) -> Iterator[tuple[str, str, str]]:
-        """Yield names that go together, their place, and the test that it is there."""
+    def _of_row(self, node: FromRow | ToRow, j: int) -> tuple[list[str], str]:
+        """Return the names of features from j on that go together, and their place."""
         axis, count = self.axis, node.at_once
-        for j in range(0, axis.per_lane, count):
-            names = [axis.name(node.name, i) for i in range(j, j + count)]
-            place = f"{node.index}, {axis.feature(j)}"
-            place += f", {axis.width}, {count}" if count > 1 else ""
-            yield ", ".join(names), place, axis.inside(j)
+        last = min(j + count, axis.per_lane)
+        place = f"{node.index}, {axis.feature(j)}"
+        place += f", {axis.stride}, {count}" if count > 1 else ""
+        return [axis.name(node.name, i) for i in range(j, last)], place
 
     def visit_AnyFeature(self, node: AnyFeature) -> Body:
         """Return what asks for one feature after the other."""
@@ -136,15 +147,20 @@ class Unrolled(Rewriting):
             line = ast.AugAssign(ast.Name(target), ast.BitOr(), node.value)
             return code(f"{target} = False") + _loop("f", axis.width, [line])
         apart = bool(axis.inside(0)) and axis.per_lane > 1
-        # Features that are loaded at once are there together, or none of them is.
+        # Features that are loaded at once are there together, or none of them is, but
+        # for what such a load finds behind the row.
         together = axis.vector_width if node.rows else 1
         out: Body = []
         for first in range(0, axis.per_lane, together):
             part = self._loads(Features("wide", [], node.rows), first)
-            for j in range(first, first + together):
-                value = _Feature(axis, node.rows, j).visit(copied(node.value))
+            for j in range(first, min(first + together, axis.per_lane)):
+                value = _Feature(axis, node.rows, j, is_there=True).visit(
+                    copied(node.value)
+                )
                 if j or apart:
-                    part.append(ast.AugAssign(ast.Name(target), ast.BitOr(), value))
+                    one = ast.AugAssign(ast.Name(target), ast.BitOr(), value)
+                    behind = together > 1 and axis.instead(j) is not None
+                    part += when([axis.inside(j)] * behind, [one])
                 else:
                     part.append(ast.Assign([ast.Name(target)], value))
             out += when([node.mask, axis.inside(first)] * apart, part)
@@ -202,9 +218,13 @@ class _Feature(ast.NodeTransformer):
         rows: tuple[RowLoad, ...],
         j: int,
         i: int | None = None,
+        *,
+        is_there: bool = False,
     ) -> None:
         self.axis, self.rows = axis, {r.name: r for r in rows}
         self.j, self.i = j, i
+        #: Whether lanes without that feature are kept out, or do no harm.
+        self.is_there = is_there
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         """Name feature j of what a lane has, or say where it stands in memory."""
@@ -227,8 +247,14 @@ class _Feature(ast.NodeTransformer):
         row = self.rows.get(name)
         if row is None or not row.array:
             return ast.Name(axis.name(name, j))
-        piece = ast.Name(_piece_name(axis, row, j))
-        return ast.Subscript(piece, ast.Constant(j % axis.vector_width))
+        other = axis.instead(j)
+        if other is None or self.is_there:
+            return _loaded(axis, row, j)
+        return expression(
+            f"warp.select({axis.inside(j)}, OWN, OTHER)",
+            OWN=_loaded(axis, row, j),
+            OTHER=_loaded(axis, row, other),
+        )
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """Say which row of a matrix it is."""
@@ -269,6 +295,12 @@ def _is_wide(test: ast.expr) -> bool:
 
 def _is_feature(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "f"
+
+
+def _loaded(axis: FeatureAxis, row: RowLoad, j: int) -> ast.expr:
+    """Return feature j of a lane of what it has loaded at once."""
+    piece = ast.Name(_piece_name(axis, row, j))
+    return ast.Subscript(piece, ast.Constant(j % axis.vector_width))
 
 
 def _piece_name(axis: FeatureAxis, row: RowLoad, j: int) -> str:

@@ -277,7 +277,8 @@ class Leaves(Rewriting):
         if not body:
             return []
         home = home_of(self.facts, accumulator.name)
-        return [Features(home.shape, body, rows, guarded)]
+        drops = bool(rows) and self.facts.drops_padding
+        return [Features(home.shape, body, rows, guarded, drops)]
 
 
 def _copied_entry(facts: Facts, name: str, entity: str, commits: bool) -> Body:
@@ -286,7 +287,7 @@ def _copied_entry(facts: Facts, name: str, entity: str, commits: bool) -> Body:
     axis, (to, from_) = facts.binding.features, copied(name, commits)
     lanes, piece = axis.lanes, axis.vector_width
     if item and is_piecewise(facts.plan.analysis, name, item[0], piece):
-        place = f"{entity}, {{}}, {item[0]}, {piece}"
+        place = f"{entity}, {{}}, {axis.stride}, {piece}"
         move = f"warp.store_row({to}, {place}, warp.load_row({from_}, {place}))"
         if not facts.binding.meets:
             firsts = range(0, item[0], piece)

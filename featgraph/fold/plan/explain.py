@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from featgraph.fold.analysis.change_driven import IncrementalGather, entry_bytes
 from featgraph.fold.analysis.gathers import takes_active
 from featgraph.fold.plan.layout import SAID
@@ -61,6 +63,7 @@ def explain_plan(plan: FoldPlan) -> str:
             f"temporary {name} {temporary.item_shape or ''}: "
             f"{temporary.combine.name}{active}, {place}"
         )
+    lines += _explain_rows(plan)
     lines.append("")
     lines.append("accesses:")
     for function in plan.analysis.functions:
@@ -69,6 +72,21 @@ def explain_plan(plan: FoldPlan) -> str:
             name = a.name + ("_next" if a.version == "next" else "")
             lines.append(f"    {a.mode:6} {name:20} {a.where}")
     return "\n".join(lines)
+
+
+def _explain_rows(plan: FoldPlan) -> list[str]:
+    """Say how far apart rows of properties are."""
+    lines = []
+    for name, stride in plan.strides.items():
+        type_ = plan.analysis.signature[name]
+        [width] = type_.item_shape
+        size = stride * np.dtype(type_.dtype).itemsize
+        padding = f", {stride - width} of them padding" if stride > width else ""
+        lines.append(
+            f"property {name}: a row of K = {width} every {stride} elements{padding}: "
+            f"{size} bytes"
+        )
+    return lines
 
 
 def _explain_incremental(plan: FoldPlan) -> list[str]:
@@ -98,6 +116,8 @@ def _describe_incremental(plan: FoldPlan, gather: IncrementalGather) -> str:
     copies = []
     for name in gather.reads:
         type_ = analysis.signature[name]
-        of_copy = entry_bytes(type_.item_shape, type_.dtype, analysis.real)
+        stride = plan.strides.get(name)
+        shape = type_.item_shape if stride is None else (stride,)
+        of_copy = entry_bytes(shape, type_.dtype, analysis.real)
         copies.append(f"{of_copy} for what {name} was")
     return f"kept and patched: {size} bytes a vertex, and {', '.join(copies)}"

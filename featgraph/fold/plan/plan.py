@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from featgraph.arrays.padding import stored_shape
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.announced_targets import check_dense
 from featgraph.fold.analysis.any_order import check_any_order
@@ -18,6 +19,7 @@ from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.fold.schedules.table import describe
 from featgraph.program.combine import Combine
+from featgraph.program.signature import PropertyKind
 
 __all__ = ["Facts", "FoldPlan", "GatherReads", "Phase", "Reduction"]
 
@@ -293,6 +295,18 @@ class FoldPlan:
         """Storage type of real numbers."""
         return self.analysis.real
 
+    @property
+    def strides(self) -> dict[str, int]:
+        """Elements from one row to the next of properties that have rows, by name."""
+        found = {}
+        for name, type_ in self.analysis.signature.items():
+            of_rows = type_.kind in {PropertyKind.VERTEX, PropertyKind.EDGE}
+            if of_rows and len(type_.item_shape) == 1:
+                shape = (1, *type_.item_shape)
+                on_gpu = self.target == "cuda"
+                found[name] = (stored_shape(shape, type_.dtype) if on_gpu else shape)[1]
+        return found
+
     def functions_of(self, phase: Phase) -> list[Analysed]:
         """Return the functions of a phase."""
         return [self.analysis.functions[i] for i in phase.functions]
@@ -365,6 +379,7 @@ class FoldPlan:
             "storage": self.real,
             "options": dataclasses.asdict(self.options),
             "expands": self.expands,
+            "strides": self.strides,
             "phases": [
                 dataclasses.asdict(p)
                 | {"functions": [f.name for f in self.functions_of(p)]}

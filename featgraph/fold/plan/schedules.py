@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from featgraph.arrays.padding import row_stride
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import combine_of, declared_along, is_matrix
@@ -152,15 +153,17 @@ def choose_mapping(
     ):
         if width > MOST_COPIES:
             return Mapping(1, 1, 1, True, "thread")
-        mapping = Mapping(
-            1, width, 1, False, "thread", vector_width=_piece(width, size)
-        )
+        piece, stride = _piece(width, size), row_stride(width)
+        mapping = Mapping(1, width, 1, False, "thread", vector_width=piece)
+        mapping = replace(mapping, stride=stride)
         together = _edges_together(kind, members, analysis, width, traits)
         mapping = replace(mapping, unroll=together)
         resident = _resident(kind, members, mapping, width, size, traits)
         return _forced(replace(mapping, resident=resident), width, options)
     narrow = matrices or _reads_matrices(members, analysis)
     piece = 1 if narrow else _piece(width, size)
+    if _multiplies(members) and width > MOST_MULTIPLIED:
+        piece = _whole_piece(width, piece)
     lanes, copies = share_features(width, piece)
     if width <= MOST_MULTIPLIED and not narrow and _multiplies(members):
         lanes, copies = 1, width
@@ -171,14 +174,16 @@ def choose_mapping(
     edges_at_a_time = 1 if alone else _edges_at_a_time(kind, members, lanes, traits)
     hubs = traits.has_hubs and not in_memory and _sweeps_edges(kind, members)
     mapping = Mapping(
-        lanes, copies, lanes * edges_at_a_time, False, "lanes", hubs, shared, piece
-    )
+        lanes, copies, lanes * edges_at_a_time, False, "lanes", hubs, shared, piece,
+        row_stride(width),
+    )  # fmt: skip
     if columns and any(f.kind == "gather" and is_matrix(f) for f in members):
         # Elsewhere blocks of hubs gain nothing from a bound (docs/design/0021).
         piece = _piece(width, size)
         mapping = replace(mapping, column_width=piece, hub_resident=2)
     asked = options.schedule
-    products = products_of(kind, members, width, options, _piece(width, size))
+    whole = _whole_piece(width, PIECE_BYTES // size)
+    products = products_of(kind, members, width, options, whole)
     if asked == "auto" and _suits_tiles(products, width, size, options):
         asked = TILES
     if asked == "auto" and _suits_segments(kind, members, width, options, traits):
@@ -274,8 +279,13 @@ def _fits_shared(matrices: int, width: int, lanes: int, size: int) -> bool:
 
 
 def _piece(width: int, size: int) -> int:
-    """Return how many features a lane loads at once: all pieces of a row are whole."""
-    piece = PIECE_BYTES // size
+    """Return how many features a lane loads at once: what a row is padded to."""
+    return _whole_piece(row_stride(width), PIECE_BYTES // size)
+
+
+def _whole_piece(width: int, most: int) -> int:
+    """Return how many features, `most` or a half of it or less, divide the width."""
+    piece = most
     while width % piece:
         piece //= 2
     return piece
@@ -289,9 +299,11 @@ def _forced(mapping: Mapping, width: int, options: Options) -> Mapping:
     mapping = replace(mapping, **forced)
     fits = (
         mapping.lanes_per_edge * mapping.features_per_lane >= width
-        and mapping.features_per_lane % mapping.vector_width
-        == width % mapping.vector_width
-        == 0
+        and mapping.stride % mapping.vector_width == 0
+        and (
+            mapping.lanes_per_edge == 1
+            or mapping.features_per_lane % mapping.vector_width == 0
+        )
         and mapping.lanes_per_vertex % mapping.lanes_per_edge == 0
         and WARP % mapping.lanes_per_vertex == 0
         and (mapping.schedule != "thread" or mapping.lanes_per_vertex == 1)

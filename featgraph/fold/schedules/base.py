@@ -12,7 +12,7 @@ from collections.abc import Mapping as Dict
 from dataclasses import dataclass
 from typing import ClassVar
 
-from featgraph.fold.schedules.mapping import Mapping, Work
+from featgraph.fold.schedules.mapping import Mapping, Work, last_feature, stands_for
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, code
@@ -82,6 +82,8 @@ class FeatureAxis:
         Features that a lane has; lane l has ``l * per_lane`` and following.
     vector_width : int
         Features of a row that are loaded at once.
+    stride : int
+        Elements from one such row to the next.
     column_width : int
         The same, where a lane goes along a column of a matrix.
     is_looped : bool
@@ -98,6 +100,7 @@ class FeatureAxis:
     lanes: int = 1
     per_lane: int = 1
     vector_width: int = 1
+    stride: int = 1
     column_width: int = 1
     is_looped: bool = False
     is_element: bool = False
@@ -125,6 +128,15 @@ class FeatureAxis:
             return ""
         return "inside" if self.per_lane == 1 else f"inside_{j}"
 
+    def instead(self, j: int) -> int | None:
+        """Return which feature of a lane it takes for j where the row has ended.
+
+        None for a feature that is there wherever what is loaded with it is.
+        """
+        if not self.is_padded:
+            return None
+        return stands_for(self.width, self.vector_width, j)
+
     def name(self, base: str, j: int) -> str:
         """Return what feature j is called of what a lane has."""
         return f"{base}_{j}" if self.per_lane > 1 else base
@@ -138,7 +150,9 @@ class FeatureAxis:
     def along_column(self) -> FeatureAxis:
         """The features that a lane goes through along a column of a matrix: all."""
         width = self.width
-        return FeatureAxis(width, per_lane=width, vector_width=self.column_width)
+        return FeatureAxis(
+            width, per_lane=width, vector_width=self.column_width, stride=self.stride
+        )
 
     def elements(self, is_lower: bool = False) -> list[tuple[int, int]]:
         """Return row, and number of the lane's column, of elements in registers."""
@@ -153,14 +167,15 @@ class FeatureAxis:
     def front(self) -> Body:
         """Return what names the features of a lane."""
         out: Body = []
-        count, piece = self.per_lane, self.vector_width
+        count = self.per_lane
         for j in range(count if self.are_values else 0):
             more = f" + {j}" if j else ""
             own = "lane" if count == 1 else f"lane * {count}{more}"
             if self.is_padded:
                 out += code(f"{self.inside(j)} = {own} < {self.width}")
-                # Whole pieces stay in the row.
-                own = f"min({own}, {self.width - piece + j % piece})"
+                # Lanes beyond the row repeat its last load.
+                last = last_feature(self.width, self.vector_width, j)
+                own = f"min({own}, {last})"
             out += code(f"{self.feature(j)} = {own}")
         return out
 

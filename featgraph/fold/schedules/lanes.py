@@ -109,6 +109,7 @@ def shared(mapping: Mapping, shape: KernelShape, vertex: Scope) -> Binding:
         lanes=mapping.lanes_per_edge,
         per_lane=mapping.features_per_lane,
         vector_width=mapping.vector_width,
+        stride=mapping.stride,
         column_width=mapping.column_width or 1,
         are_values=mapping.lanes_per_edge > 1,
     )

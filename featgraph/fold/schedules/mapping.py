@@ -10,8 +10,10 @@ __all__ = [
     "Mapping",
     "Products",
     "Work",
+    "last_feature",
     "power_of_two",
     "share_features",
+    "stands_for",
 ]
 
 WARP = 32
@@ -43,8 +45,10 @@ class Mapping:
     shared_matrices : bool
         Whether matrices stand in shared memory.
     vector_width : int
-        Features of a row that a lane loads at once; divides `features_per_lane` and
-        K.
+        Features of a row that a lane loads at once; divides `stride`, and what a lane
+        takes where lanes share the features.
+    stride : int
+        Elements from one such row to the next in memory: K, or more (0040).
     unroll : int
         Edges that a lane has on the way at a time.
     resident : int
@@ -77,6 +81,7 @@ class Mapping:
     hubs: bool = False
     shared_matrices: bool = False
     vector_width: int = 1
+    stride: int = 1
     unroll: int = 1
     resident: int = 0
     hub_resident: int = 0
@@ -108,6 +113,26 @@ class Mapping:
         return replace(
             self, features_per_lane=width, vector_width=self.column_width or 1
         )
+
+
+def last_feature(width: int, at_once: int, j: int) -> int:
+    """Return the last of `width` features that may be number `j` of a lane.
+
+    That is in the last of the loads of `at_once` features, of which not all are there
+    where `at_once` does not divide the width.
+    """
+    first = (width - 1) // at_once * at_once
+    return min(first + j % at_once, width - 1)
+
+
+def stands_for(width: int, at_once: int, j: int) -> int | None:
+    """Return which number of a lane stands for `j` where the row has ended.
+
+    The last load of a row may find what is not of the row; the last feature that it
+    finds is used instead. None for a number for which it finds one.
+    """
+    last = (width - 1) % at_once
+    return j - j % at_once + last if j % at_once > last else None
 
 
 @dataclass(frozen=True)
@@ -181,4 +206,4 @@ def share_features(width: int, piece: int) -> tuple[int, int]:
     """Return (lanes, features a lane) for loads of `piece` features."""
     pieces = -(-width // piece)
     lanes = min(WARP, power_of_two(pieces))
-    return lanes, piece * -(-pieces // lanes)
+    return lanes, width if lanes == 1 else piece * -(-pieces // lanes)

@@ -44,6 +44,7 @@ class ThreadSchedule(Schedule):
             shape.width,
             per_lane=shape.width,
             vector_width=mapping.vector_width,
+            stride=mapping.stride,
             is_looped=mapping.is_looped,
         )
         # With ``range`` every step asks again whether there is a next one, in front of

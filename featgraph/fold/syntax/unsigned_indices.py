@@ -52,7 +52,7 @@ class _Unsigned(Rewriting):
         self.generic_visit(node)
         if isinstance(node.slice, ast.Tuple):
             node.slice.elts = self._cast(node.slice.elts)
-        else:
+        elif not isinstance(node.slice, ast.Slice):
             [node.slice] = self._cast([node.slice])
         return node
 

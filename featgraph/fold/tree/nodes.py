@@ -587,12 +587,15 @@ class Features(Node):
         Loaded in front, for as many features as a load takes; of a matrix along i.
     guarded : bool
         Whether lanes without a feature of their own must be kept out.
+    drops : bool
+        Whether what is loaded behind a row does no harm, and need not be replaced.
     """
 
     shape: str
     body: Body
     rows: tuple[RowLoad, ...] = ()
     guarded: bool = False
+    drops: bool = False
 
 
 @dataclass(eq=False)

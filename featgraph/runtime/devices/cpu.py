@@ -17,6 +17,26 @@ from featgraph.runtime.devices.protocol import Array, DeviceGraph, Values, Words
 __all__ = ["CpuDevice"]
 
 
+class CpuRows:
+    """Values of properties in NumPy arrays, as they are."""
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array for values of a shape, with any of them."""
+        return np.empty(shape, dtype)
+
+    def upload(self, values: Values, memory: Array | None = None) -> Array:
+        """Return an array with some values; a host array itself."""
+        return host_values(values)
+
+    def download(self, array: Array, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        """Return the values: the array itself."""
+        return array  # type: ignore[no-any-return]
+
+    def held(self, array: Array, shape: tuple[int, ...]) -> Array:
+        """Return the array itself."""
+        return array
+
+
 class CpuDevice(CpuSweeps):
     """NumPy arrays and Numba's threads."""
 
@@ -25,6 +45,7 @@ class CpuDevice(CpuSweeps):
 
     def __init__(self) -> None:
         super().__init__()
+        self.rows = CpuRows()
         self.full_sets: dict[int, Words] = {}
 
     def upload(self, values: Values, memory: Array | None = None) -> Array:

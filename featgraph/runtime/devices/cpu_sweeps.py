@@ -198,18 +198,20 @@ class CpuSets:
         kernel = graph.kernel("refresh", "out")
         kernel.function(words, *entries, *kernel.rows)
 
-    def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
+    def near(
+        self, words: Words, keys: Array, width: int, sign: float, limit: float
+    ) -> Words:
         """Return the vertices of a set with a feature of ``sign * key <= limit``."""
         near = np.empty_like(words)
-        rows = keys.reshape(len(keys), -1)
+        rows = keys.reshape(len(keys), width)
         self.loops.near(words, rows, np.float64(sign), np.float64(limit), near)
         at = np.flatnonzero(near)
         self._note(near, at, 0, int(np.bitwise_count(near[at]).sum()))
         return near
 
-    def first_key(self, words: Words, keys: Array, sign: float) -> float:
+    def first_key(self, words: Words, keys: Array, width: int, sign: float) -> float:
         """Return the smallest ``sign * key`` in a set; inf for the empty one."""
-        rows = keys.reshape(len(keys), -1)
+        rows = keys.reshape(len(keys), width)
         return float(self.loops.first_key(words, rows, np.float64(sign)))
 
     def targets(self, edge_state: Array, graph: DeviceGraph) -> Words:

@@ -131,8 +131,7 @@ class CudaArrays:
                 self._place(made, values.apart)
             return made
         if isinstance(values, Reordered):
-            rows = Foreign(self.upload(values.array))
-            values = rows.copied(values.dtype, values.rows)
+            values = self.reordered(values)
         if isinstance(values, DeviceValues):
             if memory is None:
                 return _aligned(values.array)
@@ -145,6 +144,11 @@ class CudaArrays:
             return memory
         self.driver.note(*OPAQUE)
         return _aligned(upload(given))
+
+    def reordered(self, values: Reordered) -> DeviceValues:
+        """Bring rows of a host array into order on the device."""
+        rows = Foreign(self.upload(values.array))
+        return rows.copied(values.dtype, values.rows)
 
     def download(self, array: Array) -> npt.NDArray[Any]:
         """Copy a device array to the host; waits for the device."""

@@ -18,6 +18,7 @@ from featgraph.graph._structure import is_built_on_gpu
 from featgraph.runtime.devices import cuda_lists
 from featgraph.runtime.devices.bound import LONG_ROW, BoundEntry
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
+from featgraph.runtime.devices.cuda_rows import CudaRows
 from featgraph.runtime.devices.cuda_sets import CudaSets
 from featgraph.runtime.devices.host_arrays import host_graph_array
 from featgraph.runtime.devices.protocol import DeviceGraph
@@ -61,7 +62,7 @@ class CudaDevice(CudaArrays):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sets = CudaSets(self)
+        self.sets, self.rows = CudaSets(self), CudaRows(self)
         # Hubs and all other vertices run side by side. Both streams wait for the
         # default one and it for them.
         self._streams = {"hubs": cuda.stream(), "main": cuda.stream()}

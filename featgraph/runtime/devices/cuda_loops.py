@@ -8,6 +8,7 @@ from featgraph._cuda import cuda, device_function, kernel
 from featgraph.device import warp
 
 __all__ = [
+    "copy_features",
     "count_bits",
     "count_in_one_block",
     "first_key",
@@ -28,6 +29,14 @@ def place(array, places, values):  # type: ignore[no-untyped-def]
     """Set some elements of a one-dimensional array."""
     for entry in range(cuda.grid(1), places.size, cuda.gridsize(1)):
         array[places[entry]] = values[entry]
+
+
+@kernel(cache=True)
+def copy_features(source, target, width):  # type: ignore[no-untyped-def]
+    """Copy the first `width` entries of each row, of arrays of two axes."""
+    for place in range(cuda.grid(1), source.shape[0] * width, cuda.gridsize(1)):
+        row, feature = place // width, place % width
+        target[row, feature] = source[row, feature]
 
 
 @kernel(cache=True)
@@ -74,10 +83,10 @@ def settle(due, stale, patched):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
-def near(words, keys, sign, limit, out):  # type: ignore[no-untyped-def]
+def near(words, keys, width, sign, limit, out):  # type: ignore[no-untyped-def]
     """Set `out` to the vertices of `words` with a feature that is not beyond `limit`.
 
-    `keys` is of shape (V, N); a warp takes a word.
+    `keys` is of shape (V, N), with `width` of them in use; a warp takes a word.
     """
     lane = cuda.threadIdx.x % 32
     first = cuda.grid(1) // 32
@@ -85,7 +94,7 @@ def near(words, keys, sign, limit, out):  # type: ignore[no-untyped-def]
         v = uint32(word * 32 + lane)
         is_near = False
         if warp.test_bit(words, v):
-            for f in range(keys.shape[1]):
+            for f in range(width):
                 if not sign * float64(keys[v, uint32(f)]) > limit:
                     is_near = True
         found = warp.group_bits(is_near, 32)
@@ -94,12 +103,12 @@ def near(words, keys, sign, limit, out):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
-def first_key(words, keys, sign, out):  # type: ignore[no-untyped-def]
+def first_key(words, keys, width, sign, out):  # type: ignore[no-untyped-def]
     """Lower ``out[0]`` to the smallest ``sign * key`` of the vertices in `words`."""
     here = float64(math.inf)
     for v in range(cuda.grid(1), keys.shape[0], cuda.gridsize(1)):
         if warp.test_bit(words, v):
-            for f in range(keys.shape[1]):
+            for f in range(width):
                 key = sign * float64(keys[uint32(v), uint32(f)])
                 if key < here:
                     here = key

@@ -145,20 +145,22 @@ class CudaSets:
         arguments = (*given, *kernel.rows)
         self._launch(kernel.function, blocks, block or BLOCK, arguments)
 
-    def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
+    def near(
+        self, words: Words, keys: Array, width: int, sign: float, limit: float
+    ) -> Words:
         """Return the vertices of a set with a feature of ``sign * key <= limit``."""
         out = self._words(words.size)
         blocks = min(block_count(words.size * 32), 1 << 16)
-        numbers = np.float64(sign), np.float64(limit)
+        numbers = width, np.float64(sign), np.float64(limit)
         arguments = (words, self._rows(keys), *numbers, out)
         self._launch(cuda_loops.near, blocks, BLOCK, arguments)
         return out
 
-    def first_key(self, words: Words, keys: Array, sign: float) -> float:
+    def first_key(self, words: Words, keys: Array, width: int, sign: float) -> float:
         """Return the smallest ``sign * key`` in a set; waits for the device."""
         out = self._arrays.upload(np.full(1, np.inf))
         blocks = min(block_count(keys.shape[0]), 1 << 12)
-        arguments = (words, self._rows(keys), np.float64(sign), out)
+        arguments = (words, self._rows(keys), width, np.float64(sign), out)
         self._launch(cuda_loops.first_key, blocks, BLOCK, arguments)
         return float(self._arrays.download(out)[0])
 

@@ -16,7 +16,14 @@ from featgraph.runtime.devices.bound import BoundEntry, RowKernel
 from featgraph.runtime.recording.cycles import KnownCycles
 from featgraph.runtime.recording.device_loop import DeviceLoop
 
-__all__ = ["Device", "DeviceGraph", "Recorder", "VertexSets", "is_dense"]
+__all__ = [
+    "Device",
+    "DeviceGraph",
+    "PropertyRows",
+    "Recorder",
+    "VertexSets",
+    "is_dense",
+]
 
 # Threads that wait by spinning hold up the ones that work wherever cores are shared.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -115,13 +122,15 @@ class VertexSets(Protocol):
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
         """Return how many edges the vertices of a set have in rows along some edges."""
 
-    def near(self, words: Words, keys: Array, sign: float, limit: float) -> Words:
+    def near(
+        self, words: Words, keys: Array, width: int, sign: float, limit: float
+    ) -> Words:
         """Return the vertices of a set with a feature of ``sign * key <= limit``.
 
-        NaN is near.
+        NaN is near. A vertex has `width` keys.
         """
 
-    def first_key(self, words: Words, keys: Array, sign: float) -> float:
+    def first_key(self, words: Words, keys: Array, width: int, sign: float) -> float:
         """Return the smallest ``sign * key`` in a set; inf for the empty one."""
 
     def expand(
@@ -151,6 +160,27 @@ class VertexSets(Protocol):
         """Copy the rows of the out-edges of `words`."""
 
 
+class PropertyRows(Protocol):
+    """A target's arrays of the values of properties, as its kernels read them.
+
+    Rows may be longer than those of the values: what is between them is no value.
+    """
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array for values of a shape, with any of them."""
+
+    def upload(self, values: Values, memory: Array | None = None) -> Array:
+        """Return an array with some values; otherwise as `Device.upload`."""
+
+    def download(self, array: Array, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        """Return values of a shape on the host."""
+
+    def held(
+        self, array: Array, shape: tuple[int, ...]
+    ) -> npt.NDArray[Any] | DeviceValues:
+        """Return an array with values of a shape, for who holds or lends them."""
+
+
 class Device(Protocol):
     """A target's arrays and launches, and its sets."""
 
@@ -161,6 +191,10 @@ class Device(Protocol):
     @property
     def sets(self) -> VertexSets:
         """What is done with sets of vertices."""
+
+    @property
+    def rows(self) -> PropertyRows:
+        """What is done with the values of properties."""
 
     @property
     def recorder(self) -> Recorder | None:

@@ -162,12 +162,13 @@ class Waiting:
         The threshold moves where none is. Then one is, unless there is no vertex.
         """
         keys = buffers_of(self.state, self.device).property(self.key)
-        near = self.device.sets.near(words, keys, self.sign, self.limit)
+        width = math.prod(self.state.signature[self.key].item_shape)
+        near = self.device.sets.near(words, keys, width, self.sign, self.limit)
         count = self.device.sets.count(near)
         if count == 0 and self.device.sets.count(words) > 0:
-            first = self.device.sets.first_key(words, keys, self.sign)
+            first = self.device.sets.first_key(words, keys, width, self.sign)
             self.limit = first + self.delta
-            near = self.device.sets.near(words, keys, self.sign, self.limit)
+            near = self.device.sets.near(words, keys, width, self.sign, self.limit)
             count = self.device.sets.count(near)
         return near, count
 

@@ -66,7 +66,7 @@ class GraphArrays(Mapping[str, Any]):
         """
         key = id(values.array)
         if key not in self._shared:
-            self._shared[key] = self._device.upload(values)
+            self._shared[key] = self._device.rows.upload(values)
         return self._shared[key]
 
     def edges_along(self, along: str) -> int:
@@ -138,7 +138,7 @@ class Buffers:
         # No kernel writes what belongs to no vertex.
         if found is None or type_.kind is _VECTOR:
             return self.state._columns[name].on_host()  # type: ignore[no-any-return]
-        return self.device.download(found)
+        return self._downloaded(name)
 
     def written(self, name: str) -> None:
         """Drop what a write from outside has put out of date."""
@@ -153,9 +153,22 @@ class Buffers:
         self.stale[name] = ALL
 
     def array(self, name: str) -> Any:
-        """Return the array with the current values; None where the State has them."""
-        is_loose = self.state._columns[name].type.kind is _VECTOR
-        return None if is_loose else self.current.get(name)
+        """Return an array, or `DeviceValues`; None where the State has the values."""
+        found = self.current.get(name)
+        if found is None or self.state._columns[name].type.kind is _VECTOR:
+            return None
+        return self.device.rows.held(found, self._shape(name, found))
+
+    def _shape(self, name: str, array: Any) -> tuple[int, ...]:
+        """Return the shape of the values that a buffer of a property has."""
+        return (array.shape[0], *self.state._columns[name].type.item_shape)
+
+    def _downloaded(self, name: str) -> npt.NDArray[Any]:
+        """Return what a buffer has on the host."""
+        found = self.current[name]
+        if self.state._columns[name].type.kind is _VECTOR:
+            return self.device.download(found)
+        return self.device.rows.download(found, self._shape(name, found))
 
     def unshare(self, name: str) -> None:
         """Have values in memory that is no other State's: they may be written."""
@@ -195,7 +208,7 @@ class Buffers:
         for name in self.current:
             column = self.state._columns[name]
             if column.borrowed is None:
-                column.values = np.array(self.device.download(self.current[name]))
+                column.values = np.array(self._downloaded(name))
         # Whatever is bound to this may outlive it; arrays of the device do not.
         for arrays in (self.current, self.next, self._outdated, self.temporaries):
             arrays.clear()
@@ -213,8 +226,10 @@ class Buffers:
             if isinstance(column.values, Reordered) and column.values.is_shared:
                 found = self.graph.shared(column.values)
                 self._shared.add(name)
-            else:
+            elif column.type.kind is _VECTOR:
                 found = self.device.upload(column.values, memory.pop(name, None))
+            else:
+                found = self.device.rows.upload(column.values, memory.pop(name, None))
             self.current[name] = found
             if not isinstance(column.values, np.ndarray):
                 column.values = None  # they are in the buffer, or it is they
@@ -227,8 +242,8 @@ class Buffers:
         """
         if name not in self.next:
             type_ = self.state.signature[name]
-            rows = self.property(name).shape[0]
-            self.next[name] = self.device.empty((rows, *type_.item_shape), type_.dtype)
+            shape = self._shape(name, self.property(name))
+            self.next[name] = self.device.rows.empty(shape, type_.dtype)
             self.stale[name] = ALL
         return self.next[name]
 
