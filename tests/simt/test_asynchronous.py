@@ -91,9 +91,10 @@ class Run:
             result = step.run(active)
             assert not step.arrays["fault"].any()
             for name in self.kernels.plan.phases[0].commits:  # both buffers are equal
-                np.testing.assert_array_equal(
-                    step.arrays[name], step.arrays[f"{name}_next"], err_msg=name
-                )
+                both = (step.arrays[name], step.arrays[f"{name}_next"])
+                width = self.values[name].shape[1:]  # what pads a row is anything
+                here, there = (a[:, : width[0]] if width else a for a in both)
+                np.testing.assert_array_equal(here, there, err_msg=name)
             active, count = result.active_out, count + 1
         return result.values, count
 
@@ -177,7 +178,7 @@ class _Leave(ast.NodeTransformer):
 @pytest.mark.parametrize("variant", ["fa", "nfa", "hubs"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_found(variant: str, fault: str) -> None:
-    run = Run("distance", 3, **VARIANTS[variant])
+    run = Run("distance", 1, **VARIANTS[variant])
     leave = _Leave(*FAULTS[fault])
     planted = ast.unparse(leave.visit(ast.parse(run.kernels.text)))
     assert leave.count
@@ -212,11 +213,12 @@ def test_runs_of_the_runtime(name: str, mode: str) -> None:
     run = fg.iterate(program.foldmaps[0], meant, target="cpu", **options)
     with emulated_gpu():
         found = fg.iterate(program.foldmaps[0], emulated, target="cuda", **options)
+        if name == "paths":
+            monotone.check_parents(emulated)
+        key = emulated[program.key]
     assert found.converged
-    np.testing.assert_array_equal(emulated[program.key], plain[program.key])
+    np.testing.assert_array_equal(key, plain[program.key])
     if mode == "near_far":
         assert found.active_counts == run.active_counts
         assert found.thresholds == run.thresholds
         assert len(set(found.thresholds)) > 2
-    if name == "paths":
-        monotone.check_parents(emulated)

@@ -268,10 +268,10 @@ def test_float64_and_wide_offsets(name: str, feature_parallel: bool) -> None:
     ("name", "k", "place"),
     [("inverse", 7, "cuda.shared"), ("least_squares", 33, "scratch_0[")],
 )
-def test_matrices_stand_in_shared_memory_or_in_scratch(
+def test_matrices_of_lanes_stand_in_shared_memory_or_in_scratch(
     name: str, k: int, place: str
 ) -> None:
-    run = Run(BY_NAME[name], k, size=(9, 40))
+    run = Run(BY_NAME[name], k, size=(9, 40), schedule="lanes")
     assert place in run.kernels.text
     run.check()
 
@@ -316,13 +316,21 @@ def test_an_index_out_of_range_is_recorded_in_checked_mode() -> None:
 
 # Name, program, K, options, text, what stands in its place, what catches it.
 FAULTS = [
-    ("pad", "label_propagation", 3, {}, "if inside else float32(0.0)", "", None),
+    (
+        "pad",
+        "label_propagation",
+        5,
+        {},
+        "aggr_1 if inside_1 else",
+        "aggr_1 if 1 else",
+        None,
+    ),
     (
         "edge_lanes",
         "weighted_sum",
         3,
         {},
-        "total = warp.edge_lane_sum(total, 4, 8)",
+        "total_0 = warp.edge_lane_sum(total_0, 1, 8)",
         "",
         None,
     ),
@@ -336,17 +344,17 @@ FAULTS = [
         "threadIdx.x >> 3",
         RaceError,
     ),
-    ("atomics", "atomics", 3, {}, "if alive and inside:", "if alive:", None),
+    ("atomics", "atomics", 9, {}, "if alive and inside_0:", "if alive:", None),
     (
         "copy",
         "bfs",
-        3,
+        1,
         {},
         "d.level_next[uint32(v), uint32(j)] = d.level[uint32(v), uint32(j)]",
         "pass",
         None,
     ),
-    ("push", "push", 3, {"direction": "push"}, "if inside:", "if True:", None),
+    ("push", "push", 9, {"direction": "push"}, "if inside_0:", "if True:", None),
     ("sync", "inverse", 3, {}, "warp.sync()", "pass", RaceError),
     ("box", "weighted_sum", 3, {"hubs": True}, "syncthreads()", "popc(1)", RaceError),
     (
@@ -361,15 +369,15 @@ FAULTS = [
     (
         "rounds",
         "wander",
-        3,
+        5,
         {"degree": 8},
         "rounds = warp.group_max(int32(stop - start + 1 >> 1), 32)",
         "rounds = stop - start + 1 >> 1",
         DivergenceError,
     ),
-    ("edge", "wander", 3, {}, "if inside_edge:", "if True:", None),
-    ("live", "wander", 3, {}, "if live:", "if True:", None),
-    ("end", "push", 33, {"direction": "push"}, "return  #", "pass  #", MemoryFault),
+    ("edge", "wander", 5, {}, "if inside_edge:", "if True:", None),
+    ("live", "wander", 5, {}, "if live:", "if True:", None),
+    ("end", "push", 65, {"direction": "push"}, "return  #", "pass  #", MemoryFault),
 ]
 
 
