@@ -257,11 +257,13 @@ TABLES["classics-cpu"] = {
 TABLES["classics-gpu"] = {
     "graph": _graph,
     "program": _text("program"),
+    "contender": _text("contender"),
     **TIME,
     "cuGraph ms": _text("cugraph_ms"),
     "supersteps": _text("supersteps"),
     "directions": _text("directions"),
     "in supersteps ms": _number("superstep_ms"),
+    "beside ms": _number("beside_ms"),
     **CHECK,
 }
 TABLES["schedules-gpu"] = {

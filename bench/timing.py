@@ -7,7 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-__all__ = ["Contender", "interleave", "time_call", "time_events", "with_answers"]
+__all__ = [
+    "Contender",
+    "interleave",
+    "time_call",
+    "time_events",
+    "wait_for_gpu",
+    "with_answers",
+]
 
 
 def _nothing() -> None: ...
@@ -43,6 +50,14 @@ def with_answers(result: Any) -> Any:
         for answer in fields(result):
             getattr(result, answer.name)
     return result
+
+
+def wait_for_gpu(target: str) -> None:
+    """Wait until the GPU is idle, if that is the target."""
+    if target == "cuda":
+        from featgraph._cuda import cuda
+
+        cuda.synchronize()
 
 
 def time_call(call: Callable[[], Any]) -> float:

@@ -17,11 +17,14 @@ from bench.graphs import make_graph
 @pytest.mark.slow
 def test_every_cell_of_the_gpu_table_is_checked(tmp_path: Path) -> None:
     file = tmp_path / "classics.jsonl"
-    argv = ["classics-gpu", "--graph", "kron-6", "--target", "cpu", "--repeat", "1"]
+    graphs = "kron-6,rmat-6-4"  # the second is directed, with edges repeated
+    argv = ["classics-gpu", "--graph", graphs, "--target", "cpu", "--repeat", "1"]
     assert run.main([*argv, "--output", str(file)]) == 0
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert {line["program"] for line in lines} == set(gpu.DEFAULTS["programs"])
-    assert all(line["checks"]["ok"] for line in lines)
+    calls = [line for line in lines if line["contender"] == "featgraph"]
+    assert 2 * len(calls) == len(lines)
+    assert all(line["checks"]["ok"] for line in calls)
 
 
 def wrong(program: str, answer: Any) -> None:
