@@ -6,6 +6,7 @@ through the driver. Importing this needs neither a GPU nor the driver.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -118,6 +119,8 @@ def device_of(array: Any) -> int:
     return int(found)
 
 
+#: The driver puts so many bytes aside, and does not wait until they are there.
+_FEW_BYTES = 1 << 16
 #: Events of a thread, of which a few are waited for at a time.
 _EVENTS = 16
 
@@ -201,9 +204,18 @@ class Driver:
         self.check(self.api.cuMemcpyDtoDAsync(target, source, size, 0))
 
     def write(self, target: int, source: int, size: int) -> None:
-        """Copy `size` bytes from the host, which may then write there again."""
+        """Copy `size` bytes from the host, which may then write there again.
+
+        Few bytes do not wait for the device: the driver puts what is not page-locked
+        aside.
+        """
         self.enter()
-        self.check(self.api.cuMemcpyHtoD(target, source, size))
+        if size > _FEW_BYTES:
+            self.check(self.api.cuMemcpyHtoD(target, source, size))
+            return
+        own = ctypes.create_string_buffer(ctypes.string_at(source, size), size)
+        address = ctypes.addressof(own)
+        self.check(self.api.cuMemcpyHtoDAsync(target, address, size, 0))
 
     def read(self, target: int, source: int, size: int) -> None:
         """Copy `size` bytes to pinned memory of the host, and wait for all work."""

@@ -12,6 +12,7 @@ import numpy as np
 from featgraph import _cuda
 from featgraph._cuda import cuda
 from featgraph._cuda_driver import device_of
+from featgraph._cuda_memory import lend
 from featgraph._interrupts import import_whole
 from featgraph.arrays import elements, memory
 from featgraph.arrays.padding import stored_shape
@@ -244,9 +245,13 @@ def _range(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def described(array: Any) -> dict[str, Any]:
-    """Return what the CUDA array interface says of an array of the default stream."""
+    """Return what the CUDA array interface says of an array of the default stream.
+
+    Its memory is lent from here on.
+    """
     found = dict(array.__cuda_array_interface__)
     address, _ = found["data"]
+    lend(address)
     # PyTorch takes no array that is read-only.
     return found | {"data": (address, False), "stream": _DEFAULT_STREAM, "version": 3}
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cuda import cuda, launcher
+from featgraph._cuda_memory import array_of, unused_bytes
 from featgraph.arrays import elements
 from featgraph.errors import DeviceMemoryError
 
@@ -31,7 +32,7 @@ BLOCK, MOST_BLOCKS = 256, 1 << 14
 def empty(shape: tuple[int, ...], dtype: Any) -> Any:
     """Return an array of the dialect with any contents."""
     try:
-        return cuda.device_array(shape, dtype)
+        return array_of(shape, dtype)
     except Exception as error:
         wanted = math.prod(shape) * np.dtype(dtype).itemsize
         raise memory_error(wanted, error) from error
@@ -53,10 +54,10 @@ def copy_of(array: Any) -> Any:
 
 def upload(values: npt.NDArray[Any]) -> Any:
     """Return a copy of an array of the host."""
-    try:
-        return cuda.to_device(np.ascontiguousarray(values))
-    except Exception as error:
-        raise memory_error(values.nbytes, error) from error
+    given = np.ascontiguousarray(values)
+    made = empty(given.shape, given.dtype)
+    made.copy_to_device(given)
+    return made
 
 
 def read(array: Any) -> npt.NDArray[Any]:
@@ -80,6 +81,7 @@ def memory_error(wanted: int, error: Exception) -> Exception:
     if "MEMORY" not in str(error).upper():
         return error
     free, total = cuda.current_context().get_memory_info()
+    free += unused_bytes()
     return DeviceMemoryError(
         "the device has not enough memory",
         got=f"{wanted / 1e9:.2f} GB asked for",

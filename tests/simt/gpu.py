@@ -105,9 +105,12 @@ class DeviceArray:
     def is_c_contiguous(self) -> bool:
         return True
 
-    def copy_to_device(self, other: DeviceArray) -> None:
+    def copy_to_device(self, other: Any) -> None:
         assert (other.shape, other.dtype) == (self.shape, self.dtype)
-        self.written.fill(0, self.size * self.dtype.itemsize)
+        size = self.size * self.dtype.itemsize
+        if isinstance(other, np.ndarray):
+            self.gpu.uploads.append(size)
+        self.written.fill(0, size)
         self.view()[...] = other.view()
 
     @property
@@ -487,12 +490,15 @@ def emulated_gpu() -> Iterator[Gpu]:
     gpu = Gpu()
     with pytest.MonkeyPatch.context() as patch:
         launches = partial(Launches, by_dialect=gpu.bind, compiled=gpu.compiled)
-        for module in (cuda_arrays, cuda_device, cuda_sets):
+        for module in (cuda_arrays, cuda_device):
             patch.setattr(module, "cuda", gpu)
+        for module in (cuda_arrays, cuda_device, cuda_sets):
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(cuda_rows, "BLOCK", 32)
         patch.setattr(foreign, "cuda", gpu)
         patch.setattr(memory, "cuda", gpu)
+        patch.setattr(memory, "array_of", gpu.device_array)
+        patch.setattr(memory, "unused_bytes", lambda: 0)
         patch.setattr(memory, "BLOCK", 32)
         patch.setattr(memory, "launcher", partial(gpu.bind, stream=0))
         patch.setattr(foreign, "device_of", lambda array: 0)

@@ -15,7 +15,7 @@ from featgraph._cuda import cuda
 from featgraph._cuda_driver import Driver, address_of
 from featgraph.arrays import elements
 from featgraph.arrays.foreign import Foreign
-from featgraph.arrays.memory import empty, upload
+from featgraph.arrays.memory import empty
 from featgraph.arrays.values import DeviceValues, Entries, Filled, Reordered
 from featgraph.errors import DeviceError
 from featgraph.fold.printing.module import ALIGNMENT
@@ -138,12 +138,12 @@ class CudaArrays:
             self.copy(memory, values.array)
             return memory
         given = np.ascontiguousarray(values)
-        if memory is not None:
+        if memory is None:
+            memory = self.empty(given.shape, given.dtype.name)
+        if given.size:
             source = int(given.ctypes.data)
             self.driver.write(address_of(memory), source, given.nbytes)
-            return memory
-        self.driver.note(*OPAQUE)
-        return _aligned(upload(given))
+        return memory
 
     def reordered(self, values: Reordered) -> DeviceValues:
         """Bring rows of a host array into order on the device."""
@@ -196,8 +196,7 @@ class CudaArrays:
         count = entries.places.size
         if count == 0:
             return
-        self.driver.note(*OPAQUE)
-        given = cuda.to_device(entries.places), cuda.to_device(entries.values)
+        given = self.upload(entries.places), self.upload(entries.values)
         blocks = min(block_count(count), 1 << 12)
         flat = array.reshape(array.size)
         self.launches(cuda_loops.place, blocks, BLOCK, (flat, *given))

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._cuda import cuda
 from featgraph._cuda_driver import address_of
 from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.fold.plan.traits import HUB_DEGREE
@@ -61,15 +60,14 @@ class CudaSets:
     def _words(self, count: int) -> Words:
         """Return a bitvector without another reference.
 
-        Freeing device memory waits for the device, so bitvectors are kept. A State has
-        its own, and those of a superstep are those of the one before the last, so that
-        supersteps repeat, in whatever run.
+        A State has its own, and those of a superstep are those of the one before the
+        last, so that supersteps repeat, in whatever run.
         """
         pool = self._arrays.recorder.pools.setdefault(count, [])
         for words in pool:
             if sys.getrefcount(words) == _UNHELD:
                 return words
-        pool.append(cuda.device_array(count, np.uint32))
+        pool.append(self._arrays.empty((count,), "uint32"))
         return pool[-1]
 
     def upload(self, words: npt.NDArray[np.uint32]) -> Words:

@@ -1,0 +1,80 @@
+"""When memory of the GPU is given back, with a driver that only remembers."""
+
+from __future__ import annotations
+
+import gc
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from featgraph import _cuda_memory
+
+
+class Memory:
+    """What the dialect holds memory by."""
+
+    def __init__(self, context: Any, address: int, size: int) -> None:
+        self.device_pointer = address
+
+
+class Api:
+    """The driver's calls, which succeed unless `is_ours` is False."""
+
+    CUresult = SimpleNamespace(CUDA_SUCCESS=0)
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.is_ours = True
+        self.taken = 0
+
+    def cuMemAllocFromPoolAsync(self, size: int, pool: Any, stream: int) -> Any:
+        self.taken += 512
+        return 0, self.taken
+
+    def cuCtxPushCurrent(self, context: Any) -> Any:
+        return (0 if self.is_ours else 3,)
+
+    def __getattr__(self, name: str) -> Any:
+        def note(*given: Any) -> Any:
+            self.calls.append((name, *given))
+            return (0,)
+
+        return note
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Any:
+    dialect = SimpleNamespace(MemoryPointer=Memory, current_context=lambda: None)
+    monkeypatch.setattr(_cuda_memory, "cuda", dialect)
+    made = object.__new__(_cuda_memory._Pool)
+    made._api, made._context, made._pool = Api(), "context", "pool"
+    return made
+
+
+def calls_of(pool: Any) -> list[Any]:
+    gc.collect()
+    return [call for call in pool._api.calls if call[0] != "cuCtxPopCurrent"]
+
+
+def test_memory_goes_back_in_the_order_of_the_default_stream(pool: Any) -> None:
+    first, second = pool.take(8), pool.take(8)
+    assert calls_of(pool) == []
+    del second
+    assert calls_of(pool) == [("cuMemFreeAsync", 1024, 0)]
+    assert first.device_pointer == 512
+
+
+def test_what_was_lent_waits_for_all_streams_once(pool: Any) -> None:
+    memory = pool.take(8)
+    _cuda_memory.lend(memory.device_pointer)
+    del memory
+    assert calls_of(pool) == [("cuCtxSynchronize",), ("cuMemFreeAsync", 512, 0)]
+    assert 512 not in _cuda_memory._lent  # whoever gets the address next lends nothing
+
+
+def test_behind_a_fork_nothing_is_freed(pool: Any) -> None:
+    memory = pool.take(8)
+    pool._api.is_ours = False
+    del memory
+    assert calls_of(pool) == []
