@@ -25,12 +25,26 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._result import Result
+from featgraph.algorithms._paths import checked_reals
+from featgraph.algorithms._result import Result, answer
 from featgraph.algorithms._triangles import neighbor_counts, triangles_of
 from featgraph.algorithms._verify import require
-from featgraph.algorithms.triangle_count import count_corners
+from featgraph.algorithms.triangle_count import add_corners, count_corners
 
 __all__ = ["ClusteringResult", "clustering", "verify_clustering"]
+
+
+@fg.gather(into="others", combine="sum")
+def neighbor(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Count an edge, but for a self-loop."""
+    return 1 if u != v else 0
+
+
+@fg.vertex
+def keep_neighbors(f, v, d):  # type: ignore[no-untyped-def]
+    """Keep how many neighbors there are."""
+    d.neighbors[v] = d.others[v]
+    return False
 
 
 @fg.vertex
@@ -41,7 +55,21 @@ def divide(f, v, d):  # type: ignore[no-untyped-def]
     return False
 
 
+@fg.reduce(into="coefficients", combine="sum")
+def add_coefficients(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up the coefficients."""
+    return d.coefficient[v]
+
+
+@fg.reduce(into="pairs", combine="sum")
+def add_pairs(f, v, d):  # type: ignore[no-untyped-def]
+    """Count all pairs of neighbors."""
+    return d.neighbors[v] * (d.neighbors[v] - 1) // 2
+
+
+begin = fg.foldmap(neighbor, keep_neighbors)
 step = fg.foldmap(count_corners, divide)
+end = fg.foldmap(add_coefficients, add_pairs, add_corners)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,10 +88,10 @@ class ClusteringResult(Result):
         How many triangles each vertex is a corner of.
     """
 
-    coefficients: npt.NDArray[Any]
+    coefficients: npt.NDArray[Any] = answer()
     average: float
     transitivity: float
-    triangles: npt.NDArray[np.int64]
+    triangles: npt.NDArray[np.int64] = answer()
 
 
 def clustering(
@@ -102,25 +130,28 @@ def clustering(
     """
     graph = fg.as_graph(graph, directed=False)
     _ = graph.oriented  # says what a graph must be
-    neighbors = neighbor_counts(graph).astype(np.int64)
+    where = {"target": options.get("target", "auto")}
     state = fg.State(
         graph,
         triangles=fg.vertex_property(0),
-        neighbors=fg.vertex_property(neighbors),
-        coefficient=fg.vertex_property(np.zeros(graph.vertex_count, dtype)),
+        neighbors=fg.vertex_property(0),
+        coefficient=fg.vertex_property(checked_reals(dtype).type(0)),
     )
+    begin(state, **where)
     run = fg.iterate(step, state, **options)
-    triangles = state["triangles"]
-    pairs = int((neighbors * (neighbors - 1) // 2).sum())
-    coefficients = state["coefficient"]
+    end(state, **where)
+    corners, pairs = int(state["corners"][0]), int(state["pairs"][0])
+    answers: dict[str, Any] = {
+        "coefficients": state.view("coefficient"),
+        "triangles": state.view("triangles"),
+    }
     return ClusteringResult(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=np.empty(0),
-        coefficients=coefficients,
-        average=float(coefficients.mean(dtype=np.float64)),
-        transitivity=int(triangles.sum()) / max(pairs, 1),
-        triangles=triangles,
+        average=float(state["coefficients"][0]) / max(graph.vertex_count, 1),
+        transitivity=corners / max(pairs, 1),
+        **answers,
     )
 
 

@@ -19,6 +19,7 @@ from featgraph.algorithms import (
     betweenness_centrality,
     bfs,
     closeness_centrality,
+    clustering,
     connected_components,
     eigenvector_centrality,
     hits,
@@ -129,6 +130,7 @@ def test_what_a_callback_kept_may_be_used_again() -> None:
 #: Algorithm -> a call of it, on a graph that is warm.
 CALLS: dict[str, Callable[..., Any]] = {
     "triangles": lambda g, **o: triangle_count(simple(g), **o),
+    "clustering": lambda g, **o: clustering(simple(g), **o),
     "bfs": lambda g, **o: bfs(g, [3, 5], **o),
     "sssp": lambda g, **o: sssp(g, [3, 5], **o),
     "sswp": lambda g, **o: sswp(g, 3, **o),
