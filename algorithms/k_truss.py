@@ -164,7 +164,7 @@ def k_truss(
     graph = fg.as_graph(graph, directed=False)
     if k is not None and k < 0:
         raise fg.GraphInputError("k out of range", got=k, expected="0 or more")
-    _ = graph.oriented  # says what a graph must be
+    graph.orient(options.get("target", "auto"))  # says what a graph must be
     _refuse_loops(graph)
     rows = 2 * graph.given_edge_count
     state = fg.State(

@@ -96,7 +96,7 @@ def triangle_count(graph: fg.GraphLike, **options: Any) -> TriangleCountResult:
     ([1, 2, 2, 1], 2)
     """
     graph = fg.as_graph(graph, directed=False)
-    _ = graph.oriented  # says what a graph must be
+    graph.orient(options.get("target", "auto"))  # says what a graph must be
     state = fg.State(graph, triangles=fg.vertex_property(0))
     run = fg.iterate(step, state, **options)
     total(state, target=options.get("target", "auto"))

@@ -6,10 +6,13 @@ from featgraph._cuda import cuda, kernel
 
 __all__ = [
     "NO_PLACE",
+    "SHORT",
     "begin_rows",
     "both_ends",
     "count_ends",
+    "count_short",
     "find_hubs",
+    "find_most",
     "find_moved",
     "find_nan",
     "find_twins",
@@ -29,6 +32,8 @@ __all__ = [
 
 FULL_WARP = 0xFFFFFFFF
 NO_PLACE = -1
+#: Most degrees that are counted apart.
+SHORT = 64
 
 
 @kernel(cache=True)
@@ -195,6 +200,37 @@ def list_marked(is_marked, places, out):  # type: ignore[no-untyped-def]
 
 
 # -- what schedules ask of rows
+
+
+@kernel(cache=True)
+def find_most(degrees, below, found):  # type: ignore[no-untyped-def]
+    """Raise ``found[0]`` to the largest degree that is less than a limit."""
+    most = int64(0)
+    for row in range(cuda.grid(1), degrees.size, cuda.gridsize(1)):
+        degree = int64(degrees[row])
+        if degree < below:
+            most = max(most, degree)
+    offset = int32(16)
+    while offset > 0:
+        most = max(most, cuda.shfl_xor_sync(FULL_WARP, most, offset))
+        offset = int32(offset >> 1)
+    if cuda.threadIdx.x % 32 == 0:
+        cuda.atomic.max(found, 0, most)
+
+
+@kernel(cache=True)
+def count_short(degrees, counts):  # type: ignore[no-untyped-def]
+    """Count the rows of each degree for which there is a count, at most SHORT."""
+    own = cuda.shared.array(SHORT, int32)
+    for degree in range(cuda.threadIdx.x, SHORT, cuda.blockDim.x):
+        own[degree] = 0
+    cuda.syncthreads()
+    for row in range(cuda.grid(1), degrees.size, cuda.gridsize(1)):
+        if degrees[row] < counts.size:
+            cuda.atomic.add(own, degrees[row], 1)
+    cuda.syncthreads()
+    for degree in range(cuda.threadIdx.x, counts.size, cuda.blockDim.x):
+        cuda.atomic.add(counts, degree, own[degree])
 
 
 @kernel(cache=True)

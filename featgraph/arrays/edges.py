@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from featgraph.arrays import edge_kernels as kernels
 from featgraph.arrays import memory, sorting
@@ -193,6 +194,20 @@ class GpuEdges:
             )
             self._degrees[key] = counts
         return self._degrees[key]
+
+    def most_edges(self, side: str, below: int = 2**63 - 1) -> int:
+        """Return the most "in" or "out" edges of a vertex that has fewer than some."""
+        degrees = self.degrees(side)
+        found = memory.upload(np.zeros(1, np.int64))
+        memory.launch_over(kernels.find_most, degrees.size, degrees, below, found)
+        return int(memory.read(found)[0])
+
+    def short_counts(self, side: str) -> npt.NDArray[np.int32]:
+        """Return how many vertices have 0, 1, ... `kernels.SHORT` - 1 edges."""
+        degrees = self.degrees(side)
+        counts = memory.filled((kernels.SHORT,), 0, np.int32)
+        memory.launch_over(kernels.count_short, degrees.size, degrees, counts)
+        return memory.read(counts)
 
 
 def _surveyed(sources: Array, targets: Array) -> tuple[int, int, int]:

@@ -6,7 +6,12 @@ from featgraph import _cuda
 from featgraph.config import config
 from featgraph.errors import PlanError
 
-__all__ = ["chosen_target"]
+__all__ = ["chosen_target", "has_gpu"]
+
+
+def has_gpu() -> bool:
+    """Whether there is a GPU that can be used."""
+    return _cuda.is_available()
 
 
 def chosen_target(target: object, default: str = "cuda") -> str:
@@ -30,7 +35,7 @@ def chosen_target(target: object, default: str = "cuda") -> str:
     if given == "auto":
         given = config.target
     if given == "auto":
-        given = default if _cuda.is_available() else "cpu"
+        given = default if has_gpu() else "cpu"
     if given == "cuda":
         _cuda.require(gpu=True)
     if given in {"cpu", "cuda"}:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from featgraph.arrays.targets import chosen_target
 from featgraph.arrays.values import Rows
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
@@ -19,6 +20,7 @@ from featgraph.graph.oriented import Oriented, orient
 
 if TYPE_CHECKING:
     from featgraph.arrays.edges import GpuEdges
+    from featgraph.arrays.oriented import GpuOriented
 
 __all__ = [
     "Structure",
@@ -26,9 +28,11 @@ __all__ = [
     "edge_rows",
     "expand_edge_values",
     "gpu_edges",
+    "gpu_oriented",
     "incident_columns",
     "incident_edges",
     "is_built_on_gpu",
+    "is_given_on_gpu",
     "is_in_given_order",
     "out_columns",
     "out_edges",
@@ -201,9 +205,28 @@ class Structure:
             self._cache["twins"] = build.build_twins(self._edges, lambda: self.in_edges)
         return self._cache["twins"]  # type: ignore[no-any-return]
 
+    def orient(self, target: object = "auto") -> None:
+        """Check that triangles can be found, and have what that takes on a target.
+
+        Parameters
+        ----------
+        target : {"auto", "cpu", "cuda"}, optional
+            Where they will be looked for.
+
+        Raises
+        ------
+        GraphInputError
+            If the graph is directed, or has parallel edges.
+        """
+        if not self.directed and self._edges.is_built_on_gpu:
+            is_there = chosen_target(target) == "cuda"
+            if is_there and not self._edges.on_gpu_oriented.is_repeated:
+                return
+        _ = self.oriented  # which says what is wrong
+
     @property
     def oriented(self) -> Oriented:
-        """The graph with edges from lower to higher (degree, id): for triangles.
+        """The graph with edges from lower to higher (degree, id), on the host.
 
         GraphInputError where it is directed or has parallel edges.
         """
@@ -327,9 +350,19 @@ def is_built_on_gpu(graph: Structure) -> bool:
     return graph._edges.is_built_on_gpu
 
 
+def is_given_on_gpu(graph: Structure) -> bool:
+    """Whether the edges of a graph are on the GPU alone, until the host asks."""
+    return graph._edges.is_given_on_gpu
+
+
 def gpu_edges(graph: Structure) -> GpuEdges:
     """Return the edges of a graph on the GPU; needs one."""
     return graph._edges.on_gpu
+
+
+def gpu_oriented(graph: Structure) -> GpuOriented:
+    """Return the oriented edges of an undirected graph on the GPU; needs one."""
+    return graph._edges.on_gpu_oriented
 
 
 def edge_rows(graph: Structure) -> Rows:

@@ -99,14 +99,24 @@ def orient(graph: Any) -> Oriented:
     GraphInputError
         If the graph is directed, or two edges have the same ends.
     """
-    from featgraph.graph import _orient
-
     if graph.directed:
         raise GraphInputError(
             "a directed graph has no triangles",
             got="directed=True",
             fix='make the graph with directed=False, duplicates="first"',
         )
+    edges = graph._edges
+    if edges.is_given_on_gpu and not edges.on_gpu_oriented.is_repeated:
+        from featgraph.graph.building import fetch
+
+        return Oriented(*fetch.build_upper(edges))
+    return _orient_on_host(graph)
+
+
+def _orient_on_host(graph: Any) -> Oriented:
+    """Orient a graph, or find an edge that is there twice."""
+    from featgraph.graph import _orient  # loads Numba
+
     ins, count = graph.in_edges, graph.vertex_count
     vertices = np.argsort(graph.in_degree, kind="stable").astype(np.int32)
     degree_order = np.empty(count, np.int32)

@@ -14,7 +14,13 @@ if not _cuda.is_installed():
 
 from numba import types
 
-from featgraph.arrays import drawing_cuda, edge_kernels, elements, radix
+from featgraph.arrays import (
+    drawing_cuda,
+    edge_kernels,
+    elements,
+    oriented_kernels,
+    radix,
+)
 
 I32, I64 = (types.Array(t, 1, "C") for t in (types.int32, types.int64))
 BYTES = types.Array(types.uint8, 1, "C")
@@ -50,6 +56,20 @@ SIGNATURES = [
     (edge_kernels.list_marked, (I32, I64, I32)),
     (edge_kernels.find_hubs, (I32, N, PAIRS, I32)),
     (edge_kernels.short_degrees, (I64, N, I64)),
+    (edge_kernels.find_most, (I32, N, I64)),
+    (edge_kernels.find_most, (I64, N, I64)),
+    (edge_kernels.count_short, (I32, I32)),
+    (oriented_kernels.turn_upward, (I32, I32, I32, N, I32, N, I32, I32, I32)),
+    (oriented_kernels.turn_upward, (I32, I32, I64, N, I32, N, I32, I32, I64)),
+    (oriented_kernels.find_repeated, (I32, I32, I32)),
+    (oriented_kernels.find_rows, (I32, I32)),
+    (oriented_kernels.cast, (I32, I64)),
+    (oriented_kernels.add_rows, (I32, I32, I64)),
+    (oriented_kernels.fill_both, (I32,) * 10),
+    (oriented_kernels.fill_both, (I64, I32, I64, I32) * 2 + (I32, I64)),
+    (oriented_kernels.begin_work, (I32, I64)),
+    (oriented_kernels.add_work, (I32, I32, I32, I64)),
+    (oriented_kernels.find_long_rows, (I32, I64, N, PAIRS, I32)),
     (drawing_cuda.draw_rmat, (WORD, N, WORD, WORD, WORD, I32, I32)),
     (drawing_cuda.draw_uniform, (WORD, WORD, I32, I32)),
     (drawing_cuda.draw_grid, (N, N, I32, I32)),

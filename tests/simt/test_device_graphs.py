@@ -21,12 +21,15 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.arrays import memory, radix, sorting
+from featgraph.fold.plan import traits
 from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.graph.building import edges as edge_lists
 from featgraph.graph.building.merge import POLICIES
 from featgraph.runtime.devices import cuda_device, host_arrays
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.graphs import gpu_arrays
+from featgraph.runtime.superstep.directions import most_reached
+from tests.reference.test_triangles import simple_graphs
 from tests.simt.foreign import Foreign
 from tests.simt.gpu import DeviceArray, Gpu, emulated_gpu
 from tests.simt.test_runtime import tiny_graph
@@ -122,6 +125,81 @@ def test_arrays_of_kernels_are_those_of_the_host(
                 expected[name] = array.copy_to_host()
         for name, array in expected.items():
             assert_same(device.graph_array(made, name).copy_to_host(), array, name)
+
+
+ORIENTED = [
+    "order_vertex", "degree_order", "upper_hubs",
+    *(f"{rows}_{part}" for rows in ("upper", "both")
+      for part in ("offsets", "orders", "edges")),
+    "lower_offsets", "lower_orders", "lower_positions",
+]  # fmt: skip
+
+
+@settings(max_examples=15)
+@given(simple_graphs(), st.sampled_from(["host", "gpu"]))
+def test_oriented_arrays_are_those_of_the_host(
+    gpu: Gpu, graph: fg.Graph, where: str
+) -> None:
+    made = on_gpu(graph) if where == "gpu" else copied(graph)
+    device = choose_device("cuda")
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (cuda_device, gpu_arrays):
+            patch.setattr(module, "LONG_ROW", 2)
+        expected = {}
+        with pytest.MonkeyPatch.context() as on_host:
+            on_host.setattr(edge_lists, "MANY_EDGES", 1 << 20)
+            for name in ORIENTED:
+                array = device.graph_array(copied(graph), name)
+                expected[name] = array.copy_to_host()
+        made.orient("cuda")
+        assert "oriented" not in made._cache
+        for name, array in expected.items():
+            assert_same(device.graph_array(made, name).copy_to_host(), array, name)
+    for name, array in oriented_arrays(graph).items():
+        assert_same(oriented_arrays(made)[name], array, name)
+
+
+def oriented_arrays(graph: fg.Graph) -> dict[str, Any]:
+    """Return all arrays of the oriented graph on the host, by name."""
+    oriented = graph.oriented
+    found: dict[str, Any] = {
+        name: getattr(oriented, name) for name in ("vertices", "degree_order", "work")
+    }
+    for name in ("upper", "lower", "both"):
+        rows = getattr(oriented, name)
+        found[f"{name}.offsets"] = rows.row_offsets
+        found[f"{name}.columns"] = rows.column_indices
+        found[f"{name}.ids"] = rows.edge_ids
+    assert not any(array.flags.writeable for array in found.values())
+    return found
+
+
+@settings(max_examples=10)
+@given(graphs(max_edges=8))
+def test_what_cannot_be_oriented_is_said_as_on_the_host(
+    gpu: Gpu, graph: fg.Graph
+) -> None:
+    outcomes = []
+    for made in (graph, copied(graph), on_gpu(graph)):
+        try:
+            made.orient("cpu" if made is graph else "cuda")
+            outcomes.append("")
+        except GraphInputError as error:
+            outcomes.append(str(error))
+    assert outcomes == [outcomes[0]] * 3
+
+
+@settings(max_examples=15)
+@given(graphs(max_edges=FEW), st.sampled_from(["host", "gpu"]))
+def test_traits_are_those_of_the_host(gpu: Gpu, graph: fg.Graph, where: str) -> None:
+    made = on_gpu(graph) if where == "gpu" else copied(graph)
+    with pytest.MonkeyPatch.context() as patch:
+        for limit in ("HUB_DEGREE", "SUM_BLOCK"):
+            patch.setattr(traits, limit, 4)
+        assert traits.graph_traits(made, "cuda") == traits.graph_traits(graph)
+    assert most_reached(made, "cuda") == most_reached(graph, "cpu")
+    if graph.given_edge_count:
+        assert not any("degree" in name for name in made._cache)
 
 
 @contextmanager

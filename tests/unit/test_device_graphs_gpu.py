@@ -10,7 +10,10 @@ import pytest
 import featgraph as fg
 from featgraph.arrays.values import DeviceValues
 from featgraph.errors import GraphInputError
+from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph.building import edges as edge_lists
+from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.superstep.directions import most_reached
 from tests.unit.test_device_values_gpu import given_by
 
 pytestmark = pytest.mark.gpu
@@ -24,6 +27,9 @@ def edges_like(kind: str, count: int) -> tuple[Any, int]:
     if kind == "skewed":
         vertices = 1 << 18
         ends = (vertices * rng.random((2, count)) ** 8).astype(np.int64)
+    elif kind == "flat":
+        vertices = 900_000
+        ends = rng.integers(0, vertices, (2, count))
     elif kind == "one row":
         vertices = 70_000
         ends = rng.integers(0, 2, (2, count)) * (vertices - 1)
@@ -32,6 +38,13 @@ def edges_like(kind: str, count: int) -> tuple[Any, int]:
         ends = rng.integers(0, vertices, (2, count))
         ends[1, ::5] = ends[0, ::5]
     return ends, vertices
+
+
+def long_oriented_rows(graph: fg.Graph) -> Any:
+    """Return, of the host, the rows by degree order that blocks take."""
+    from featgraph.runtime.devices import cuda_device  # imports the dialect
+
+    return cuda_device.long_oriented_rows(graph)
 
 
 def same(found: Any, expected: Any) -> None:
@@ -55,6 +68,52 @@ def test_rows_are_those_of_the_host(kind: str, directed: bool) -> None:
     made = fg.Graph.from_edges(*there, **options)
     assert made._edges.is_given_on_gpu
     same(made, fg.Graph.from_edges(*ends, **options))
+
+
+@pytest.mark.parametrize("kind", ["skewed", "flat"])
+@pytest.mark.parametrize("where", ["host", "gpu"])
+def test_oriented_rows_are_those_of_the_host(kind: str, where: str) -> None:
+    ends, vertices = edges_like(kind, 600_000)
+    options: Any = {"vertex_count": vertices, "directed": False, "duplicates": "first"}
+    graph = fg.Graph.from_edges(*ends, **options)
+    made = fg.Graph.from_edges(graph.sources, graph.targets, **options)
+    if where == "gpu":
+        there = [given_by("numba", each) for each in (graph.sources, graph.targets)]
+        made = fg.Graph.from_edges(*there, **options)
+    device = choose_device("cuda")
+    made.orient("cuda")
+    assert "oriented" not in made._cache
+    oriented = graph.oriented
+    expected = {
+        "order_vertex": oriented.vertices,
+        "degree_order": oriented.degree_order,
+        "upper_hubs": long_oriented_rows(graph),
+    }
+    for name, numbers in {
+        "upper": "edges",
+        "lower": "positions",
+        "both": "edges",
+    }.items():
+        rows = getattr(oriented, name)
+        expected[f"{name}_offsets"] = rows.row_offsets
+        expected[f"{name}_orders"] = rows.column_indices
+        expected[f"{name}_{numbers}"] = rows.edge_ids
+    for name, array in expected.items():
+        found = device.graph_array(made, name).copy_to_host()
+        assert found.dtype == array.dtype, name
+        np.testing.assert_array_equal(found, array, err_msg=name)
+    assert kind == "flat" or expected["upper_hubs"].size > 10
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("kind", ["skewed", "one row", "wide"])
+def test_traits_are_those_of_the_host(kind: str, directed: bool) -> None:
+    ends, vertices = edges_like(kind, 600_000)
+    options: Any = {"vertex_count": vertices, "directed": directed}
+    here, there = (fg.Graph.from_edges(*ends, **options) for _ in range(2))
+    assert graph_traits(there, "cuda") == graph_traits(here)
+    assert most_reached(there, "cuda") == most_reached(here, "cpu")
+    assert not any("degree" in name for name in there._cache)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

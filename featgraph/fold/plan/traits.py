@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from featgraph.graph import Graph
+from featgraph.graph.degrees import SHORT, most_edges, short_counts
 
 __all__ = [
     "HUB_DEGREE",
+    "LONG_ROW",
     "MANY_ROWS",
     "SUM_BLOCK",
     "GraphTraits",
@@ -21,6 +23,9 @@ __all__ = [
 
 #: A vertex of at least this degree is left to a block of its own on the GPU.
 HUB_DEGREE = 2048
+#: A row of so many vertices of higher degree is left to a block of its own: its bitmap
+#: then saves six steps of a search or more.
+LONG_ROW = 64
 #: Contributions that are summed one after the other. A row with more is cut into blocks
 #: of so many, by place in the row, whose sums are added up pairwise.
 SUM_BLOCK = 512
@@ -80,20 +85,20 @@ def needs_wide_positions(edge_count: int) -> bool:
 _traits: weakref.WeakKeyDictionary[Graph, GraphTraits] = weakref.WeakKeyDictionary()
 
 
-def graph_traits(graph: Graph) -> GraphTraits:
-    """Return the traits of a graph."""
+def graph_traits(graph: Graph, target: str = "cpu") -> GraphTraits:
+    """Return the traits of a graph, found where a target builds its rows."""
     known = _traits.get(graph)
     if known is not None:
         return known
-    top = max(int(graph.in_degree.max(initial=0)), int(graph.out_degree.max(initial=0)))
+    top = _longest(graph, target)
     _traits[graph] = made = GraphTraits(
-        typical_degree=_typical_degree(graph),
+        typical_degree=_typical_degree(graph, target),
         has_hubs=top >= HUB_DEGREE,
         wide_offsets=needs_wide_positions(graph.edge_count),
         undirected=not graph.directed,
         wide_both=graph.directed and needs_wide_positions(2 * graph.edge_count),
         long_rows=top > SUM_BLOCK,
-        rows_of_longest=_rows_of_longest(graph),
+        rows_of_longest=_rows_of_longest(graph, target),
     )
     return made
 
@@ -103,17 +108,20 @@ def _floor(number: int, most: int) -> int:
     return min(most, 1 << max(number.bit_length() - 1, 0))
 
 
-def _rows_of_longest(graph: Graph) -> int:
-    degrees = graph.in_degree, graph.out_degree
-    longest = max(int(d[d < HUB_DEGREE].max(initial=0)) for d in degrees)
+def _longest(graph: Graph, target: str, below: int | None = None) -> int:
+    """Return the length of the longest row, of all or of those that are shorter."""
+    sides = ("in", "out") if graph.directed else ("in",)
+    return max(most_edges(graph, side, target, below) for side in sides)
+
+
+def _rows_of_longest(graph: Graph, target: str) -> int:
+    longest = _longest(graph, target, HUB_DEGREE)
     if longest <= SUM_BLOCK:
         return MANY_ROWS
     return min(MANY_ROWS, 1 << round(math.log2(graph.edge_count / longest)))
 
 
-def _typical_degree(graph: Graph) -> int:
+def _typical_degree(graph: Graph, target: str) -> int:
     """Return the in-degree at three quarters of the edges, down to a power of two."""
-    ends = np.cumsum(
-        np.bincount(graph.in_degree) * np.arange(graph.in_degree.max() + 1)
-    )
-    return _floor(int(np.searchsorted(ends, 0.75 * graph.edge_count)), 64)
+    ends = np.cumsum(short_counts(graph, "in", target) * np.arange(SHORT))
+    return _floor(int(np.searchsorted(ends, 0.75 * graph.edge_count)), SHORT)

@@ -27,6 +27,7 @@ from featgraph.graph.building.names import VertexNames, factorise
 
 if TYPE_CHECKING:
     from featgraph.arrays.edges import GpuEdges, Repeats
+    from featgraph.arrays.oriented import GpuOriented
 
 __all__ = ["MANY_EDGES", "EdgeList", "edge_list", "freeze"]
 
@@ -117,6 +118,13 @@ class EdgeList:
 
         ends = there(self._ends[0]), there(self._ends[1])
         return edges.GpuEdges(*ends, self.vertex_count, self.directed)
+
+    @cached_property
+    def on_gpu_oriented(self) -> GpuOriented:
+        """The undirected edges there, turned towards the end of higher degree."""
+        from featgraph.arrays import oriented  # imports the dialect
+
+        return oriented.GpuOriented(self.on_gpu)
 
     @cached_property
     def edge_count(self) -> int:

@@ -1,6 +1,7 @@
 """Adjacencies and edge maps of edges on the GPU: built there, copied to the host.
 
-The functions are those of `featgraph.graph.building.build`, and so is what they return.
+The functions, but for `build_upper`, are those of `featgraph.graph.building.build`, and
+so is what they return.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ __all__ = [
     "build_out_columns",
     "build_out_ids",
     "build_twins",
+    "build_upper",
 ]
 
 
@@ -63,6 +65,15 @@ def build_twins(edges: EdgeList, _: object) -> NDArray[Any]:
 def build_degree(edges: EdgeList, side: str) -> NDArray[Any]:
     """Return how many "in" or "out" edges each vertex has."""
     return _fetched(edges.on_gpu.degrees(side))
+
+
+def build_upper(edges: EdgeList) -> tuple[NDArray[Any], NDArray[Any], Adjacency]:
+    """Return the vertices by degree, the place of each, and the rows of those above."""
+    found = edges.on_gpu_oriented
+    upper = found.upper
+    rows = [_fetched(array) for array in (upper.offsets, upper.orders, upper.edges)]
+    vertices, degree_order = _fetched(found.vertices), _fetched(found.degree_order)
+    return vertices, degree_order, Adjacency(*rows)
 
 
 def _columns(edges: EdgeList, along: str) -> Adjacency:

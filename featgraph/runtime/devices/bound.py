@@ -9,16 +9,13 @@ from typing import Any
 from featgraph.fold.compiling.due_sets import DueSetKernel
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.layout import rows_along
-from featgraph.fold.plan.traits import HUB_DEGREE
+from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW
 from featgraph.fold.printing.module import Entry
 from featgraph.graph import Graph
 
-__all__ = ["LONG_ROW", "BoundEntry", "RowKernel"]
+__all__ = ["BoundEntry", "RowKernel"]
 
 Array = Any
-#: A row of so many vertices of higher degree is left to a block of its own: its bitmap
-#: then saves six steps of a search or more.
-LONG_ROW = 64
 
 
 class RowKernel:

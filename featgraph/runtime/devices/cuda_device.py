@@ -12,11 +12,11 @@ import numpy.typing as npt
 from featgraph._cuda import cuda
 from featgraph.fold.plan.layout import rows_with
 from featgraph.fold.plan.plan import FoldPlan, Phase
-from featgraph.fold.plan.traits import HUB_DEGREE
+from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW
 from featgraph.graph import Graph
 from featgraph.graph._structure import is_built_on_gpu
 from featgraph.runtime.devices import cuda_lists
-from featgraph.runtime.devices.bound import LONG_ROW, BoundEntry
+from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.cuda_rows import CudaRows
 from featgraph.runtime.devices.cuda_sets import CudaSets
@@ -69,12 +69,12 @@ class CudaDevice(CudaArrays):
 
     def graph_array(self, graph: Graph, name: str) -> Array:
         """Return an array of the graph by its name in generated code, on the device."""
-        if name == "upper_hubs":
-            return self.upload(long_oriented_rows(graph))
         if is_built_on_gpu(graph):
             found = built_array(graph, name)
             if found is not None:
                 return found
+        if name == "upper_hubs":
+            return self.upload(long_oriented_rows(graph))
         of = rows_with(name)
         if of is not None and name == of.hubs:
             degree = np.diff(host_graph_array(graph, of.offsets))

@@ -13,13 +13,16 @@ from featgraph.arrays import edge_kernels as kernels
 from featgraph.arrays import memory, sorting
 from featgraph.arrays.edges import GpuEdges, marked
 from featgraph.fold.plan.layout import REVERSED, rows_along, windows_of
-from featgraph.fold.plan.traits import HUB_DEGREE
+from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW
 from featgraph.graph import Graph
-from featgraph.graph._structure import gpu_edges
+from featgraph.graph._structure import gpu_edges, gpu_oriented
 
 __all__ = ["built_array", "longest_first"]
 
 Array = Any
+
+#: What names of arrays by degree order begin with.
+_ORIENTED = frozenset({"upper", "lower", "both", "order", "degree"})
 
 
 def built_array(graph: Graph, name: str) -> Array | None:
@@ -31,6 +34,9 @@ def built_array(graph: Graph, name: str) -> Array | None:
     made = _makers(edges).get(name)
     if made is not None:
         return made()
+    found = _oriented_array(graph, name)
+    if found is not None:
+        return found
     windows = windows_of(name)
     if windows is None:
         return None
@@ -57,6 +63,21 @@ def _makers(edges: GpuEdges) -> dict[str, Callable[[], Array]]:
         if names.edges:
             made[names.edges] = partial(edges.edge_ids, along)
     return made
+
+
+def _oriented_array(graph: Graph, name: str) -> Array | None:
+    """Return an array of the rows by degree order; None for other names."""
+    rows, _, array = name.partition("_")
+    if rows not in _ORIENTED:
+        return None
+    oriented = gpu_oriented(graph)
+    if name == "upper_hubs":
+        return memory.upload(longest_first(*oriented.long_rows(LONG_ROW)))
+    if rows == "order":
+        return oriented.vertices
+    if rows == "degree":
+        return oriented.degree_order
+    return getattr(getattr(oriented, rows), {"positions": "edges"}.get(array, array))
 
 
 def _offsets(edges: GpuEdges, along: str) -> Array:

@@ -96,7 +96,9 @@ class Step:
         self.direction = facts.direction
         self._can_choose = facts.may_push
         #: In-edges of a vertex and its targets, at most.
-        self._most_reached = most_reached(state.graph) if self._can_choose else 0
+        self._most_reached = (
+            most_reached(state.graph, device.name) if self._can_choose else 0
+        )
         self.change_driven = options.get("change_driven", "auto")
         #: Whether the run allows for incremental aggregates.
         self.may_be_incremental = True

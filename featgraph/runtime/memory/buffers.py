@@ -78,7 +78,8 @@ class GraphArrays(Mapping[str, Any]):
         key = name, along
         found = self._kernels.get(key)
         if found is None:
-            traits, target = graph_traits(self.graph), self._device.name
+            target = self._device.name
+            traits = graph_traits(self.graph, target)
             made = fold_due_set(name, traits, target, along)
             self._kernels[key] = found = RowKernel(made, along, self)
         return found

@@ -13,6 +13,7 @@ from typing import Any
 
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph import Graph
+from featgraph.graph.degrees import most_edges
 from featgraph.runtime.superstep.bound import BoundState
 
 __all__ = [
@@ -68,12 +69,15 @@ def fixed_cost(plan: FoldPlan, graph: Graph) -> int:
     return graph.vertex_count * width // _VALUES_AN_EDGE
 
 
-def most_reached(graph: Graph) -> int:
-    """Return how many edges lead into a vertex and its targets, at most."""
+def most_reached(graph: Graph, target: str) -> int:
+    """Return how many edges lead into a vertex and its targets, at most.
+
+    It is found where the target builds its rows.
+    """
     known = _most_reached.get(graph)
     if known is None:
-        out = int(graph.out_degree.max(initial=0))
-        known = (out + 1) * int(graph.in_degree.max(initial=0))
+        out = most_edges(graph, "out", target)
+        known = (out + 1) * most_edges(graph, "in", target)
         _most_reached[graph] = known
     return known
 

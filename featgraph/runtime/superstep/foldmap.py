@@ -220,7 +220,7 @@ class FoldMap:
         """
         graph = state.graph
         if graph not in self._traits:
-            self._traits[graph] = graph_traits(graph)
+            self._traits[graph] = graph_traits(graph, target)
         filled = _reductions(self.program)
         signature = {
             name: type_

@@ -138,7 +138,7 @@ def _check_graph(kernel: Kernel, state: State) -> None:
     facts = kernel.plan.facts
     if facts.triangles_at:
         try:
-            _ = state.graph.oriented
+            state.graph.orient(kernel.plan.target)
         except GraphInputError as error:
             raise StateError(
                 error.what,

@@ -1,0 +1,63 @@
+"""What plans ask about the degrees of a graph, answered where they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.arrays.targets import has_gpu
+from featgraph.graph._structure import (
+    Structure,
+    gpu_edges,
+    is_built_on_gpu,
+    is_given_on_gpu,
+)
+
+__all__ = ["SHORT", "most_edges", "short_counts"]
+
+#: Degrees that are counted apart.
+SHORT = 64
+
+
+def most_edges(
+    graph: Structure, side: str, target: str, below: int | None = None
+) -> int:
+    """Return the most edges of a vertex.
+
+    Parameters
+    ----------
+    graph : Graph
+    side : {"in", "out"}
+    target : {"cpu", "cuda"}
+        Where they will be needed: a GPU that builds the rows counts them.
+    below : int, optional
+        Only vertices with fewer edges are looked at.
+    """
+    if _are_on_gpu(graph, target):
+        return gpu_edges(graph).most_edges(side, *(() if below is None else (below,)))
+    degrees = _on_host(graph, side)
+    if below is not None:
+        degrees = degrees[degrees < below]
+    return int(degrees.max(initial=0))
+
+
+def short_counts(graph: Structure, side: str, target: str) -> NDArray[np.int64]:
+    """Return how many vertices have 0, 1, ... `SHORT` - 1 edges; see `most_edges`."""
+    if _are_on_gpu(graph, target):
+        return gpu_edges(graph).short_counts(side).astype(np.int64)
+    degrees = _on_host(graph, side)
+    return np.bincount(np.minimum(degrees, SHORT), minlength=SHORT)[:SHORT]
+
+
+def _are_on_gpu(graph: Structure, target: str) -> bool:
+    """Whether the degrees are counted on the GPU."""
+    if is_given_on_gpu(graph):
+        return True
+    # Plans for a GPU are made without one, too.
+    return target == "cuda" and is_built_on_gpu(graph) and has_gpu()
+
+
+def _on_host(graph: Structure, side: str) -> NDArray[Any]:
+    return graph.in_degree if side == "in" else graph.out_degree
