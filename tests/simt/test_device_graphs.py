@@ -23,6 +23,7 @@ if not _cuda.is_installed():
 from featgraph.arrays import memory, radix, sorting
 from featgraph.fold.plan import traits
 from featgraph.fold.plan.layout import REVERSED, rows_along
+from featgraph.graph import degrees
 from featgraph.graph.building import edges as edge_lists
 from featgraph.graph.building.merge import POLICIES
 from featgraph.runtime.devices import cuda_device, host_arrays
@@ -193,10 +194,13 @@ def test_what_cannot_be_oriented_is_said_as_on_the_host(
 @given(graphs(max_edges=FEW), st.sampled_from(["host", "gpu"]))
 def test_traits_are_those_of_the_host(gpu: Gpu, graph: fg.Graph, where: str) -> None:
     made = on_gpu(graph) if where == "gpu" else copied(graph)
-    with pytest.MonkeyPatch.context() as patch:
-        for limit in ("HUB_DEGREE", "SUM_BLOCK"):
-            patch.setattr(traits, limit, 4)
-        assert traits.graph_traits(made, "cuda") == traits.graph_traits(graph)
+    for side in ("in", "out"):
+        found = degrees.short_counts(made, side, "cuda")
+        assert found.tolist() == degrees.short_counts(graph, side, "cpu").tolist()
+        for below in (None, 1, 2, 3, 4, 5, 8):
+            found = degrees.most_edges(made, side, "cuda", below)
+            assert found == degrees.most_edges(graph, side, "cpu", below)
+    assert traits.graph_traits(made, "cuda") == traits.graph_traits(graph)
     assert most_reached(made, "cuda") == most_reached(graph, "cpu")
     if graph.given_edge_count:
         assert not any("degree" in name for name in made._cache)
@@ -274,12 +278,17 @@ def test_repeated_edges_become_what_they_are_on_the_host(
     gpu: Gpu, graph: fg.Graph, data: st.DataObject
 ) -> None:
     policy = data.draw(st.sampled_from(POLICIES))
-    dtype = data.draw(st.sampled_from([None, "int8", "float32", "float64"]))
+    dtype = data.draw(st.sampled_from([None, "int8", "uint16", "float32", "float64"]))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     u, v = graph.sources % 4, graph.targets % 4
     weights = None
     if dtype is not None:
-        weights = (100 * rng.standard_normal(u.size)).astype(dtype)
+        weights = (100 * rng.standard_normal(u.size)).astype(np.int64).astype(dtype)
+        if weights.dtype.kind == "f":
+            weights[::2] /= 3
+            some = rng.random(u.size) < data.draw(st.sampled_from([0, 0.2, 1]))
+            odd = data.draw(st.sampled_from([(0.0, -0.0), (0.0, np.inf, -np.inf)]))
+            weights[some] = rng.choice(odd, np.count_nonzero(some))
     outcomes = []
     for there in (np.asarray, Foreign):
         try:
@@ -300,6 +309,19 @@ def test_repeated_edges_become_what_they_are_on_the_host(
         return
     for name, array in arrays_of(outcomes[0]).items():
         assert_same(arrays_of(outcomes[1])[name], array, name)
+
+
+@pytest.mark.parametrize("policy", ["min", "max", "last", "sum"])
+def test_zeros_keep_their_signs(gpu: Gpu, policy: str) -> None:
+    ends = np.arange(4).repeat(2).reshape(1, -1).repeat(2, axis=0)
+    weights = np.array([0.0, -0.0, -0.0, 0.0, -0.0, -0.0, 0.0, 0.0], np.float32)
+    found = []
+    for there in (np.asarray, Foreign):
+        made = fg.Graph.from_edges(
+            *map(there, ends), weights=there(weights), duplicates=policy
+        )
+        found.append(made.weights)
+    assert_same(found[1], found[0], policy)
 
 
 # -- sorting

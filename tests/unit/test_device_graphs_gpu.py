@@ -27,6 +27,9 @@ def edges_like(kind: str, count: int) -> tuple[Any, int]:
     if kind == "skewed":
         vertices = 1 << 18
         ends = (vertices * rng.random((2, count)) ** 8).astype(np.int64)
+    elif kind == "dense":
+        vertices = 20_000
+        ends = (vertices * rng.random((2, count)) ** 3).astype(np.int64)
     elif kind == "flat":
         vertices = 900_000
         ends = rng.integers(0, vertices, (2, count))
@@ -70,7 +73,7 @@ def test_rows_are_those_of_the_host(kind: str, directed: bool) -> None:
     same(made, fg.Graph.from_edges(*ends, **options))
 
 
-@pytest.mark.parametrize("kind", ["skewed", "flat"])
+@pytest.mark.parametrize("kind", ["dense", "flat"])
 @pytest.mark.parametrize("where", ["host", "gpu"])
 def test_oriented_rows_are_those_of_the_host(kind: str, where: str) -> None:
     ends, vertices = edges_like(kind, 600_000)
@@ -117,7 +120,7 @@ def test_traits_are_those_of_the_host(kind: str, directed: bool) -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("policy", ["keep", "sum", "first", "min"])
+@pytest.mark.parametrize("policy", ["keep", "sum", "first", "last", "min", "max"])
 def test_edges_of_other_libraries(library: str, policy: str) -> None:
     rng = np.random.default_rng(0)
     ends = rng.integers(0, 300, (2, 50_000)).astype(np.int32)
@@ -130,6 +133,53 @@ def test_edges_of_other_libraries(library: str, policy: str) -> None:
     there[1] = given_by(library, np.full(50_000, -1, np.int64))
     with pytest.raises(GraphInputError, match=r"targets\[0\]"):
         fg.Graph.from_edges(*there[:2])
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("policy", ["sum", "last", "min", "max"])
+@pytest.mark.parametrize("dtype", ["int8", "uint32", "uint64", "float32", "float64"])
+def test_weights_are_combined_as_on_the_host(
+    dtype: str, policy: str, directed: bool
+) -> None:
+    """Also those of edges that are given 50,000 times, and hundreds of times."""
+    rng = np.random.default_rng(3)
+    ends = np.minimum(rng.integers(0, 40, (2, 200_000)), 20)
+    weights = (rng.standard_normal(200_000) * 100).astype(np.int64).astype(dtype)
+    if weights.dtype.kind == "f":
+        weights = weights / np.asarray(3, dtype)
+        weights[::7] = rng.choice(
+            np.array([0.0, -0.0, 1e-30], dtype), weights[::7].size
+        )
+    elif dtype == "uint64":
+        weights >>= np.uint64(40)
+    options: Any = {"directed": directed, "duplicates": policy, "vertex_count": 40}
+    here = fg.Graph.from_edges(*ends, weights=weights, **options)
+    there = [given_by("numba", each) for each in (*ends, weights)]
+    made = fg.Graph.from_edges(*there[:2], weights=there[2], **options)
+    assert made._edges.is_given_on_gpu
+    assert made.weights is not None
+    assert here.weights is not None
+    assert made.weights.dtype == here.weights.dtype
+    assert made.weights.tobytes() == here.weights.tobytes()
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [np.full(3, 1 << 62), np.full(5, 1 << 62, np.uint64), np.array([np.inf, -np.inf])],
+)
+def test_what_has_no_sum_is_said_as_on_the_host(weights: Any) -> None:
+    ends = np.zeros((2, weights.size), np.int32)
+    ends[:, 0] = 1 if weights.dtype.kind != "f" else 0
+    weights = np.append(weights, weights[:1])
+    ends = np.append(ends, [[0], [0]], axis=1)
+    said = []
+    for there in (np.asarray, lambda values: given_by("numba", values)):
+        with pytest.raises(GraphInputError, match="no sum") as caught:
+            fg.Graph.from_edges(
+                *map(there, ends), weights=there(weights), duplicates="sum"
+            )
+        said.append(str(caught.value))
+    assert said[0] == said[1]
 
 
 @fg.gather(into="total", combine="sum")

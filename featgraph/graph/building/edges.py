@@ -26,8 +26,9 @@ from featgraph.graph.building.merge import (
 from featgraph.graph.building.names import VertexNames, factorise
 
 if TYPE_CHECKING:
-    from featgraph.arrays.edges import GpuEdges, Repeats
+    from featgraph.arrays.edges import GpuEdges
     from featgraph.arrays.oriented import GpuOriented
+    from featgraph.arrays.repeats import Repeats
 
 __all__ = ["MANY_EDGES", "EdgeList", "edge_list", "freeze"]
 
@@ -237,7 +238,7 @@ def _edges_on_gpu(
     None where they cannot be read there, or where something is wrong with them: the
     host finds that, too, and says what.
     """
-    from featgraph.arrays import edges  # imports the dialect
+    from featgraph.arrays import edges, repeats  # imports the dialect
 
     try:
         count = None if vertex_count is None else checked_count(vertex_count)
@@ -253,12 +254,14 @@ def _edges_on_gpu(
             own = checked_weights(weights, found.given_count)
         else:
             own = DeviceValues(array)
-    if duplicates != "keep":
-        repeats = edges.first_of_each(found)
-        if repeats is not None:
-            if duplicates == "error":
-                return None
-            found, own = _merged(found, repeats, own, duplicates)
+    repeated = None if duplicates == "keep" else repeats.first_of_each(found)
+    if repeated is not None:
+        merged = None
+        if duplicates != "error":
+            merged = _merged(found, repeated, own, duplicates)
+        if merged is None:
+            return None
+        found, own = merged
     ends = DeviceValues(found.sources), DeviceValues(found.targets)
     made = EdgeList(*ends, own, found.vertex_count, directed)
     made.on_gpu = found
@@ -267,15 +270,20 @@ def _edges_on_gpu(
 
 def _merged(
     edges: GpuEdges, repeats: Repeats, weights: Values | None, policy: str
-) -> tuple[GpuEdges, Values | None]:
+) -> tuple[GpuEdges, Values | None] | None:
     """Return the first of all edges with the same ends, and what they then weigh.
 
-    Weights are combined on the host, which adds floats in an order of its own.
+    None where these weights have no sum.
     """
-    own = None
-    if weights is not None:
+    own: Values | None = None
+    if isinstance(weights, DeviceValues):
+        found = repeats.combined(weights.array, policy)
+        if found is None:
+            return None
+        own = DeviceValues(found)
+    elif weights is not None:
         own = combined_weights(
-            host_values(weights),
+            weights,
             repeats.order.copy_to_host(),
             repeats.first.copy_to_host(),
             policy,

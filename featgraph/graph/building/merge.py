@@ -99,32 +99,40 @@ def _combine(
     starts: NDArray[np.int64],
     policy: str,
 ) -> NDArray[Any]:
+    """Combine one after the other, as given: a GPU does so, too, and has equal bits."""
     if policy == "first":
         return np.asarray(weights[order[starts]])
     if policy == "last":
         ends = np.append(starts[1:], order.size)
         return np.asarray(weights[order[ends - 1]])
-    grouped = weights[order]
-    if policy == "min":
-        return np.asarray(np.minimum.reduceat(grouped, starts))
-    if policy == "max":
-        return np.asarray(np.maximum.reduceat(grouped, starts))
-    return _sum(grouped, order, starts)
+    from featgraph.graph.building import repeats  # loads Numba
+
+    # Loops know no float16.
+    own = weights.astype(np.float32) if weights.dtype == np.float16 else weights
+    if policy == "sum":
+        return _sum(own, order, starts, weights.dtype)
+    chosen = np.empty(starts.size, own.dtype)
+    repeats.choose_of_repeats(own, order, starts, policy == "min", chosen)
+    return chosen.astype(weights.dtype, copy=False)
 
 
 def _sum(
-    grouped: NDArray[Any], order: NDArray[Any], starts: NDArray[np.int64]
+    weights: NDArray[Any],
+    order: NDArray[Any],
+    starts: NDArray[np.int64],
+    dtype: np.dtype[Any],
 ) -> NDArray[Any]:
-    is_float = grouped.dtype.kind == "f"
-    wide = grouped.dtype
-    if not is_float:
-        wide = np.dtype(np.int64 if wide.kind == "i" else np.uint64)
+    """Add up in the widest type; sums of floats are rounded once, to theirs."""
+    from featgraph.graph.building import repeats  # loads Numba
+
+    wide = {"i": np.int64, "u": np.uint64, "f": np.float64}[weights.dtype.kind]
+    sums, rough = np.empty(starts.size, wide), np.empty(starts.size)
+    repeats.add_repeats(weights, order, starts, sums, rough)
     with np.errstate(all="ignore"):
-        sums = np.add.reduceat(grouped, starts, dtype=wide)
         # The float64 sum is within rounding of the true one, and a wrapped integer
         # is off by a multiple of 2**64: half of it cannot be rounding.
-        rough = np.add.reduceat(grouped.astype(np.float64), starts)
-        bad = np.isnan(sums) if is_float else np.abs(sums - rough) > 2.0**62
+        bad = np.isnan(sums) | (np.abs(sums - rough) > 2.0**62)
+        rounded = sums.astype(dtype) if dtype.kind == "f" else sums
     if np.any(bad):
         group = int(np.flatnonzero(bad)[0])
         raise GraphInputError(
@@ -134,7 +142,7 @@ def _sum(
             expected="a finite or infinite number that fits the weights' dtype",
             fix="give the weights as float64, or choose another `duplicates`",
         )
-    return np.asarray(sums)
+    return rounded
 
 
 def _raise_repeated(
