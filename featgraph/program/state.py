@@ -380,7 +380,10 @@ class State:
             self.residency.written(name)
 
     def put_result(self, name: str, type_: PropertyType, values: Any) -> None:
-        """Store what a reduce computed; the runtime calls it."""
+        """Note that a reduce gives a result; the runtime calls it.
+
+        Its `values` are None where the runtime has them.
+        """
         known = self._columns.get(name)
         if known is None or known.type != type_:
             self.types_version += 1

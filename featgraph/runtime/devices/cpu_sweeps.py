@@ -6,7 +6,7 @@ words of a bitvector they stand (`featgraph.runtime.devices.cpu_sets`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -197,6 +197,15 @@ class CpuSets:
         entries = next_.reshape(rows), current.reshape(rows)
         kernel = graph.kernel("refresh", "out")
         kernel.function(words, *entries, *kernel.rows)
+
+    def differ(self, last: Array, now: Array) -> bool:
+        """Return whether two arrays of one axis differ, where NaN equals NaN."""
+        is_real = now.dtype.kind == "f"
+        return not np.array_equal(last, now, equal_nan=is_real)
+
+    def all_if(self, flag: bool, full: Words, find: Callable[[], Words]) -> Words:
+        """Return `full` if a flag is set, and otherwise the set that is found."""
+        return full if flag else find()
 
     def near(
         self, words: Words, keys: Array, width: int, sign: float, limit: float

@@ -79,6 +79,11 @@ class Own(threading.local):
         return cuda.to_device(np.zeros(1, np.int64))
 
     @cached_property
+    def flag(self) -> Array:
+        """The place of what a kernel has found to be so or not."""
+        return cuda.to_device(np.zeros(1, np.int32))
+
+    @cached_property
     def total_address(self) -> int:
         """Where that is."""
         return address_of(self.total)

@@ -8,9 +8,11 @@ from featgraph._cuda import cuda, device_function, kernel
 from featgraph.device import warp
 
 __all__ = [
+    "all_if",
     "copy_features",
     "count_bits",
     "count_in_one_block",
+    "differ",
     "first_key",
     "leave_out",
     "near",
@@ -80,6 +82,28 @@ def settle(due, stale, patched):  # type: ignore[no-untyped-def]
         recomputed = due[word] & stale[word]
         patched[word] = (patched[word] | due[word]) & ~recomputed
         stale[word] = stale[word] & ~due[word]
+
+
+@kernel(cache=True)
+def differ(last, now, flag):  # type: ignore[no-untyped-def]
+    """Set ``flag[0]`` to whether any entry differs; one block. NaN equals NaN."""
+    found = False
+    for place in range(cuda.threadIdx.x, now.size, cuda.blockDim.x):
+        old, new = last[place], now[place]
+        # Only NaN does not equal itself.
+        if old != new and (old == old or new == new):
+            found = True
+    any_found = cuda.syncthreads_or(int32(found))
+    if cuda.threadIdx.x == 0:
+        flag[0] = int32(any_found)
+
+
+@kernel(cache=True)
+def all_if(flag, full, words, out):  # type: ignore[no-untyped-def]
+    """Set `out` to `full` where ``flag[0]`` is not 0, else to `words`."""
+    word = cuda.grid(1)
+    if word < out.size:
+        out[uint32(word)] = full[uint32(word)] if flag[0] else words[uint32(word)]
 
 
 @kernel(cache=True)

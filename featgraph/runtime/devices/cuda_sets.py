@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,23 @@ class CudaSets:
         """Note that due vertices have been patched or, where stale, recomputed."""
         blocks = block_count(due.size)
         self._launch(cuda_loops.settle, blocks, BLOCK, (due, stale, patched))
+
+    def differ(self, last: Array, now: Array) -> Any:
+        """Return a flag for `all_if`: whether two arrays of one axis differ."""
+        flag = self._arrays.own.flag
+        self._launch(cuda_loops.differ, 1, BLOCK, (last, now, flag))
+        return flag
+
+    def all_if(self, flag: Any, full: Words, find: Callable[[], Words]) -> Words:
+        """Return what `full` has if a flag is set, and otherwise the set that is found.
+
+        The device chooses.
+        """
+        words = find()
+        out = self._words(words.size)
+        arguments = flag, full, words, out
+        self._launch(cuda_loops.all_if, block_count(words.size), BLOCK, arguments)
+        return out
 
     def count(self, words: Words) -> int:
         """Return the number of set bits; waits for the device."""

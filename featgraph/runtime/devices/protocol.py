@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -118,6 +118,19 @@ class VertexSets(Protocol):
 
     def count(self, words: Words) -> int:
         """Return the size of a set."""
+
+    def differ(self, last: Array, now: Array) -> Any:
+        """Say whether two arrays of one axis differ, where NaN equals NaN.
+
+        Returns a flag for `all_if`, where it is found: nothing waits for it. It holds
+        until the next one is asked for.
+        """
+
+    def all_if(self, flag: Any, full: Words, find: Callable[[], Words]) -> Words:
+        """Return what `full` has if a flag is set, and otherwise the set that is found.
+
+        It is not looked for where the host knows the flag, and that is set.
+        """
 
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
         """Return how many edges the vertices of a set have in rows along some edges."""

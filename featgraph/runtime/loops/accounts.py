@@ -83,9 +83,14 @@ class Accounts:
             self.add(number, took)
 
     def number(self) -> None:
-        """Tell the State how many supersteps the host would have run."""
+        """Tell the State how many supersteps the host would have run.
+
+        Of what their reduces have left it has no copy yet.
+        """
         agenda, number = self._agenda, self._first + self.done - self._idle
         agenda.superstep = agenda.state.superstep = number
+        for step in agenda.steps:
+            step.plain.bound.renew_reductions()
 
     def _announce(self, traced: Traced, number: int) -> None:
         """Announce what was committed: its sets are where the recording makes them."""

@@ -44,11 +44,14 @@ def may_be_late(agenda: Agenda, traced: Traced) -> bool:
 
     Where all vertices are due without a set, edges are looked at whose sources have not
     been announced, and incremental aggregates are recomputed. That must not go on, but
-    where all that changes is announced and no aggregate is incremental.
+    where all that changes is announced and no aggregate is incremental. Nor does a
+    reduce give another result behind the end, where all that changes is announced.
     """
-    all_due, announces = traced.decisions[0], agenda.steps[traced.place].announces
-    is_incremental = traced.work in {"kept", "patched"}
-    return agenda.is_dense or not all_due or (announces and not is_incremental)
+    all_due, step = traced.decisions[0], agenda.steps[traced.place]
+    if agenda.is_dense or not (all_due or step.plan.facts.reductions):
+        return True
+    is_incremental = all_due and traced.work in {"kept", "patched"}
+    return step.announces and not is_incremental
 
 
 class ReplayLoop:

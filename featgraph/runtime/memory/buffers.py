@@ -134,12 +134,18 @@ class Buffers:
 
     def download(self, name: str) -> npt.NDArray[Any]:
         """Return the current values on the host."""
-        found = self.current.get(name)
-        type_ = self.state._columns[name].type
-        # No kernel writes what belongs to no vertex.
-        if found is None or type_.kind is _VECTOR:
-            return self.state._columns[name].on_host()  # type: ignore[no-any-return]
+        column = self.state._columns[name]
+        if column.type.kind is _VECTOR:
+            self._land(name)
+        if name not in self.current or column.type.kind is _VECTOR:
+            return column.on_host()  # type: ignore[no-any-return]
         return self._downloaded(name)
+
+    def _land(self, name: str) -> None:
+        """Have the State hold a vector, too: no kernel writes one but a reduce."""
+        column = self.state._columns[name]
+        if column.values is None:
+            column.values = np.array(self._downloaded(name))
 
     def written(self, name: str) -> None:
         """Drop what a write from outside has put out of date."""
@@ -154,9 +160,15 @@ class Buffers:
         self.stale[name] = ALL
 
     def array(self, name: str) -> Any:
-        """Return an array, or `DeviceValues`; None where the State has the values."""
+        """Return an array, or `DeviceValues`; None where the State has the values.
+
+        Vectors are lent by the host.
+        """
         found = self.current.get(name)
-        if found is None or self.state._columns[name].type.kind is _VECTOR:
+        if self.state._columns[name].type.kind is _VECTOR:
+            self._land(name)
+            return None
+        if found is None:
             return None
         return self.device.rows.held(found, self._shape(name, found))
 
@@ -183,6 +195,8 @@ class Buffers:
     def touched(self, name: str) -> None:
         """Note that the current values have been written in place, from outside."""
         column = self.state._columns[name]
+        if column.type.kind is _VECTOR:
+            self._land(name)
         if column.type.kind is _VECTOR or column.borrowed is not None:
             self.written(name)
         elif name in self.current:

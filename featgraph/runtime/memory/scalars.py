@@ -36,7 +36,7 @@ class ScalarsRead:
         columns = self._state._columns
         now = (
             self._state.version,
-            *[column.values for n in self._names if (column := columns.get(n))],
+            *[column for n in self._names if (column := columns.get(n))],
         )
         same = len(now) == len(self._seen) and all(
             a is b for a, b in zip(now, self._seen, strict=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from featgraph.arrays.values import Filled
 from featgraph.errors import DeviceMemoryError, KernelFaultError
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.program.active import word_count
@@ -99,19 +100,36 @@ class BoundState:
         state = self.state
         for name in self._reduced:
             if name not in state:  # a reduce fills it after `d` is made
-                found = self.plan.facts.reductions[name]
-                self.store_reduction(name, np.zeros(found.shape, found.dtype))
+                self._begin_reduction(name)
         extra = {} if frontier.incremental is None else frontier.incremental.arrays
         if fault is not None:
             extra = {**extra, "fault": fault}
         values = self._data.find(state, self.buffers, extra, frontier.in_place)
         return self.kernel.module.Data(*values)
 
-    def store_reduction(self, name: str, result: Any) -> None:
-        """Have the State know the result of a reduce."""
-        dtype = self.plan.facts.reductions[name].dtype
-        type_ = PropertyType(PropertyKind.VECTOR, dtype, result.shape)
-        self.state.put_result(name, type_, result)
+    def _begin_reduction(self, name: str) -> None:
+        """Have the State know a result before there is one: zeros."""
+        found = self.plan.facts.reductions[name]
+        zero = np.dtype(found.dtype).type(0)
+        self._put_result(name, Filled(zero, found.shape))
+
+    def store_reduction(self, name: str, reduced: Any) -> None:
+        """Have the State know that a reduce has left its result in some memory."""
+        shape = self.plan.facts.reductions[name].shape
+        if reduced.shape != shape:
+            reduced = reduced.reshape(shape)
+        self._put_result(name, None)
+        self.buffers.current[name] = reduced
+
+    def renew_reductions(self) -> None:
+        """Have the State know that reduces have left other results where they were."""
+        for name in self.plan.facts.reductions:
+            self._put_result(name, None)
+
+    def _put_result(self, name: str, values: Any) -> None:
+        found = self.plan.facts.reductions[name]
+        type_ = PropertyType(PropertyKind.VECTOR, found.dtype, found.shape)
+        self.state.put_result(name, type_, values)
 
     def empty_words(self) -> Words:
         """Return a set of no vertices."""
@@ -139,6 +157,8 @@ class BoundPhase:
     ----------
     is_last : bool
         Whether no later phase but reduces asks what this one leaves.
+    is_followed : bool
+        Whether any later phase but reduces runs.
     is_first_of_edges : bool
         Whether no phase before it runs edge functions.
     """
@@ -148,6 +168,7 @@ class BoundPhase:
         phases = kernel.plan.phases
         self.number, self.phase = number, phases[number]
         self.is_last = all(p.kind == "reduce" for p in phases[number + 1 :])
+        self.is_followed = not self.is_last
         self.is_first_of_edges = all(p.kind != "edge" for p in phases[:number])
         self._kernel = kernel
         self._graph = bound.graph

@@ -59,6 +59,14 @@ class Due:
         found = [device.sets.expand(words, self._graph, count, a) for a in alongs]
         return reduce(device.sets.union, found)
 
+    def widen(self, frontier: Frontier, flag: Any) -> None:
+        """Have everything due in what comes yet, if a flag of `differ` is set."""
+        sets, full, active = self._device.sets, self._full, frontier.active
+        frontier.base = sets.all_if(flag, full, lambda: self._base(frontier))
+        frontier.active = sets.all_if(flag, full, lambda: active)
+        if frontier.active is not active:  # how many they are, only the device knows
+            frontier.active_count = None
+
     def reached(self, frontier: Frontier) -> Words:
         """Return what A makes due, and what is due besides."""
         base = self._base(frontier)

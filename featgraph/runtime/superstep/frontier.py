@@ -120,3 +120,7 @@ class Frontier:
     passed: Words = None
     stopped: Words = None
     targets: Words = None
+
+    def make_all_due(self) -> None:
+        """Have every vertex due in what comes yet."""
+        self.all_due, self.base = True, None

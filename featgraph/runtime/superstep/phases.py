@@ -207,29 +207,43 @@ def _prepare_reduce(bound: BoundState, own: BoundPhase, frontier: Frontier) -> G
     count = math.prod(reduction.shape)
     rows = bound.device.reduce_rows(buffers.graph)
     partial = f"partials {own.number}", reduction.partial_dtype, (rows, count)
-    return {
+    given: Given = {
         "due": bound.full if frontier.only is None else frontier.only.words,
         "partials": buffers.temporary(*partial),
         "reduced": buffers.temporary(f"reduced {name}", reduction.dtype, (count,)),
     }
+    if reduction.is_read and frontier.tracks and own.is_followed:
+        given["last"] = _last_result(bound, name, frontier)
+    return given
+
+
+def _last_result(bound: BoundState, name: str, frontier: Frontier) -> Any:
+    """Return a copy of what a reduce gave last; None where it does not matter.
+
+    Where all vertices are due already, another result makes no more of them due.
+    """
+    if name not in bound.state:
+        frontier.make_all_due()
+    if frontier.all_due:
+        return None
+    current = bound.buffers.property(name)
+    shape, dtype = (current.size,), current.dtype.name
+    last = bound.buffers.temporary(f"last {name}", dtype, shape)
+    bound.device.copy(last, current.reshape(shape))
+    return last
 
 
 def _finish_reduce(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
-    """Keep the result in the State."""
-    name, reduced, state = own.phase.into, given["reduced"], bound.state
-    reduction = bound.plan.facts.reductions[name]
-    result = np.array(bound.device.download(reduced)).reshape(reduction.shape)
-    if frontier.tracks and reduction.is_read:
-        is_same = name in state and np.array_equal(state.stored(name), result)
-        if not is_same:
-            frontier.all_due, frontier.base = True, None
-    bound.store_reduction(name, result)
-    # The kernels behind it read the result where it is.
-    if reduced.shape != result.shape:
-        reduced = reduced.reshape(result.shape)
-    bound.buffers.current[name] = reduced
+    """Leave the result where it is: the State has it there, and kernels read it.
+
+    If it is another one than the last, everything is due for what comes behind (S7).
+    """
+    name, reduced, last = own.phase.into, given["reduced"], given.get("last")
+    if last is not None:
+        bound.due.widen(frontier, bound.device.sets.differ(last, reduced))
+    bound.store_reduction(name, reduced)
 
 
 _FUNCTIONS: dict[str, tuple[Prepare, Finish]] = {

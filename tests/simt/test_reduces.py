@@ -1,0 +1,178 @@
+"""Results of reduces stay on the GPU, and what they change is found there."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import featgraph as fg
+from featgraph import _cuda
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
+from featgraph.runtime.devices import cuda_loops
+from featgraph.runtime.loops import replay
+from tests.simt.emulator import Emulator
+from tests.simt.gpu import Gpu, emulated_gpu
+
+VERTICES, WORD = 34, 8
+
+
+@pytest.fixture
+def gpu() -> Iterator[Gpu]:
+    with emulated_gpu() as made:
+        yield made
+
+
+@fg.reduce(into="wave", combine="max")
+def crest(f, v, d):  # type: ignore[no-untyped-def]
+    return d.label[v] // d.height
+
+
+@fg.gather(into="low", combine="min")
+def lowest(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.label[u]
+
+
+@fg.vertex
+def adopt(f, v, d):  # type: ignore[no-untyped-def]
+    d.runs[v] = d.runs[v] + 1
+    d.label_next[v] = min(d.label[v], d.low[v])
+    return d.low[v] < d.label[v] and v != d.wave[0]
+
+
+@fg.vertex
+def adopt_quietly(f, v, d):  # type: ignore[no-untyped-def]
+    d.label_next[v] = min(d.label[v], d.low[v])
+    return d.low[v] < d.label[v] and v != d.wave[0]
+
+
+@fg.reduce(into="residual", combine="sum")
+def moved(f, v, d):  # type: ignore[no-untyped-def]
+    return d.label[v] - d.label_next[v]
+
+
+#: A vertex that the wave stands at waits until that moves, and then all are due.
+counting = fg.foldmap(crest, lowest, adopt, moved)
+quiet = fg.foldmap(crest, lowest, adopt_quietly, moved)
+
+
+def path_state(height: int, dtype: Any = np.int64) -> fg.State:
+    """Return labels of which the least goes along a path."""
+    ends = np.arange(VERTICES - 1)
+    graph = fg.Graph.from_edges(ends, ends + 1, vertex_count=VERTICES, directed=False)
+    return fg.State(
+        graph,
+        label=fg.vertex_property(np.arange(VERTICES, dtype=dtype), iterated=True),
+        runs=fg.vertex_property(np.zeros(VERTICES, np.int64)),
+        height=height,
+    )
+
+
+def run(step: Any, state: fg.State, target: str, **options: Any) -> Any:
+    """Return the record of a run."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)
+        done = fg.iterate(step, state, target=target, **options)
+    return done.supersteps, done.converged, done.active_counts
+
+
+@pytest.mark.parametrize("step", [counting, quiet])
+@pytest.mark.parametrize("height", [1, 5, 100])
+def test_what_changes_makes_everything_due(step: Any, height: int, gpu: Gpu) -> None:
+    """As the CPU has it: the vertices that run are counted in place."""
+    found, meant = path_state(height), path_state(height)
+    assert run(step, found, "cuda") == run(step, meant, "cpu")
+    for name in meant:
+        np.testing.assert_array_equal(found[name], meant[name], err_msg=name)
+    if step is counting:
+        assert meant["runs"].min() < meant["runs"].max() or height == 1
+
+
+def test_a_superstep_waits_once(gpu: Gpu) -> None:
+    """For the count of committed vertices: also where a result makes vertices due."""
+    state = path_state(5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fg.config, "replay", False)
+        supersteps, *_ = run(quiet, state, "cuda")
+    assert gpu.downloads == [WORD] * supersteps
+
+
+def test_a_result_is_copied_once_when_it_is_read(gpu: Gpu) -> None:
+    state = path_state(5)
+    run(quiet, state, "cuda", max_supersteps=3)
+    before = len(gpu.downloads)
+    first = state["residual"]
+    assert len(gpu.downloads) == before + 1
+    assert state["residual"] is not first
+    assert np.asarray(state.view("residual")).tolist() == first.tolist()
+    assert len(gpu.downloads) == before + 1
+    assert state.copy()["residual"].tolist() == first.tolist()
+    run(quiet, state, "cuda", max_supersteps=1)
+    assert state["residual"].tolist() != first.tolist()
+    state["residual"] = [7]
+    assert state["residual"].tolist() == [7]
+    run(quiet, state, "cuda", max_supersteps=1)
+    assert state["residual"].tolist() != [7]
+
+
+def test_a_view_of_a_result_ends_and_may_be_written(gpu: Gpu) -> None:
+    state = path_state(5)
+    run(quiet, state, "cuda", max_supersteps=3)
+    view = state.view("wave")
+    np.asarray(view)[0] = -1
+    state.touch("wave")
+    assert state["wave"].tolist() == [-1]
+    run(quiet, state, "cuda", max_supersteps=1)
+    with pytest.raises(fg.StateError):
+        np.asarray(view)
+    assert state["wave"][0] >= 0
+
+
+def test_results_move_with_their_state(gpu: Gpu) -> None:
+    state, meant = path_state(5), path_state(5)
+    for target in ("cuda", "cpu", "cuda", "cuda"):
+        record = run(quiet, state, target, max_supersteps=4)
+        assert record == run(quiet, meant, "cpu", max_supersteps=4)
+        assert state["residual"].tolist() == meant["residual"].tolist()
+        state, meant = state.copy(), meant.copy()
+
+
+def test_replayed_supersteps_leave_their_results(gpu: Gpu) -> None:
+    """One that was read before is out of date then."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replay, "_MOST_SECONDS", np.inf)
+        state, meant = path_state(5), path_state(5)
+        for limit in (12, 7, 100):
+            record = run(quiet, state, "cuda", max_supersteps=limit)
+            assert record == run(quiet, meant, "cpu", max_supersteps=limit)
+            assert state["residual"].tolist() == meant["residual"].tolist()
+            assert state["wave"].tolist() == meant["wave"].tolist()
+    assert sum(r.launched for r in gpu.recordings) > 4
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.sampled_from([0.0, -0.0, 1.0, np.nan, np.inf]), max_size=70),
+    st.integers(0, 3),
+    st.randoms(use_true_random=False),
+)
+def test_results_differ_where_values_do(
+    values: list[float], changes: int, random: Any
+) -> None:
+    """NaN is the same as NaN, and zero as -0.0."""
+    last, now = np.array(values, np.float64), np.array(values, np.float64)
+    for _ in range(changes if values else 0):
+        now[random.randrange(now.size)] = random.choice([0.0, -0.0, 1.0, np.nan])
+    flag = np.full(1, 9, np.int32)
+    module = Emulator().load(inspect.getsource(cuda_loops), "cuda_loops")
+    Emulator().launch(module, "differ", 1, 32, (last, now, flag))
+    assert bool(flag[0]) == (not np.array_equal(last, now, equal_nan=True))
