@@ -17,8 +17,9 @@ the vertex functions, so entries that they dropped count as no change (S3)::
     def largest_change(f, v, d):
         return abs(d.x_next[v, f] - d.x[v, f])
 
-`iterate_recorded` reads it after every superstep. A foldmap without the reduce costs
-nothing. The reduce makes no vertex due: no function of the foldmap reads the residual.
+`iterate_recorded` watches it (``watch=`` of `featgraph.iterate`). A foldmap without the
+reduce costs nothing. The reduce makes no vertex due: no function of the foldmap reads
+the residual.
 """
 
 from __future__ import annotations
@@ -252,16 +253,14 @@ def iterate_recorded(
     """
     if not history:
         return fg.iterate(steps, state, callback=callback, **options), np.empty(0)
-    residuals: list[float] = []
 
-    def record(run: fg.Run, state: fg.State) -> Any:
-        residuals.append(float(np.max(state["residual"])))
-        if growth is not None:
-            require_finite(residuals[-1], run, growth)
+    def refuse_growth(run: fg.Run, state: fg.State) -> Any:
+        require_finite(run.watched[-1], run, str(growth))
         return callback is not None and callback(run, state)
 
-    run = fg.iterate(steps, state, callback=record, **options)
-    return run, np.array(residuals, np.float64)
+    called = callback if growth is None else refuse_growth
+    run = fg.iterate(steps, state, callback=called, watch="residual", **options)
+    return run, np.array(run.watched, np.float64)
 
 
 def joined(runs: Sequence[fg.Run]) -> fg.Run:

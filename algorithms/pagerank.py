@@ -334,7 +334,7 @@ def pagerank(
         STEPS[is_weighted, lands, limit is not None],
         state,
         history=limit is not None,
-        until=None if limit is None else lambda s: np.max(s["residual"]) < limit,
+        until=None if limit is None else fg.below("residual", limit),
         max_supersteps=max_supersteps,
         **options,
     )

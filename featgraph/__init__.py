@@ -66,6 +66,7 @@ from featgraph.program.view import View
 from featgraph.runtime.driver.driver import iterate
 from featgraph.runtime.loops.near_far import NearFar
 from featgraph.runtime.loops.run import Run
+from featgraph.runtime.loops.stopping import StoppingTest, above, below
 from featgraph.runtime.superstep.foldmap import (
     FoldMap,
     edgemap,
@@ -107,13 +108,16 @@ __all__ = [
     "Run",
     "State",
     "StateError",
+    "StoppingTest",
     "UserFunctionError",
     "View",
+    "above",
     "all_features",
     "any_feature",
     "argmax",
     "as_graph",
     "atomic",
+    "below",
     "broadcast",
     "collaborative",
     "combine",

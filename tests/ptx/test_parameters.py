@@ -18,6 +18,7 @@ from featgraph.fold.folder import fold_due_set
 from featgraph.fold.lowering.due_sets import KERNELS
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.runtime.devices import cuda_control, cuda_lists, cuda_loops
+from featgraph.runtime.recording.control import At
 from tests.ptx.test_kernels import _compile, _kernel
 from tests.simt.programs import BY_NAME
 
@@ -77,10 +78,18 @@ def test_small_kernels() -> None:
         "near": (words, rows, types.int64, types.float64, types.float64, words),
         "first_key": (words, rows, types.int64, types.float64, types.float64[::1]),
         "copy_features": (rows, rows, types.int64),
+        "differ": (types.float32[::1], types.float32[::1], types.int32[::1]),
+        "all_if": (types.int32[::1], words, words, words),
+        "extreme": (
+            types.float32[::1],
+            types.float64,
+            types.float64[::1],
+            types.int64,
+        ),
     }
     counts, edges = types.int32[::1], types.int64[::1]
     signatures["add_up"] = (counts, edges, types.int64, offsets, counts)
-    signatures["control"] = (*[edges] * 3, *[types.int64] * 3, types.boolean)
+    signatures["control"] = control_signature()
     for name, signature in signatures.items():
         modules = cuda_control, cuda_lists, cuda_loops, elements
         [kernel] = [getattr(m, name) for m in modules if hasattr(m, name)]
@@ -88,15 +97,21 @@ def test_small_kernels() -> None:
         assert sizes_packed(signature) == sizes_taken(ptx), name
 
 
-def test_a_loop_tells_its_node() -> None:
-    """The linker knows the function that does; time and the host are asked once."""
+def control_signature() -> tuple[Any, ...]:
+    """Return the types that the kernel is launched with."""
     from numba import types
 
-    words = types.int64[::1]
-    signature = (*[words] * 3, *[types.int64] * 3, types.boolean)
-    ptx = _cuda.compile_ptx(cuda_control.control, signature, (9, 0))
-    for text in ("%globaltimer", "ld.global.cv", "call.uni \n\tcudaGraphSetCond"):
+    words, reals = types.int64[::1], types.float64[::1]
+    at = types.NamedUniTuple(types.int64, len(At._fields), At)
+    return at, words, reals, words, words, reals
+
+
+def test_a_loop_tells_its_node() -> None:
+    """The linker knows the function that does; time and the host are asked once."""
+    ptx = _cuda.compile_ptx(cuda_control.control, control_signature(), (9, 0))
+    for text in ("%globaltimer", "ld.global.cv"):
         assert ptx.count(text) == 1, text
+    assert "call.uni \n\tcudaGraphSetCond" in ptx
     _, resources = _cuda_code.link_cubin(ptx, (9, 0))
     assert resources.spill_stores_bytes == 0
 

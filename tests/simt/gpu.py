@@ -28,6 +28,7 @@ from featgraph.graph.building import host
 from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_rows, cuda_sets
 from featgraph.runtime.devices.cuda_launch import Launches
 from featgraph.runtime.recording.arguments import flatten, point_to_words
+from featgraph.runtime.recording.control import Nodes
 from tests.simt.dialect import conditions
 from tests.simt.emulator import Emulator, MemoryFault
 from tests.simt.memory import GuardedArray
@@ -433,24 +434,28 @@ class ConditionalLoop:
     What comes beside the next superstep runs as late as it may.
     """
 
-    def __init__(self, gpu: Gpu, supersteps: Any) -> None:
+    def __init__(self, gpu: Gpu, supersteps: Any, has_gates: bool) -> None:
         self.gpu, self.supersteps = gpu, list(supersteps)
-        self.node = 1 + len(gpu.loops)
+        own = 1000 * (1 + len(gpu.loops))
+        gates = range(own + 1, own + 1 + len(self.supersteps) * has_gates)
+        self.nodes = Nodes(own, tuple(gates))
         self.launched = self.rounds = 0
+        #: How many supersteps have run.
+        self.ran = 0
         gpu.loops.append(self)
 
     def launch(self) -> None:
         assert not self.gpu.waiting
         assert self.gpu.running is None
         self.launched += 1
-        conditions[self.node] = 1
+        conditions.update(dict.fromkeys((self.nodes.loop, *self.nodes.gates), 1))
         self.gpu.running = self
 
     def is_done(self) -> bool:
         if self.gpu.running is self:
             self.gpu.running = None  # for what is asked of it now
             self._run()
-            if conditions[self.node]:
+            if conditions[self.nodes.loop]:
                 self.gpu.running = self
         return self.gpu.running is None
 
@@ -461,7 +466,12 @@ class ConditionalLoop:
     def _run(self) -> None:
         self.rounds += 1
         beside: list[Any] = []
-        for work, others in self.supersteps:
+        gates = self.nodes.gates or [self.nodes.loop] * len(self.supersteps)
+        for gate, (work, others) in zip(gates, self.supersteps, strict=True):
+            if not conditions[gate]:
+                continue
+            assert not (others and self.nodes.gates)
+            self.ran += 1
             if len(beside) > 1:
                 ask(self.gpu, beside.pop(0))
             ask(self.gpu, work)

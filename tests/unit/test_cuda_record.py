@@ -59,7 +59,9 @@ class FakeApi:
     """
 
     CU_GRAPH_COND_ASSIGN_DEFAULT = 1
-    CUgraphConditionalNodeType = SimpleNamespace(CU_GRAPH_COND_TYPE_WHILE=1)
+    CUgraphConditionalNodeType = SimpleNamespace(
+        CU_GRAPH_COND_TYPE_IF=0, CU_GRAPH_COND_TYPE_WHILE=1
+    )
     CUgraphNodeType = SimpleNamespace(CU_GRAPH_NODE_TYPE_CONDITIONAL=13)
     CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
     CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
@@ -72,6 +74,11 @@ class FakeApi:
         #: Stream or event -> what the next operation there waits for.
         self.last: dict[Any, set[int]] = {}
         self.calls: list[Any] = []
+        #: Conditional nodes: graph, kind, the nodes before it, handle.
+        self.added: list[Any] = []
+        #: What was captured into graphs, by graph.
+        self.captured: dict[str, list[Any]] = {}
+        self.into: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         return lambda *given: (0, next(self.ids))
@@ -86,16 +93,17 @@ class FakeApi:
         return SimpleNamespace(conditional=SimpleNamespace())
 
     def cuGraphAddNode(self, graph: Any, *given: Any) -> Any:
-        """A node that runs its graph while the condition holds, and nothing else."""
-        *before, node = given
-        assert before == [None, None, 0]
+        """A node that runs its graph while, or if, the condition holds."""
+        before, edges, count, node = given
         own = node.conditional
-        assert (node.type, own.type, own.size) == (13, 1, 1)
-        own.phGraph_out = ["body"]
-        return 0, "node"
+        assert (node.type, own.size, edges) == (13, 1, None)
+        assert count == len(before or [])
+        own.phGraph_out = [f"body {len(self.added)}"]
+        self.added.append((graph, own.type, before, own.handle))
+        return 0, f"node {len(self.added) - 1}"
 
     def cuStreamBeginCaptureToGraph(self, stream: Any, graph: Any, *given: Any) -> Any:
-        assert graph == "body"
+        self.into.append(graph)
         assert given[:3] == (None, None, 0)
         return self.cuStreamBeginCapture(stream, given[3])
 
@@ -112,6 +120,9 @@ class FakeApi:
             found[node] = self.nodes[node := reached.pop()]
             reached |= found[node][0]
         assert found.keys() == self.nodes.keys()
+        if self.into:
+            operations = [operation for _, operation in self.nodes.values()]
+            self.captured[self.into[-1]] = operations
         return 0, "graph"
 
     def cuEventRecord(self, event: Any, stream: Any) -> Any:
@@ -200,8 +211,9 @@ def test_in_a_loop_counts_come_beside_the_next_superstep(
     driver.api.cuMemsetD8Async = lambda *given: driver.api._ask(
         given[3], ("set_bytes", *given[:3])
     )
-    loop = ConditionalLoop(driver, supersteps)
-    assert loop.node >= 1000
+    loop = ConditionalLoop(driver, supersteps, has_gates=False)
+    assert driver.api.added[0][1:] == (1, None, loop.nodes.loop)
+    assert driver.api.into == ["body 0"]
     order = in_any_order(driver, chance)
     at = {operation: place for place, operation in enumerate(order)}
     assert len(at) == 4 * length
@@ -215,10 +227,28 @@ def test_in_a_loop_counts_come_beside_the_next_superstep(
             assert at[supersteps[n - 2][1][1]] < places[0]
 
 
+@given(st.integers(1, 6))
+def test_supersteps_with_gates_run_one_behind_the_other(length: int) -> None:
+    """Each is the body of a node of its own, within the one that loops."""
+    driver: Any = FakeDriver()
+    supersteps = [([("set_words", FIRST, n + 1, 1)], ()) for n in range(length)]
+    loop = ConditionalLoop(driver, supersteps, has_gates=True)
+    (_, *whole), *gates = driver.api.added
+    assert whole == [1, None, loop.nodes.loop]
+    assert gates == [
+        ("body 0", 0, [f"node {n}"] if n else None, loop.nodes.gates[n])
+        for n in range(length)
+    ]
+    assert len({loop.nodes.loop, *loop.nodes.gates}) == 1 + length
+    assert driver.api.captured == {
+        f"body {n + 1}": [("set_words", FIRST, n + 1, 1)] for n in range(length)
+    }
+
+
 def test_a_loop_says_when_it_has_ended() -> None:
     driver: Any = FakeDriver()
     driver.api.CUresult = SimpleNamespace(CUDA_ERROR_NOT_READY=600)
-    loop = ConditionalLoop(driver, [([("set_words", FIRST, 1, 1)], [])])
+    loop = ConditionalLoop(driver, [([("set_words", FIRST, 1, 1)], [])], False)
     launched: list[Any] = []
     driver.api.cuGraphLaunch = lambda *given: (launched.append(given), (0,))[1]
     loop.launch()

@@ -6,7 +6,7 @@ words of a bitvector they stand (`featgraph.runtime.devices.cpu_sets`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -197,6 +197,13 @@ class CpuSets:
         entries = next_.reshape(rows), current.reshape(rows)
         kernel = graph.kernel("refresh", "out")
         kernel.function(words, *entries, *kernel.rows)
+
+    def count_and_look(
+        self, words: Words, results: Sequence[tuple[Array, bool]]
+    ) -> tuple[int, list[float]]:
+        """Return the size of a set, and the largest or smallest entry of results."""
+        found = [float(np.max(a) if is_max else np.min(a)) for a, is_max in results]
+        return self.count(words), found
 
     def differ(self, last: Array, now: Array) -> bool:
         """Return whether two arrays of one axis differ, where NaN equals NaN."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -22,14 +23,19 @@ from featgraph.fold.printing.module import ALIGNMENT
 from featgraph.runtime.devices import cuda_control, cuda_loops
 from featgraph.runtime.devices.cuda_launch import Launches
 from featgraph.runtime.devices.protocol import Values
-from featgraph.runtime.recording.control import HEADER, log_begins
+from featgraph.runtime.recording.control import HEADER, At, Shape
 from featgraph.runtime.recording.cuda_record import (
     ConditionalLoop,
     Recording,
     Repetition,
     Superstep,
 )
-from featgraph.runtime.recording.cuda_trace import OPAQUE, TracedDriver
+from featgraph.runtime.recording.cuda_trace import (
+    LANDED,
+    OPAQUE,
+    TracedDriver,
+    read_landed,
+)
 from featgraph.runtime.recording.device_loop import WORDS, DeviceLoop, LoopMemory
 
 __all__ = ["BLOCK", "CudaArrays", "block_count"]
@@ -43,6 +49,8 @@ _WARP = 32
 #: Supersteps that a loop runs before it asks whether to go on. Asking takes 4.6 us, and
 #: what counts the last one stands in the way of the next (NVIDIA H200, 2026-11-23).
 _TOGETHER = 8
+#: The same of a loop that ends behind any superstep, each in a node of its own.
+_GATED_TOGETHER = 2
 #: Recorded supersteps that may be held at a time.
 _COUNTS = 256
 
@@ -75,8 +83,13 @@ class Own(threading.local):
 
     @cached_property
     def total(self) -> Array:
-        """The place of a count."""
-        return cuda.to_device(np.zeros(1, np.int64))
+        """The place of a count, and of the extremes behind it."""
+        return cuda.to_device(np.zeros(LANDED, np.int64))
+
+    @cached_property
+    def extremes(self) -> Array:
+        """The same memory, of float64: the place of extremes, but for the first."""
+        return self.total.view(np.float64)
 
     @cached_property
     def flag(self) -> Array:
@@ -95,14 +108,15 @@ class Own(threading.local):
         landing = cuda.pinned_array(WORDS, np.int64)
         stop = cuda.mapped_array(1, np.int64)
         stop[0] = 0
-        return LoopMemory(words, landing, stop, address_of(words))
+        reals = words.view(np.float64)
+        return LoopMemory(words, reals, landing, stop, address_of(words))
 
 
 class CudaArrays:
     """Device arrays of numba-cuda; all work on the default stream, in order."""
 
     def __init__(self) -> None:
-        counts = cuda.pinned_array(_COUNTS, np.int64)
+        counts = cuda.pinned_array((_COUNTS, LANDED), np.int64)
         self.driver = self.recorder = TracedDriver(
             Driver(), counts, Repetition, Recording, self._make_loop
         )
@@ -110,7 +124,7 @@ class CudaArrays:
         # Page-locked: the driver copies there without a detour. One reader at a time.
         self._landing = cuda.pinned_array(_LANDING_BYTES, np.uint8)
         self._landing_address = int(self._landing.ctypes.data)
-        self._landed_total = self._landing[:8].view(np.int64)
+        self._landed = self._landing[: 8 * LANDED].view(np.int64)
         self._reading = threading.Lock()
         self.own = Own()
         self.full_sets: dict[int, Words] = {}
@@ -212,30 +226,35 @@ class CudaArrays:
         if size:
             self.driver.copy(address_of(target), address_of(source), size)
 
-    def read_total(self) -> int:
-        """Return the count that a kernel has left; waits for the device."""
+    def read_totals(self, extremes: int) -> tuple[int, list[float]]:
+        """Return the count that a kernel has left, and some extremes; waits once."""
         with self._reading:
-            self.driver.read(self._landing_address, self.own.total_address, 8)
-            return int(self._landed_total[0])
+            size = 8 * (1 + extremes)
+            self.driver.read(self._landing_address, self.own.total_address, size)
+            return read_landed(self._landed, extremes)
 
     def _make_loop(
-        self, driver: Driver, cycle: Sequence[Superstep], turns: int
+        self, driver: Driver, cycle: Sequence[Superstep], shape: Shape
     ) -> DeviceLoop:
         """Return a loop of a cycle, each superstep with what counts behind it."""
-        memory, length = self.own.loops, len(cycle)
-        together = list(cycle) * max(1, _TOGETHER // length)
+        memory = self.own.loops
+        most = _GATED_TOGETHER if shape.is_exact else _TOGETHER
+        together = list(cycle) * max(1, most // len(cycle))
+        shape = replace(shape, together=len(together))
         # The kernel runs for being asked for: without a node, it tells none.
         self.driver.set_words(memory.address, 0, 2 * HEADER)
-        controlled = []
-        for number, (work, counts) in enumerate(together, 1):
-            place = np.int64((number - 1) % length), np.bool_(number == len(together))
-            given = self.own.total, memory.stop, memory.words
-            arguments = *given, np.int64(turns), np.int64(length), *place
+        controlled: list[Superstep] = []
+        for number, (work, counts) in enumerate(together):
+            at = At._make(map(np.int64, shape.at(number)))
+            given = self.own.total, self.own.extremes, memory.stop, memory.words
+            arguments = at, *given, memory.reals
             launch = partial(self.launches, cuda_control.control, 1, _WARP, arguments)
             asked = self.driver.asked(launch)
             if OPAQUE in asked:
                 raise DeviceError("a kernel that only the dialect can launch")
-            controlled.append((work, (*counts, *asked)))
-        graph = ConditionalLoop(driver, controlled)
-        first = log_begins(turns, length)
-        return DeviceLoop(self.driver, graph, memory, first, len(together))
+            if shape.is_exact or shape.seen:  # before the next superstep
+                controlled.append(((*work, *counts, *asked), ()))
+            else:
+                controlled.append((work, (*counts, *asked)))
+        graph = ConditionalLoop(driver, controlled, shape.is_exact)
+        return DeviceLoop(self.driver, graph, memory, shape)

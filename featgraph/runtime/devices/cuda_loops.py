@@ -13,6 +13,7 @@ __all__ = [
     "count_bits",
     "count_in_one_block",
     "differ",
+    "extreme",
     "first_key",
     "leave_out",
     "near",
@@ -104,6 +105,26 @@ def all_if(flag, full, words, out):  # type: ignore[no-untyped-def]
     word = cuda.grid(1)
     if word < out.size:
         out[uint32(word)] = full[uint32(word)] if flag[0] else words[uint32(word)]
+
+
+@kernel(cache=True)
+def extreme(values, sign, out, place):  # type: ignore[no-untyped-def]
+    """Set ``out[place]`` to the entry with the largest ``sign * entry``; one warp.
+
+    NaN if any entry is.
+    """
+    here, is_nan = float64(-math.inf), False
+    for entry in range(cuda.threadIdx.x, values.size, 32):
+        value = sign * float64(values[entry])
+        if value != value:
+            is_nan = True
+        elif value > here:
+            here = value
+    here = warp.group_max(here, 32)
+    if warp.group_any(is_nan, 32):
+        here = float64(math.nan)
+    if cuda.threadIdx.x == 0:
+        out[place] = sign * here
 
 
 @kernel(cache=True)

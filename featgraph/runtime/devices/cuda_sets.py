@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -137,6 +137,20 @@ class CudaSets:
 
     def count(self, words: Words) -> int:
         """Return the number of set bits; waits for the device."""
+        return self.count_and_look(words, ())[0]
+
+    def count_and_look(
+        self, words: Words, results: Sequence[tuple[Array, bool]]
+    ) -> tuple[int, list[float]]:
+        """Return the number of set bits, and extremes of results; waits once."""
+        for place, (array, is_largest) in enumerate(results, 1):
+            flat = array if array.ndim == 1 else array.reshape(array.size)
+            sign, out = np.float64(1 if is_largest else -1), self._arrays.own.extremes
+            self._launch(cuda_loops.extreme, 1, 32, (flat, sign, out, np.int64(place)))
+        self._launch_count(words)
+        return self._arrays.read_totals(len(results))
+
+    def _launch_count(self, words: Words) -> None:
         arguments = (words, self._arrays.own.total)
         if words.size <= _ONE_BLOCK_WORDS:
             self._launch(cuda_loops.count_in_one_block, 1, BLOCK, arguments)
@@ -144,7 +158,6 @@ class CudaSets:
             self._driver.set_words(self._arrays.own.total_address, 0, 2)
             blocks = block_count(words.size)
             self._launch(cuda_loops.count_bits, blocks, BLOCK, arguments)
-        return self._arrays.read_total()
 
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
         """Return how many edges a set has in some rows; waits for the device."""
@@ -152,7 +165,7 @@ class CudaSets:
         blocks = min(block_count(words.size * 32), 1 << 12)
         given = words, self._arrays.own.total, graph.vertex_count
         self._run(graph.kernel("count", along), blocks, given)
-        return self._arrays.read_total()
+        return self._arrays.read_totals(0)[0]
 
     def _run(
         self, kernel: RowKernel, blocks: int, given: tuple[Any, ...], block: int = 0

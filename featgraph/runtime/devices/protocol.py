@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -82,8 +82,10 @@ class Recorder(Protocol):
         None if too many are held.
         """
 
-    def loop(self, recordings: Any, turns: int) -> DeviceLoop | None:
+    def loop(self, recordings: Any, turns: int, is_exact: bool) -> DeviceLoop | None:
         """Return a cycle of recordings, of some foldmaps, that runs by itself.
+
+        It ends behind any superstep where it has to be exact.
 
         None where that does not pay yet, or cannot be.
         """
@@ -118,6 +120,15 @@ class VertexSets(Protocol):
 
     def count(self, words: Words) -> int:
         """Return the size of a set."""
+
+    def count_and_look(
+        self, words: Words, results: Sequence[tuple[Array, bool]]
+    ) -> tuple[int, list[float]]:
+        """Return the size of a set, and an entry of each of some arrays, as float64.
+
+        With each array comes whether its largest entry is meant, or its smallest; NaN
+        if any is. All of it takes one wait.
+        """
 
     def differ(self, last: Array, now: Array) -> Any:
         """Say whether two arrays of one axis differ, where NaN equals NaN.

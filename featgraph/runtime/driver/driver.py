@@ -19,6 +19,7 @@ from featgraph.runtime.loops.in_place import commit_in_place
 from featgraph.runtime.loops.near_far import NearFar
 from featgraph.runtime.loops.protocol import SuperstepLoop
 from featgraph.runtime.loops.run import Run, progress_bar
+from featgraph.runtime.loops.stopping import StoppingTest
 from featgraph.runtime.superstep.foldmap import FoldMap, require_state
 
 __all__ = ["Run", "iterate"]
@@ -30,11 +31,12 @@ def iterate(
     *,
     active: Any = None,
     max_supersteps: int = 1000,
-    until: Callable[[State], bool] | None = None,
+    until: Callable[[State], bool] | StoppingTest | None = None,
     progress: bool = False,
     callback: Callable[[Run, State], Any] | None = None,
     then: Callable[[Run, State], Any] | None = None,
     record_active: bool = False,
+    watch: str | None = None,
     target: str = "auto",
     recompute_every: int | None = 64,
     asynchronous: bool = False,
@@ -57,8 +59,10 @@ def iterate(
         The vertices to begin with; default all, or what an earlier call left due.
     max_supersteps : int, optional
         The limit; reaching it warns and leaves `converged` False.
-    until : callable, optional
-        ``until(state)`` after each superstep; True ends the run as converged.
+    until : callable or StoppingTest, optional
+        ``until(state)`` after each superstep; True ends the run as converged. A test
+        that `below` or `above` has made is judged behind supersteps that give its
+        result, on the GPU without a wait.
     progress : bool, optional
         Show a progress bar.
     callback : callable, optional
@@ -72,6 +76,9 @@ def iterate(
         later call.
     record_active : bool, optional
         Keep what each superstep committed.
+    watch : str, optional
+        The result of a reduce: `Run.watched` has its largest entry behind each
+        superstep that gives it, which costs no wait.
     target : {"auto", "cpu", "cuda"}, optional
         Where to run; "auto" takes a GPU where there is one.
     recompute_every : int or None, optional
@@ -119,24 +126,25 @@ def iterate(
         )
     _check_counts(max_supersteps, recompute_every)
     progress = require_flag("progress", progress)
-    for name, call in (("until", until), ("callback", callback)):
-        if call is not None and not callable(call):
+    for name, given in (("until", until), ("callback", callback)):
+        if given is not None and not callable(given):
             raise ArgumentError(
                 "not a function",
                 where=f"{name}=",
-                got=shown(call),
+                got=shown(given),
                 expected="a function that is called after each superstep",
             )
+    test, call = (until, None) if isinstance(until, StoppingTest) else (None, until)
     with require_state(state).in_use.hold("fg.iterate"):
         device = choose_device(target)
         looks = {
-            "until=": until is not None,
+            "until=": call is not None,
             "callback=": callback is not None,
             "record_active=": record_active,
         }
         asked = Asked(
             foldmaps, state, device, active, recompute_every, near_far,
-            next((name for name, given in looks.items() if given), ""),
+            next((name for name, given in looks.items() if given), ""), watch, test,
             then is not None, options | {"asynchronous": asynchronous},
         )  # fmt: skip
         agenda, watched = make_agenda(asked)
@@ -148,6 +156,7 @@ def iterate(
             [s.kernel for s in agenda.steps],
             active_sets=[] if record_active else None,
             asynchronous=agenda.is_asynchronous,
+            watched=agenda.watching.values,
             refused=refused,
         )
         bar = progress_bar(progress, max_supersteps)
@@ -155,7 +164,7 @@ def iterate(
         state.live.append(tell)
         try:
             agenda.release()
-            _run(run, agenda, loops, bar, max_supersteps, (until, callback, then))
+            _run(run, agenda, loops, bar, max_supersteps, (call, callback, then))
         finally:
             bar.close()
             agenda.store_pending()
@@ -194,7 +203,7 @@ def _run(
             break
         bar.update(run.supersteps - before)
         bar.set_postfix(active=run.active_counts[-1])
-        if until is not None and until(state):
+        if agenda.watching.is_met or (until is not None and until(state)):
             run.converged = True
         if callback is not None and callback(run, state):
             break

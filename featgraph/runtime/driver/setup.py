@@ -25,6 +25,8 @@ from featgraph.runtime.loops.step import (
     check_dense,
     connect_steps,
 )
+from featgraph.runtime.loops.stopping import StoppingTest
+from featgraph.runtime.loops.watching import make_watching
 from featgraph.runtime.loops.worklist import WorklistLoop
 from featgraph.runtime.superstep.foldmap import FoldMap
 
@@ -43,7 +45,11 @@ class Asked:
     active : object
         The vertices to begin with; None for what is left of an earlier call.
     by : str
-        The option that looks at each superstep; "" without one.
+        The option that calls a function behind each superstep; "" without one.
+    log : object
+        The result whose largest entry is logged; None for none.
+    test : StoppingTest or None
+        Ends the run when it is met.
     goes_on : bool
         Whether `then=` may continue where nothing is due.
     """
@@ -55,6 +61,8 @@ class Asked:
     recompute_every: int | None = None
     near_far: NearFar | None = None
     by: str = ""
+    log: Any = None
+    test: StoppingTest | None = None
     goes_on: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -78,7 +86,11 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
     if is_asynchronous:
         check_any_order(steps, IN_PLACE)
     size = state.graph.vertex_count + state.graph.edge_count
-    watched = Watched(device, size, asked.by, is_dense)
+    watching = make_watching(asked.log, asked.test, [step.plan for step in steps])
+    watched = Watched(device, size, asked.by, False, is_dense)
+    if watching.extremes and not asked.by:
+        by = "watch=" if asked.test is None else "until="
+        watched = replace(watched, by=by, looks_at_results=True)
     waiting = _make_waiting(asked, steps, watched)
     for step in steps:
         step.may_be_incremental = waiting is None and not is_asynchronous
@@ -91,7 +103,7 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
         for f in asked.foldmaps
     ]
     key = "" if waiting is None else waiting.key
-    return Agenda(steps, pending, waiting), replace(watched, key=key)
+    return Agenda(steps, pending, waiting, watching), replace(watched, key=key)
 
 
 def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 
 from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.pending import announce
 from featgraph.runtime.loops.run import Run
+from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.recording.cycles import Traced
 
 __all__ = ["Accounts"]
@@ -20,8 +22,8 @@ class Accounts:
     agenda : Agenda
     run : Run
         Where they are recorded.
-    cycle : sequence of Traced
-        What runs, again and again; the first of them is due.
+    traced : sequence of Traced
+        A cycle: what runs, again and again; the first of them is due.
 
     Attributes
     ----------
@@ -29,22 +31,28 @@ class Accounts:
         Supersteps that have run.
     """
 
-    def __init__(self, agenda: Agenda, run: Run, cycle: Sequence[Traced]) -> None:
-        self._agenda, self._run, self._cycle = agenda, run, cycle
+    def __init__(self, agenda: Agenda, run: Run, traced: Sequence[Traced]) -> None:
+        self._agenda, self._run, self._cycle = agenda, run, traced
         self.done = 0
         #: Supersteps that the host would not have run.
         self._idle = 0
         self._first = agenda.state.superstep
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the last cycle has ended."""
+        return self.done % len(self._cycle) == 0
+
+    @property
     def following(self) -> Traced:
         """The superstep that comes next."""
         return self._cycle[self.done % len(self._cycle)]
 
-    def add(self, number: int, seconds: float) -> bool:
+    def add(self, number: int, seconds: float, seen: Sequence[float]) -> bool:
         """Account for the next superstep, which has committed `number` vertices.
 
-        False if the host would not have run it.
+        False if the host would not have run it. `seen` are the extremes of its results
+        that the run looks at.
         """
         agenda, traced = self._agenda, self.following
         before = agenda.pending[traced.place].active_count
@@ -54,13 +62,18 @@ class Accounts:
             self._idle += 1
             return False
         self._run.add(number, seconds, traced.direction, traced.work)
+        agenda.watching.note(agenda.steps[traced.place].plan, seen)
         agenda.steps[traced.place].patched_supersteps += traced.work == "patched"
         agenda.turn = (traced.place + 1) % len(agenda.steps)
         self.number()
         return True
 
     def add_all(
-        self, numbers: Sequence[int], seconds: Sequence[float], last: int
+        self,
+        numbers: Sequence[int],
+        seconds: Sequence[float],
+        seen: Sequence[Sequence[float]],
+        last: int,
     ) -> None:
         """Account for cycles of which only the `last` supersteps may have been idle.
 
@@ -78,9 +91,21 @@ class Accounts:
             numbers[:many], seconds[:many], [t.direction for t in self._cycle] * cycles,
             [t.work for t in self._cycle] * cycles,
         )  # fmt: skip
+        if self._agenda.watching.extremes:
+            plans = cycle(self._agenda.steps[t.place].plan for t in self._cycle)
+            for plan, extremes in zip(plans, seen[:many], strict=False):
+                self._agenda.watching.note(plan, extremes)
         self.done += many
-        for number, took in zip(numbers[many:], seconds[many:], strict=True):
-            self.add(number, took)
+        for rest in zip(numbers[many:], seconds[many:], seen[many:], strict=True):
+            self.add(*rest)
+
+    def settle(self) -> None:
+        """Have buffers where they are within a cycle, if a run has ended there."""
+        buffers = buffers_of(self._agenda.state, self._agenda.device)
+        for traced in self._cycle[: self.done % len(self._cycle)]:
+            step = self._agenda.steps[traced.place]
+            step.plain.bound.stale.repeat(buffers, step.in_place and not traced.keeps)
+        self.number()
 
     def number(self) -> None:
         """Tell the State how many supersteps the host would have run.

@@ -17,6 +17,8 @@ from featgraph.runtime.loops.pending import (
     store_pending,
 )
 from featgraph.runtime.loops.step import Step, decide
+from featgraph.runtime.loops.watching import Watching
+from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.memory.scalars import ScalarsRead
 from featgraph.runtime.superstep.foldmap import FoldMap
 
@@ -34,6 +36,8 @@ class Agenda:
         What each has not seen yet.
     waiting : Waiting or None
         Tells near vertices from far ones.
+    watching : Watching
+        What is looked at behind each superstep.
 
     Attributes
     ----------
@@ -46,11 +50,16 @@ class Agenda:
     """
 
     def __init__(
-        self, steps: list[Step], pending: list[Pending], waiting: Waiting | None
+        self,
+        steps: list[Step],
+        pending: list[Pending],
+        waiting: Waiting | None,
+        watching: Watching,
     ) -> None:
         self.steps = steps
         self.pending = pending
         self.waiting = waiting
+        self.watching = watching
         self.foldmaps = [step.foldmap for step in steps]
         self.state, self.device = steps[0].state, steps[0].device
         self.is_dense = steps[0].change_driven is False
@@ -146,6 +155,12 @@ class Agenda:
                 for waiting in self.pending:
                     waiting.words = None
             raise
+
+    def watched_results(self, place: int) -> list[tuple[Any, bool]]:
+        """Return what is looked at behind a foldmap: arrays, and if for the largest."""
+        extremes = self.watching.given_by(self.steps[place].plan)
+        current = buffers_of(self.state, self.device).current
+        return [(current[name], is_largest) for name, is_largest in extremes]
 
     def reads_others(self, place: int) -> bool:
         """Whether scalars that a foldmap reads are not what it has read last."""

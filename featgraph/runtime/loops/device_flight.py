@@ -9,8 +9,15 @@ from itertools import chain
 from featgraph._interrupts import deferred_interrupts
 from featgraph.runtime.loops.accounts import Accounts
 from featgraph.runtime.loops.agenda import Agenda
+from featgraph.runtime.loops.flight import Flown
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.recording.control import ANY, EVERYTHING, Orders
+from featgraph.runtime.recording.control import (
+    ABOVE,
+    ANY,
+    BELOW,
+    EVERYTHING,
+    Orders,
+)
 from featgraph.runtime.recording.cycles import Traced
 from featgraph.runtime.recording.device_loop import DeviceLoop
 
@@ -48,22 +55,22 @@ class DeviceFlight:
         self._agenda, self._cycle, self._loop = agenda, cycle, loop
         self._accounts = Accounts(agenda, run, cycle)
 
-    def run(self, limit: int, most_late: float) -> None:
-        """Run supersteps, at most `limit`, which is no less than the loop's length.
-
-        They may be run otherwise than is decided by then for `most_late` s.
-        """
+    def run(self, how: Flown) -> bool:
+        """Run supersteps, some at least; return whether the last cycle is whole."""
         agenda, loop = self._agenda, self._loop
         orders = Orders(
-            limit=min(limit - limit % loop.length, loop.most),
+            limit=min(how.limit - how.limit % loop.step, loop.most),
             seconds=_MOST_AWAY,
-            late_seconds=most_late,
+            late_seconds=how.most_late,
             vertices=agenda.state.graph.vertex_count,
             pending=tuple(
                 EVERYTHING if p.words is None or p.count is None else p.count
                 for p in agenda.pending
             ),
-            steps=tuple((t.place, *self._counts(t)) for t in self._cycle),
+            steps=tuple(
+                (t.place, *self._counts(t), self._tested(t)) for t in self._cycle
+            ),
+            test=self._test(),
         )
         begun = time.perf_counter()
         with deferred_interrupts() as came:
@@ -80,13 +87,28 @@ class DeviceFlight:
                 for waiting in agenda.pending:
                     waiting.words = None
                 raise
+        return self._accounts.is_whole
+
+    def _test(self) -> tuple[int, float]:
+        """Return the stopping test of the run, as the device takes it."""
+        test = self._agenda.watching.test
+        side = ABOVE if test is not None and test.side == "above" else BELOW
+        return side, 0.0 if test is None else test.limit
+
+    def _tested(self, traced: Traced) -> int:
+        """Return which of the values that a superstep hands over is tested, or 0."""
+        return self._agenda.watching.tested(self._agenda.steps[traced.place].plan)
 
     def _account(self, begun: float) -> None:
         """Account for what has run, all of it."""
         report = self._loop.read()
         seconds = report.seconds
         seconds[0] = max(time.perf_counter() - begun - sum(seconds), 0.0)
-        self._accounts.add_all(report.counts, seconds, self._loop.length)
+        shape, count = self._loop.shape, len(seconds)
+        # An exact loop has run nothing that the host would not have run.
+        last = count % shape.length if shape.is_exact else shape.together
+        self._accounts.add_all(report.counts, seconds, report.seen, last)
+        self._accounts.settle()
 
     def _counts(self, traced: Traced) -> Counts:
         """Return the counts of pending vertices with which a superstep is run so."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from featgraph._interrupts import deferred_interrupts
@@ -12,11 +13,31 @@ from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.recording.cycles import Traced
 
-__all__ = ["Flight"]
+__all__ = ["Flight", "Flown"]
 
 #: The next superstep is launched ahead unless at this rate of decay fewer vertices than
 #: this would be active in it.
 _FEWEST = 8
+
+
+@dataclass(frozen=True)
+class Flown:
+    """How supersteps of a cycle are run.
+
+    Attributes
+    ----------
+    limit : int
+        So many at most: whole cycles, unless exactly.
+    most_late : float
+        How long, in s, they may be run otherwise than is decided by then.
+    is_exact : bool
+        Whether none is run before it is known that the host would run it. Then they end
+        anywhere in the cycle.
+    """
+
+    limit: int
+    most_late: float
+    is_exact: bool
 
 
 class Flight:
@@ -34,8 +55,7 @@ class Flight:
         The first of them is due.
     recordings : sequence
         With `launch` and `wait`, of each.
-    most_late : float
-        How long, in s, supersteps may be run otherwise than is decided by then.
+    how : Flown
     """
 
     def __init__(
@@ -44,7 +64,7 @@ class Flight:
         run: Run,
         cycle: Sequence[Traced],
         recordings: Sequence[Any],
-        most_late: float,
+        how: Flown,
     ) -> None:
         self._agenda = agenda
         self._accounts = Accounts(agenda, run, cycle)
@@ -52,18 +72,19 @@ class Flight:
         self._launched = 0
         self._begun = time.perf_counter()
         #: How long supersteps have been run otherwise than was decided, in s.
-        self._late, self._most_late = 0.0, most_late
+        self._late, self._how = 0.0, how
         #: Whether no further cycle is begun.
         self._ends = False
 
-    def run(self, limit: int, is_enough: Callable[[], bool]) -> None:
-        """Run supersteps, at most `limit`, which is a multiple of the cycle's.
+    def run(self, is_enough: Callable[[], bool]) -> bool:
+        """Run supersteps; no further cycle is begun where `is_enough` says so.
 
-        No further cycle is begun where `is_enough` says so.
+        Return whether the last cycle is whole.
         """
         with deferred_interrupts() as came:
             try:
-                self._fly(limit, came, is_enough)
+                self._fly(came, is_enough)
+                self._accounts.settle()
             except BaseException:
                 try:
                     self._complete()
@@ -71,20 +92,25 @@ class Flight:
                     for waiting in self._agenda.pending:
                         waiting.words = None
                 raise
+        return self._accounts.is_whole
 
-    def _fly(self, limit: int, came: list[int], is_enough: Callable[[], bool]) -> None:
+    def _fly(self, came: list[int], is_enough: Callable[[], bool]) -> None:
         """Launch and account for supersteps until the last cycle has ended."""
+        limit = self._how.limit
         ahead = 0
         while True:
             if not self._is_within_a_cycle():
                 self._ends = self._ends or bool(came) or is_enough()
             while self._launched <= self._accounts.done + ahead and (
-                self._is_within_a_cycle() or not (self._ends or self._launched == limit)
+                self._must_go_on() or not (self._ends or self._launched == limit)
             ):
                 self._launch()
             if self._launched == self._accounts.done:
                 return
             ahead = self._account()
+
+    def _must_go_on(self) -> bool:
+        return self._is_within_a_cycle() and not self._how.is_exact
 
     def _is_within_a_cycle(self) -> bool:
         return self._launched % len(self._recordings) != 0
@@ -112,14 +138,16 @@ class Flight:
         """Wait for a superstep; return how many may be launched ahead of the next."""
         agenda, accounts = self._agenda, self._accounts
         before = agenda.pending[accounts.following.place].active_count
-        number = self._recordings[accounts.done % len(self._recordings)].wait()
+        recording = self._recordings[accounts.done % len(self._recordings)]
+        number, seen = recording.wait()
         begun, self._begun = self._begun, time.perf_counter()
         seconds = self._begun - begun
-        is_run = accounts.add(number, seconds)
+        is_run = accounts.add(number, seconds, seen)
         following = accounts.following
-        if agenda.pending[following.place].active_count == 0:
+        if agenda.pending[following.place].active_count == 0 or agenda.watching.is_met:
             self._ends = True
         is_late = agenda.decisions(following.place) != following.decisions
         self._late = self._late + seconds if is_late else 0.0
-        self._ends |= self._late > self._most_late
-        return int(is_run and number * number >= _FEWEST * (before or 0))
+        self._ends |= self._late > self._how.most_late
+        is_soon_over = not is_run or number * number < _FEWEST * (before or 0)
+        return int(not (self._how.is_exact or is_soon_over))

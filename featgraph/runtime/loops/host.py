@@ -106,10 +106,12 @@ class HostLoop:
     ) -> None:
         """Announce what was committed, and record the superstep."""
         agenda = self._agenda
-        number = agenda.device.sets.count(committed)
+        results = agenda.watched_results(place)
+        number, seen = agenda.device.sets.count_and_look(committed, results)
         count = agenda.state.graph.vertex_count
         step, seconds = agenda.steps[place], time.perf_counter() - begun
         run.add(number, seconds, step.direction, step.work)
+        agenda.watching.note(step.plan, seen)
         if run.active_sets is not None:
             words = agenda.device.sets.snapshot(committed)
             run.active_sets.append(ActiveSet.held(count, agenda.device, words))

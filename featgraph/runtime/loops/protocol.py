@@ -26,6 +26,8 @@ class Watched:
         Vertices and edges of its graph together.
     by : str
         The option of `iterate` that looks at each superstep; "" without one.
+    looks_at_results : bool
+        Whether that is about results of reduces, which a device may look at.
     is_dense : bool
         Whether every vertex is active in every superstep.
     key : str
@@ -35,6 +37,7 @@ class Watched:
     device: Device
     size: int
     by: str = ""
+    looks_at_results: bool = False
     is_dense: bool = False
     key: str = ""
 

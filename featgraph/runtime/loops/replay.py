@@ -19,7 +19,7 @@ from featgraph.config import config
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.device_flight import DeviceFlight
-from featgraph.runtime.loops.flight import Flight
+from featgraph.runtime.loops.flight import Flight, Flown
 from featgraph.runtime.loops.host import HostLoop
 from featgraph.runtime.loops.protocol import Watched
 from featgraph.runtime.loops.run import Run
@@ -50,8 +50,7 @@ def may_be_late(agenda: Agenda, traced: Traced) -> bool:
     all_due, step = traced.decisions[0], agenda.steps[traced.place]
     if agenda.is_dense or not (all_due or step.plan.facts.reductions):
         return True
-    is_incremental = all_due and traced.work in {"kept", "patched"}
-    return step.announces and not is_incremental
+    return step.announces and not (all_due and traced.keeps)
 
 
 class ReplayLoop:
@@ -79,7 +78,7 @@ class ReplayLoop:
         """Return why it cannot run any superstep of a run; "" if it can."""
         if watched.device.recorder is None:
             return f"{watched.device.name} has no launches to record"
-        if watched.by:
+        if watched.by and not watched.looks_at_results:
             return f"{watched.by} looks at each superstep"
         return "" if config.replay else "fg.config.replay is False"
 
@@ -110,48 +109,51 @@ class ReplayLoop:
             length = len(cycle)
             if sum(run.seconds[-length:]) > length * _MOST_SECONDS:
                 continue
-            limit = self._limit(cycle, most)
+            late = _MOST_LATE if all(may_be_late(self._agenda, t) for t in cycle) else 0
+            is_exact = late == 0 or self._agenda.watching.test is not None
+            limit = self._limit(cycle, most, is_exact)
             if limit == 0 or not self._continues(cycle[0]):
                 continue
             recordings = [self._recorder.record(t.operations) for t in cycle]
             if None in recordings:
                 continue
-            self._fly(run, cycle, recordings, limit)
+            self._fly(run, cycle, recordings, Flown(limit, late, is_exact))
             return True
         return False
 
     def _fly(
-        self, run: Run, cycle: list[Traced], recordings: list[Any], limit: int
+        self, run: Run, cycle: list[Traced], recordings: list[Any], how: Flown
     ) -> None:
-        """Run supersteps of a cycle, at most `limit`, by the device if it pays."""
+        """Run supersteps of a cycle, by the device if it pays."""
         agenda = self._agenda
-        loop_of = partial(self._recorder.loop, recordings, len(agenda.steps))
+        turns = len(agenda.steps)
+        loop_of = partial(self._recorder.loop, recordings, turns, how.is_exact)
         loop = loop_of()
         known = all(p.words is None or p.count is not None for p in agenda.pending)
-        if loop is not None and loop.length <= limit and known:
-            DeviceFlight(agenda, run, cycle, loop).run(limit, _MOST_LATE)
+        if loop is not None and loop.step <= how.limit and known:
+            is_whole = DeviceFlight(agenda, run, cycle, loop).run(how)
         else:
-            flight = Flight(agenda, run, cycle, recordings, _MOST_LATE)
+            flight = Flight(agenda, run, cycle, recordings, how)
             is_short = loop is not None and known
-            flight.run(limit, lambda: not is_short and loop_of() is not None)
+            is_whole = flight.run(lambda: not is_short and loop_of() is not None)
+        if not is_whole:  # what comes next is not the first of the cycle
+            self._cycles.forget()
 
-    def _limit(self, cycle: list[Traced], most: int) -> int:
-        """Return how many supersteps may be replayed: whole cycles."""
+    def _limit(self, cycle: list[Traced], most: int, is_exact: bool) -> int:
+        """Return how many supersteps may be replayed: whole cycles, unless exactly."""
         agenda, length = self._agenda, len(cycle)
-        if not all(may_be_late(agenda, t) for t in cycle):
-            return 0
         places = [t.place for t in cycle]
         turns = len(agenda.steps)
         if places != [(agenda.turn + i) % turns for i in range(length)]:
             return 0
         if turns > 1 and any(made() is None for t in cycle for made in t.pending):
             return 0  # what others have not seen yet was in no set
-        cycles = most // length
-        for place, step in enumerate(agenda.steps):
-            left = patches_left(step)
-            if left is not None:
-                cycles = min(cycles, left // places.count(place))
-        return cycles * length
+        lefts = [
+            length * (left // places.count(place))
+            for place, step in enumerate(agenda.steps)
+            if (left := patches_left(step)) is not None
+        ]
+        return min([most if is_exact else most - most % length, *lefts])
 
     def _continues(self, first: Traced) -> bool:
         """Whether the next superstep is due, and would be like the first of a cycle."""

@@ -39,6 +39,9 @@ class Run:
         What each superstep committed, if asked for.
     asynchronous : bool
         Whether updates could be seen within their superstep.
+    watched : list of float
+        With `watch`, the largest entry of that result behind each superstep that gave
+        it, as float64; NaN if any is.
     thresholds : list of float
         With `near_far`, the threshold of each superstep.
     refused : dict of str to str
@@ -55,6 +58,7 @@ class Run:
     seconds: list[float] = field(default_factory=list)
     active_sets: list[ActiveSet] | None = None
     asynchronous: bool = False
+    watched: list[float] = field(default_factory=list)
     thresholds: list[float] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
 

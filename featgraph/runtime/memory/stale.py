@@ -132,6 +132,17 @@ class StaleEntries:
                 }
             )
 
+    def repeat(self, buffers: Buffers, in_place: bool) -> None:
+        """End a superstep as `commit` does, which the device has repeated by itself.
+
+        What it has committed may be anywhere.
+        """
+        everywhere = dict.fromkeys(self._written, ALL)
+        if self._commits_in_kernel or in_place:
+            buffers.end_in_place(everywhere)
+        else:
+            buffers.swap(everywhere)
+
     def fail(self, buffers: Buffers) -> None:
         """End a superstep that has not come to its commit.
 

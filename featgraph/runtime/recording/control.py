@@ -1,36 +1,121 @@
 """What a loop on a GPU is told, and what it leaves.
 
 Words of 64 bits, in one array: the header, how many vertices are pending for each
-foldmap, what is known of each superstep of the cycle, and the log. The host writes all
-but the log before a loop is launched, and reads all behind it. Meanwhile they belong to
-`featgraph.runtime.devices.cuda_control`.
+foldmap, what is known of each superstep of the cycle, handles of nodes, and the log.
+The host writes all but the log before a loop is launched, and reads all behind it.
+Meanwhile they belong to `featgraph.runtime.devices.cuda_control`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ANY", "EVERYTHING", "Orders", "Report", "log_begins", "pack", "unpack"]
+__all__ = ["ANY", "EVERYTHING", "At", "Nodes", "Orders", "Report", "Shape", "pack"]
+__all__ += ["unpack"]
 
 # The header: supersteps that have run, and may; whether no further cycle is begun; when
 # the loop began, and when the last superstep ended; how long supersteps have been run
 # otherwise than was decided, and may be; how long the loop may take; how many vertices
 # there are; the handle of the conditional node. Times are in ns.
 DONE, LIMIT, ENDS, BEGUN, LAST, LATE, MOST_LATE, MOST, VERTICES, NODE = range(10)
-HEADER = 10
-#: Of a superstep: the foldmap that runs, and the least and largest count of vertices
-#: pending for that with which it is run as it was recorded.
-TURN, LEAST, LARGEST = range(3)
-OF_A_STEP = 3
-#: Of the log: the count of committed vertices, and the time.
+# On which side of what value, a float, a tested one ends the run.
+SIDE, BOUND = 10, 11
+HEADER = 12
+BELOW, ABOVE = 1, 2
+#: Of a superstep: the foldmap that runs, the least and largest count of vertices
+#: pending for that with which it is run as it was recorded, and which of the values
+#: that it hands over is tested: the first is 1, and 0 is none.
+TURN, LEAST, LARGEST, TESTED = range(4)
+OF_A_STEP = 4
+#: Of the log: the count of committed vertices, and the time; behind them what a
+#: superstep hands over.
 OF_AN_ENTRY = 2
 #: Stands for the count where all vertices are pending and there is no set.
 EVERYTHING = -1
 #: The counts with which anything is run alike.
 ANY = EVERYTHING, (1 << 62)
+
+
+class At(NamedTuple):
+    """Where in a loop a superstep stands.
+
+    Attributes
+    ----------
+    turns, length : int
+        Foldmaps, and supersteps of the cycle.
+    number, together : int
+        Which of the supersteps that run together it is, and how many these are.
+    seen : int
+        How many values each superstep hands over.
+    gates : int
+        How many of those that run together have a node of their own: all, or none.
+    """
+
+    turns: int
+    length: int
+    number: int
+    together: int
+    seen: int
+    gates: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a loop is like, whatever it is told.
+
+    Attributes
+    ----------
+    turns, length, together, seen : int
+        See `At`.
+    is_exact : bool
+        Whether it ends behind any superstep, and not behind all that run together.
+    """
+
+    turns: int
+    length: int
+    together: int
+    seen: int
+    is_exact: bool
+
+    def at(self, number: int) -> At:
+        """Return where a superstep stands, by its number of those that run together."""
+        whole = self.turns, self.length, number, self.together, self.seen
+        return At(*whole, self.gates)
+
+    @property
+    def gates(self) -> int:
+        """How many supersteps have a node of their own."""
+        return self.together if self.is_exact else 0
+
+    @property
+    def entry(self) -> int:
+        """How many words of the log a superstep takes."""
+        return OF_AN_ENTRY + self.seen
+
+    @property
+    def log_begins(self) -> int:
+        """At which word the log begins."""
+        return HEADER + self.turns + OF_A_STEP * self.length + self.gates
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Handles of the conditional nodes of a loop.
+
+    Attributes
+    ----------
+    loop : int
+        Whether supersteps run again.
+    gates : tuple of int
+        Whether each of those that run together runs; empty where all do.
+    """
+
+    loop: int
+    gates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,9 +132,12 @@ class Orders:
         How many vertices there are.
     pending : sequence of int
         How many vertices are pending for each foldmap; `EVERYTHING` for all.
-    steps : sequence of (int, int, int)
-        Of each superstep of the cycle: the foldmap, and the least and largest count of
-        vertices pending for that with which it is run so.
+    steps : sequence of (int, int, int, int)
+        Of each superstep of the cycle: the foldmap, the least and largest count of
+        vertices pending for that with which it is run so, and which of its values is
+        tested, or 0.
+    test : (int, float)
+        `BELOW` or `ABOVE`, and the limit.
     """
 
     limit: int
@@ -57,7 +145,8 @@ class Orders:
     late_seconds: float
     vertices: int
     pending: tuple[int, ...]
-    steps: tuple[tuple[int, int, int], ...]
+    steps: tuple[tuple[int, int, int, int], ...]
+    test: tuple[int, float] = (BELOW, 0.0)
 
 
 @dataclass(frozen=True)
@@ -70,31 +159,34 @@ class Report:
         Vertices committed by each superstep that has run.
     seconds : list of float
         The time of each but the first, of which it knows no beginning: 0.
+    seen : list of list of float
+        What each has handed over.
     """
 
     counts: list[int]
     seconds: list[float]
+    seen: list[list[float]]
 
 
-def log_begins(turns: int, length: int) -> int:
-    """Return at which word the log of a cycle begins."""
-    return HEADER + turns + OF_A_STEP * length
-
-
-def pack(orders: Orders, node: int, words: npt.NDArray[np.int64]) -> int:
+def pack(orders: Orders, nodes: Nodes, words: npt.NDArray[np.int64]) -> int:
     """Write orders to words; return how many they take."""
     head = [0] * HEADER
     # A limit of time that a float cannot hold is none.
     most = float(ANY[1])
-    head[LIMIT], head[VERTICES], head[NODE] = orders.limit, orders.vertices, node
+    head[LIMIT], head[VERTICES] = orders.limit, orders.vertices
+    head[NODE], (head[SIDE], bound) = nodes.loop, orders.test
+    head[BOUND] = int(np.float64(bound).view(np.int64))
     head[MOST] = int(min(orders.seconds * 1e9, most))
     head[MOST_LATE] = int(min(orders.late_seconds * 1e9, most))
-    told = [*head, *orders.pending, *(word for step in orders.steps for word in step)]
+    steps = [word for step in orders.steps for word in step]
+    told = [*head, *orders.pending, *steps, *nodes.gates]
     words[: len(told)] = told
     return len(told)
 
 
-def unpack(words: npt.NDArray[np.int64], first: int) -> Report:
-    """Return what the log says that begins at `first`."""
-    log = words[first : first + OF_AN_ENTRY * int(words[DONE])].reshape(-1, OF_AN_ENTRY)
-    return Report(log[:, 0].tolist(), (log[:, 1] * 1e-9).tolist())
+def unpack(words: npt.NDArray[np.int64], shape: Shape) -> Report:
+    """Return what the log says."""
+    first, entry = shape.log_begins, shape.entry
+    log = words[first : first + entry * int(words[DONE])].reshape(-1, entry)
+    seen = np.ascontiguousarray(log[:, OF_AN_ENTRY:]).view(np.float64)
+    return Report(log[:, 0].tolist(), (log[:, 1] * 1e-9).tolist(), seen.tolist())

@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from featgraph._cuda_driver import Driver
 from featgraph.runtime.recording.arguments import point_to_words
+from featgraph.runtime.recording.control import Nodes
 
 __all__ = ["ConditionalLoop", "Recording", "Repetition", "Superstep"]
 
 Operation = tuple[Any, ...]
 #: What a superstep does, and what runs beside the next one.
 Superstep = tuple[Sequence[Operation], Sequence[Operation]]
+
+
+class _Conditional(NamedTuple):
+    """A conditional node: the handle of its condition, itself, and what it runs."""
+
+    handle: int
+    node: Any
+    body: Any
 
 
 class _Launched:
@@ -117,7 +126,8 @@ class ConditionalLoop(_Launched):
     """A cycle of supersteps that the device runs while a condition holds.
 
     The condition holds when it is launched. A kernel of the cycle may set another value
-    for the next time (`featgraph._cuda.set_condition`).
+    for the next time (`featgraph._cuda.set_condition`). With gates, each superstep has
+    a condition of its own, too, which holds until a kernel says otherwise.
 
     Parameters
     ----------
@@ -126,35 +136,51 @@ class ConditionalLoop(_Launched):
         As for `Repetition`. The second part of each waits for the first, and is waited
         for by the next superstep but one, which uses the same memory.
 
+    has_gates : bool
+        Then nothing runs beside the next superstep.
+
     Attributes
     ----------
-    node : int
-        The handle of the condition.
+    nodes : Nodes
+        The handles of the conditions.
     """
 
-    def __init__(self, driver: Driver, supersteps: Sequence[Superstep]) -> None:
+    def __init__(
+        self, driver: Driver, supersteps: Sequence[Superstep], has_gates: bool
+    ) -> None:
         super().__init__(driver, beside=False)
-        api, check = self._api, self._check
-        graph = check(api.cuGraphCreate(0))
+        kinds = self._api.CUgraphConditionalNodeType
+        graph = self._check(self._api.cuGraphCreate(0))
         try:
-            context = check(api.cuCtxGetCurrent())
-            at_launch = api.CU_GRAPH_COND_ASSIGN_DEFAULT
-            handle = check(
-                api.cuGraphConditionalHandleCreate(graph, context, 1, at_launch)
-            )
-            node, kinds = api.CUgraphNodeParams(), api.CUgraphConditionalNodeType
-            node.type = api.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
-            own = node.conditional
-            own.handle, own.type = handle, kinds.CU_GRAPH_COND_TYPE_WHILE
-            own.size, own.ctx = 1, context
-            check(api.cuGraphAddNode(graph, None, None, 0, node))
-            [body] = node.conditional.phGraph_out
-            self.node = int(handle)
-            _Capture(driver, body).run(supersteps)
+            gates: list[_Conditional] = []
+            loop = self._add(graph, graph, kinds.CU_GRAPH_COND_TYPE_WHILE, [])
+            for superstep in supersteps if has_gates else ():
+                before = [gate.node for gate in gates[-1:]]
+                kind = kinds.CU_GRAPH_COND_TYPE_IF
+                gates.append(self._add(graph, loop.body, kind, before))
+                _Capture(driver, gates[-1].body).run([superstep])
+            if not has_gates:
+                _Capture(driver, loop.body).run(supersteps)
         except BaseException:
-            api.cuGraphDestroy(graph)
+            self._api.cuGraphDestroy(graph)
             raise
+        self.nodes = Nodes(loop.handle, tuple(gate.handle for gate in gates))
         self._graph = _instantiate(self, driver, graph)
+
+    def _add(self, graph: Any, into: Any, kind: Any, before: list[Any]) -> _Conditional:
+        """Add a conditional node of a graph into it, or into one within."""
+        api, check = self._api, self._check
+        context = check(api.cuCtxGetCurrent())
+        at_launch = api.CU_GRAPH_COND_ASSIGN_DEFAULT
+        handle = check(api.cuGraphConditionalHandleCreate(graph, context, 1, at_launch))
+        node = api.CUgraphNodeParams()
+        node.type = api.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
+        own = node.conditional
+        own.handle, own.type = handle, kind
+        own.size, own.ctx = 1, context
+        added = check(api.cuGraphAddNode(into, before or None, None, len(before), node))
+        [body] = node.conditional.phGraph_out
+        return _Conditional(int(handle), added, body)
 
     def _launch(self) -> None:
         self._check(self._api.cuGraphLaunch(self._graph, self._stream))

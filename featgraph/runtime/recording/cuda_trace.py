@@ -11,14 +11,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from featgraph.errors import DeviceError
 from featgraph.runtime.recording.arguments import PackedArguments
+from featgraph.runtime.recording.control import Shape
 from featgraph.runtime.recording.cycles import KnownCycles
 from featgraph.runtime.recording.device_loop import DeviceLoop
 
-__all__ = ["OPAQUE", "RecordedSuperstep", "TracedDriver"]
+__all__ = ["LANDED", "OPAQUE", "RecordedSuperstep", "TracedDriver", "read_landed"]
 
 #: Stands for what no recording can do again: memory that comes from the host, a kernel
 #: that has to be compiled first.
@@ -32,8 +34,9 @@ Make = Callable[..., Any]
 _MOST_KEPT = 64
 #: Spare pairs of pools.
 _MOST_SPARE = 8
-#: Bytes of the count of committed vertices.
-_COUNT_BYTES = 8
+#: Words that a superstep hands over at most: the count of committed vertices, and two
+#: entries of results that a run looks at.
+LANDED = 3
 #: What two graphs take to make, in s, until it has been measured.
 _RECORDING_SECONDS = 3e-4
 #: What launching two graphs takes, in s (NVIDIA H200, 2026-11-21).
@@ -57,8 +60,8 @@ class RecordedSuperstep:
     ----------
     operations : tuple
         What a superstep asked the driver for.
-    landed : ndarray of int64, shape (1,)
-        Page-locked: where the count goes.
+    landed : ndarray of int64, shape (LANDED,)
+        Page-locked: where the count goes, and extremes of results.
     repeat, record : callable
         ``make(operations, beside=...)``: call by call, and as a graph.
     """
@@ -74,12 +77,16 @@ class RecordedSuperstep:
         record: Make,
     ) -> None:
         [read] = [o for o in operations if o[0] == "read"]
-        total = read[2]
+        #: How many extremes of results are read with the count.
+        self._extremes: int = read[3] // 8 - 1
         work: list[tuple[Any, ...]] = []
         count: list[tuple[Any, ...]] = []
         for operation in operations:
-            (count if _is_given(operation, total) else work).append(operation)
-        self._landed, self._work = landed, tuple(work)
+            # Results are looked at before the next superstep makes others.
+            is_beside = not self._extremes and _is_given(operation, read[2])
+            (count if is_beside else work).append(operation)
+        self._landed = landed
+        self._work = tuple(o for o in work if o is not read)
         #: What counts, and leaves the count on the device.
         self._counts = tuple(o for o in count if o is not read)
         self._reads = ("read", int(landed.ctypes.data), *read[2:])
@@ -91,6 +98,10 @@ class RecordedSuperstep:
         self._launched = 0
 
     def _make_both(self, make: Make) -> None:
+        if self._extremes:
+            self._working = make((*self._work, self._reads), beside=False)
+            self._counting = None
+            return
         counts = (*self._counts, self._reads)
         made = make(self._work, beside=False), make(counts, beside=True)
         self._working, self._counting = made
@@ -104,22 +115,28 @@ class RecordedSuperstep:
             self._make_graphs(self._record)
         begun = time.perf_counter()
         self._working.launch()
-        self._counting.launch(behind=self._working)
+        if self._counting is not None:
+            self._counting.launch(behind=self._working)
         self._launching = time.perf_counter() - begun
         self._launched += 1
 
-    def wait(self) -> int:
-        """Wait for the launch; return how many vertices it committed."""
+    def wait(self) -> tuple[int, list[float]]:
+        """Wait for the launch; return how many vertices it committed, and extremes."""
         begun = time.perf_counter()
-        self._counting.wait()
+        (self._counting or self._working).wait()
         if time.perf_counter() - begun < self._launching:
             self._lost += max(self._launching - _LAUNCHING_SECONDS, 0)
-        return int(self._landed[0])
+        return read_landed(self._landed, self._extremes)
 
     @property
     def superstep(self) -> tuple[Operations, Operations]:
         """What it does, and what counts the vertices committed behind that."""
         return self._work, self._counts
+
+    @property
+    def extremes(self) -> int:
+        """How many extremes of results it hands over."""
+        return self._extremes
 
     @property
     def lost(self) -> float:
@@ -143,6 +160,14 @@ class RecordedSuperstep:
         RecordedSuperstep.recording_seconds = min(seconds, 2 * known)
 
 
+def read_landed(
+    landed: npt.NDArray[np.int64], extremes: int
+) -> tuple[int, list[float]]:
+    """Return a count, and some extremes, from where they have landed."""
+    seen: list[float] = landed[1 : 1 + extremes].view(np.float64).tolist()
+    return int(landed[0]), seen
+
+
 def _is_given(operation: tuple[Any, ...], address: int) -> bool:
     """Whether an operation is given the address of an array."""
     if operation[0] == "launch":
@@ -160,8 +185,8 @@ class _Traces(threading.local):
         self.own_pools: Pools = {}
         self.pools = self.own_pools
         self.recorded: OrderedDict[Operations, RecordedSuperstep] = OrderedDict()
-        #: Cycle -> a loop of it, or None where none can be made.
-        self.loops: OrderedDict[tuple[RecordedSuperstep, ...], Any] = OrderedDict()
+        #: Cycle, and whether exactly -> a loop of it, or None where none can be made.
+        self.loops: OrderedDict[Any, Any] = OrderedDict()
 
 
 class TracedDriver:
@@ -170,13 +195,13 @@ class TracedDriver:
     Parameters
     ----------
     driver : Driver
-    landing : ndarray of int64
-        Page-locked memory: a place for the count of each recording.
+    landing : ndarray of int64, shape (N, LANDED)
+        Page-locked memory: a row for what each recording hands over.
     repeat, record : callable
         ``make(driver, operations, beside)`` makes a `Repetition`, or a `Recording`.
     loop : callable
-        ``make(driver, supersteps, turns)`` makes a `DeviceLoop` of a cycle of so many
-        foldmaps, of pairs of operations: what a superstep does, and what counts.
+        ``make(driver, supersteps, shape)`` makes a `DeviceLoop` of a cycle, of pairs of
+        operations: what a superstep does, and what counts.
     """
 
     def __init__(
@@ -191,7 +216,7 @@ class TracedDriver:
         self._repeat, self._record, self._loop = repeat, record, loop
         self._loop_seconds = _LOOP_SECONDS
         self._landing = landing
-        self._free = list(range(landing.size))
+        self._free = list(range(len(landing)))
         self._own = _Traces()
         #: Pools that were given back.
         self._spare: list[tuple[Pools, ...]] = []
@@ -229,14 +254,14 @@ class TracedDriver:
     def end(self) -> Operations | None:
         """Return what was asked for since; None if that cannot be recorded.
 
-        It can if all of it stays on the device but for one count.
+        It can if all of it stays on the device but for one read: of the count.
         """
         own = self._own
         operations, own.operations, own.pools = own.operations, None, own.own_pools
         if not operations or OPAQUE in operations:
             return None
-        sizes = [o[3] for o in operations if o[0] == "read"]
-        return tuple(operations) if sizes == [_COUNT_BYTES] else None
+        reads = sum(o[0] == "read" for o in operations)
+        return tuple(operations) if reads == 1 else None
 
     def record(self, operations: Operations) -> RecordedSuperstep | None:
         """Return a traced superstep to launch again; None if too many are held.
@@ -254,7 +279,7 @@ class TracedDriver:
             place = self._free.pop()
         except IndexError:
             return None
-        landed = self._landing[place : place + 1]
+        landed = self._landing[place]
         try:
             made = RecordedSuperstep(
                 operations,
@@ -270,17 +295,20 @@ class TracedDriver:
         return made
 
     def loop(
-        self, recordings: Sequence[RecordedSuperstep], turns: int
+        self, recordings: Sequence[RecordedSuperstep], turns: int, is_exact: bool
     ) -> DeviceLoop | None:
         """Return a loop of a cycle of some foldmaps; None where none pays yet.
+
+        It ends behind any superstep where it has to be exact.
 
         It is made when launching the cycle from the host has cost as much time. None,
         too, where none can be made.
         """
         loops, cycle = self._own.loops, tuple(recordings)
-        if cycle in loops:
-            loops.move_to_end(cycle)
-            return loops[cycle]  # type: ignore[no-any-return]
+        key = cycle, is_exact
+        if key in loops:
+            loops.move_to_end(key)
+            return loops[key]  # type: ignore[no-any-return]
         if sum(recording.lost for recording in cycle) < self._loop_seconds:
             return None
         if len(loops) == _MOST_LOOPS:
@@ -288,13 +316,15 @@ class TracedDriver:
         begun = time.perf_counter()
         try:
             supersteps = [recording.superstep for recording in cycle]
-            loops[cycle] = self._loop(self._driver, supersteps, turns)
+            seen = max(recording.extremes for recording in cycle)
+            shape = Shape(turns, len(cycle), len(cycle), seen, is_exact)
+            loops[key] = self._loop(self._driver, supersteps, shape)
         except DeviceError:  # the host goes on as before
-            loops[cycle] = None
+            loops[key] = None
         # The first of a process takes much longer.
         seconds = time.perf_counter() - begun
         self._loop_seconds = min(seconds, 2 * self._loop_seconds)
-        return loops[cycle]  # type: ignore[no-any-return]
+        return loops[key]  # type: ignore[no-any-return]
 
     def asked(self, ask: Callable[[], Any]) -> Operations:
         """Return what a call asks for, which it does; it may be asked twice."""

@@ -53,6 +53,11 @@ class Traced:
     operations: tuple[Any, ...] | None = None
     behind: tuple[int, ...] = ()
 
+    @property
+    def keeps(self) -> bool:
+        """Whether it has kept aggregates, to patch them."""
+        return self.work in {"kept", "patched"}
+
     def repeats(self, other: Traced) -> bool:
         """Whether it did what another one did."""
         return (

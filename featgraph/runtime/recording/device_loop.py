@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.runtime.recording import control
-from featgraph.runtime.recording.control import Orders, Report
+from featgraph.runtime.recording.control import Nodes, Orders, Report, Shape
 
 __all__ = ["WORDS", "DeviceLoop", "LoopMemory"]
 
@@ -25,6 +25,8 @@ class LoopMemory:
     ----------
     words : array of int64
         On the device; see `featgraph.runtime.recording.control`.
+    reals : array of float64
+        The same memory.
     landing : ndarray of int64
         As many, page-locked.
     stop : array of int64, shape (1,)
@@ -34,6 +36,7 @@ class LoopMemory:
     """
 
     words: Any
+    reals: Any
     landing: npt.NDArray[np.int64]
     stop: Any
     address: int
@@ -42,7 +45,7 @@ class LoopMemory:
 class _Graph(Protocol):
     """What a loop is launched by."""
 
-    node: int
+    nodes: Nodes
 
     def launch(self) -> None: ...
 
@@ -60,10 +63,7 @@ class DeviceLoop:
     graph : object
         The cycle in a conditional node.
     memory : LoopMemory
-    first : int
-        Where the log begins.
-    length : int
-        Supersteps that it runs before it may end: some cycles.
+    shape : Shape
     decided : dict
         For the caller: what was found out of this cycle in earlier runs.
     """
@@ -71,21 +71,25 @@ class DeviceLoop:
     driver: Any
     graph: _Graph
     memory: LoopMemory
-    first: int
-    length: int
+    shape: Shape
     decided: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def step(self) -> int:
+        """Behind how many supersteps it may end, and behind multiples of that."""
+        return 1 if self.shape.is_exact else self.shape.together
 
     @property
     def most(self) -> int:
         """How many supersteps the log has place for, at its full length."""
-        place = (self.memory.landing.size - self.first) // control.OF_AN_ENTRY
-        return place - place % self.length
+        place = (self.memory.landing.size - self.shape.log_begins) // self.shape.entry
+        return place - place % self.step
 
     def launch(self, orders: Orders) -> None:
-        """Have the device begin; the first `length` supersteps run in any case."""
+        """Have the device begin; the first `step` supersteps run in any case."""
         memory, self._limit = self.memory, orders.limit
         memory.stop[0] = 0
-        size = 8 * control.pack(orders, self.graph.node, memory.landing)
+        size = 8 * control.pack(orders, self.graph.nodes, memory.landing)
         self.driver.write(memory.address, int(memory.landing.ctypes.data), size)
         self.graph.launch()
 
@@ -100,6 +104,6 @@ class DeviceLoop:
     def read(self) -> Report:
         """Wait for the end; return what has run."""
         memory = self.memory
-        size = 8 * (self.first + control.OF_AN_ENTRY * self._limit)
+        size = 8 * (self.shape.log_begins + self.shape.entry * self._limit)
         self.driver.read(int(memory.landing.ctypes.data), memory.address, size)
-        return control.unpack(memory.landing, self.first)
+        return control.unpack(memory.landing, self.shape)

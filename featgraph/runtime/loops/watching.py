@@ -1,0 +1,104 @@
+"""What a run looks at behind each superstep: the largest or smallest entry of results.
+
+A device finds it where the results are, and hands it over with the count of committed
+vertices: nothing is waited for besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from featgraph.errors import ArgumentError
+from featgraph.fold.plan.plan import FoldPlan
+from featgraph.graph.building.arguments import shown
+from featgraph.program.state import unknown_name
+from featgraph.runtime.loops.stopping import StoppingTest
+
+__all__ = ["Extreme", "Watching", "make_watching"]
+
+#: The result of a reduce, and whether its largest entry is meant, or its smallest.
+Extreme = tuple[str, bool]
+
+
+@dataclass
+class Watching:
+    """The results that a run looks at.
+
+    Attributes
+    ----------
+    log : str
+        The result whose largest entry is logged; "" for none.
+    test : StoppingTest or None
+        Ends the run behind the first superstep that gives its result and meets it.
+    values : list of float
+        The log: a value for each superstep that gives the result.
+    is_met : bool
+        Whether the test is.
+    """
+
+    log: str = ""
+    test: StoppingTest | None = None
+    values: list[float] = field(default_factory=list)
+    is_met: bool = False
+
+    def __post_init__(self) -> None:
+        wanted: list[Extreme] = []
+        if self.log:
+            wanted.append((self.log, True))
+        if self.test is not None:
+            wanted.append((self.test.name, self.test.side == "below"))
+        #: What is looked at, each once.
+        self.extremes = tuple(dict.fromkeys(wanted))
+
+    def given_by(self, plan: FoldPlan) -> tuple[Extreme, ...]:
+        """Return the extremes of results that a foldmap gives."""
+        return tuple(e for e in self.extremes if e[0] in plan.facts.reductions)
+
+    def tested(self, plan: FoldPlan) -> int:
+        """Return which extreme of those that a foldmap gives is tested, from 1; or 0.
+
+        It is the last one.
+        """
+        is_given = self.test is not None and self.test.name in plan.facts.reductions
+        return len(self.given_by(plan)) if is_given else 0
+
+    def note(self, plan: FoldPlan, values: Sequence[float]) -> None:
+        """Look at what a superstep of a foldmap has left: its extremes, in order.
+
+        What comes behind them means nothing.
+        """
+        found = dict(zip(self.given_by(plan), values, strict=False))
+        if (self.log, True) in found:
+            self.values.append(found[self.log, True])
+        tested = self.tested(plan)
+        if self.test is not None and tested:
+            self.is_met = self.test.holds(values[tested - 1])
+
+
+def make_watching(
+    log: Any, test: StoppingTest | None, plans: Sequence[FoldPlan]
+) -> Watching:
+    """Return what a run looks at.
+
+    Raises
+    ------
+    ArgumentError
+        If `log` is no name.
+    StateError
+        If no foldmap of the run gives the result.
+    """
+    if not (log is None or isinstance(log, str)):
+        raise ArgumentError(
+            "not a name",
+            where="watch=",
+            got=shown(log),
+            expected="the name of a reduce's result, or None",
+        )
+    made = Watching(log or "", test)
+    known = sorted({name for plan in plans for name in plan.facts.reductions})
+    for name, _ in made.extremes:
+        if name not in known:
+            raise unknown_name(name, known, "the results of the run's reduces")
+    return made
