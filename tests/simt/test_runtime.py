@@ -441,15 +441,17 @@ def test_hubs_and_others_find_what_is_due(
     assert ((degree > ALONE) & (degree < 30)).any()  # a warp for all
     device = cuda_device.cuda_device()
     words = device.upload(ActiveSet(300, active).words)
-    found = device.sets.expand(words, graph_arrays(graph, device), count, along)
+    arrays = graph_arrays(graph, device)
     due = active.copy()
     if along != "out":
         due[targets[active[sources]]] = True
     if along != "in":
         due[sources[active[targets]]] = True
-    np.testing.assert_array_equal(
-        ActiveSet.from_words(300, device.download(found)).mask, due
-    )
+    for known in (None, 0, 1 << 20):  # edges, whatever they are
+        found = device.sets.expand(words, arrays, count, along, known)
+        np.testing.assert_array_equal(
+            ActiveSet.from_words(300, device.download(found)).mask, due
+        )
 
 
 @pytest.mark.parametrize("share", [0.1, 1.0])

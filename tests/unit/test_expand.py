@@ -58,9 +58,11 @@ def test_both_ends_find_what_is_due(
         cpu = choose_device("cpu")
         words = ActiveSet(vertices, active).words
         about = vertices if count == "all" else count
-        found = cpu.sets.expand(words.copy(), graph_arrays(graph, cpu), about, along)
-        due = ActiveSet.from_words(vertices, found)
-        np.testing.assert_array_equal(due.mask, expected(graph, active, along))
+        arrays = graph_arrays(graph, cpu)
+        for known in (None, 0, 1 << 20):  # edges, whatever they are
+            found = cpu.sets.expand(words.copy(), arrays, about, along, known)
+            due = ActiveSet.from_words(vertices, found)
+            np.testing.assert_array_equal(due.mask, expected(graph, active, along))
 
 
 def test_one_kernel_serves_all_graphs_and_directions() -> None:

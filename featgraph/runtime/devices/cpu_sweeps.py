@@ -20,7 +20,7 @@ from featgraph.program.active import word_count
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cpu_sets import KnownSets, SparseSet
 from featgraph.runtime.devices.forks import is_single_threaded
-from featgraph.runtime.devices.protocol import DeviceGraph
+from featgraph.runtime.devices.protocol import DeviceGraph, is_dense
 
 __all__ = ["CHUNKS_PER_THREAD", "SMALLEST_CHUNK", "CpuSets", "CpuSweeps"]
 
@@ -115,6 +115,7 @@ class CpuSets:
         graph: DeviceGraph,
         count: int | None = None,
         along: str = "in",
+        edges: int | None = None,
     ) -> Words:
         """Return `active` and the vertices that gather from it `along` some edges."""
         theirs = REVERSED[along]
@@ -123,13 +124,13 @@ class CpuSets:
             due = np.zeros(active.size, np.uint32)
             found = np.empty(active.size, np.int64)
             reach = graph.kernel("reach_few", theirs)
-            size, edges = reach.function(
+            size, work = reach.function(
                 active, few.at, due, found, _MOST_ALONE, *reach.rows
             )
             if size >= 0:
-                self._note(due, found[:size], edges)
+                self._note(due, found[:size], work)
                 return due
-        if self._finds_sooner(active, count, graph, theirs):
+        if self._finds_sooner(active, count, graph, theirs, edges):
             due = np.empty(active.size, np.uint32)
             self._sweep("find", along, graph, active, due)
         else:
@@ -146,19 +147,25 @@ class CpuSets:
             kernel.in_chunks(kernel.chunks, *given, *kernel.rows)
 
     def _finds_sooner(
-        self, active: Words, count: int | None, graph: DeviceGraph, along: str
+        self,
+        active: Words,
+        count: int | None,
+        graph: DeviceGraph,
+        along: str,
+        edges: int | None = None,
     ) -> bool:
         """Whether vertices find an active source before all targets are gone through.
 
-        With one edge in n from an active source, a vertex looks at about n edges.
+        Edges are counted where that is not known, and active vertices are not few.
         """
         if count is None or count * _FEW < graph.vertex_count:
             return False
         vertices, all_edges = graph.vertex_count, graph.edges_along(along)
         if vertices + all_edges < SMALLEST_CHUNK:
             return False
-        edges = self.edges_of(active, graph, along)
-        return 4 * edges * edges >= vertices * all_edges
+        if edges is None:
+            edges = self.edges_of(active, graph, along)
+        return is_dense(count, vertices, all_edges, edges)
 
     def _find_few(self, words: Words, count: int | None) -> SparseSet | None:
         """Return where a set has bits if that is at few of its words."""

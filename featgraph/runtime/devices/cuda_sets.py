@@ -209,10 +209,11 @@ class CudaSets:
         graph: DeviceGraph,
         count: int | None = None,
         along: str = "in",
+        edges: int | None = None,
     ) -> Words:
         """Return `active` and the vertices that gather from it `along` some edges."""
         due, vertices = self._words(active.size), graph.vertex_count
-        if is_dense(count, vertices, graph.edges_along(along)):
+        if is_dense(count, vertices, graph.edges_along(along), edges):
             name, rows, blocks = "find", along, block_count(vertices)
             given: tuple[Any, ...] = active, due, vertices, HUB_DEGREE
         else:

@@ -34,12 +34,18 @@ Words = Any
 Values = npt.NDArray[Any] | DeviceValues | Filled | Reordered
 
 
-def is_dense(count: int | None, vertex_count: int, edge_count: int) -> bool:
+def is_dense(
+    count: int | None, vertex_count: int, edge_count: int, edges: int | None = None
+) -> bool:
     """Whether so many vertices are active that a vertex soon finds one of its sources.
 
     Then looking for one ends sooner than going through the targets of all: with one
-    edge in n from an active source, a vertex looks at about n edges.
+    edge in n from an active source, a vertex looks at about n edges. So many `edges`
+    are from active sources; where that is not known, `count` of them have as many as
+    others.
     """
+    if edges is not None:
+        return 4 * edges**2 >= vertex_count * edge_count
     return count is not None and 4 * count**2 * edge_count >= vertex_count**3
 
 
@@ -163,11 +169,13 @@ class VertexSets(Protocol):
         graph: DeviceGraph,
         count: int | None = None,
         along: str = "in",
+        edges: int | None = None,
     ) -> Words:
         """Return `active` and the vertices that gather from it `along` some edges.
 
         Along in-edges, these are the targets of its out-edges. `count` says about how
-        many vertices are active, where that is known.
+        many vertices are active, and `edges` how many edges these have in the rows that
+        lead out of them, where that is known.
         """
 
     def targets(self, edge_state: Array, graph: DeviceGraph) -> Words:

@@ -173,11 +173,13 @@ class Step:
         """Return what runs a superstep along fewer edges: pulled or pushed."""
         active, count = frontier.active, frontier.active_count
         arrays = buffers_of(self.state, self.device).graph
-        frontier.base = self.device.sets.expand(active, arrays, count)
+        sets, pushed = self.device.sets, None
+        if self._may_push(count):
+            pushed = sets.edges_of(active, arrays, "out")
+        frontier.base = sets.expand(active, arrays, count, edges=pushed)
         self.direction = "pull"
-        if not (
-            self._may_push(count)
-            and is_push_shorter(self.plain.bound, active, frontier.base)
+        if pushed is None or not is_push_shorter(
+            self.plain.bound, pushed, frontier.base
         ):
             return self.plain
         self.direction = "push"

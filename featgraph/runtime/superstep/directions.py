@@ -45,21 +45,18 @@ FEWEST_TO_SKIP = 1 << 22
 _most_reached: weakref.WeakKeyDictionary[Graph, int] = weakref.WeakKeyDictionary()
 
 
-def is_push_shorter(bound: BoundState, active: Words, due: Words) -> bool:
-    """Whether pushing along the edges out of `active` is less work than pulling.
+def is_push_shorter(bound: BoundState, pushed: int, due: Words) -> bool:
+    """Whether pushing along so many edges out of A is less work than pulling.
 
     Parameters
     ----------
     bound : BoundState
         As the kernel that pulls works on it.
-    active : words
-        A.
+    pushed : int
     due : words
         A, and the vertices that gather from A.
     """
-    sets, graph = bound.device.sets, bound.buffers.graph
-    pushed = sets.edges_of(active, graph, "out")
-    pulled = sets.edges_of(due, graph, "in")
+    pulled = bound.device.sets.edges_of(due, bound.buffers.graph, "in")
     return pulled > _EDGES_A_PUSH * pushed + fixed_cost(bound.plan, bound.graph)
 
 
