@@ -14,8 +14,8 @@ all of them. So these are intrinsics, each a straight line of fused multiply-add
 ``turned(tile)``                        its transpose
 ``load_piece(array, row, column, s)``   s entries of a row; ``store_piece`` stores them
 ``load_tile(array, row, column, s)``    s rows of them; ``store_tile`` stores them
-``plus_tile(tile, array, row, column,   tile + the one that stands there
-s)``
+``plus_tile(tile, array, row, column,   tile + the one that stands there; ``plus_piece``
+s)``                                    takes all of it from one row, s entries
 ``divided(tile, array, row, column,     the X with X L^T = tile, where there stands what
 s)``                                    ``turned(factored(..))`` gave; or of some rows
 ======================================  ================================================
@@ -43,6 +43,7 @@ __all__ = [
     "load_tile",
     "minus_product",
     "minus_turned",
+    "plus_piece",
     "plus_product",
     "plus_tile",
     "spread",
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     load_tile: Any
     minus_product: Any
     minus_turned: Any
+    plus_piece: Any
     plus_product: Any
     plus_tile: Any
     spread: Any
@@ -304,11 +306,13 @@ def _divide_column(lines: _Lines, tile: Values, column: int, piece: Values) -> N
             tile[i + j] = lines.minus(piece[j], own, tile[i + j])
 
 
-def _with_rows(step: Callable[..., None], name: str) -> Callable[..., Any]:
+def _with_rows(
+    step: Callable[..., None], name: str, square: bool = True
+) -> Callable[..., Any]:
     """Return what makes an operation on a tile and one that stands in memory.
 
-    `step` takes a row of that. Of two tiles in registers, some of both would be put
-    aside.
+    That has rows, or all of its entries in one. `step` takes a row. Of two tiles in
+    registers, some of both would be put aside.
     """
 
     def maker(
@@ -321,7 +325,8 @@ def _with_rows(step: Callable[..., None], name: str) -> Callable[..., Any]:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             values = [builder.extract_value(args[0], n) for n in range(tile.count)]
             lines = _Lines(builder, context.get_value_type(tile.dtype))
-            given, piece, place = (*signature.args[1:], s), list[Any](), 0
+            rows = s if square else 1
+            given, piece, place = (*signature.args[1:], rows), list[Any](), 0
             for pointer, entries, size in _pointers(context, builder, given, args[1:]):
                 piece += _loaded(builder, pointer, entries, size)
                 if len(piece) == s:
@@ -380,6 +385,7 @@ _MEMORY = {
     "spread": _spreading,
     "load_piece": _loading(square=False),
     "load_tile": _loading(square=True),
+    "plus_piece": _with_rows(_plus_row, "plus_piece", square=False),
     "plus_tile": _with_rows(_plus_row, "plus_tile"),
     "divided": _with_rows(_divide_column, "divided"),
     "store_piece": _storing(square=False),

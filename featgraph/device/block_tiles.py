@@ -10,7 +10,7 @@ Other systems are eliminated by all threads, as `featgraph.device.linalg` has it
 `row` and `column` are the number of a thread's tile; -1 for a thread without one.
 """
 
-from numba import int32
+from numba import int32, uint32
 
 from featgraph._cuda import anew, cuda, device_function
 from featgraph._cuda_tiles import (
@@ -21,6 +21,7 @@ from featgraph._cuda_tiles import (
     load_tile,
     minus_product,
     minus_turned,
+    plus_piece,
     plus_product,
     plus_tile,
     spread,
@@ -28,7 +29,7 @@ from featgraph._cuda_tiles import (
     store_tile,
     turned,
 )
-from featgraph.device import linalg
+from featgraph.device import linalg, warp
 
 #: Side of a tile: a thread loads 2 * 8 numbers for 64 multiply-adds, and 64 sums fit
 #: its registers, as float64, too.
@@ -96,6 +97,75 @@ def put_together(matrix, tile, share, shares, row, column, adds, mirrors):
             if mirrors and turn == shares - 1 and row > column:
                 store_tile(matrix, column * SIDE, row * SIDE, SIDE, turned(tile))
         cuda.syncthreads()
+
+
+@device_function
+def members(words, first, last):
+    """Return how many vertices from `first` to before `last` are in a set."""
+    count = int32(0)
+    for word in range(first >> 5, (last + 31) >> 5):
+        left, right = max(first - (word << 5), 0), min(last - (word << 5), 32)
+        bits = words[uint32(word)] >> uint32(left)
+        # One shift by all bits would be by none.
+        beyond = uint32(32 - (right - left))
+        bits = uint32(uint32(bits << (beyond >> 1)) << (beyond - (beyond >> 1)))
+        count += int32(warp.count_bits(bits))
+    return count
+
+
+@device_function
+def add_shares(tile, box, share, shares, place, tiles):
+    """Add the tiles of all shares to those of the first one, pairwise.
+
+    Parameters
+    ----------
+    box : array of shape (shares // 2 * tiles, SIDE * SIDE)
+        In shared memory.
+    place, tiles : int
+        Which of how many tiles a thread has in its share.
+    """
+    while shares > 1:
+        half = (shares + 1) >> 1
+        if half <= share < shares:
+            store_piece(box, (share - half) * tiles + place, 0, _ENTRIES, tile)
+        cuda.syncthreads()
+        if 0 <= share < shares - half:
+            tile = plus_piece(tile, box, share * tiles + place, 0, _ENTRIES)
+        cuda.syncthreads()
+        shares = half
+    return tile
+
+
+@device_function
+def leave_part(partials, part, tile, share, place, adds):
+    """Leave what a block comes to; where it `adds`, beside what it has left before."""
+    if share == 0:
+        if adds:
+            tile = plus_piece(tile, partials, part, place * _ENTRIES, _ENTRIES)
+        store_piece(partials, part, place * _ENTRIES, _ENTRIES, tile)
+
+
+@device_function
+def leave_lower(reduced, k, count, entry, value):
+    """Leave an entry of the tiles of a symmetric sum where it is read, and its mirror.
+
+    Entries are those of one tile after the other, in the order of `lower_place`.
+    """
+    _, row, column = lower_place(entry // _ENTRIES, count, 1)
+    i, f = row * SIDE + entry % _ENTRIES // SIDE, column * SIDE + entry % SIDE
+    if i < k and f < k:
+        reduced[uint32(i * k + f)] = value
+        if row > column:
+            reduced[uint32(f * k + i)] = value
+
+
+@device_function
+def leave_whole(reduced, k, count, entry, value):
+    """Do the same for a sum that is not symmetric."""
+    _, row, column = whole_place(entry // _ENTRIES, count, 1)
+    i, f = row * SIDE + entry % _ENTRIES // SIDE, column * SIDE + entry % SIDE
+    if i < k and f < k:
+        reduced[uint32(i * k + f)] = value
 
 
 @device_function

@@ -35,8 +35,9 @@ def _words(*lines: str) -> frozenset[str]:
 #: collects them. Temporaries and locals of users are local names there, too.
 GENERATED = _words(
     "CODE Data FAST INLINE INNER K KERNEL SWEEP abs active_sources alive all_found",
-    "all_sources allowed base batch_count batch_start bit bits_before block_count",
-    "block_end block_last block_level block_start block_sums block_tiles bool bool_",
+    "all_sources allowed base batch_count batch_end batch_first batch_row",
+    "batch_start bit bits_before block_count block_end block_last block_level",
+    "block_rows block_start block_sums block_tiles bool bool_",
     "boolean box_float32",
     "box_float64 box_int32 box_int64 box_source",
     "changed_sources cholesky chunk chunks column combined contributed contribution",
@@ -61,16 +62,16 @@ GENERATED = _words(
     "source source_count sources spreads staged_column staged_row stale start step",
     "stop",
     "stopped_count stride sweep swept swept_words taken taken_source target targets",
-    "thread tile tile_column tile_columns tile_count tile_like tile_row tile_rows",
-    "tile_scale tile_share tiles turn u uint32 uint64 uint8 v",
-    "value vectors vertex_count warp warp_count whole window window_end windows word",
-    "work writer",
+    "thread tile tile_box tile_column tile_columns tile_count tile_like tile_place",
+    "tile_row tile_rows tile_scale tile_share tiles turn u uint32 uint64 uint8 v",
+    "value vectors vertex_count vertex_end vertex_lane waits warp warp_count whole",
+    "window window_end windows word work writer",
 )
 
 #: Names that loops over supersteps use beside those: nothing of users is printed there.
 LOOPS = _words(
     "counts delta edges ends far far_count key limit limits most most_edges most_work",
-    "now number other queue sign sizes waits",
+    "now number other queue sign sizes",
 )
 
 #: Names that kernels of triangle functions use beside those. No user's local is printed

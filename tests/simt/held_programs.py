@@ -51,6 +51,11 @@ def grams(i, f, v, d):
     return d.x[v, i] * d.y[v, f]
 
 
+@fn.reduce(into="gram", combine="sum", matrix=True)
+def distances(i, f, v, d):
+    return abs(d.x[v, i] - d.y[v, f])
+
+
 @fn.vertex
 def look_up_gram(f, v, d):
     d.t[v, f] = fg.matvec(d.gram, d.x[v, f])
@@ -79,5 +84,6 @@ HELD_CASES = (
         widest=8,
     ),
 )
-#: A matrix of all vertices: each thread of a block has elements of it.
+#: A matrix of all vertices: the threads of a block have tiles of it, or elements.
 REDUCED = Case("reduces", (grams, look_up_gram), held_state, widest=16)
+DISTANCES = Case("distances", (distances, look_up_gram), held_state, widest=16)

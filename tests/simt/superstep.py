@@ -302,6 +302,7 @@ class Superstep:
             available |= {"partials": self.partials, "reduced": reduced}
         elif phase.kind == "reduce":
             width = math.prod(self.plan.facts.reductions[function.into].shape)
+            width = phase.mapping.part_size or width
             self.partials = np.full((GRID, width), 66, self._reduced_dtype(function))
             available["partials"] = self.partials
         grid = max(len(hubs), 1) if entry.role == "hubs" else GRID

@@ -13,7 +13,7 @@ from featgraph.fold.plan import planner
 from featgraph.fold.printing import cuda_hubs
 from tests.simt.case import Case
 from tests.simt.emulator import launch
-from tests.simt.held_programs import REDUCED
+from tests.simt.held_programs import DISTANCES, REDUCED
 from tests.simt.kept import KEPT_BY_NAME, KeptRun
 from tests.simt.programs import BY_NAME
 from tests.simt.test_kernels import Run, tiny_graph
@@ -76,12 +76,20 @@ def test_widths_in_blocks(
 @pytest.mark.parametrize("long_rows", [False, True])
 def test_matrices_of_all_vertices(long_rows: bool, k: int) -> None:
     run = Run(REDUCED, k, size=SMALL, long_rows=long_rows)
+    own = "block_tiles.leave_part(" if k > 1 else "for element in range("
+    assert own in run.kernels.text
+    run.check()
+
+
+@pytest.mark.parametrize("k", [1, 3, 12])
+def test_matrices_of_all_vertices_by_element(k: int) -> None:
+    run = Run(DISTANCES, k, size=SMALL)
     assert "for element in range(" in run.kernels.text
     run.check()
 
 
 def test_a_wrong_share_of_the_vertices_is_seen() -> None:
-    run = Run(REDUCED, 3, size=SMALL)
+    run = Run(DISTANCES, 3, size=SMALL)
     own = "first_vertex, stride = (int32(cuda.blockIdx.x), "
     assert own in run.kernels.text
     with pytest.raises(AssertionError):
@@ -99,9 +107,9 @@ def test_kept_sums_in_blocks(
     KeptRun(case, k, graph, long_rows=True, **VARIANTS[variant]).check()
 
 
-@fg.reduce(into="gram", combine="sum", matrix=True)
-def gram(i, f, v, d):
-    return fg.outer(d.x[v], d.x[v])[i, f]
+@fg.reduce(into="differences", combine="sum", matrix=True)
+def differences(i, f, v, d):
+    return abs(d.x[v, i] - d.x[v, f])
 
 
 @fg.reduce(into="widest", combine="max", matrix=True)
@@ -109,7 +117,7 @@ def widest(i, f, v, d):
     return d.x[v, i] - d.x[v, f]
 
 
-@pytest.mark.parametrize("reduce", [gram, widest])
+@pytest.mark.parametrize("reduce", [differences, widest])
 def test_elements_side_by_side_are_combined_pairwise(reduce: Any) -> None:
     """A block combines eight elements of a matrix, each as one alone."""
     k = 24

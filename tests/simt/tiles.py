@@ -68,10 +68,10 @@ def _store(
         array[place] = value
 
 
-def _plus_tile(
-    tile: Tuple, array: GuardedArray, row: int, column: int, side: int
+def _plus(
+    tile: Tuple, array: GuardedArray, row: int, column: int, side: int, rows: int
 ) -> Tuple:
-    other = _load(array, row, column, side, side)
+    other = _load(array, row, column, side, rows)
     return tuple(x + y for x, y in zip(tile, other, strict=True))
 
 
@@ -90,7 +90,8 @@ def tiles_module() -> dict[str, Any]:
     """Return the members of the twin."""
     return {
         "spread": lambda value, count: (value,) * count,
-        "plus_tile": _plus_tile,
+        "plus_tile": lambda t, a, i, j, s: _plus(t, a, i, j, s, s),
+        "plus_piece": lambda t, a, i, j, s: _plus(t, a, i, j, s, 1),
         "plus_product": lambda t, a, b: _tuple(_square(t) + np.outer(a, b)),
         "minus_product": lambda t, a, b: _tuple(_square(t) - np.outer(a, b)),
         "factored": _factored,

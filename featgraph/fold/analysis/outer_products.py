@@ -37,6 +37,11 @@ class OuterProduct:
     scale: ast.expr | None
     symmetric: bool
 
+    @property
+    def is_square(self) -> bool:
+        """Whether row and column are the same numbers."""
+        return self.symmetric and self.scale is None
+
 
 def find_outer_product(body: list[ast.stmt]) -> OuterProduct | None:
     """Return the parts of the typed body of a matrix gather or reduce, if it has them.

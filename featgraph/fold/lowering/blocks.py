@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from featgraph.fold.lowering.accumulators import Accumulator
 from featgraph.fold.lowering.facts import Facts, element
-from featgraph.fold.lowering.homes import home_of
+from featgraph.fold.lowering.homes import Home, home_of
 from featgraph.fold.tree.layout import Together, Walk
 from featgraph.fold.tree.nodes import AddUp, Features, ForEdges, PutBy, Start
 from featgraph.fold.tree.statements import Body, Rewriting, agreed, code, when
@@ -91,19 +91,20 @@ def finished(accumulator: Accumulator, in_blocks: bool) -> Body:
     return code(f"for f in range({accumulator.size}):\n    BODY", BODY=each)
 
 
-def finished_by_blocks(accumulator: Accumulator, threads: int) -> Body:
+def finished_by_blocks(home: Home, threads: int) -> Body:
     """Return what blocks of threads combine the rows of `partials` with, pairwise.
 
-    A block has an element of the result, or, of many, as many side by side as memory
-    brings together. Each row is combined with that half of them further on, in place,
+    A block has an entry of them, or, of many, as many side by side as memory brings
+    together. Each row is combined with that half of them further on, in place,
     so that any combine will do, and the result depends on the number of rows alone:
     shuffles would be for some combines, and for 32 rows.
     """
-    size = accumulator.size
+    size, accumulator = home.part_size, home.accumulator
+    reduced = home.reduced("f", "partials[0, f]")
     if size < MANY or size % TOGETHER:
         rows = f"range(cuda.threadIdx.x, rows - half, {threads})"
         each = _pairwise(accumulator, rows, code("cuda.syncthreads()"))
-        each += when(["cuda.threadIdx.x == 0"], code("reduced[f] = partials[0, f]"))
+        each += when(["cuda.threadIdx.x == 0"], reduced)
         elements = f"range(cuda.blockIdx.x, {size}, cuda.gridDim.x)"
         return code(f"for f in {elements}:\n    BODY", BODY=each)
     shift = TOGETHER.bit_length() - 1
@@ -111,7 +112,7 @@ def finished_by_blocks(accumulator: Accumulator, threads: int) -> Body:
     rows = f"range({own}, rows - half, {threads // TOGETHER})"
     each = code(f"f = first + (cuda.threadIdx.x & {TOGETHER - 1})")
     each += _pairwise(accumulator, rows, code("cuda.syncthreads()"))
-    each += when([f"{own} == 0"], code("reduced[f] = partials[0, f]"))
+    each += when([f"{own} == 0"], reduced)
     step = f"cuda.gridDim.x * {TOGETHER}"
     elements = f"range(cuda.blockIdx.x * {TOGETHER}, {size}, {step})"
     return code(f"for first in {elements}:\n    BODY", BODY=each)

@@ -126,6 +126,10 @@ class Converge(ConvergeRows):
     def visit_Sweep(self, node: Sweep) -> Sweep:
         """Find the row of each lane's vertex, or have all lanes contribute."""
         self.wanted = self.masks["v"] = node.wanted
+        takes = [n for n in node.body if isinstance(n, Contribute)]
+        if any(_is_staged(self.facts, n) for n in takes):
+            node.body = [p for n in takes for p in _brought(n.function)]
+            return node
         if not any(isinstance(n, TAKES) for n in node.body):
             return super().visit_Sweep(node)
         node.body = self._masked(node.body, node.wanted)
@@ -390,6 +394,11 @@ class _Parted(Rewriting):
 def _is_staged(facts: Facts, node: Contribute) -> bool:
     """Whether lanes bring what edges contribute, and a block adds it together."""
     return home_of(facts, facts.filled(node.function).name).is_staged
+
+
+def _brought(function: str) -> Body:
+    """Return what brings the products of vertices, and adds those of a batch."""
+    return [Stage(function, 0), AddStaged(function)]
 
 
 def _ends(vertex: str) -> tuple[str, str]:

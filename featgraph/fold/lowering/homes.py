@@ -23,6 +23,7 @@ from featgraph.fold.lowering.calls import (
 )
 from featgraph.fold.lowering.facts import Facts, element, shape_of
 from featgraph.fold.schedules.block_tiles import padded_to_tiles
+from featgraph.fold.schedules.shares import BUFFERS
 from featgraph.fold.tree.nodes import (
     AddStaged,
     Contribute,
@@ -119,6 +120,15 @@ class Home:
     def finish(self) -> Body:
         """Give the accumulator the form in which functions read it."""
         return []
+
+    @property
+    def part_size(self) -> int:
+        """Entries of a partial result of a reduce."""
+        return self.accumulator.size
+
+    def reduced(self, entry: str, value: str) -> Body:
+        """Leave an entry of all partial results together where it is read."""
+        return code(f"reduced[{entry}] = {value}")
 
 
 class InVectors(Home):
@@ -300,7 +310,7 @@ class InTiles(Home):
         self.count, self.scale = f"tile_count_{number}", f"tile_scale_{number}"
         self.columns = self.rows = f"tile_columns_{number}"
         #: Whether rows and columns are the same numbers.
-        self.is_shared = self.parts.symmetric and self.parts.scale is None
+        self.is_shared = self.parts.is_square
         if not self.is_shared:
             self.rows = f"tile_rows_{number}"
 
@@ -382,70 +392,68 @@ class InTiles(Home):
         )
 
 
-class InBlockTiles(Home):
-    """A sum of outer products in tiles, which the threads of a block have in registers.
+class StagedRows:
+    """What the threads of a block do for one sum of outer products.
 
-    Lanes bring the rows of some edges to shared memory, and then each thread takes all
-    of them for its tile. Of a symmetric sum there are tiles on and below the diagonal.
-    Behind all edges, and between blocks of long rows, tiles go to the matrix.
+    Lanes bring a row and a column of each product; each thread has a tile of the sum in
+    registers. Of a symmetric one there are tiles on and below the diagonal. Small sums
+    have all tiles several times, for a share of the products each.
+
+    Parameters
+    ----------
+    function : Analysed
+        What contributes the products.
     """
 
-    is_staged = True
-
-    def __init__(
-        self, facts: Facts, accumulator: Accumulator, function: Analysed
-    ) -> None:
-        super().__init__(facts, accumulator)
+    def __init__(self, facts: Facts, name: str, function: Analysed) -> None:
         if function.outer_product is None:
             raise TypeError(f"{function.name} is no outer product")
-        self.parts = function.outer_product
+        self.facts, self.parts = facts, function.outer_product
         self.callees = facts.callees[function.name]
-        mapping, real = facts.phase.mapping, facts.context.real
-        self.mapping, self.zero = mapping, f"{real}(0.0)"
+        self.mapping, real = facts.phase.mapping, facts.context.real
+        self.zero = f"{real}(0.0)"
         self.padded = padded_to_tiles(facts.phase.width)
+        self.is_symmetric = self.parts.symmetric
         # No user can have given these names.
-        number = facts.phase.tiles.index(self.name)
+        number = facts.phase.tiles.index(name)
         self.tile, self.scale = f"tile_{number}", f"tile_scale_{number}"
         own = ("share", "row", "column")
         self.share, self.row, self.column = (f"tile_{n}_{number}" for n in own)
         self.staged = {n: f"staged_{n}_{number}" for n in ("row", "column")}
         self.columns = self.rows = f"tile_columns_{number}"
-        if not (self.parts.symmetric and self.parts.scale is None):
+        if not self.parts.is_square:
             self.rows = f"tile_rows_{number}"
 
     @property
-    def shape(self) -> str:
-        """What features it has, as `Features` has shapes."""
-        return "matrix"
+    def count(self) -> int:
+        """Tiles in a row of the matrix."""
+        return self.padded // self.mapping.tile
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles there are."""
+        count = self.count
+        return count * (count + 1) // 2 if self.is_symmetric else count * count
 
     @property
     def shares(self) -> int:
-        """Groups of threads that have all tiles, for a share of the edges each."""
-        count = self.padded // self.mapping.tile
-        symmetric = self.parts.symmetric
-        tiles = count * (count + 1) // 2 if symmetric else count * count
-        return self.mapping.lanes_per_vertex // tiles
+        """Groups of threads that have all tiles."""
+        return self.mapping.lanes_per_vertex // self.tiles
 
-    def areas(self) -> list[Area]:
-        """Return the matrix."""
-        return [Area(self.name, (self.padded, self.padded), self.facts.context.real)]
-
-    def front(self) -> Body:
-        """Return what stands in front of all vertices: the rows, and a thread's tile.
+    def front(self, waiting: int) -> Body:
+        """Return the arrays in which so many rows wait, and a thread's tile.
 
         What features there are not adds nothing.
         """
-        k, real = self.facts.phase.width, self.facts.context.real
-        mapping, out = self.mapping, code("")
-        shape = (mapping.edges_at_a_time * mapping.unroll, self.padded)
+        k, real, out = self.facts.phase.width, self.facts.context.real, code("")
+        shape = (waiting, self.padded)
         for name in dict.fromkeys((self.columns, self.rows)):
             out += code(f"{name} = cuda.shared.array({shape}, {real}, alignment=16)")
             if k < self.padded:
                 out += self._cleared(name, shape)
-        place = "lower_place" if self.parts.symmetric else "whole_place"
-        count = self.padded // mapping.tile
+        place = "lower_place" if self.is_symmetric else "whole_place"
         names = f"{self.share}, {self.row}, {self.column}"
-        own = f"block_tiles.{place}(int32(thread), {count}, {self.shares})"
+        own = f"block_tiles.{place}(int32(thread), {self.count}, {self.shares})"
         return out + code(f"{names} = {own}")
 
     def _cleared(self, name: str, shape: tuple[int, int]) -> Body:
@@ -458,17 +466,17 @@ class InBlockTiles(Home):
         places = f"range(thread, {shape[0] * rest}, {self.mapping.lanes_per_vertex})"
         return code(f"for place in {places}:\n    BODY", BODY=each)
 
-    def start(self, node: Start) -> Body:
+    def start(self) -> Body:
         """Set the tile to zero."""
         return code(f"{self.tile} = block_tiles.zeros({self.zero})")
 
-    def stage(self, node: Stage) -> Body:
-        """Bring row and column of a product; those of no edge are zero."""
+    def bring(self, node: Stage) -> Body:
+        """Bring row and column of a product; those of none are zero."""
         out, parts = code(""), [("column", self._part("column", "f"))]
         if self.parts.scale is not None:
             scale = f"{self._part('scale')} if {node.mask} else {self.zero}"
             out += code(f"{self.scale}_{node.number} = {scale}")
-        if not self.parts.symmetric:
+        if not self.is_symmetric:
             parts.append(("row", self._part("row", "f")))
         each = code("")
         for part, value in parts:
@@ -476,33 +484,82 @@ class InBlockTiles(Home):
             each += code(f"{name} = {value} if {node.mask} else {self.zero}")
         return [*out, Features("wide", each, rows_of(self.callees))]
 
-    def add(self) -> Body:
-        """Store what all lanes have brought, and add it to all tiles."""
-        mapping = self.mapping
-        edges = mapping.edges_at_a_time
-        out = code("cuda.syncthreads()")
-        for n in range(mapping.unroll):
-            place = f"{n * edges} + edge_lane" if edges > 1 else str(n)
-            column = f"{self.staged['column']}_{n}"
-            out.append(self._stored(column, self.columns, place))
-            if self.rows == self.columns:
-                continue
-            row = column if self.parts.symmetric else f"{self.staged['row']}_{n}"
-            if self.parts.scale is not None:
-                scaled = f"scaled_row[f] = {self.scale}_{n} * {row}[f]"
-                out.append(Features("wide", code(scaled)))
-                row = "scaled_row"
-            out.append(self._stored(row, self.rows, place))
-        own = f"{self.share}, batch_count, {self.shares}, {self.row}, {self.column}"
-        return out + code(
+    def stored(self, number: int, place: str) -> Body:
+        """Store what a lane has brought of a product, at a place among the rows."""
+        column = f"{self.staged['column']}_{number}"
+        out: Body = [self._stored(column, self.columns, place)]
+        if self.rows == self.columns:
+            return out
+        row = column if self.is_symmetric else f"{self.staged['row']}_{number}"
+        if self.parts.scale is not None:
+            scaled = f"scaled_row[f] = {self.scale}_{number} * {row}[f]"
+            out.append(Features("wide", code(scaled)))
+            row = "scaled_row"
+        return [*out, self._stored(row, self.rows, place)]
+
+    def _stored(self, name: str, array: str, place: str) -> ToRow:
+        whole = self.padded == self.facts.phase.width
+        return ToRow(name, array, place, self.mapping.vector_width if whole else 1)
+
+    def added(self, first: str, last: str) -> Body:
+        """Add the products of the rows from one place to another to all tiles."""
+        own = f"{first}, {last}, {self.shares}, {self.row}, {self.column}"
+        return code(
             "cuda.syncthreads()\n"
             f"{self.tile} = block_tiles.add_products({self.tile}, {self.rows}, "
             f"{self.columns}, {own})"
         )
 
-    def _stored(self, name: str, array: str, place: str) -> ToRow:
-        whole = self.padded == self.facts.phase.width
-        return ToRow(name, array, place, self.mapping.vector_width if whole else 1)
+    def _part(self, part: str, feature: str = "") -> str:
+        return call_of_part(self.facts, self.callees, part, feature)
+
+
+class InBlockTiles(Home):
+    """A sum of outer products in tiles, which the threads of a block have in registers.
+
+    Lanes bring the rows of some edges to shared memory, and then each thread takes all
+    of them for its tile. Behind all edges, and between blocks of long rows, tiles go to
+    the matrix.
+    """
+
+    is_staged = True
+
+    def __init__(
+        self, facts: Facts, accumulator: Accumulator, function: Analysed
+    ) -> None:
+        super().__init__(facts, accumulator)
+        self.rows = StagedRows(facts, self.name, function)
+        self.mapping = facts.phase.mapping
+
+    @property
+    def shape(self) -> str:
+        """What features it has, as `Features` has shapes."""
+        return "matrix"
+
+    def areas(self) -> list[Area]:
+        """Return the matrix."""
+        side = self.rows.padded
+        return [Area(self.name, (side, side), self.facts.context.real)]
+
+    def front(self) -> Body:
+        """Return what stands in front of all vertices: rows, and a thread's tile."""
+        return self.rows.front(self.mapping.edges_at_a_time * self.mapping.unroll)
+
+    def start(self, node: Start) -> Body:
+        """Set the tile to zero."""
+        return self.rows.start()
+
+    def stage(self, node: Stage) -> Body:
+        """Bring row and column of a product; those of no edge are zero."""
+        return self.rows.bring(node)
+
+    def add(self) -> Body:
+        """Store what all lanes have brought, and add it to all tiles."""
+        edges, out = self.mapping.edges_at_a_time, code("cuda.syncthreads()")
+        for n in range(self.mapping.unroll):
+            place = f"{n * edges} + edge_lane" if edges > 1 else str(n)
+            out += self.rows.stored(n, place)
+        return out + self.rows.added(self.rows.share, "batch_count")
 
     def put_by(self) -> Body:
         """Leave a block of terms in the matrix, beside those before it."""
@@ -510,18 +567,104 @@ class InBlockTiles(Home):
 
     def finish(self) -> Body:
         """Leave all of the sum in the matrix."""
-        in_blocks = self.facts.binding.block and self.name in self.facts.summed
-        adds = "block_count > 0" if in_blocks else "False"
-        return self._put_together(adds, mirrors=self.parts.symmetric)
+        adds = _adds(self.facts, self.name)
+        return self._put_together(adds, mirrors=self.rows.is_symmetric)
 
     def _put_together(self, adds: str, *, mirrors: bool) -> Body:
+        rows = self.rows
         return code(
-            f"block_tiles.put_together({self.name}, {self.tile}, {self.share}, "
-            f"{self.shares}, {self.row}, {self.column}, {adds}, {mirrors})"
+            f"block_tiles.put_together({self.name}, {rows.tile}, {rows.share}, "
+            f"{rows.shares}, {rows.row}, {rows.column}, {adds}, {mirrors})"
         )
 
-    def _part(self, part: str, feature: str = "") -> str:
-        return call_of_part(self.facts, self.callees, part, feature)
+
+class InShareTiles(Home):
+    """The same over all vertices: each block leaves the tiles of its share of them.
+
+    While rows of a batch are added, those of the next one are stored beside them, so
+    that the block meets once for each.
+    """
+
+    is_staged = True
+
+    def __init__(
+        self, facts: Facts, accumulator: Accumulator, function: Analysed
+    ) -> None:
+        super().__init__(facts, accumulator)
+        self.rows = StagedRows(facts, self.name, function)
+        self.mapping = facts.phase.mapping
+
+    @property
+    def shape(self) -> str:
+        """What features it has, as `Features` has shapes."""
+        return "matrix"
+
+    def areas(self) -> list[Area]:
+        """Return no matrix: it is where blocks leave their parts."""
+        return []
+
+    def front(self) -> Body:
+        """Return the rows, a thread's tile, and where shares meet."""
+        rows, real = self.rows, self.facts.context.real
+        out = rows.front(BUFFERS * self.mapping.batch)
+        out += code(f"tile_place = int32(thread % {rows.tiles})")
+        if rows.shares > 1:
+            shape = (rows.shares // 2 * rows.tiles, self.mapping.tile**2)
+            box = f"cuda.shared.array({shape}, {real}, alignment=16)"
+            out += code(f"tile_box = {box}")
+        return out
+
+    def start(self, node: Start) -> Body:
+        """Set the tile to zero."""
+        return self.rows.start()
+
+    def stage(self, node: Stage) -> Body:
+        """Bring row and column of what a vertex contributes, if it does."""
+        return self.rows.bring(node)
+
+    def add(self) -> Body:
+        """Store what all lanes have brought, and add it to all tiles."""
+        out = code("")
+        for n in range(self.mapping.unroll):
+            stored = self.rows.stored(n, f"batch_row + place_{n}")
+            out += when([f"waits_{n}"], stored)
+        first, last = f"batch_row + {self.rows.share}", "batch_row + batch_count"
+        return out + self.rows.added(first, last)
+
+    def put_by(self) -> Body:
+        """Leave a block of terms in the part, beside those before it."""
+        return self._left("block_count > 0")
+
+    def finish(self) -> Body:
+        """Leave all of the sum in the part."""
+        return self._left(_adds(self.facts, self.name))
+
+    @property
+    def part_size(self) -> int:
+        """Entries of a partial result of a reduce: of its tiles."""
+        return self.mapping.part_size
+
+    def reduced(self, entry: str, value: str) -> Body:
+        """Leave an entry of the tiles where the matrix is read, and its mirror."""
+        leave = "leave_lower" if self.rows.is_symmetric else "leave_whole"
+        own = f"{self.facts.phase.width}, {self.rows.count}, int32({entry}), {value}"
+        return code(f"block_tiles.{leave}(reduced, {own})")
+
+    def _left(self, adds: str) -> Body:
+        rows, out = self.rows, code("")
+        if rows.shares > 1:
+            own = f"{rows.share}, {rows.shares}, tile_place, {rows.tiles}"
+            added = f"block_tiles.add_shares({rows.tile}, tile_box, {own})"
+            out += code(f"{rows.tile} = {added}")
+        part = f"uint32({self.facts.binding.partial})"
+        own = f"{part}, {rows.tile}, {rows.share}, tile_place, {adds}"
+        return out + code(f"block_tiles.leave_part(partials, {own})")
+
+
+def _adds(facts: Facts, name: str) -> str:
+    """Return the test that blocks of terms stand where a sum in tiles goes to."""
+    in_blocks = facts.binding.block and name in facts.summed
+    return "block_count > 0" if in_blocks else "False"
 
 
 def home_of(facts: Facts, name: str) -> Home:
@@ -534,7 +677,10 @@ def home_of(facts: Facts, name: str) -> Home:
         if name in facts.phase.in_registers or _has_columns(facts, accumulator):
             return InRegisters(facts, accumulator, function)
         if name in facts.phase.tiles:
-            tiles = InBlockTiles if facts.phase.mapping.tile else InTiles
+            mapping = facts.phase.mapping
+            if mapping.batch:
+                return InShareTiles(facts, accumulator, function)
+            tiles = InBlockTiles if mapping.tile else InTiles
             return tiles(facts, accumulator, function)
         if facts.callees[function.name].vectors:
             return InVectors(facts, accumulator)

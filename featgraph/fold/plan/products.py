@@ -18,12 +18,13 @@ __all__ = ["products_of"]
 def products_of(
     kind: str, members: Sequence[Analysed], width: int, options: Options, piece: int
 ) -> Products | None:
-    """Return the matrices that a phase sums along edges; None where there are none.
+    """Return the matrices that a phase sums, along edges or over all vertices.
 
-    A matrix of one element is a number.
+    None where there are none. A matrix of one element is a number.
     """
-    gathers = [f for f in members if f.kind == "gather" and is_matrix(f)]
-    if kind != "vertex" or not gathers or width == 1:
+    sums = {"vertex": "gather", "reduce": "reduce"}.get(kind)
+    gathers = [f for f in members if f.kind == sums and is_matrix(f)]
+    if not gathers or width == 1:
         return None
     parts = [f.outer_product for f in gathers]
     calls = [n for f in members for s in f.body for n in _systems(s)]
@@ -34,6 +35,7 @@ def products_of(
     return Products(
         count=len(gathers),
         symmetric=all(p is not None and p.symmetric for p in parts),
+        arrays=sum(2 - (p is not None and p.is_square) for p in parts),
         refused=_refused(members, gathers, options),
         solutions=len(definite),
         area_columns=columns,

@@ -23,6 +23,7 @@ from featgraph.fold.schedules.mapping import (
     Work,
     share_features,
 )
+from featgraph.fold.schedules.shares import ShareTileSchedule
 from featgraph.fold.schedules.table import SCHEDULES
 
 __all__ = ["choose_mapping"]
@@ -144,10 +145,12 @@ def choose_mapping(
     if options.target == "cpu":
         loops = width > MOST_COPIES
         return Mapping(1, 1 if loops else width, 1, loops, "cpu")
-    if kind == "reduce" and any(map(is_matrix, members)):
-        return Mapping(1, 1, 1, False, "elements")
-    matrices = _needs_matrices(members)
     size = 4 if analysis.real == "float32" else 8
+    whole = _whole_piece(width, PIECE_BYTES // size)
+    products = products_of(kind, members, width, options, whole)
+    if kind == "reduce" and any(map(is_matrix, members)):
+        return _of_all_vertices(products, width, size)
+    matrices = _needs_matrices(members)
     if not options.feature_parallel or _suits_a_thread(
         matrices, width, traits, options
     ):
@@ -182,8 +185,6 @@ def choose_mapping(
         piece = _piece(width, size)
         mapping = replace(mapping, column_width=piece, hub_resident=2)
     asked = options.schedule
-    whole = _whole_piece(width, PIECE_BYTES // size)
-    products = products_of(kind, members, width, options, whole)
     if asked == "auto" and _suits_tiles(products, width, size, options):
         asked = TILES
     if asked == "auto" and _suits_segments(kind, members, width, options, traits):
@@ -197,6 +198,16 @@ def choose_mapping(
         mapping = SCHEDULES[asked].choose(mapping, work, own)
     resident = _resident(kind, members, mapping, width, size, traits)
     return _forced(replace(mapping, resident=resident), width, options)
+
+
+def _of_all_vertices(products: Products | None, width: int, size: int) -> Mapping:
+    """Choose how blocks share a sum of matrices over all vertices."""
+    mapping = None
+    if products is not None:
+        mapping = ShareTileSchedule.mapping(width, size, products)
+    if mapping is None:
+        return Mapping(1, 1, 1, False, "elements")
+    return replace(mapping, stride=row_stride(width))
 
 
 def _suits_tiles(

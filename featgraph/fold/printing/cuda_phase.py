@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import cached_property
 
 from featgraph.fold.functions.staging import STRIDES
-from featgraph.fold.lowering.accumulators import accumulator_of
 from featgraph.fold.lowering.areas import scratch_of
 from featgraph.fold.lowering.blocks import finished_by_blocks
 from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.homes import home_of
 from featgraph.fold.lowering.layouts import layout_of
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.plan.pulled_edges import WORDS as PULLED
@@ -205,13 +205,12 @@ class CudaPhase:
 
     def _print_finish(self, name: str) -> None:
         """Print the kernel that combines the rows of `partials`, pairwise."""
-        [reduced] = self.functions
-        accumulator = accumulator_of(reduced, self.plan.analysis)
+        home = home_of(self.facts(self.threads), self.phase.into)
         made = make_function(
             f"kernel(cache=True, launch_bounds={BLOCK_THREADS})",
             name,
             ("partials", "reduced"),
             "Combine the partial results pairwise, a block for each element.",
-            unsigned_indices(finished_by_blocks(accumulator, BLOCK_THREADS)),
+            unsigned_indices(finished_by_blocks(home, BLOCK_THREADS)),
         )
         print_function(self.writer, made)

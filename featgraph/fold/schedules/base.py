@@ -261,6 +261,11 @@ class Binding:
         Whether a lane may end a vertex before it gathers anything.
     partial : str
         Number of the part of all vertices that a reduce comes to here.
+    batch : int
+        Vertices that all lanes of a block take together, one after the other; 0 where
+        each lane has its own.
+    row_shares : int
+        Of a batch, the lanes that add up a share of its rows each.
     in_rows : bool
         Whether what gathers fill is in rows of memory until all have contributed.
     """
@@ -276,6 +281,8 @@ class Binding:
     partial: str = "cuda.blockIdx.x"
     together: Walk | None = None
     in_rows: bool = False
+    batch: int = 0
+    row_shares: int = 1
 
     def one(self, *shared: str) -> list[str]:
         """Return the tests that let one lane through, of those that share a thing."""

@@ -66,8 +66,15 @@ class Mapping:
         more: a list cuts the vertices into such windows. 0 where a warp takes as many
         vertices as it has groups of lanes, whatever edges these have.
     tile : int
-        Side of the tiles of matrices that the threads of a block have in registers,
-        where a block has a vertex; 0 elsewhere.
+        Side of the tiles of matrices that the threads of a block have in registers; 0
+        where they have none.
+    batch : int
+        Vertices of which a block that sums over all of them brings the rows together; 0
+        elsewhere.
+    row_shares : int
+        How many of its threads have the same tile then, for a share of the rows each.
+    part_size : int
+        Entries of all tiles, which such a block leaves; 0 elsewhere.
     block : int
         Contributions to a sum of real numbers that a thread or lane adds up one after
         the other, before they are added up pairwise; 0 for all.
@@ -90,6 +97,9 @@ class Mapping:
     lists_rows: bool = False
     window: int = 0
     tile: int = 0
+    batch: int = 0
+    row_shares: int = 1
+    part_size: int = 0
 
     @property
     def edges_at_a_time(self) -> int:
@@ -137,7 +147,7 @@ def stands_for(width: int, at_once: int, j: int) -> int | None:
 
 @dataclass(frozen=True)
 class Products:
-    """The matrices that a phase sums along edges, and what is done with them.
+    """The matrices that a phase sums, and what is done with them.
 
     Attributes
     ----------
@@ -145,6 +155,8 @@ class Products:
         How many they are.
     symmetric : bool
         Whether all of them are.
+    arrays : int
+        Arrays in which factors wait: one for a square, two for other products.
     refused : str
         What keeps them from being summed in tiles, in words; "" where nothing does.
     solutions : int
@@ -157,6 +169,7 @@ class Products:
 
     count: int
     symmetric: bool
+    arrays: int
     refused: str = ""
     solutions: int = 0
     area_columns: int = 0
@@ -184,7 +197,7 @@ class Work:
     size : int
         Bytes of a real number.
     products : Products or None
-        The matrices that it sums along edges; None where there are none.
+        The matrices that it sums; None where there are none.
     """
 
     kind: str

@@ -11,7 +11,6 @@ from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.block import BlockSchedule
 from featgraph.fold.schedules.block_tiles import BlockTileSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule
-from featgraph.fold.schedules.elements import ElementSchedule
 from featgraph.fold.schedules.intersect_cpu import MarkSchedule, MergeSchedule
 from featgraph.fold.schedules.intersect_edges import (
     ChunkedEdgeSchedule,
@@ -20,6 +19,7 @@ from featgraph.fold.schedules.intersect_edges import (
 from featgraph.fold.schedules.intersect_rows import BitmapSchedule, SearchSchedule
 from featgraph.fold.schedules.lanes import LaneSchedule
 from featgraph.fold.schedules.mapping import INTERSECTIONS, Mapping
+from featgraph.fold.schedules.shares import ElementSchedule, ShareTileSchedule
 from featgraph.fold.schedules.thread import ThreadSchedule
 from featgraph.fold.schedules.virtual_warp import VirtualWarpSchedule
 from featgraph.fold.schedules.warp_segmentation import WarpSegmentationSchedule
@@ -34,6 +34,7 @@ _ALL: tuple[Schedule, ...] = (
     BlockSchedule(),
     BlockTileSchedule(),
     ElementSchedule(),
+    ShareTileSchedule(),
     WarpSegmentationSchedule(),
     BalancedPushSchedule(),
     MarkSchedule(),

@@ -76,7 +76,7 @@ class CpuDevice(CpuSweeps):
         """Return an array of the graph by its name in generated code."""
         return host_graph_array(graph, name)
 
-    def reduce_rows(self, graph: DeviceGraph) -> int:
+    def reduce_rows(self, graph: DeviceGraph, phase: Phase) -> int:
         """Return how many partial results a reduce over a graph's vertices leaves."""
         return len(graph["vertex_chunks"]) - 1
 

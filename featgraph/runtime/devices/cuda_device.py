@@ -36,6 +36,11 @@ _SCRATCH_BYTES = 1 << 29
 #: 0.045, 0.16, 0.60 and 2.2, cuBLAS 0.034, 0.048, 0.13 and 0.50 (NVIDIA H200,
 #: bench/results/reduce-gpu.jsonl). Benches set others, before anything is prepared.
 REDUCE_BLOCKS = 1024
+#: The same of those whose threads have tiles, for each block that fits a
+#: multiprocessor.
+_MULTIPROCESSORS = 132
+#: Most blocks that combine what these leave: all that run at a time.
+_FINISHING_BLOCKS = 2112
 #: Blocks that are launched, if there is work for them, before any goes round again.
 _LEAST_BLOCKS = 4096
 #: Blocks of a kernel that packs due vertices, for each lane that a vertex takes: warps
@@ -82,9 +87,9 @@ class CudaDevice(CudaArrays):
             return self.upload(longest_first(hubs, degree[hubs]))
         return self.upload(host_graph_array(graph, name))
 
-    def reduce_rows(self, graph: DeviceGraph) -> int:
+    def reduce_rows(self, graph: DeviceGraph, phase: Phase) -> int:
         """Return how many partial results a reduce leaves."""
-        return _reduce_blocks(graph.vertex_count)
+        return _reduce_blocks(graph.vertex_count, phase)
 
     def form_of(
         self,
@@ -138,9 +143,10 @@ class CudaDevice(CudaArrays):
         if entry.role == "hubs":
             return int(values[bound.place["hubs"]].size)
         if entry.role == "finish":
-            return int(values[bound.place["reduced"]].size)
+            entries = int(values[bound.place["partials"]].shape[1])
+            return min(entries, _FINISHING_BLOCKS)
         if phase.kind == "reduce":
-            return _reduce_blocks(bound.vertex_count)
+            return _reduce_blocks(bound.vertex_count, phase)
         lanes = phase.mapping.lanes_per_vertex
         if phase.mapping.lists_rows:
             return min(block_count(bound.edge_count * lanes, block), _SHARING_BLOCKS)
@@ -210,8 +216,16 @@ def long_oriented_rows(graph: Graph) -> npt.NDArray[np.int32]:
     return longest_first(rows, work[rows])
 
 
-def _reduce_blocks(vertex_count: int) -> int:
-    """Return how many blocks reduce over the vertices of a graph."""
+def _reduce_blocks(vertex_count: int, phase: Phase) -> int:
+    """Return how many blocks reduce over the vertices of a graph.
+
+    As many on every GPU, for they say how a sum is rounded.
+    """
+    mapping = phase.mapping
+    if mapping.batch:
+        resident = mapping.resident * BLOCK // mapping.lanes_per_vertex
+        most = max(resident, 1) * _MULTIPROCESSORS
+        return max(min(-(-vertex_count // mapping.batch), most), 1)
     return min(block_count(vertex_count), REDUCE_BLOCKS)
 
 

@@ -256,7 +256,7 @@ class Device(Protocol):
     def graph_array(self, graph: Graph, name: str) -> Array:
         """Return an array of the graph by its generated name."""
 
-    def reduce_rows(self, graph: DeviceGraph) -> int:
+    def reduce_rows(self, graph: DeviceGraph, phase: Phase) -> int:
         """Return how many partial results a reduce over a graph's vertices leaves."""
 
     def form_of(

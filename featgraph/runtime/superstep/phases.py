@@ -205,8 +205,9 @@ def _prepare_reduce(bound: BoundState, own: BoundPhase, frontier: Frontier) -> G
     bound.stale.freshen(buffers, own.phase, bound.full)
     reduction = bound.plan.facts.reductions[name]
     count = math.prod(reduction.shape)
-    rows = bound.device.reduce_rows(buffers.graph)
-    partial = f"partials {own.number}", reduction.partial_dtype, (rows, count)
+    rows = bound.device.reduce_rows(buffers.graph, own.phase)
+    size = own.phase.mapping.part_size or count
+    partial = f"partials {own.number}", reduction.partial_dtype, (rows, size)
     given: Given = {
         "due": bound.full if frontier.only is None else frontier.only.words,
         "partials": buffers.temporary(*partial),

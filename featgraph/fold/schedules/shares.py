@@ -1,0 +1,208 @@
+"""Sums of matrices over all vertices: each block has a share of these."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from featgraph.fold.schedules.base import (
+    Binding,
+    FeatureAxis,
+    KernelShape,
+    Schedule,
+    Scope,
+    in_strides,
+)
+from featgraph.fold.schedules.block_tiles import SHARED_BYTES, SIDE, padded_to_tiles
+from featgraph.fold.schedules.lanes import shared
+from featgraph.fold.schedules.mapping import WARP, Mapping, Products, share_features
+from featgraph.fold.tree.layout import Walk
+from featgraph.fold.tree.nodes import Areas, Stage, Sweep
+from featgraph.fold.tree.statements import Body, agreed, code, noted, when
+
+__all__ = ["BUFFERS", "ElementSchedule", "ShareTileSchedule"]
+
+#: Where a block is in the grid, and how many there are.
+BLOCKS = ("cuda.blockIdx.x", "cuda.gridDim.x")
+#: Threads of a block where all tiles have one: those that leave the fewest idle. With
+#: float64, a thread takes twice the registers.
+THREADS = {4: (128, 160), 8: (64, 96)}
+#: Blocks of 128 threads that must fit a multiprocessor, which bounds the registers.
+RESIDENT = {4: 4, 8: 2}
+#: Vertices that a lane has on the way together, and those of a batch, at most.
+MOST_ON_THE_WAY, MOST_WAITING = {4: 4, 8: 2}, 256
+#: Batches that stand in shared memory: one is added up while the next one comes.
+BUFFERS = 2
+
+
+class ElementSchedule(Schedule):
+    """A thread sums one element over all vertices of the block, then the next one."""
+
+    name = "elements"
+    is_asked_for = False
+    shares_features = False
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        return (
+            f"one thread an element of {width} x {width}, over a block's part of the "
+            "vertices"
+        )
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        axis = FeatureAxis(shape.width, is_element=True, are_values=True)
+        alone = dict.fromkeys(("edge", "vertex", "partial"), Scope())
+        block = mapping.block
+        return Binding(False, axis, Walk("range"), alone, block=block, partial="row")
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over the vertices of `node`, its body in it."""
+        return [Areas(), *in_strides(node, binding.block, node.body, BLOCKS)]
+
+    def around(self, body: Body, shape: KernelShape) -> Body:
+        """Return the loop of a thread over its elements."""
+        k = shape.width
+        each = code(f"i = int32(element // {k})\nf = int32(element - i * {k})")
+        elements = f"range(cuda.threadIdx.x, {k * k}, {shape.threads})"
+        loop = code(f"for element in {elements}:\n    BODY", BODY=each + body)
+        return code("row = uint32(cuda.blockIdx.x)") + loop
+
+
+class ShareTileSchedule(Schedule):
+    """Rows of due vertices wait in shared memory until all tiles take their products.
+
+    Lanes share the features of a vertex, and the block the vertices of a batch. Those
+    that are due stand one behind the other, so that no others cost products.
+    """
+
+    name = "share_tiles"
+    is_asked_for = False
+    modules = ("block_tiles",)
+
+    @staticmethod
+    def mapping(width: int, size: int, products: Products) -> Mapping | None:
+        """Return how blocks share the vertices; None for what they have no room for.
+
+        `size` is that of a number, in bytes.
+        """
+        count = -(-width // SIDE)
+        tiles = count * (count + 1) // 2 if products.symmetric else count * count
+        threads = _threads(tiles, size)
+        if products.refused or threads > 2 * WARP * 32 // size:
+            return None
+        piece = products.piece
+        while piece > 1 and width <= piece:
+            piece //= 2  # lanes share features: what one has are values
+        lanes, features = share_features(width, piece)
+        at_a_time, batch = threads // lanes, MOST_WAITING
+        while batch > at_a_time * MOST_ON_THE_WAY[size]:
+            batch //= 2
+        box = threads // tiles // 2 * tiles * SIDE * SIDE
+        arrays = BUFFERS * products.arrays * padded_to_tiles(width)
+        while batch > 1 and (box + batch * arrays) * size > SHARED_BYTES:
+            batch //= 2
+        return Mapping(
+            lanes, features, threads, False, ShareTileSchedule.name, tile=SIDE,
+            vector_width=piece, unroll=-(-batch // at_a_time), batch=batch,
+            row_shares=threads // tiles, part_size=tiles * SIDE * SIDE,
+            resident=RESIDENT[size],
+        )  # fmt: skip
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        count = -(-width // mapping.tile)
+        return (
+            f"a block of {mapping.lanes_per_vertex} threads a share of the vertices, "
+            f"{mapping.batch} at a time, {mapping.shares}; {count} x {count} tiles of "
+            f"{mapping.tile} x {mapping.tile} in registers"
+        )
+
+    def threads(self, mapping: Mapping) -> int:
+        """Return the threads of a block."""
+        return mapping.lanes_per_vertex
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        binding = shared(mapping, shape, Scope(mapping.lanes_per_vertex, "block"))
+        walk = replace(binding.walk, at_a_time=mapping.unroll)
+        scopes = {**binding.scopes, "partial": Scope()}
+        return replace(
+            binding, walk=walk, scopes=scopes, block=mapping.block,
+            batch=mapping.batch, row_shares=mapping.row_shares,
+        )  # fmt: skip
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over batches of the vertices of `node`, its body in it."""
+        lanes, batch = binding.features.lanes, binding.batch
+        each = code(
+            "batch_start = int32(batch_first)\n"
+            f"batch_end = int32(min(batch_first + {batch}, vertex_end))\n"
+            f"batch_count = block_tiles.members({node.words}, batch_start, batch_end)"
+        )
+        leave = noted([ast.Continue()], "the whole block")
+        each += agreed(when(["batch_count == 0"], leave), "block")
+        if node.between:
+            each += _in_blocks(node, binding)
+        for part in node.body:
+            if not isinstance(part, Stage):
+                each.append(part)
+                continue
+            for n in range(binding.walk.at_a_time):
+                each += _slot(node, n, n * binding.walk.lanes)
+                each.append(Stage(part.function, n, f"waits_{n}"))
+        each += code(f"batch_row = int32({batch} - batch_row)")
+        # As 64 bits, for the last step may lead beyond what 32 hold.
+        loop = code(
+            f"for batch_first in range(int64(cuda.blockIdx.x) * {batch}, vertex_end, "
+            f"int64(cuda.gridDim.x) * {batch}):\n    BODY",
+            BODY=each,
+        )
+        front = code(
+            "thread = uint32(cuda.threadIdx.x)\n"
+            f"lane = cuda.laneid & {lanes - 1}\n"
+            f"vertex_lane = int32(thread >> {lanes.bit_length() - 1})"
+        )
+        begin = code("vertex_end, batch_row = int64(vertex_count), int32(0)")
+        if node.between:
+            begin += code("block_count, block_rows = 0, int32(0)")
+        front += [*binding.features.front(), Areas()]
+        return [*front, *begin, *agreed(loop, "block"), *node.behind]
+
+
+def _in_blocks(node: Sweep, binding: Binding) -> Body:
+    """Return what puts a block of terms by before a batch would exceed it.
+
+    Of few rows, the first shares have all, so that each batch counts by what they take.
+    """
+    rows, shares = "batch_count", binding.row_shares
+    if shares > 1:
+        rows = f"(batch_count + {shares - 1}) // {shares}"
+    full = [*node.between, *code("block_rows = int32(0)")]
+    out = code(f"share_rows = int32({rows})")
+    test = f"block_rows + share_rows > {binding.block}"
+    return out + agreed(when([test], full), "block") + code("block_rows += share_rows")
+
+
+def _slot(node: Sweep, n: int, more: int) -> Body:
+    """Return which vertex is a lane's n-th of a batch, and where its row is to stand.
+
+    Those behind the last one stand for that, and leave nothing.
+    """
+    own = f"vertex_lane + {more}" if more else "vertex_lane"
+    vertex = node.vertex
+    return code(
+        f"{vertex} = int32(batch_start + {own})\n"
+        f"waits_{n} = {vertex} < batch_end\n"
+        f"{vertex} = min({vertex}, int32(batch_end - 1))\n"
+        f"waits_{n} = waits_{n} and warp.test_bit({node.words}, {vertex})\n"
+        f"place_{n} = block_tiles.members({node.words}, batch_start, {vertex})"
+    )
+
+
+def _threads(tiles: int, size: int) -> int:
+    """Return the threads of a block: one for each tile, and few that have none."""
+    fitting = [count for count in THREADS[size] if count >= tiles]
+    if not fitting:
+        return -(-tiles // WARP) * WARP
+    return max(fitting, key=lambda count: (count // tiles * tiles / count, -count))
