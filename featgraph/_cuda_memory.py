@@ -7,7 +7,6 @@ and keeps some of what was given back for the next who asks.
 
 from __future__ import annotations
 
-import functools
 import math
 import weakref
 from typing import Any
@@ -29,13 +28,13 @@ def array_of(shape: tuple[int, ...], dtype: Any) -> Any:
     the place of the dialect's own is asked for the memory; so is that, on a device
     without pools.
     """
-    context, item = cuda.current_context(), np.dtype(dtype).itemsize
-    pool, size = _pool_of(context.device.id), math.prod(shape) * item
-    if pool is None or size == 0 or not _is_plain(context.memory_manager):
-        return cuda.device_array(shape, dtype)
-    strides = [item * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    arrays, memory = import_whole("numba.cuda.cudadrv.devicearray"), pool.take(size)
-    return arrays.DeviceNDArray(shape, strides, dtype, gpu_data=memory)
+    typed, pool = np.dtype(dtype), _current_pool()
+    item = typed.itemsize
+    size = math.prod(shape) * item
+    if pool is None or size == 0:
+        return cuda.device_array(shape, typed)
+    strides = tuple(item * math.prod(shape[n:]) for n in range(1, len(shape) + 1))
+    return pool.array_type(shape, strides, typed, gpu_data=pool.take(size))
 
 
 def lend(address: int) -> None:
@@ -48,7 +47,7 @@ def lend(address: int) -> None:
 
 def unused_bytes() -> int:
     """Return how much memory the pool of the current device has that no array has."""
-    pool = _pool_of(cuda.current_context().device.id)
+    pool = _current_pool()
     return 0 if pool is None else pool.unused_bytes()
 
 
@@ -60,11 +59,25 @@ _lent: set[int] = set()
 
 
 class _Pool:
-    """A pool of one device, in its current context."""
+    """A pool of the device of a context, which is current.
 
-    def __init__(self, device: int) -> None:
+    Parameters
+    ----------
+    context : numba.cuda.cudadrv.driver.Context
+    handle : object
+        The driver's of it.
+
+    Attributes
+    ----------
+    array_type : type
+        Of the dialect's arrays.
+    """
+
+    def __init__(self, context: Any, handle: Any) -> None:
         self._api = api = import_whole("cuda.bindings.driver")
-        self._context = self._checked(api.cuCtxGetCurrent())
+        arrays = import_whole("numba.cuda.cudadrv.devicearray")
+        self.array_type = arrays.DeviceNDArray
+        self._owner, self._context, device = context, handle, context.device.id
         told = api.CUmemPoolProps()
         told.allocType = api.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
         told.handleTypes = api.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
@@ -79,8 +92,7 @@ class _Pool:
         """Return memory of some size, as the dialect has it."""
         api = self._api
         given = api.cuMemAllocFromPoolAsync(size, self._pool, 0)
-        context = cuda.current_context()
-        memory = cuda.MemoryPointer(context, self._checked(given), size)
+        memory = cuda.MemoryPointer(self._owner, self._checked(given), size)
         address = int(memory.device_pointer)
         ending = weakref.finalize(memory, self._give_back, address)
         ending.atexit = False  # the process gives back what it has
@@ -118,14 +130,29 @@ class _Pool:
         return result[1] if len(result) > 1 else None
 
 
-@functools.cache
-def _pool_of(device: int) -> _Pool | None:
-    """Return the pool of a device, in whose context the thread is; None for none."""
+#: The driver's number of a context -> its pool; None where it has none.
+_pools: dict[int, _Pool | None] = {}
+
+
+def _current_pool() -> _Pool | None:
+    """Return the pool of the current context.
+
+    The driver is asked which that is, since the dialect takes 20 us for it.
+    """
+    api = import_whole("cuda.bindings.driver")
+    _, handle = api.cuCtxGetCurrent()
+    if int(handle) not in _pools:
+        context = cuda.current_context()  # makes one, or that of the process current
+        _, handle = api.cuCtxGetCurrent()
+        if int(handle) not in _pools:
+            _pools[int(handle)] = _Pool(context, handle) if _has_pool(context) else None
+    return _pools[int(handle)]
+
+
+def _has_pool(context: Any) -> bool:
+    """Whether memory may come from a pool in a context."""
     api = import_whole("cuda.bindings.driver")
     kind = api.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
-    status, has_pools = api.cuDeviceGetAttribute(kind, device)
-    return _Pool(device) if status == api.CUresult.CUDA_SUCCESS and has_pools else None
-
-
-def _is_plain(manager: Any) -> bool:
-    return type(manager).__name__ == "NumbaCUDAMemoryManager"
+    status, has_pools = api.cuDeviceGetAttribute(kind, context.device.id)
+    is_plain = type(context.memory_manager).__name__ == "NumbaCUDAMemoryManager"
+    return is_plain and status == api.CUresult.CUDA_SUCCESS and bool(has_pools)

@@ -45,10 +45,11 @@ class Api:
 
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Any:
-    dialect = SimpleNamespace(MemoryPointer=Memory, current_context=lambda: None)
+    dialect = SimpleNamespace(MemoryPointer=Memory)
     monkeypatch.setattr(_cuda_memory, "cuda", dialect)
     made = object.__new__(_cuda_memory._Pool)
-    made._api, made._context, made._pool = Api(), "context", "pool"
+    made._api, made._owner = Api(), None
+    made._context, made._pool = "context", "pool"
     return made
 
 
@@ -78,3 +79,33 @@ def test_behind_a_fork_nothing_is_freed(pool: Any) -> None:
     pool._api.is_ours = False
     del memory
     assert calls_of(pool) == []
+
+
+def test_a_context_has_one_pool_and_is_asked_for_it_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api: Any = Api()
+    current, asked = [0], list[int]()
+    api.cuCtxGetCurrent = lambda: (0, current[0])
+    monkeypatch.setattr(_cuda_memory, "_pools", {})
+    monkeypatch.setattr(_cuda_memory, "import_whole", lambda name: api)
+    monkeypatch.setattr(_cuda_memory, "_has_pool", lambda context: context != 7)
+    monkeypatch.setattr(_cuda_memory, "_Pool", lambda *given: given)
+
+    def make_current() -> int:
+        current[0] = current[0] or 5
+        asked.append(current[0])
+        return current[0]
+
+    monkeypatch.setattr(
+        _cuda_memory, "cuda", SimpleNamespace(current_context=make_current)
+    )
+    first = _cuda_memory._current_pool()  # a thread that has none yet
+    assert first == (5, 5)
+    assert _cuda_memory._current_pool() is first
+    current[0] = 7  # without a pool
+    assert _cuda_memory._current_pool() is None
+    assert _cuda_memory._current_pool() is None
+    current[0] = 0  # another thread
+    assert _cuda_memory._current_pool() is first
+    assert asked == [5, 7, 5]
