@@ -12,18 +12,19 @@ import numpy.typing as npt
 import featgraph as fg
 
 __all__ = [
+    "MOST_FOR_CHOLESKY",
     "Options",
     "Ratings",
     "checked_options",
     "checked_ratings",
-    "initial_factors",
+    "given_factors",
 ]
 
 Array = npt.NDArray[Any]
-#: Up to here exact solutions cost at most twice as much as three steps of conjugate
-#: gradients: 58 against 31 ms of CPU an iteration with 1M ratings at K = 32, 178
-#: against 52 ms at K = 64.
-_MOST_FOR_CHOLESKY = 32
+#: Target -> the factors up to which "auto" takes exact solutions. On the CPU, these
+#: then cost at most twice as much as three steps of conjugate gradients: 58 against 31
+#: ms of CPU an iteration with 1M ratings at K = 32, 178 against 52 ms at K = 64.
+MOST_FOR_CHOLESKY = {"cpu": 32, "cuda": 128}
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +83,18 @@ class Options:
     alpha: float
     uses_cg: bool
 
+    def of_rating(self, real: np.dtype[Any]) -> dict[str, float]:
+        """Return what makes confidence, and what a rating asks for, of a rating r.
+
+        The first is ``slope * abs(r) + above`` beyond that of pairs that are not given,
+        the second, times the confidence, ``max(scale * r, least)``.
+        """
+        if self.implicit:
+            alpha = self.alpha
+            return {"slope": alpha, "above": -1.0, "scale": alpha, "least": 0.0}
+        least = float(np.finfo(real).min)
+        return {"slope": 0.0, "above": 1.0, "scale": 1.0, "least": least}
+
     def of_edges(self, values: Array) -> tuple[Array, Array]:
         """Return the confidence of each rating, and confidence times what it wants."""
         r = values.astype(np.float64)
@@ -110,7 +123,7 @@ def checked_ratings(ratings: Any, dtype: np.dtype[Any]) -> Ratings:
         raise fg.GraphInputError(
             "not a type of factors", got=dtype, expected="float32 or float64"
         )
-    entries = ratings.tocoo()
+    entries = ratings.tocoo(copy=False)
     user_count, item_count = entries.shape
     if not user_count or not item_count:
         raise fg.GraphInputError(
@@ -120,7 +133,7 @@ def checked_ratings(ratings: Any, dtype: np.dtype[Any]) -> Ratings:
     if values.dtype.kind not in "biuf":
         raise fg.GraphInputError("ratings are real numbers", got=values.dtype)
     values = values.astype(dtype, copy=False)
-    if not np.isfinite(values).all():
+    if not _are_finite(values):
         place = int(np.argmin(np.isfinite(values)))
         raise fg.GraphInputError(
             "a rating is not finite",
@@ -134,6 +147,13 @@ def checked_ratings(ratings: Any, dtype: np.dtype[Any]) -> Ratings:
     return Ratings(graph, user_count, values)
 
 
+def _are_finite(values: Array) -> bool:
+    """Whether all are: a sum of squares that is finite tells so in one pass."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = values @ values
+    return bool(math.isfinite(squares) or np.isfinite(values).all())
+
+
 def checked_options(
     factors: int,
     regularization: float,
@@ -144,8 +164,9 @@ def checked_options(
     solver: str = "cholesky",
     iterations: int = 1,
     tolerance: float = 0.0,
+    target: str = "cpu",
 ) -> Options:
-    """Return the options.
+    """Return the options; `target` is where solver="auto" has to be fast.
 
     Raises
     ------
@@ -172,44 +193,31 @@ def checked_options(
         raise fg.GraphInputError(
             "no such solver", got=repr(solver), expected="'auto', 'cholesky' or 'cg'"
         )
-    uses_cg = solver == "cg" or (solver == "auto" and factors > _MOST_FOR_CHOLESKY)
+    is_wide = factors > MOST_FOR_CHOLESKY[target]
+    uses_cg = solver == "cg" or (solver == "auto" and is_wide)
     return Options(float(regularization), weighted, implicit, float(alpha), uses_cg)
 
 
-def initial_factors(
-    given: Ratings,
-    factors: int,
-    initial: Any,
-    random_state: int | None,
-    dtype: np.dtype[Any],
+def given_factors(
+    given: Ratings, factors: int, initial: Any, dtype: np.dtype[Any]
 ) -> Array:
-    """Return the factors to start from; zeros for vertices without ratings.
-
-    Random ones are positive, and their products as large as the mean rating.
+    """Return factors that are given; zeros for vertices without ratings.
 
     Raises
     ------
     GraphInputError
         If `initial` does not fit, or is not finite.
     """
-    shape = (given.graph.vertex_count, factors)
-    if initial is None:
-        rng = np.random.default_rng(random_state)
-        sizes = np.abs(given.values)
-        mean = float(sizes.mean(dtype=np.float64)) if given.count else 0.0
-        x = rng.random(shape, dtype)
-        x += 0.5
-        x *= math.sqrt(min(mean, 1e6) / factors)
-    else:
-        parts = [np.asarray(part, np.float64) for part in initial]
-        shapes = [part.shape for part in parts]
-        expected = [(given.user_count, factors), (shape[0] - given.user_count, factors)]
-        if shapes != expected:
-            raise fg.GraphInputError(
-                "initial factors of another shape", got=shapes, expected=expected
-            )
-        x = np.concatenate(parts)
-        if not np.isfinite(x).all():
-            raise fg.GraphInputError("initial factors are not finite")
+    parts = [np.asarray(part, np.float64) for part in initial]
+    shapes = [part.shape for part in parts]
+    item_count = given.graph.vertex_count - given.user_count
+    expected = [(given.user_count, factors), (item_count, factors)]
+    if shapes != expected:
+        raise fg.GraphInputError(
+            "initial factors of another shape", got=shapes, expected=expected
+        )
+    x = np.concatenate(parts)
+    if not np.isfinite(x).all():
+        raise fg.GraphInputError("initial factors are not finite")
     x[np.asarray(given.graph.in_degree) == 0] = 0
     return x.astype(dtype, copy=False)

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -47,9 +47,9 @@ from featgraph.algorithms._ratings import (
     Ratings,
     checked_options,
     checked_ratings,
-    initial_factors,
+    given_factors,
 )
-from featgraph.algorithms._result import Result
+from featgraph.algorithms._result import Result, answer
 
 __all__ = ["ALSResult", "als", "solve_side", "verify_als"]
 
@@ -63,13 +63,14 @@ def gram(i, f, v, d):  # type: ignore[no-untyped-def]
 @fg.gather(into="sc", combine="sum")
 def targets(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Add up what the ratings ask for, times their confidence."""
-    return d.c_r[e] * d.x[u, f]
+    return max(d.scale * d.rating[e], d.least) * d.x[u, f]
 
 
 @fg.gather(into="ic", combine="sum", matrix=True)
 def products(i, f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Add up outer products, weighted by the confidence above the background."""
-    return d.c_above[e] * fg.outer(d.x[u], d.x[u])[i, f]
+    above = d.slope * abs(d.rating[e]) + d.above
+    return above * fg.outer(d.x[u], d.x[u])[i, f]
 
 
 @fg.vertex
@@ -78,7 +79,7 @@ def minimum(f, v, d):  # type: ignore[no-untyped-def]
     if d.in_degree[v] == 0:
         return False
     trace = fg.feature_sum(d.ic[v, f, f] + d.gram[f, f])
-    ridge = d.ridge[v] + d.floor * trace
+    ridge = d.ridge + d.ridge_each * d.in_degree[v] + d.floor * trace
     new = fg.solve(d.ic[v] + d.gram, d.sc[v, f], diagonal=ridge, spd=True)
     d.explained[v] = fg.dot(new, d.sc[v, f])
     d.failed[v] = fg.any_feature(not math.isfinite(new))
@@ -89,7 +90,8 @@ def minimum(f, v, d):  # type: ignore[no-untyped-def]
 @fg.gather(into="ax", combine="sum")
 def at_start(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Multiply x(v) by the part of ic(v) that the edges make."""
-    return d.c_above[e] * fg.dot(d.x[u], d.x[v]) * d.x[u, f]
+    above = d.slope * abs(d.rating[e]) + d.above
+    return above * fg.dot(d.x[u], d.x[v]) * d.x[u, f]
 
 
 @fg.vertex
@@ -98,7 +100,8 @@ def begin(f, v, d):  # type: ignore[no-untyped-def]
     if d.in_degree[v] == 0:
         return False
     x = d.x[v, f]
-    r = d.sc[v, f] - (d.ax[v, f] + fg.matvec(d.gram, x) + d.ridge[v] * x)
+    ridge = d.ridge + d.ridge_each * d.in_degree[v]
+    r = d.sc[v, f] - (d.ax[v, f] + fg.matvec(d.gram, x) + ridge * x)
     d.r[v, f] = r
     d.p[v, f] = r
     d.r_r[v] = fg.dot(r, r)
@@ -109,14 +112,16 @@ def begin(f, v, d):  # type: ignore[no-untyped-def]
 @fg.gather(into="ap", combine="sum")
 def along(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Multiply p(v) by the part of ic(v) that the edges make."""
-    return d.c_above[e] * fg.dot(d.x[u], d.p[v]) * d.x[u, f]
+    above = d.slope * abs(d.rating[e]) + d.above
+    return above * fg.dot(d.x[u], d.p[v]) * d.x[u, f]
 
 
 @fg.vertex
 def advance(f, v, d):  # type: ignore[no-untyped-def]
     """Go to the minimum along p; take a direction conjugate to it."""
     p = d.p[v, f]
-    ap = d.ap[v, f] + fg.matvec(d.gram, p) + d.ridge[v] * p
+    ridge = d.ridge + d.ridge_each * d.in_degree[v]
+    ap = d.ap[v, f] + fg.matvec(d.gram, p) + ridge * p
     curvature = fg.dot(p, ap)
     # A residual that is rounding has no direction: stay.
     moves = d.r_r[v] > d.resolution * fg.dot(d.sc[v, f], d.sc[v, f])
@@ -143,7 +148,26 @@ def settle(f, v, d):  # type: ignore[no-untyped-def]
 #: As many as leave alternating steps as good as exact ones (Takacs et al. 2011).
 CG_STEPS = 3
 
+
+@fg.vertex
+def scatter(f, v, d):  # type: ignore[no-untyped-def]
+    """Draw where v begins, from its number; one without ratings stays zero.
+
+    The bits of a counter are mixed by three multiplications, as generators do (Steele,
+    Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
+    """
+    if d.in_degree[v] == 0:
+        return False
+    bits = (v * d.feature_count + f + int(d.seed)) * -7046029254386353131
+    bits = (bits ^ ((bits >> 30) & 17179869183)) * -4658895280553007687
+    bits = (bits ^ ((bits >> 27) & 137438953471)) * -7723592293110705685
+    bits = (bits >> 40) & 16777215
+    d.x_next[v, f] = d.size * (0.5 + bits / 16777216.0)
+    return True
+
+
 gram_of_others = fg.foldmap(gram)
+scattered = fg.foldmap(scatter)
 cholesky_half = fg.foldmap(targets, products, minimum)
 cg_half = fg.foldmap(targets, at_start, begin, *(along, advance) * CG_STEPS, settle)
 
@@ -154,9 +178,11 @@ class ALSResult(Result):
 
     Attributes
     ----------
+    factors : ndarray of shape (U + I, K)
+        Of the users, and behind them of the items; zeros for those without ratings.
     user_factors, item_factors : ndarray of shape (U, K), (I, K)
-        Their products are the predicted ratings (preferences, if implicit). Zeros for
-        users and items without ratings.
+        The two parts of it. Their products are the predicted ratings (preferences, if
+        implicit).
     residuals : ndarray of float64
         The regularised squared error behind every half; empty without history.
     training_rmse : ndarray of float64
@@ -164,8 +190,9 @@ class ALSResult(Result):
         without history, and for implicit feedback.
     """
 
-    user_factors: npt.NDArray[Any]
-    item_factors: npt.NDArray[Any]
+    factors: npt.NDArray[Any] = answer()
+    user_factors: npt.NDArray[Any] = answer()
+    item_factors: npt.NDArray[Any] = answer()
     training_rmse: npt.NDArray[np.float64]
 
     residual_name = "regularised squared error"
@@ -216,9 +243,9 @@ def als(
         `history`.
     solver : {"auto", "cholesky", "cg"}, optional
         Exact solutions, or three steps of conjugate gradients from the last factors.
-        "auto" takes Cholesky up to K = 32, which is faster there.
+        "auto" takes Cholesky up to K = 32 on the CPU and up to K = 128 on a GPU.
     initial : (user_factors, item_factors), optional
-        Where to start; default small positive random numbers.
+        Where to start; default small positive random numbers, the same on every target.
     random_state : int, optional
         Seed of those; None for another one each time.
     history : bool, optional
@@ -259,9 +286,18 @@ def als(
     chosen = checked_options(
         factors, regularization, weighted_regularization, implicit, alpha,
         solver=solver, iterations=iterations, tolerance=tolerance,
+        target=_target_of(options) if solver == "auto" else "cpu",
     )  # fmt: skip
-    x = initial_factors(given, factors, initial, random_state, np.dtype(dtype))
-    state = make_state(given, x, chosen)
+    real = np.dtype(dtype)
+    if initial is None:
+        draw = _where_to_begin(given, factors, random_state)
+        draw["x"] = fg.vertex_property(0, dtype=real, shape=(factors,), iterated=True)
+        state = make_state(given, chosen, factors, real, **draw)
+        scattered(state, target=options.get("target", "auto"))
+    else:
+        x = given_factors(given, factors, initial, real)
+        begin = fg.vertex_property(x, iterated=True)
+        state = make_state(given, chosen, factors, real, x=begin)
     half = cg_half if chosen.uses_cg else cholesky_half
     users, items = given.users, given.items
     steps = [half.on(users), half.on(items)]
@@ -278,49 +314,64 @@ def als(
     )  # fmt: skip
     if record.has_settled:
         run.converged = True
-    x = state["x"]
+    count, found = given.user_count, cast("Any", state.view("x"))
     return ALSResult(
         run=run,
         residuals=np.array(record.errors),
         training_rmse=np.array(record.rmse),
-        user_factors=x[: given.user_count],
-        item_factors=x[given.user_count :],
+        factors=found,
+        user_factors=_part(slice(None, count)),
+        item_factors=_part(slice(count, None)),
     )
 
 
-def make_state(given: Ratings, x: npt.NDArray[Any], chosen: Options) -> fg.State:
-    """Return the State of a factorisation."""
-    graph, real = given.graph, x.dtype
-    if chosen.implicit:
-        confidence, wanted = chosen.of_edges(given.values)
-        above = fg.edge_property((confidence - 1).astype(real), copy=False)
-        wanted = wanted.astype(real)
-    else:
-        above, wanted = fg.edge_property(1, dtype=real), given.values
-    ridge: Any = chosen.regularization
-    if chosen.weighted:
-        ridge = (ridge * graph.in_degree).astype(real)
+def _target_of(options: dict[str, Any]) -> str:
+    """Return where a run with these options goes."""
+    kernel = gram_of_others.fold(k=1, target=options.get("target", "auto"))
+    return kernel.plan.target
+
+
+def _part(vertices: slice) -> Any:
+    """Return what takes the factors of some vertices out of a result."""
+    return lambda result: result.factors[vertices]
+
+
+def make_state(
+    given: Ratings, chosen: Options, k: int, real: np.dtype[Any], **more: Any
+) -> fg.State:
+    """Return the State of a factorisation; `more` has the property ``x``."""
     # Far below what the ratings determine, far above the rounding.
     floor = 0.0 if chosen.regularization else float(np.finfo(real).eps) ** (2 / 3)
-    k = x.shape[1]
-    work: dict[str, Any] = {}
     if chosen.uses_cg:
         zeros = fg.vertex_property(0, dtype=real, shape=(k,))
-        work = {"r": zeros, "p": zeros, "r_r": fg.vertex_property(0, dtype=real)}
-        work["resolution"] = (8 * float(np.finfo(real).eps)) ** 2
+        more |= {"r": zeros, "p": zeros, "r_r": fg.vertex_property(0, dtype=real)}
+        more["resolution"] = (8 * float(np.finfo(real).eps)) ** 2
     return fg.State(
-        graph,
-        x=fg.vertex_property(x, iterated=True),
-        c_above=above,
-        c_r=fg.edge_property(wanted, copy=False),
-        ridge=fg.vertex_property(ridge, dtype=real),
+        given.graph,
+        rating=fg.edge_property(given.values, copy=False),
+        ridge=0.0 if chosen.weighted else chosen.regularization,
+        ridge_each=chosen.regularization if chosen.weighted else 0.0,
         gram=np.zeros((k, k), real),
         explained=fg.vertex_property(0, dtype=real),
         failed=fg.vertex_property(False),
         floor=floor,
         tolerance=0.0,
-        **work,
+        **chosen.of_rating(real),
+        **more,
     )
+
+
+def _where_to_begin(given: Ratings, factors: int, seed: int | None) -> dict[str, Any]:
+    """Return what `scatter` draws with, so that products are as large as the ratings.
+
+    Each factor is a function of the seed and its place: it is drawn where it is used.
+    """
+    sizes = given.values
+    if given.count and sizes.min() < 0:
+        sizes = np.abs(sizes)
+    mean = float(sizes.mean(dtype=np.float64)) if given.count else 0.0
+    seed = int(np.random.default_rng(seed).integers(1 << 62))
+    return {"size": math.sqrt(min(mean, 1e6) / factors), "seed": seed}
 
 
 class _Record:
@@ -366,7 +417,8 @@ class _Record:
         second = slice(self.given.user_count, None)
         updated, held = (first, second) if updates_users else (second, first)
         norms = np.sum(np.square(state["x"], dtype=np.float64), axis=1)
-        penalty = norms * state["ridge"]
+        each = state["ridge_each"] * np.asarray(self.given.graph.in_degree)
+        penalty = norms * (state["ridge"] + each)
         explained = float(np.sum(state["explained"][updated], dtype=np.float64))
         error = self.constant - explained + float(penalty[held].sum())
         self.errors.append(error)
@@ -423,7 +475,8 @@ def solve_side(
         others.shape[1], regularization, weighted_regularization, implicit, alpha
     )
     no_factors = np.zeros((given.user_count, others.shape[1]), others.dtype)
-    state = make_state(given, np.concatenate([no_factors, others]), chosen)
+    x = fg.vertex_property(np.concatenate([no_factors, others]), iterated=True)
+    state = make_state(given, chosen, others.shape[1], others.dtype, x=x)
     if implicit:
         gram_of_others.on(given.items)(state, target=target)
     cholesky_half.on(given.users)(state, target=target)

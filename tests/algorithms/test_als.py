@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import featgraph as fg
-from featgraph.algorithms import AlternatingLeastSquares
+from featgraph.algorithms import AlternatingLeastSquares, _ratings
+from featgraph.algorithms._ratings import checked_options
 from featgraph.algorithms.als import als, solve_side, verify_als
 from featgraph.algorithms.ranking_metrics import (
     ranking_metrics,
@@ -346,3 +347,64 @@ def test_metrics_are_those_of_implicit(model: AlternatingLeastSquares) -> None:
     )
     for name in ("precision", "ndcg", "map", "auc"):
         np.testing.assert_allclose(found[name], theirs[name], rtol=1e-6, err_msg=name)
+
+
+# -- where it begins, and how it solves
+
+
+def mixed(counters: Any) -> Any:
+    """Return the bits of SplitMix64 for some counters."""
+    bits = counters * np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    return (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+
+
+@pytest.mark.parametrize("k", [3, 24])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_factors_begin_with_numbers_of_a_counter(k: int, dtype: str) -> None:
+    ratings = some_ratings(3)
+    result = als(ratings, factors=k, iterations=0, dtype=dtype, target="cpu")
+    counters = np.arange(result.factors.size, dtype=np.uint64).reshape(-1, k)
+    counters += np.uint64(np.random.default_rng(0).integers(1 << 62))
+    parts = (mixed(counters) >> np.uint64(40)) / 2**24
+    size = np.sqrt(ratings.data.mean() / k)
+    has_some = np.concatenate([ratings.getnnz(1), ratings.getnnz(0)]) > 0
+    wanted = np.where(has_some[:, None], size * (0.5 + parts), 0)
+    np.testing.assert_allclose(result.factors, wanted, 4 * np.finfo(dtype).eps)
+    np.testing.assert_array_equal(result.item_factors, result.factors[23:])
+    assert result.factors.dtype == dtype
+
+
+def test_another_seed_begins_elsewhere() -> None:
+    def begin(seed: int | None) -> Any:
+        options: dict[str, Any] = {"iterations": 0, "target": "cpu", "factors": 3}
+        return als(some_ratings(3), random_state=seed, **options).factors
+
+    np.testing.assert_array_equal(begin(7), begin(7))
+    assert (begin(7) != begin(8)).any()
+    assert (begin(None) != begin(None)).any()
+
+
+@pytest.mark.parametrize(
+    ("solver", "k", "on", "uses_cg"),
+    [
+        ("auto", 32, "cpu", False),
+        ("auto", 33, "cpu", True),
+        ("auto", 128, "cuda", False),
+        ("auto", 129, "cuda", True),
+        ("cg", 8, "cuda", True),
+        ("cholesky", 200, "cpu", False),
+    ],
+)
+def test_auto_takes_what_is_faster_on_the_target(
+    solver: str, k: int, on: str, uses_cg: bool
+) -> None:
+    chosen = checked_options(k, 0.1, True, True, 1.0, solver=solver, target=on)
+    assert chosen.uses_cg is uses_cg
+
+
+def test_auto_asks_where_the_run_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_ratings.MOST_FOR_CHOLESKY, "cpu", 2)
+    for k in (2, 3):
+        run = als(some_ratings(3), factors=k, iterations=1, target="cpu").run
+        assert any("advance" in str(kernel) for kernel in run.kernels) is (k == 3)
