@@ -5,9 +5,10 @@ are drawn: ``drawn-1m`` has as many users, items and ratings as ml-1m, ``drawn-3
 1.5 million users, 0.5 million items and 37.5 million ratings; both ends of a rating are
 drawn by a law of Zipf. An iteration is two halves and two Gram matrices; the parts are
 recorded, too, and what a second call of two iterations takes beside its supersteps.
-Checked outside of the timed region: some item factors of the last iteration against
-systems that NumPy makes in float64, and, where the errors of all halves are not most of
-the bench's time, the squared error against that of the first iteration.
+Checked outside of the timed region: the squared error against that of the first
+iteration, which the host adds up half by half, and (Cholesky; of many ratings that
+alone) some item factors of the last iteration against systems that NumPy makes in
+float64.
 """
 
 from __future__ import annotations
@@ -33,10 +34,9 @@ DRAWN = {
     "drawn-37m": (1_500_000, 500_000, 37_500_000),
 }
 SOLVERS = ("cholesky", "cg")
-#: Items whose systems are made again, and how far factors may be from solving them:
-#: conjugate gradients make three steps an iteration.
-CHECKED, ALLOWED = 20, {"cholesky": 1e-2, "cg": 0.3}
-#: Ratings up to which the squared error is recorded.
+#: Items whose systems are made again.
+CHECKED = 20
+#: Ratings up to which the errors of all halves are recorded for exact solutions, too.
 MOST_WITH_HISTORY = 5_000_000
 
 
@@ -72,7 +72,8 @@ def _time(
     solver: str,
     options: dict[str, Any],
 ) -> None:
-    title, history = f"featgraph {solver}", ratings.nnz <= MOST_WITH_HISTORY
+    title = f"featgraph {solver}"
+    history = solver == "cg" or ratings.nnz <= MOST_WITH_HISTORY
     options = {**options, "factors": k, "solver": solver}
     result = recorder.attempt(
         title,
@@ -130,8 +131,10 @@ def drawn(users: int, items: int, count: int, seed: int = 0) -> Any:
 
 def _checks(ratings: Any, result: Any, solver: str) -> dict[str, Any]:
     """Return whether factors solve their systems, and the error has not risen."""
-    error = _system_error(ratings, result.user_factors, result.item_factors)
-    checks = {"system_error": error, "ok": error < ALLOWED[solver]}
+    checks: dict[str, Any] = {"ok": True}
+    if solver == "cholesky":
+        error = _system_error(ratings, result.user_factors, result.item_factors)
+        checks = {"system_error": error, "ok": error < 1e-2}
     if len(result.residuals):
         first, last = result.residuals[1], result.residuals[-1]
         checks["ok"] = checks["ok"] and bool(last <= first * (1 + 1e-4))
