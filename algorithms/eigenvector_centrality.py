@@ -192,7 +192,7 @@ def eigenvector_centrality(
     run, residuals = iterate_recorded(
         STEPS[bool(weight)],
         state,
-        until=lambda s: bool(s["residual"][0] < count * tol),
+        until=fg.below("residual", count * tol),
         max_supersteps=max_supersteps,
         **options,
     )

@@ -32,7 +32,7 @@ from featgraph.algorithms._checks import (
 )
 from featgraph.algorithms._columns import column_property
 from featgraph.algorithms._paths import checked_reals
-from featgraph.algorithms._result import Result, answer
+from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
 
 __all__ = ["HitsResult", "hits", "verify_hits"]
@@ -228,18 +228,10 @@ def hits(
         hub_sum=np.ones(1, real),
         **weight,
     )
-    residuals: list[float] = []
-
-    def settled(state: fg.State) -> bool:
-        if state.superstep % 2:  # only authorities are new
-            return False
-        residuals.append(float(state["residual"][0]))
-        return residuals[-1] < tol
-
-    run = fg.iterate(
+    run, residuals = iterate_recorded(
         STEPS[bool(weight)],
         state,
-        until=settled,
+        until=fg.below("residual", tol),
         max_supersteps=2 * int(max_iter),
         **options,
     )
@@ -249,7 +241,7 @@ def hits(
     return HitsResult(
         run=run,
         vertex_names=graph.vertex_names,
-        residuals=np.array(residuals, np.float64),
+        residuals=residuals,
         hubs=hubs,
         authorities=authorities,
     )

@@ -105,6 +105,8 @@ class Accounts:
         for traced in self._cycle[: self.done % len(self._cycle)]:
             step = self._agenda.steps[traced.place]
             step.plain.bound.stale.repeat(buffers, step.in_place and not traced.keeps)
+        for place in range(len(self._agenda.steps)):
+            self._agenda.note_scalars(place)
         self.number()
 
     def number(self) -> None:

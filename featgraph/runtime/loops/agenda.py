@@ -162,6 +162,16 @@ class Agenda:
         current = buffers_of(self.state, self.device).current
         return [(current[name], is_largest) for name, is_largest in extremes]
 
+    def note_scalars(self, place: int) -> None:
+        """Remember what a foldmap has read, behind its superstep.
+
+        Where everything is due anyway nothing asks for it, and a result of a reduce
+        would have to be waited for.
+        """
+        pending = self.pending[place]
+        everything = pending.words is None
+        pending.scalars = () if everything else self.scalars[place].read()
+
     def reads_others(self, place: int) -> bool:
         """Whether scalars that a foldmap reads are not what it has read last."""
         before = self.pending[place].scalars

@@ -55,7 +55,6 @@ class HostLoop:
                 self._prove(*unproven, run)
             return unproven is not None
         step, pending = agenda.steps[place], agenda.pending[place]
-        scalars = agenda.scalars[place].read()
         changed = pending.words is not None and agenda.reads_others(place)
         begun = time.perf_counter()
         due = None if agenda.is_dense else pending.words
@@ -81,7 +80,7 @@ class HostLoop:
             if far is not None and pending.words is not None:
                 pending.words = agenda.device.sets.union(pending.words, far)
                 pending.count = None
-            pending.scalars = scalars
+            agenda.note_scalars(place)
             pending.left = None  # the step knows
         return True
 
