@@ -19,7 +19,7 @@ from featgraph.fold.plan.options import (
     parse_change_driven,
     parse_options,
 )
-from featgraph.fold.plan.traits import GraphTraits, graph_traits
+from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph import Graph
 from featgraph.program.active import ActiveSet
 from featgraph.program.by_name import name_in, named
@@ -65,8 +65,9 @@ class FoldMap:
             base._supersteps if base is not None else weakref.WeakKeyDictionary()
         )
         # Shared, as `on` may be called for every superstep, with other vertices.
-        self._traits: weakref.WeakKeyDictionary[Any, GraphTraits] = (
-            base._traits if base is not None else weakref.WeakKeyDictionary()
+        #: Graph -> types and what was asked for -> the kernel.
+        self._found: weakref.WeakKeyDictionary[Graph, dict[Any, Kernel]] = (
+            base._found if base is not None else weakref.WeakKeyDictionary()
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -218,22 +219,26 @@ class FoldMap:
 
         With `incremental`, it patches aggregates in a run that changes that.
         """
-        graph = state.graph
-        if graph not in self._traits:
-            self._traits[graph] = graph_traits(graph, target)
+        types = tuple(state.signature.items())
+        asked = types, target, config.checked, repr(options), incremental
+        known = self._found.setdefault(state.graph, {})
+        if asked in known:
+            return known[asked]
         filled = _reductions(self.program)
         signature = {
             name: type_
-            for name, type_ in state.signature.items()
+            for name, type_ in types
             if name not in filled or type_.kind is not PropertyKind.VECTOR
         }
         parsed = replace(
             parse_options(target, config.checked, options), incremental=incremental
         )
-        key = (tuple(sorted(signature.items())), parsed, self._traits[graph])
+        traits = graph_traits(state.graph, target)
+        key = tuple(sorted(signature.items())), parsed, traits
         if key not in self._kernels:
             self._kernels[key] = fold(self.program, signature, *key[1:])
-        return self._kernels[key]
+        known[asked] = self._kernels[key]
+        return known[asked]
 
     def fold(
         self,
