@@ -171,6 +171,8 @@ def runs(draw: st.DrawFn) -> Any:
         "until": draw(st.sampled_from([None, test, test])),
         "watch": draw(st.sampled_from([None, "residual", name])),
     }
+    if program in {"unread", "read"} and draw(st.booleans()):
+        options["change_driven"] = True
     epsilon = draw(st.sampled_from([-1.0, 1e-2, 1e-3]))
     return program, (source, target, epsilon), options, draw(st.sampled_from([2, 4]))
 

@@ -142,6 +142,8 @@ class ReplayLoop:
     def _limit(self, cycle: list[Traced], most: int, is_exact: bool) -> int:
         """Return how many supersteps may be replayed: whole cycles, unless exactly."""
         agenda, length = self._agenda, len(cycle)
+        if is_exact and any(t.work == "kept" for t in cycle):
+            return 0  # each makes sets of its own, which are known behind a cycle only
         places = [t.place for t in cycle]
         turns = len(agenda.steps)
         if places != [(agenda.turn + i) % turns for i in range(length)]:
