@@ -379,15 +379,12 @@ class State:
         if self.residency is not None:
             self.residency.written(name)
 
-    def put_result(self, name: str, type_: PropertyType, values: Any) -> None:
-        """Note that a reduce gives a result; the runtime calls it.
-
-        Its `values` are None where the runtime has them.
-        """
+    def put_result(self, name: str, type_: PropertyType) -> None:
+        """Note that a reduce has given a result, which the runtime has."""
         known = self._columns.get(name)
         if known is None or known.type != type_:
             self.types_version += 1
-        self._columns[name] = Column(type_, values, False)
+        self._columns[name] = Column(type_, None, False)
 
     # -- copies, of values and of what is due
 

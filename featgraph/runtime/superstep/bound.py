@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any
 
 import numpy as np
 
-from featgraph.arrays.values import Filled
 from featgraph.errors import DeviceMemoryError, KernelFaultError
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.program.active import word_count
@@ -100,36 +100,45 @@ class BoundState:
         state = self.state
         for name in self._reduced:
             if name not in state:  # a reduce fills it after `d` is made
-                self._begin_reduction(name)
+                self.store_reduction(name, self.reduced(name))
         extra = {} if frontier.incremental is None else frontier.incremental.arrays
         if fault is not None:
             extra = {**extra, "fault": fault}
         values = self._data.find(state, self.buffers, extra, frontier.in_place)
         return self.kernel.module.Data(*values)
 
-    def _begin_reduction(self, name: str) -> None:
-        """Have the State know a result before there is one: zeros."""
+    def reduced(self, name: str) -> Any:
+        """Return the memory of a result, of one axis; zeros at first."""
         found = self.plan.facts.reductions[name]
-        zero = np.dtype(found.dtype).type(0)
-        self._put_result(name, Filled(zero, found.shape))
+        shape = (math.prod(found.shape),)
+        return self.buffers.temporary(f"reduced {name}", found.dtype, shape)
+
+    def parts(self, number: int) -> Any:
+        """Return the memory of the partial results of a reduce, by its phase."""
+        phase, buffers = self.plan.phases[number], self.buffers
+        found = self.plan.facts.reductions[phase.into]
+        rows = self.device.reduce_rows(buffers.graph, phase)
+        size = phase.mapping.part_size or math.prod(found.shape)
+        of_phase = f"partials {number}", found.partial_dtype, (rows, size)
+        return buffers.temporary(*of_phase)
 
     def store_reduction(self, name: str, reduced: Any) -> None:
         """Have the State know that a reduce has left its result in some memory."""
         shape = self.plan.facts.reductions[name].shape
         if reduced.shape != shape:
             reduced = reduced.reshape(shape)
-        self._put_result(name, None)
+        self._put_result(name)
         self.buffers.current[name] = reduced
 
     def renew_reductions(self) -> None:
         """Have the State know that reduces have left other results where they were."""
         for name in self.plan.facts.reductions:
-            self._put_result(name, None)
+            self._put_result(name)
 
-    def _put_result(self, name: str, values: Any) -> None:
+    def _put_result(self, name: str) -> None:
         found = self.plan.facts.reductions[name]
         type_ = PropertyType(PropertyKind.VECTOR, found.dtype, found.shape)
-        self.state.put_result(name, type_, values)
+        self.state.put_result(name, type_)
 
     def empty_words(self) -> Words:
         """Return a set of no vertices."""

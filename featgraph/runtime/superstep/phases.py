@@ -6,7 +6,6 @@ entries are launched (`featgraph.runtime.superstep.superstep`), and it is finish
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -204,14 +203,11 @@ def _prepare_reduce(bound: BoundState, own: BoundPhase, frontier: Frontier) -> G
     buffers, name = bound.buffers, own.phase.into
     bound.stale.freshen(buffers, own.phase, bound.full)
     reduction = bound.plan.facts.reductions[name]
-    count = math.prod(reduction.shape)
-    rows = bound.device.reduce_rows(buffers.graph, own.phase)
-    size = own.phase.mapping.part_size or count
-    partial = f"partials {own.number}", reduction.partial_dtype, (rows, size)
+    reduced, parts = bound.reduced(name), bound.parts(own.number)
     given: Given = {
         "due": bound.full if frontier.only is None else frontier.only.words,
-        "partials": buffers.temporary(*partial),
-        "reduced": buffers.temporary(f"reduced {name}", reduction.dtype, (count,)),
+        "partials": parts,
+        "reduced": reduced,
     }
     if reduction.is_read and frontier.tracks and own.is_followed:
         given["last"] = _last_result(bound, name, frontier)

@@ -64,6 +64,10 @@ class Superstep:
         self.bound = bound = BoundState(kernel, state, device)
         count = len(self.plan.phases)
         self.phases = tuple(BoundPhase(bound, number) for number in range(count))
+        for own in self.phases:  # the first superstep then asks for what others do
+            if own.phase.kind == "reduce":
+                bound.reduced(own.phase.into)
+                bound.parts(own.number)
         self._steps = [(own, *functions_for(own.phase)) for own in self.phases]
         self._is_checked = self.plan.options.checked
         told = [p.kind for p in self.plan.phases if p.kind not in SILENT]
