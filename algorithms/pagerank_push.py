@@ -45,10 +45,18 @@ from featgraph.algorithms._checks import (
     given_or_own_weights,
     out_weights,
     require_number,
+    weight_properties,
 )
-from featgraph.algorithms._columns import distributions
-from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._columns import columns_property, distributions
+from featgraph.algorithms._paths import checked_reals
+from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms.pagerank import (
+    count_out_edges,
+    sent,
+    weigh_out_edges,
+    weights_of_out_edges,
+)
 
 __all__ = ["PageRankPushResult", "pagerank_push", "verify_pagerank_push"]
 
@@ -63,7 +71,7 @@ def settle(f, v, d):  # type: ignore[no-untyped-def]
         d.sent[v, f] = 0.0
         return False
     d.rank[v, f] = d.rank[v, f] + (1 - d.alpha) * r
-    d.sent[v, f] = d.alpha * r / d.out[v]
+    d.sent[v, f] = d.alpha * r / sent(d.out[v])
     d.waiting[v, f] = 0.0
     return True
 
@@ -88,6 +96,12 @@ def what_is_left(f, v, d):  # type: ignore[no-untyped-def]
     return d.waiting[v, f]
 
 
+#: weighted -> what comes before the first superstep.
+begin = {
+    False: fg.vertexmap(count_out_edges),
+    True: fg.foldmap(weights_of_out_edges, weigh_out_edges),
+}
+
 #: (weighted, with history) -> what runs.
 STEPS = {
     (weighted, history): fg.foldmap(
@@ -99,6 +113,23 @@ STEPS = {
     for history in (False, True)
 }
 step = STEPS[False, False]
+
+
+@fg.reduce(into="mass", combine="sum")
+def mass(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up what was ranked."""
+    return d.rank[v, f]
+
+
+@fg.vertex
+def scale(f, v, d):  # type: ignore[no-untyped-def]
+    """Make ranks that sum to one; a run of no supersteps has none."""
+    d.rank[v, f] = d.rank[v, f] / sent(d.mass[f])
+    return True
+
+
+#: What comes behind the last superstep.
+end = fg.foldmap(mass, scale, what_is_left)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -119,8 +150,8 @@ class PageRankPushResult(Result):
         How far ranks are from PageRank at most, in the L1 norm, rounding apart.
     """
 
-    ranks: Array
-    remaining: Array
+    ranks: Array = answer()
+    remaining: Array = answer()
     mass: Any
     error_bound: Any
 
@@ -205,32 +236,34 @@ def pagerank_push(
     graph = fg.as_graph(graph)
     require_number("alpha", alpha, 0 <= alpha < 1, "0 <= alpha < 1")
     require_number("epsilon", epsilon, epsilon > 0, "more than 0")
-    dtype = np.dtype(dtype)
-    personal = distributions(graph, "personalization", personalization)
-    _require_work(personal, epsilon)
-    given_weights = given_or_own_weights(graph, weights)
-    out = out_weights(graph, given_weights)
-    properties: dict[str, Any] = {}
-    if given_weights is not None:
-        properties["weight"] = fg.edge_property(given_weights.astype(dtype))
-    zeros = np.zeros(personal.shape, dtype)
+    real = checked_reals(dtype)
+    personal = None
+    if personalization is not None:
+        personal = distributions(graph, "personalization", personalization)
+    _require_work(graph, personal, epsilon)
+    properties = weight_properties(graph, weights, real)
+    is_weighted = bool(properties)
+    width = 1 if personal is None else personal.shape[1]
     state = fg.State(
         graph,
-        rank=fg.vertex_property(zeros),
-        waiting=fg.vertex_property(personal.astype(dtype)),
-        sent=fg.vertex_property(zeros),
-        out=fg.vertex_property(np.where(out == 0, 1.0, out).astype(dtype)),
+        rank=fg.vertex_property(real.type(0), shape=(width,)),
+        waiting=columns_property(graph, personal, width, real),
+        sent=fg.vertex_property(real.type(0), shape=(width,)),
+        out=fg.vertex_property(real.type(0)),
         alpha=float(alpha),
         epsilon=float(epsilon),
         **properties,
     )
+    where = {"target": options.get("target", "auto")}
+    begin[is_weighted](state, **where)
     run, residuals = iterate_recorded(
-        STEPS[given_weights is not None, history],
+        STEPS[is_weighted, history],
         state,
         history=history,
         max_supersteps=max_supersteps,
         **options,
     )
+    end(state, **where)
     return _result(
         run,
         residuals,
@@ -239,10 +272,13 @@ def pagerank_push(
     )
 
 
-def _require_work(personal: Array, epsilon: float) -> None:
-    largest = personal.max(axis=0, initial=0.0)
+def _require_work(graph: fg.Graph, personal: Array | None, epsilon: float) -> None:
+    if personal is None:
+        largest = np.full(1, 1 / graph.vertex_count)
+    else:
+        largest = personal.max(axis=0)
     idle = largest <= epsilon
-    if len(personal) and idle.any():
+    if idle.any():
         column = int(np.argmax(idle))
         raise fg.GraphInputError(
             "no vertex has a residual above epsilon, so nothing would be ranked",
@@ -255,20 +291,24 @@ def _require_work(personal: Array, epsilon: float) -> None:
 def _result(
     run: fg.Run, residuals: Array, state: fg.State, *, one: bool
 ) -> PageRankPushResult:
-    rank, remaining = state["rank"], state["waiting"]
-    mass = rank.sum(axis=0, dtype=np.float64)
+    mass, missing = (state[name].astype(np.float64) for name in ("mass", "residual"))
     some = np.where(mass == 0, 1.0, mass)  # a run of no supersteps has no ranks
-    missing = remaining.sum(axis=0, dtype=np.float64)
     bound = np.where(mass == 0, 2.0, np.minimum(2 * missing / some, 2.0))
-    pick = (..., 0) if one else ...
+    pick: Any = 0 if one else ...
+    answers: dict[str, Any] = {
+        "ranks": state.view("rank"),
+        "remaining": state.view("waiting"),
+    }
+    if one:
+        count = state.graph.vertex_count
+        answers = {name: view.reshape(count) for name, view in answers.items()}
     return PageRankPushResult(
         run=run,
         vertex_names=state.graph.vertex_names,
         residuals=residuals,
-        ranks=(rank / some).astype(rank.dtype)[pick],
-        remaining=remaining[pick],
         mass=mass[pick],
         error_bound=bound[pick],
+        **answers,
     )
 
 
