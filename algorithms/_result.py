@@ -61,9 +61,9 @@ class _Answer:
         vars(result)[self._source if is_source else self._name] = given
 
     def _read(self, result: Result, source: Any) -> Any:
-        if not isinstance(source, fg.View):
-            return source(result)
         try:
+            if not isinstance(source, fg.View):
+                return source(result)
             return source.__array__(copy=True)
         except fg.StateError as error:
             raise fg.StateError(

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._result import Result
+from featgraph.algorithms._result import Result, answer
 from featgraph.algorithms._triangles import triangles_of
 
 __all__ = ["KTrussResult", "k_truss", "verify_k_truss"]
@@ -108,9 +108,9 @@ class KTrussResult(Result):
         Those of the k-truss, by place in that order: their trussness is k or more.
     """
 
-    trussness: npt.NDArray[np.int64]
+    trussness: npt.NDArray[np.int64] = answer()
     k: int
-    edges: npt.NDArray[np.int64]
+    edges: npt.NDArray[np.int64] = answer()
 
 
 def k_truss(
@@ -166,13 +166,12 @@ def k_truss(
         raise fg.GraphInputError("k out of range", got=k, expected="0 or more")
     graph.orient(options.get("target", "auto"))  # says what a graph must be
     _refuse_loops(graph)
-    rows = 2 * graph.given_edge_count
     state = fg.State(
         graph,
-        left=fg.edge_property(np.ones(rows, np.bool_), iterated=True),
-        support=fg.edge_property(np.zeros(rows, np.int32)),
-        trussness=fg.edge_property(np.zeros(rows, np.int32)),
-        least=fg.vertex_property(np.zeros(graph.vertex_count, np.int64)),
+        left=fg.edge_property(True, iterated=True, per_direction=True),
+        support=fg.edge_property(np.int32(0), per_direction=True),
+        trussness=fg.edge_property(np.int32(0), per_direction=True),
+        least=fg.vertex_property(np.int64(0)),
         k=2,
     )
     target = options.get("target", "auto")
@@ -190,29 +189,43 @@ def k_truss(
     run = fg.iterate(
         step, state, max_supersteps=max_supersteps, callback=raise_k, **options
     )
-    trussness = state["trussness"].reshape(2, -1).max(axis=0).astype(np.int64)
-    trussness[trussness == 0] = state["k"]
-    chosen = int(trussness.max(initial=2)) if k is None else int(k)
+    # Some edge is left when k rises, and has it in the end.
+    most, stored = int(state["k"]), state.view("trussness")
+    chosen = most if k is None else int(k)
+    answers: dict[str, Any] = {
+        "trussness": lambda _: _of_edges(graph, np.asarray(stored), most),
+        "edges": lambda result: np.flatnonzero(result.trussness >= chosen),
+    }
     return KTrussResult(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=np.empty(0),
-        trussness=trussness,
         k=chosen,
-        edges=np.flatnonzero(trussness >= chosen),
+        **answers,
     )
 
 
+def _of_edges(
+    graph: fg.Graph, stored: npt.NDArray[Any], left: int
+) -> npt.NDArray[np.int64]:
+    """Return the trussness of edges as given; those that are left have the last k."""
+    both = graph.collect_edge_values(stored, per_direction=True)
+    found = both.reshape(2, -1).max(axis=0).astype(np.int64)
+    found[found == 0] = left
+    return found
+
+
 def _refuse_loops(graph: fg.Graph) -> None:
+    if graph.edge_count == 2 * graph.given_edge_count:
+        return
     sources, targets = np.asarray(graph.sources), np.asarray(graph.targets)
-    loops = np.flatnonzero(sources == targets)
-    if loops.size:
-        raise fg.GraphInputError(
-            "trusses are not defined with self-loops",
-            where=f"edge {loops[0]}",
-            got=f"vertex {sources[loops[0]]} to itself",
-            fix="drop the edges whose ends are the same",
-        )
+    loop = int(np.argmax(sources == targets))
+    raise fg.GraphInputError(
+        "trusses are not defined with self-loops",
+        where=f"edge {loop}",
+        got=f"vertex {sources[loop]} to itself",
+        fix="drop the edges whose ends are the same",
+    )
 
 
 def verify_k_truss(graph: fg.GraphLike, trussness: npt.ArrayLike) -> None:
