@@ -11,9 +11,10 @@ those at the start. That is checked before the run. On an undirected graph witho
 vertices the sum of all temperatures stays as it is.
 
 State: ``heat`` (V, k), one column for each start; ``held`` (V,), vertices that keep
-their temperature; ``leak`` (V,), which is ``dt C(v)``; ``conductivity``, one a given
-edge, times dt. A superstep reads E * k values and moves V * k of them; on the way to a
-steady state, vertices none of whose sources has moved by more than epsilon are skipped.
+their temperature; ``total`` and ``leak`` (V,), which are ``C(v)`` in float64 and
+``dt C(v)``; ``weight``, the conductivities, one a given edge. A superstep reads E * k
+values and moves V * k of them; on the way to a steady state, vertices none of whose
+sources has moved by more than epsilon are skipped.
 
 The benchmark HS of F. Khorasani, K. Vora, R. Gupta, L. N. Bhuyan, "CuSha:
 Vertex-Centric Graph Processing on GPUs", HPDC, 2014, and of F. Khorasani, R. Gupta,
@@ -34,10 +35,15 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import in_weights, require_number
-from featgraph.algorithms._columns import columns
+from featgraph.algorithms._checks import (
+    in_weights,
+    require_number,
+    weight_properties,
+)
+from featgraph.algorithms._columns import columns, columns_property
 from featgraph.algorithms._labels import checked_weights
-from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._paths import checked_reals
+from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 
 __all__ = ["HeatResult", "heat_simulation", "verify_heat_simulation"]
@@ -45,10 +51,36 @@ __all__ = ["HeatResult", "heat_simulation", "verify_heat_simulation"]
 Array = npt.NDArray[Any]
 
 
+@fg.gather(into="conducts", combine="sum")
+def conductivities_of_edges(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take how well an edge conducts; a loop leads nowhere."""
+    return d.weight[e] if u != v else 0.0
+
+
+@fg.vertex
+def add_up(f, v, d):  # type: ignore[no-untyped-def]
+    """Find C(v)."""
+    d.total[v] = d.conducts[v]
+    return True
+
+
+@fg.reduce(into="largest", combine="max")
+def largest_total(f, v, d):  # type: ignore[no-untyped-def]
+    """Find the largest C(v) of a vertex that is not held."""
+    return 0.0 if d.held[v] else d.total[v]
+
+
+@fg.vertex
+def scale(f, v, d):  # type: ignore[no-untyped-def]
+    """Find what share a vertex gives away in a step."""
+    d.leak[v] = d.dt * d.total[v]
+    return True
+
+
 @fg.gather(into="inflow", combine="sum")
 def conducted(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the temperature of the source, as far as the edge conducts in a step."""
-    return d.conductivity[e] * d.heat[u, f]
+    """Take the temperature of the source, as far as the edge conducts."""
+    return d.weight[e] * d.heat[u, f] if u != v else 0.0
 
 
 @fg.vertex
@@ -56,7 +88,7 @@ def exchange(f, v, d):  # type: ignore[no-untyped-def]
     """Take in what comes and give the same share of one's own away."""
     if d.held[v]:
         return False
-    change = d.inflow[v, f] - d.leak[v] * d.heat[v, f]
+    change = d.dt * d.inflow[v, f] - d.leak[v] * d.heat[v, f]
     d.heat_next[v, f] = d.heat[v, f] + change
     return fg.any_feature(abs(change) > d.epsilon)
 
@@ -67,6 +99,8 @@ def largest_change(f, v, d):  # type: ignore[no-untyped-def]
     return abs(d.heat_next[v, f] - d.heat[v, f])
 
 
+begin = fg.foldmap(conductivities_of_edges, add_up, largest_total)
+set_step = fg.vertexmap(scale)
 step = fg.foldmap(conducted, exchange)
 step_with_residual = fg.foldmap(conducted, exchange, largest_change)
 
@@ -85,7 +119,7 @@ class HeatResult(Result):
         How much time has passed: dt times the supersteps, or all of the duration.
     """
 
-    temperatures: Array
+    temperatures: Array = answer()
     dt: float
     time: float
 
@@ -171,38 +205,44 @@ def heat_simulation(
     """
     graph = fg.as_graph(graph)
     require_number("epsilon", epsilon, epsilon >= 0, "0 or more")
-    dtype, count = np.dtype(dtype), graph.vertex_count
+    real, count = checked_reals(dtype), graph.vertex_count
     start = columns(graph, "temperatures", temperatures)
-    mask = _mask(count, held)
-    conductivity = checked_weights(graph, conductivities).astype(np.float64)
-    conductivity[graph.sources == graph.targets] = 0  # a loop leads nowhere
-    total = in_weights(graph, conductivity)
-    length, steps = _step_length(total, mask, dt, duration)
+    properties = {"weight": fg.edge_property(real.type(1))}
+    properties |= weight_properties(graph, conductivities, real)
     state = fg.State(
         graph,
-        heat=fg.vertex_property(start.astype(dtype), iterated=True),
-        held=fg.vertex_property(mask),
-        leak=fg.vertex_property((length * total).astype(dtype)),
-        conductivity=fg.edge_property((length * conductivity).astype(dtype)),
-        epsilon=float(epsilon) if steps is None else -1.0,
+        heat=columns_property(graph, start, start.shape[1], real, iterated=True),
+        held=fg.vertex_property(False if held is None else _mask(count, held)),
+        total=fg.vertex_property(np.float64(0)),
+        leak=fg.vertex_property(real.type(0)),
+        dt=0.0,
+        epsilon=0.0,
+        **properties,
     )
+    where = {"target": options.get("target", "auto")}
+    begin(state, **where)
+    length, steps = _step_length(state, dt, duration)
+    state["dt"] = length
+    state["epsilon"] = float(epsilon) if steps is None else -1.0
+    set_step(state, **where)
+    first = state.superstep
     limit = max_supersteps if steps is None else min(max_supersteps, steps)
     run, residuals = iterate_recorded(
         step_with_residual if history else step,
         state,
         history=history,
         max_supersteps=limit,
-        until=None if steps is None else lambda s: bool(s.superstep >= steps),
+        until=None if steps is None else lambda s: s.superstep - first >= steps,
         **options,
     )
-    heat = state["heat"]
     # Where nothing is left that could change, the rest of the time brings no more.
     passed = run.supersteps if steps is None or not run.converged else steps
+    heat: Any = state.view("heat")
     return HeatResult(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=residuals,
-        temperatures=heat if np.ndim(temperatures) == 2 else heat[:, 0],
+        temperatures=heat if np.ndim(temperatures) == 2 else heat.reshape(count),
         dt=length,
         time=length * passed,
     )
@@ -220,16 +260,15 @@ def _mask(count: int, held: npt.ArrayLike | None) -> npt.NDArray[np.bool_]:
 
 
 def _step_length(
-    total: Array, held: Array, dt: float | None, duration: float | None
+    state: fg.State, dt: float | None, duration: float | None
 ) -> tuple[float, int | None]:
     """Return dt, checked, and the number of steps, if a duration is given."""
-    free = np.where(held, 0.0, total)
-    largest = float(free.max(initial=0.0))
+    largest = float(state["largest"][0])
     if dt is None:
         dt = 1 / (2 * largest) if largest > 0 else 1.0
     require_number("dt", dt, dt > 0, "more than 0")
     if dt * largest > 1:
-        vertex = int(np.argmax(free))
+        vertex = int(np.argmax(np.where(state["held"], 0.0, state["total"])))
         raise fg.GraphInputError(
             "the step is too long to be stable",
             where=f"vertex {vertex}",
