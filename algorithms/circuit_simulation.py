@@ -10,10 +10,11 @@ The fixpoint is the solution of Kirchhoff's equations. The voltages come nearer 
 superstep if a path of resistors leads from each free vertex to a held one, which is
 checked. Large grids need many supersteps: about the square of their side.
 
-State: ``voltage`` and ``fed`` (V, k), a column for each set of sources; ``held`` (V,);
-``total`` (V,), the conductances of a vertex added up; ``conductance``, one a given
-edge. A superstep reads E * k values and moves V * k of them; vertices none of whose
-neighbors has moved by more than epsilon are skipped.
+State: ``voltage``, ``fed`` and ``supplied`` (V, k), a column for each set of sources;
+``held`` and ``linked`` (V,), whether a path leads to a held one; ``total`` (V,), the
+conductances of a vertex added up; ``weight``, the conductances, one a given edge, and
+``through`` (k), one a direction. A superstep reads E * k values and moves V * k of
+them; vertices none of whose neighbors has moved by more than epsilon are skipped.
 
 The benchmark CS of F. Khorasani, K. Vora, R. Gupta, L. N. Bhuyan, "CuSha:
 Vertex-Centric Graph Processing on GPUs", HPDC, 2014, and of F. Khorasani, R. Gupta,
@@ -35,11 +36,16 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import in_weights, require_number
-from featgraph.algorithms._columns import columns, same_width
+from featgraph.algorithms._checks import (
+    in_weights,
+    require_number,
+    weight_properties,
+)
+from featgraph.algorithms._columns import columns, columns_property, width_of
 from featgraph.algorithms._held import component_of, held_values
 from featgraph.algorithms._labels import checked_weights
-from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._paths import checked_reals
+from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 
 __all__ = ["CircuitResult", "circuit_simulation", "verify_circuit_simulation"]
@@ -47,10 +53,64 @@ __all__ = ["CircuitResult", "circuit_simulation", "verify_circuit_simulation"]
 Array = npt.NDArray[Any]
 
 
+# -- before the first superstep
+
+
+@fg.gather(into="conducts", combine="sum")
+def conductances_of_edges(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take how well a resistor conducts."""
+    return d.weight[e]
+
+
+@fg.vertex
+def add_up(f, v, d):  # type: ignore[no-untyped-def]
+    """Add them up."""
+    d.total[v] = d.conducts[v]
+    return True
+
+
+@fg.vertex
+def not_linked(f, v, d):  # type: ignore[no-untyped-def]
+    """Pass vertices that no path is known to."""
+    return not d.linked[v]
+
+
+@fg.gather(into="leads", combine="any", sources="active")
+def linked_by(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Look for a resistor to a vertex with a path."""
+    return d.linked[u] and d.weight[e] > 0
+
+
+@fg.vertex
+def link(f, v, d):  # type: ignore[no-untyped-def]
+    """Have a path as well."""
+    d.linked_next[v] = True
+    return d.leads[v]
+
+
+@fg.reduce(into="floating", combine="sum")
+def count_floating(f, v, d):  # type: ignore[no-untyped-def]
+    """Count the vertices whose voltage nothing determines."""
+    return 0 if d.linked[v] else 1
+
+
+begin = fg.foldmap(conductances_of_edges, add_up)
+spread = fg.foldmap(not_linked, linked_by, link)
+find_floating = fg.foldmap(count_floating)
+
+
+# -- a superstep
+
+
 @fg.gather(into="inflow", combine="sum")
 def conducted(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Take what the voltage of the neighbor drives through the resistor."""
-    return d.conductance[e] * d.voltage[u, f]
+    return d.weight[e] * d.voltage[u, f]
+
+
+def divisor(total: Any) -> Any:
+    """Return by what currents are divided: nothing flows to a vertex on its own."""
+    return total if total > 0 else 1.0
 
 
 @fg.vertex
@@ -58,7 +118,7 @@ def balance(f, v, d):  # type: ignore[no-untyped-def]
     """Choose the voltage at which the currents of the vertex cancel."""
     if d.held[v]:
         return False
-    new = (d.inflow[v, f] + d.fed[v, f]) / d.total[v]
+    new = (d.inflow[v, f] + d.fed[v, f]) / divisor(d.total[v])
     d.voltage_next[v, f] = new
     return fg.any_feature(abs(new - d.voltage[v, f]) > d.epsilon)
 
@@ -71,6 +131,32 @@ def largest_change(f, v, d):  # type: ignore[no-untyped-def]
 
 step = fg.foldmap(conducted, balance)
 step_with_residual = fg.foldmap(conducted, balance, largest_change)
+
+
+# -- behind the last one
+
+
+@fg.gather(into="leaving", combine="sum")
+def sent_to(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take what a vertex sends to a neighbor."""
+    return d.weight[e] * (d.voltage[v, f] - d.voltage[u, f])
+
+
+@fg.vertex
+def supply(f, v, d):  # type: ignore[no-untyped-def]
+    """Keep what it sends out in all."""
+    d.supplied[v, f] = d.leaving[v, f]
+    return True
+
+
+@fg.edge
+def flow(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Keep what flows along the edge."""
+    d.through[e, f] = d.weight[e] * (d.voltage[u, f] - d.voltage[v, f])
+    return True
+
+
+end = fg.foldmap(sent_to, supply), fg.edgemap(flow)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -88,9 +174,9 @@ class CircuitResult(Result):
         supply; at free ones, what is fed in, as far as the run has come.
     """
 
-    voltages: Array
-    currents: Array
-    supplied: Array
+    voltages: Array = answer()
+    currents: Array = answer()
+    supplied: Array = answer()
 
     residual_name: ClassVar[str] = "largest change of a voltage"
 
@@ -174,23 +260,33 @@ def circuit_simulation(
             got="a directed graph",
             fix="build the graph with directed=False",
         )
-    dtype = np.dtype(dtype)
-    conductance = checked_weights(graph, conductances).astype(np.float64)
+    real = checked_reals(dtype)
     known, held = held_values(graph, "voltages", voltages)
-    fed = _fed(graph, currents)
-    _require_paths(graph, held, conductance)
-    start = np.where(held[:, None], known, known[held].mean(axis=0, keepdims=True))
-    total = in_weights(graph, conductance)
-    voltage, fed = same_width(dtype, voltages=start, currents=fed)
+    if held.any():
+        known[~held] = known[held].mean(axis=0)
+    fed = None if np.ndim(currents) == 0 else _fed(graph, currents)
+    width = width_of({"voltages": known, "currents": fed})
+    properties = {
+        "weight": fg.edge_property(real.type(1)),
+        "fed": fg.vertex_property(np.asarray(currents, real), shape=(width,)),
+    }
+    properties |= weight_properties(graph, conductances, real)
+    if fed is not None:
+        properties["fed"] = columns_property(graph, fed, width, real)
     state = fg.State(
         graph,
-        voltage=fg.vertex_property(voltage, iterated=True),
-        fed=fg.vertex_property(fed),
+        voltage=columns_property(graph, known, width, real, iterated=True),
         held=fg.vertex_property(held),
-        total=fg.vertex_property(np.where(total > 0, total, 1).astype(dtype)),
-        conductance=fg.edge_property(conductance.astype(dtype)),
+        linked=fg.vertex_property(held, iterated=True),
+        total=fg.vertex_property(real.type(0)),
+        supplied=fg.vertex_property(real.type(0), shape=(width,)),
+        through=fg.edge_property(real.type(0), shape=(width,), per_direction=True),
         epsilon=float(epsilon),
+        **properties,
     )
+    where = {"target": options.get("target", "auto")}
+    begin(state, **where)
+    _require_paths(state, where)
     run, residuals = iterate_recorded(
         step_with_residual if history else step,
         state,
@@ -198,17 +294,20 @@ def circuit_simulation(
         max_supersteps=max_supersteps,
         **options,
     )
-    result = state["voltage"]
-    through, supplied = _flows(graph, conductance.astype(dtype), result)
+    for behind in end:
+        behind(state, **where)
     one = np.ndim(voltages) < 2 and np.ndim(currents) < 2
-    pick: Any = (..., 0) if one else ...
+    answers: dict[str, Any] = {
+        "voltages": state.view("voltage"),
+        "supplied": state.view("supplied"),
+    }
+    if one:
+        count = graph.vertex_count
+        answers = {name: view.reshape(count) for name, view in answers.items()}
+    stored = state.view("through")
+    answers["currents"] = lambda _: _of_edges(graph, np.asarray(stored), one)
     return CircuitResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
-        voltages=result[pick],
-        currents=through[pick],
-        supplied=supplied[pick],
+        run=run, vertex_names=graph.vertex_names, residuals=residuals, **answers
     )
 
 
@@ -218,23 +317,19 @@ def _fed(graph: fg.Graph, currents: npt.ArrayLike) -> Array:
     return columns(graph, "currents", currents)
 
 
-def _flows(graph: fg.Graph, conductance: Array, voltage: Array) -> tuple[Array, Array]:
-    """Return (E, k): flows along given edges; and (V, k): what leaves vertices."""
-    u, v = graph.sources, graph.targets
-    through = conductance[:, None] * (voltage[u] - voltage[v])
-    leaves = np.zeros_like(voltage)
-    np.add.at(leaves, u, through)
-    np.subtract.at(leaves, v, through)
-    return through, leaves
+def _of_edges(graph: fg.Graph, stored: Array, one: bool) -> Array:
+    """Return (E,) or (E, k): what flows along given edges."""
+    found = graph.collect_edge_values(stored)
+    return found[:, 0] if one else found
 
 
-def _require_paths(graph: fg.Graph, held: Array, conductance: Array) -> None:
+def _require_paths(state: fg.State, where: dict[str, Any]) -> None:
     """Refuse free vertices whose voltage nothing determines."""
-    component = component_of(graph, conductance > 0)
-    has_held = np.zeros(graph.vertex_count, np.bool_)
-    has_held[component[held]] = True
-    floating = ~has_held[component]
-    if floating.any():
+    most = state.graph.vertex_count + 1
+    fg.iterate(spread, state, max_supersteps=most, **where)
+    find_floating(state, **where)
+    if state["floating"][0]:
+        floating = ~state["linked"]
         raise fg.GraphInputError(
             "no path of resistors leads to a held vertex, so any voltage would do",
             where=f"vertex {int(np.argmax(floating))}",
