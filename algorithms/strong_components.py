@@ -37,7 +37,8 @@ Connected Components and Related Problems", IPDPS, 2014 (one behind the other).
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._components import require_reached, require_smallest
+from featgraph.algorithms._result import Result, answer, joined
 from featgraph.algorithms._verify import edges_of, require
 
 __all__ = [
@@ -75,7 +77,42 @@ def is_left(f, v, d):  # type: ignore[no-untyped-def]
     return d.label[v] < 0
 
 
+@fg.reduce(into="left", combine="sum")
+def count_left(f, v, d):  # type: ignore[no-untyped-def]
+    """Count them."""
+    return 1 if d.label[v] < 0 else 0
+
+
+@fg.reduce(into="edges_left", combine="sum")
+def count_edges_left(f, v, d):  # type: ignore[no-untyped-def]
+    """Count the edges out of them."""
+    return d.out_degree[v] if d.label[v] < 0 else 0
+
+
+@fg.vertex
+def note(f, v, d):  # type: ignore[no-untyped-def]
+    """Pass vertices that have got a label since this was last asked."""
+    is_new = d.label[v] >= 0 and not d.noted[v]
+    d.noted[v] = d.label[v] >= 0
+    return is_new
+
+
 # -- trim
+
+
+@fg.gather(into="loops", combine="sum")
+def loops_at(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Count edges that lead nowhere."""
+    return 1 if u == v else 0
+
+
+@fg.vertex
+def be_alone(f, v, d):  # type: ignore[no-untyped-def]
+    """Be a component without edges from others, or without any to others."""
+    d.behind[v] = d.in_degree[v] - d.loops[v]
+    d.ahead[v] = d.out_degree[v] - d.loops[v]
+    d.label_next[v] = v
+    return d.in_degree[v] == d.loops[v] or d.out_degree[v] == d.loops[v]
 
 
 @fg.gather(into="gone", combine="sum", sources="active")
@@ -107,6 +144,27 @@ def lose_ahead(f, v, d):  # type: ignore[no-untyped-def]
 
 
 # -- pivot
+
+
+@fg.reduce(into="heaviest", combine="max")
+def most_ways(f, v, d):  # type: ignore[no-untyped-def]
+    """Find through how many pairs of edges paths may go at a vertex left."""
+    return d.in_degree[v] * d.out_degree[v] if d.label[v] < 0 else -1
+
+
+@fg.reduce(into="first", combine="min")
+def first_of_most(f, v, d):  # type: ignore[no-untyped-def]
+    """Find the first such vertex, likely to be of the largest component."""
+    is_one = d.label[v] < 0 and d.in_degree[v] * d.out_degree[v] == d.heaviest[f]
+    return v if is_one else d.vertex_count
+
+
+@fg.vertex
+def begin_pivot(f, v, d):  # type: ignore[no-untyped-def]
+    """Begin at the pivot."""
+    d.reached_next[v] = v == d.pivot
+    d.label_next[v] = v if v == d.pivot else d.label[v]
+    return True
 
 
 @fg.vertex
@@ -196,8 +254,34 @@ def join_colour(f, v, d):  # type: ignore[no-untyped-def]
     return d.same[v]
 
 
+# -- behind all
+
+
+@fg.reduce(into="smallest", combine="min")
+def smallest_of_pivot(f, v, d):  # type: ignore[no-untyped-def]
+    """Find the smallest vertex of the pivot's component."""
+    return v if d.label[v] == d.pivot else d.vertex_count
+
+
+@fg.vertex
+def rename(f, v, d):  # type: ignore[no-untyped-def]
+    """Name that component by it, not by its pivot."""
+    d.label_next[v] = d.smallest[f] if d.label[v] == d.pivot else d.label[v]
+    return True
+
+
+@fg.reduce(into="roots", combine="sum")
+def count_roots(f, v, d):  # type: ignore[no-untyped-def]
+    """Count the components by the vertices that name them."""
+    return 1 if d.label[v] == v else 0
+
+
+find_left, find_new = fg.vertexmap(is_left), fg.vertexmap(note)
+survey = fg.foldmap(count_left, count_edges_left)
+find_alone = fg.foldmap(loops_at, be_alone)
 trim_behind = fg.foldmap(is_left, labelled_behind, lose_behind)
 trim_ahead = fg.foldmap(is_left, labelled_ahead, lose_ahead)
+find_pivot, set_pivot = fg.foldmap(most_ways, first_of_most), fg.vertexmap(begin_pivot)
 forward = fg.foldmap(not_reached, reached_behind, go_forward)
 backward = fg.foldmap(may_join, joined_ahead, join_pivot)
 restart = fg.vertexmap(begin_colour)
@@ -205,10 +289,11 @@ sweep = fg.foldmap(is_left, colours_behind, take_colour)
 spread = fg.foldmap(is_left, new_colours_behind, take_colour)
 begin = fg.vertexmap(be_smallest)
 step = fg.foldmap(is_left, own_colour_ahead, join_colour)
+end, total = fg.foldmap(smallest_of_pivot, rename), fg.foldmap(count_roots)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class StrongComponentsResult:
+class StrongComponentsResult(Result):
     """What `strongly_connected_components` returns.
 
     Attributes
@@ -219,17 +304,11 @@ class StrongComponentsResult:
         How many components there are.
     rounds : int
         How often colours were spread.
-    supersteps : int
-        How many ran, of all foldmaps.
-    vertex_names : ndarray, tuple or None
-        Name of each vertex; None where the names are 0..V-1.
     """
 
-    labels: npt.NDArray[np.int32]
+    labels: npt.NDArray[np.int32] = answer()
     count: int
     rounds: int
-    supersteps: int
-    vertex_names: Any = field(default=None, repr=False)
 
 
 def strongly_connected_components(
@@ -247,12 +326,12 @@ def strongly_connected_components(
     Returns
     -------
     StrongComponentsResult
-        Labels, their number, and how long it took.
+        Labels, their number, and the record of all runs as one.
 
     Notes
     -----
     Labels are the same on every target and with all options; no atomics where gathers
-    are pulled. Memory: 26 bytes a vertex, and the edges both ways;
+    are pulled. Memory: 27 bytes a vertex, and the edges both ways;
     the same again for what is left, where that is at most half of the graph.
 
     Examples
@@ -267,165 +346,158 @@ def strongly_connected_components(
     ([0, 1, 1, 1, 4], 3)
     """
     graph = fg.as_graph(graph)
-    part = _Part(graph, np.arange(graph.vertex_count, dtype=np.int32), options)
-    part.trim(np.flatnonzero((part.behind == 0) | (part.ahead == 0)))
-    labels = np.full(graph.vertex_count, LEFT, np.int32)
-    rounds = supersteps = 0
-    while (left := part.left).any():
-        classes = part.take_colours(left) if rounds else part.take_pivot(left)
+    parts = [_Part(graph, None, options)]
+    rounds = 0
+    while (part := parts[-1]).left:
+        classes = part.take_colours() if rounds else part.take_pivot()
         rounds += 1
-        part.trim(np.flatnonzero(left & (part.labels >= 0)))
-        if (smaller := part.shrunk(classes)) is not None:
-            part.tell(labels)
-            supersteps += part.state.superstep
-            part = smaller
-            part.trim(np.flatnonzero((part.behind == 0) | (part.ahead == 0)))
-    part.tell(labels)
+        part.trim(find_new(part.state, **part.where))
+        smaller = part.shrunk(classes)
+        parts += [] if smaller is None else [smaller]
+    count = sum(part.finished() for part in parts)
+    views = [(part.ids, part.state.view("label")) for part in parts]
+    labels: Any = views[0][1] if len(views) == 1 else lambda _: _told(views)
     return StrongComponentsResult(
+        run=joined([run for part in parts for run in part.runs]),
+        residuals=np.empty(0),
         vertex_names=graph.vertex_names,
         labels=labels,
-        count=int(np.count_nonzero(labels == np.arange(labels.size))),
+        count=count,
         rounds=max(rounds - 1, 0),
-        supersteps=supersteps + part.state.superstep,
     )
 
 
 class _Part:
-    """Vertices that had no label when they were put together, and a run on them.
+    """Vertices that had no label when they were put together, and runs on them.
 
     Parameters
     ----------
     graph : Graph
         Those vertices, and the edges between them that matter.
-    ids : ndarray of int32, shape (V,)
-        Which vertices they are in the whole graph, ascending.
+    ids : ndarray of int32, shape (V,), or None
+        Which vertices they are in the whole graph, ascending; None: all.
     options : dict
-        Of the run.
+        Of the runs.
 
     Attributes
     ----------
-    behind, ahead : ndarray of int32, shape (V,)
-        How many edges came from other vertices, and led to others, at the beginning.
+    left, size : int
+        How many vertices have no label, and how many edges lead out of them beside.
     """
 
-    def __init__(self, graph: fg.Graph, ids: Array, options: dict[str, Any]) -> None:
+    def __init__(
+        self, graph: fg.Graph, ids: Array | None, options: dict[str, Any]
+    ) -> None:
         self.graph, self.ids, self.options = graph, ids, options
-        count = graph.vertex_count
-        loops = np.flatnonzero(graph.sources == graph.targets)
-        loops = np.bincount(graph.sources[loops], minlength=count)
-        self.behind = (graph.in_degree - loops).astype(np.int32)
-        self.ahead = (graph.out_degree - loops).astype(np.int32)
-        alone = (self.behind == 0) | (self.ahead == 0)
+        self.where = {"target": options.get("target", "auto")}
+        self.runs: list[fg.Run] = []
         self.state = fg.State(
             graph,
-            label=fg.vertex_property(
-                np.where(alone, np.arange(count, dtype=np.int32), np.int32(LEFT)),
-                iterated=True,
-            ),
-            behind=fg.vertex_property(self.behind),
-            ahead=fg.vertex_property(self.ahead),
+            label=fg.vertex_property(np.int32(LEFT), iterated=True),
+            noted=fg.vertex_property(False),
+            behind=fg.vertex_property(np.int32(0)),
+            ahead=fg.vertex_property(np.int32(0)),
             colour=fg.vertex_property(np.int32(0), iterated=True),
             reached=fg.vertex_property(False, iterated=True),
             pivot=0,
         )
-
-    @property
-    def labels(self) -> Array:
-        """The label of each vertex, in the numbers of this part."""
-        return np.asarray(self.state["label"])
-
-    @property
-    def left(self) -> Array:
-        """Which vertices have no label."""
-        return self.labels < 0
+        self.trim(find_alone(self.state, **self.where))
 
     def settle(self, step: fg.FoldMap, active: Any, **options: Any) -> fg.Run:
         """Repeat a foldmap until nothing changes."""
         # Never reached: all supersteps but one change a vertex.
         options = {"max_supersteps": self.graph.vertex_count + 2, **options}
-        return fg.iterate(step, self.state, active=active, **options, **self.options)
+        run = fg.iterate(step, self.state, active=active, **options, **self.options)
+        self.runs.append(run)
+        return run
 
-    def trim(self, labelled: Array) -> None:
+    def trim(self, labelled: fg.ActiveSet) -> None:
         """Take away vertices that those with new labels were the last before or behind.
 
         A vertex that goes because nothing left points to it is pointed to by nothing
         left: so neither of the two searches has work for the other one.
         """
-        if labelled.size:
+        if len(labelled):
             self.settle(trim_behind, labelled)
             self.settle(trim_ahead, labelled)
+        find_new(self.state, **self.where)
+        survey(self.state, **self.where)
+        self.left = int(self.state["left"][0])
+        self.size = self.left + int(self.state["edges_left"][0])
 
-    def take_pivot(self, left: Array) -> Array:
-        """Label the component of a vertex; return the vertices reached from it."""
-        pivot = _pivot(self.graph, left)
-        here = np.arange(left.size) == pivot
-        self.state["reached"] = here
+    def take_pivot(self) -> str:
+        """Label the component of a vertex; return which property says what it reaches.
+
+        The vertex is one that is likely to be of the largest component.
+        """
+        find_pivot(self.state, **self.where)
+        self.state["pivot"] = pivot = int(self.state["first"][0])
+        set_pivot(self.state, **self.where)
         self.settle(forward, [pivot])
-        labels = self.labels
-        labels[pivot] = self.state["pivot"] = pivot
-        self.state["label"] = labels
         self.settle(backward, [pivot])
-        return np.asarray(self.state["reached"], np.int32)
+        return "reached"
 
-    def take_colours(self, left: Array) -> Array:
-        """Label the components that no smaller vertex reaches; return the colours."""
-        restart(self.state, **self.options)
-        active: Any = left
-        if not {"deterministic", "direction"} & set(self.options):
+    def take_colours(self) -> str:
+        """Label the components that no smaller vertex reaches; return as before."""
+        everywhere = restart(self.state, **self.where)
+        if {"deterministic", "direction"} & set(self.options):
+            active = find_left(self.state, **self.where)
+        else:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", fg.ConvergenceWarning)
                 run = self.settle(
                     sweep,
-                    np.ones(left.size, np.bool_),  # finding due ones takes longer
+                    everywhere,  # finding due ones takes longer
                     asynchronous=True,
                     record_active=True,
                     max_supersteps=SWEEPS,
                 )
             active = run.active_sets[-1]  # type: ignore[index]
         self.settle(spread, active)
-        self.settle(step, begin(self.state, **self.options))
-        return np.asarray(self.state["colour"])
+        self.settle(step, begin(self.state, **self.where))
+        return "colour"
 
-    def shrunk(self, classes: Array) -> _Part | None:
+    def shrunk(self, classes: str) -> _Part | None:
         """Return those left, with the edges inside of a class, if they are much fewer.
 
-        No component has vertices of two classes.
+        No component has vertices of two classes. The host makes their graph.
         """
-        left = np.flatnonzero(self.left)
+        whole = self.graph.vertex_count + self.graph.edge_count
+        if not SMALLEST <= self.size <= whole * FEWER:
+            return None
+        left = np.flatnonzero(self.state["label"] < 0)
         rows = self.graph.out_edges
         first = rows.row_offsets[left].astype(np.int64)
         degree = rows.row_offsets[left + 1] - first
-        size = int(left.size + degree.sum())
-        whole = self.graph.vertex_count + self.graph.edge_count
-        if not SMALLEST <= size <= whole * FEWER:
-            return None
         shift = np.repeat(first - np.cumsum(degree) + degree, degree)
         targets = rows.column_indices[np.arange(shift.size) + shift]
         number = np.full(self.graph.vertex_count, LEFT, np.int32)
         number[left] = np.arange(left.size, dtype=np.int32)
-        own = np.where(number >= 0, classes, classes.dtype.type(OTHERS))
+        own = np.where(number >= 0, self.state[classes].astype(np.int32), OTHERS)
         kept = own[targets] == np.repeat(own[left], degree)
         graph = fg.Graph.from_edges(
             np.repeat(number[left], degree)[kept],
             number[targets[kept]],
             vertex_count=left.size,
         )
-        return _Part(graph, self.ids[left], self.options)
+        ids = left.astype(np.int32) if self.ids is None else self.ids[left]
+        return _Part(graph, ids, self.options)
 
-    def tell(self, labels: Array) -> None:
-        """Enter what is known into the labels of the whole graph."""
-        own = self.labels
+    def finished(self) -> int:
+        """Name components by their smallest vertices; return how many there are."""
+        end(self.state, **self.where)
+        total(self.state, **self.where)
+        return int(self.state["roots"][0])
+
+
+def _told(views: Sequence[tuple[Array | None, fg.View]]) -> Array:
+    """Return the labels of the whole graph: what each part knows of its vertices."""
+    labels = np.array(views[0][1])
+    for ids, view in views[1:]:
+        own = np.asarray(view)
         known = np.flatnonzero(own >= 0)
-        # A component is named by its pivot: by its smallest vertex from now on.
-        named = self.state["pivot"]
-        own[own == named] = np.argmax(own == named)
-        labels[self.ids[known]] = self.ids[own[known]]
-
-
-def _pivot(graph: fg.Graph, left: Array) -> int:
-    """Return a vertex of those left that is likely to be of the largest component."""
-    degrees = graph.in_degree.astype(np.int64), graph.out_degree.astype(np.int64)
-    return int(np.argmax(np.where(left, degrees[0] * degrees[1], -1)))
+        labels[ids[known]] = ids[own[known]]  # type: ignore[index]
+    return labels
 
 
 def verify_strongly_connected_components(
