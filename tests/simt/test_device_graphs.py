@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -35,6 +37,7 @@ from tests.simt.foreign import Foreign
 from tests.simt.gpu import DeviceArray, Gpu, emulated_gpu
 from tests.simt.test_runtime import tiny_graph
 from tests.strategies import graphs
+from tests.unit.test_device_graphs_gpu import step
 
 FEW = 40
 ARRAYS = ("in_edges", "out_edges", "incident_edges")
@@ -393,6 +396,38 @@ def test_edges_given_on_the_gpu_stay_there(gpu: Gpu, directed: bool) -> None:
 def refuse_large(array: DeviceArray) -> Any:
     assert array.size <= 8, f"{array.size} entries come to the host"
     return array.view().copy()
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_states_on_them_go_through_files(
+    gpu: Gpu, directed: bool, tmp_path: Path
+) -> None:
+    """Values of vertices and edges behind a superstep, in whole numbers: equal bits."""
+    rng = np.random.default_rng(0)
+    ends, w = rng.integers(0, 30, (2, 90)), rng.integers(1, 5, 90).astype(np.float32)
+    graph = fg.Graph.from_edges(
+        *map(Foreign, ends), weights=Foreign(w), vertex_count=30, directed=directed
+    )
+    x = rng.integers(0, 9, (30, 3)).astype(np.float32)
+    values: Any = {"x": fg.vertex_property(Foreign(x), iterated=True)}
+    state = fg.State(graph, w=fg.edge_property(Foreign(w)), **values)
+    step(state, target="cuda")
+    state.save(tmp_path / "state")
+    again = pickle.loads(pickle.dumps(graph))
+    assert not again._edges.is_given_on_gpu
+    assert (again.digest, repr(again)) == (graph.digest, repr(graph))
+    np.testing.assert_array_equal(again.weights, w)
+    others = [
+        pickle.loads(pickle.dumps(state)),
+        fg.State.load(tmp_path / "state", graph),
+        fg.State.load(tmp_path / "state", again),
+    ]
+    step(state, target="cuda")
+    for other, target in zip(others, ("cpu", "cuda", "cuda"), strict=True):
+        assert other.superstep == state.superstep - 1
+        np.testing.assert_array_equal(other["w"], w)
+        step(other, target=target)
+        np.testing.assert_array_equal(other["x"], state["x"])
 
 
 @pytest.mark.parametrize("directed", [True, False])
