@@ -16,7 +16,15 @@ from featgraph import _cuda
 from featgraph._interrupts import import_whole
 from featgraph.errors import DeviceError
 
-__all__ = ["Compiled", "Driver", "ParameterType", "address_of", "compiled", "device_of"]
+__all__ = [
+    "Compiled",
+    "Driver",
+    "ParameterType",
+    "address_of",
+    "compiled",
+    "compiled_ahead",
+    "device_of",
+]
 
 
 def _api() -> Any:
@@ -75,6 +83,27 @@ def compiled(kernel: Any, arguments: Sequence[Any]) -> Compiled | None:
     """
     try:
         types = tuple(kernel.typeof_pyval(argument) for argument in arguments)
+    except AttributeError:
+        return None
+    return _compiled_for(kernel, types)
+
+
+def compiled_ahead(kernel: Any, types: Sequence[Any]) -> Compiled | None:
+    """Compile a kernel for some types of the dialect, or load it from its cache.
+
+    Returns
+    -------
+    Compiled or None
+        As `compiled`.
+    """
+    _cuda.cuda.current_context()
+    kernel.compile(tuple(types))
+    return _compiled_for(kernel, tuple(types))
+
+
+def _compiled_for(kernel: Any, types: tuple[Any, ...]) -> Compiled | None:
+    """Return what the dialect has compiled of a kernel for some types."""
+    try:
         overload = kernel.overloads[types]
         plain = not (overload.cooperative or overload.debug or overload.extensions)
         plain = plain and not getattr(overload, "launch_config_sensitive", False)

@@ -20,9 +20,9 @@ dimensions and any layout; `index` is an integer or a tuple of integers, not neg
 ``checked(index, bound, site, vertex, edge, record)``   bool; see the function
 ======================================================  ================================
 
-``wins_*``, ``pack_*``, ``unpack_*`` are those of `featgraph.device.ordering`,
-``sum_holds`` and ``is_normal`` those of `featgraph.device.patching`, ``sort_triangle``
-that of `featgraph.device.searching`.
+``wins_*``, ``pack_*``, ``unpack_*`` and ``sort_triangle`` are those of
+`featgraph.device.ordering`, ``sum_holds`` and ``is_normal`` those of
+`featgraph.device.patching`.
 
 Numba ships no CPU atomics. They are LLVM's ``atomicrmw`` and ``cmpxchg`` with relaxed
 ordering: the end of a parallel loop orders everything.
@@ -34,7 +34,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from featgraph.device import ordering, patching, searching
+from featgraph.device import ordering, patching
 
 PACKED_NONE_FLOAT32 = ordering.PACKED_NONE_FLOAT32
 PACKED_NONE_INT32 = ordering.PACKED_NONE_INT32
@@ -54,7 +54,7 @@ unpack_min_int32 = _njit(ordering.unpack_min_int32)
 unpack_max_int32 = _njit(ordering.unpack_max_int32)
 sum_holds = _njit(patching.sum_holds)
 is_normal = _njit(patching.is_normal)
-sort_triangle = _njit(searching.sort_triangle)
+sort_triangle = _njit(ordering.sort_triangle)
 
 _ORDERING = "monotonic"
 

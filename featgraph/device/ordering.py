@@ -1,4 +1,4 @@
-"""The orders behind argmin and argmax, as plain Python that both targets compile.
+"""The orders behind argmin and argmax, and of corners, that both targets compile.
 
 `featgraph.device.warp` and `featgraph.device.cpu` compile these functions and offer
 them under the same names. None of them calls another, so each compiles alone.
@@ -15,6 +15,9 @@ smallest integer, -1) for argmax.
 ``pack_max_float32(key, source)``, ``.._int32``       int64, merged by *atomic min* too
 ``unpack_min_float32(packed)``, ``.._int32``          (key, int32 source)
 ``unpack_max_float32(packed)``, ``.._int32``          (key, int32 source)
+``sort_triangle(low, high, third, edge, to_low,       (u, v, w, e_uv, e_uw, e_vw): the
+to_high)``                                            ends of an edge and a third vertex
+                                                      by degree
 ====================================================  ================================
 
 A packed pair is an int64: the key's order in the high half, the source in the low half,
@@ -109,3 +112,15 @@ def unpack_min_int32(packed):
 def unpack_max_int32(packed):
     """Return the int32 key and the source of an argmax."""
     return int32(~(int64(packed) >> 32)), int32(uint32(packed))
+
+
+def sort_triangle(low, high, third, edge, to_low, to_high):
+    """Put a vertex in its place by degree among the ends of an edge, low < high.
+
+    `to_low` and `to_high` are the edges between it and these ends.
+    """
+    if third < low:
+        return third, low, high, to_low, to_high, edge
+    if third < high:
+        return low, third, high, to_low, edge, to_high
+    return low, high, third, edge, to_low, to_high

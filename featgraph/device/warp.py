@@ -70,9 +70,8 @@ values)``
 ======================================================  ================================
 
 The functions of `featgraph.device.memory` (bits, atomics, checked mode) and of
-`featgraph.device.ordering` (``wins_*``, ``pack_*``, ``unpack_*``) and
-`featgraph.device.patching` (``sum_holds``, ``is_normal``) and of
-`featgraph.device.searching` (``sort_triangle``) are offered here too.
+`featgraph.device.ordering` (``wins_*``, ``pack_*``, ``unpack_*``, ``sort_triangle``)
+and `featgraph.device.patching` (``sum_holds``, ``is_normal``) are offered here too.
 """
 
 from numba import int32, int64, uint32, uint64
@@ -86,7 +85,7 @@ from featgraph._cuda import (
     select,  # noqa: F401
     store_row,  # noqa: F401
 )
-from featgraph.device import ordering, patching, searching
+from featgraph.device import ordering, patching
 from featgraph.device.memory import (  # noqa: F401
     atomic_add,
     atomic_combine,
@@ -127,7 +126,7 @@ unpack_min_int32 = device_function(ordering.unpack_min_int32)
 unpack_max_int32 = device_function(ordering.unpack_max_int32)
 sum_holds = device_function(patching.sum_holds)
 is_normal = device_function(patching.is_normal)
-sort_triangle = device_function(searching.sort_triangle)
+sort_triangle = device_function(ordering.sort_triangle)
 
 
 def cast_like(value, like):

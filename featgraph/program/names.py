@@ -59,6 +59,8 @@ GENERATED = _words(
     "scratch",
     "second_edge segments",
     "share_begins share_count share_edges share_first share_last share_rows",
+    "chunk_stride far_lists far_side first_chunk is_met is_near leaf_count lists",
+    "met_count out_degree edge_count queues step_number",
     "source source_count sources spreads staged_column staged_row stale start step",
     "stop",
     "stopped_count stride sweep swept swept_words taken taken_source target targets",
@@ -70,8 +72,9 @@ GENERATED = _words(
 
 #: Names that loops over supersteps use beside those: nothing of users is printed there.
 LOOPS = _words(
-    "counts delta edges ends far far_count key limit limits most most_edges most_work",
-    "now number other queue sign sizes",
+    "counts delta edges ends far far_count first first_key first_word is_active key",
+    "limit limits meets most most_edges most_work now number other queue sign sizes",
+    "some stays",
 )
 
 #: Names that kernels of triangle functions use beside those. No user's local is printed

@@ -15,6 +15,7 @@ import pytest
 
 from featgraph.algorithms.k_truss import step as k_truss
 from featgraph.algorithms.label_propagation import step as label_propagation
+from featgraph.algorithms.sssp import step as sssp
 from featgraph.algorithms.triangle_count import step as triangle_count
 from featgraph.fold.printing.emit import emit
 from featgraph.fold.compiling.kernel import Kernel
@@ -35,6 +36,7 @@ DIRECTIONS = {
     "mark": {"schedule": "mark"},
     "packed": {"direction": "pull"},
     "listed": {"direction": "pull"},
+    "worklist": {},
     "long": {"direction": "pull"},
 }
 #: The CPU target has one mapping; on CUDA, lanes share a vertex (FA) or do not (NFA).
@@ -94,6 +96,14 @@ CASES += [
 ]
 CASES += [("search", QUEUED["search"][0], 2, "cpu", "auto")]
 CASES += [
+    (name, step, k, "cuda_nfa", "worklist")
+    for name, step, k in (
+        ("search", QUEUED["search"][0], 2),
+        ("peeling", QUEUED["peeling"][0], 1),
+        ("sssp", sssp, 1),
+    )
+]
+CASES += [
     case
     for mapping in ("cpu", "cuda_fa")
     for case in (
@@ -121,7 +131,7 @@ def test_golden(case: tuple[Any, ...], request: pytest.FixtureRequest) -> None:
     _, step, k, mapping, direction = case
     target, options = (MAPPINGS | SCHEDULES)[mapping]
     kernel = step.fold(k=k, target=target, **options, **DIRECTIONS[direction])
-    if direction in {"packed", "listed"}:
+    if direction in {"packed", "listed", "worklist"}:
         kernel = kernel.in_form(direction)
     if direction == "long":
         kernel = with_long_rows(kernel)

@@ -217,7 +217,7 @@ class Gpu:
         self.running: ConditionalLoop | None = None
         self.as_cuda_array = as_cuda_array
         self.from_cuda_array_interface = from_cuda_array_interface
-        self.get_current_device = lambda: SimpleNamespace(id=0)
+        self.get_current_device = lambda: SimpleNamespace(id=0, MULTIPROCESSOR_COUNT=1)
 
     # -- the dialect's namespace
 

@@ -10,7 +10,7 @@ import pytest
 import featgraph as fg
 from featgraph.runtime.devices import cpu_loops
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.loops.worklist import WorklistLoop
+from featgraph.runtime.loops.worklist_cpu import CpuQueue
 from featgraph.runtime.memory.buffers import buffers_of
 from tests.unit.test_cpu_queue import in_a_loop, make, record, run, same
 
@@ -30,17 +30,17 @@ def test_an_interrupt_loses_nothing(
     with in_a_loop(-1):
         run(step, expected, active=begin)
     step, state, _ = make("paths", graph, 5)
-    call = WorklistLoop._call
+    call = CpuQueue._call
 
-    def interrupted(self: WorklistLoop, values: list[Any]) -> Any:
+    def interrupted(self: CpuQueue, values: list[Any]) -> Any:
         call(self, values)
         raise KeyboardInterrupt
 
     with in_a_loop(1 << 20, supersteps):
-        monkeypatch.setattr(WorklistLoop, "_call", interrupted)
+        monkeypatch.setattr(CpuQueue, "_call", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(step, state, active=begin, **options)
-        monkeypatch.setattr(WorklistLoop, "_call", call)
+        monkeypatch.setattr(CpuQueue, "_call", call)
         assert state.superstep == supersteps
         assert not any(
             array.any()
@@ -75,7 +75,7 @@ def test_an_interrupt_before_the_loop_changes_nothing(
     with in_a_loop(1 << 20):
         whole = run(step, expected, active=begin, **options)
         with monkeypatch.context() as patched:
-            patched.setattr(WorklistLoop, "_call", interrupted)
+            patched.setattr(CpuQueue, "_call", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 run(step, state, active=begin, **options)
         assert state.superstep == 0

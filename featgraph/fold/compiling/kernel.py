@@ -11,7 +11,8 @@ from featgraph.errors import PlanError
 from featgraph.fold.compiling.compile import explain_numba_error, load_module
 from featgraph.fold.functions import passes as functions
 from featgraph.fold.lowering import passes as nests
-from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.plan import WORKLIST, FoldPlan
+from featgraph.fold.plan.worklist import as_worklist
 from featgraph.fold.printing.emit import emit
 from featgraph.fold.printing.module import Entry, KernelSource
 from featgraph.fold.printing.nests import Behind, changes_of, print_nest
@@ -106,7 +107,9 @@ class Kernel:
     def in_form(self, form: str) -> Kernel:
         """Return the kernels that come to their vertices so: see `FoldPlan` (CUDA)."""
         if form not in self._forms:
-            self._forms[form] = Kernel(emit(replace(self.plan, form=form)))
+            plan = self.plan
+            other = as_worklist(plan) if form == WORKLIST else replace(plan, form=form)
+            self._forms[form] = Kernel(emit(other))
         return self._forms[form]
 
     def function(self, entry: Entry) -> Any:
@@ -121,6 +124,12 @@ class Kernel:
     def queue(self) -> Any:
         """The compiled loop over supersteps of few vertices."""
         return getattr(self.module, self.kernel_source.queue.name)  # type: ignore[union-attr]
+
+    def signature(self, entry: Entry) -> tuple[Any, ...]:
+        """Return the types of an entry's arguments, by which it can be compiled."""
+        from featgraph.fold.compiling.signatures import entry_signature
+
+        return entry_signature(self.kernel_source, entry, self.module)
 
     def explain_error(self, error: Exception) -> Exception:
         """Return a compiler's error as one that names the user's function and line."""
@@ -214,16 +223,14 @@ class Kernel:
                 fix="fold it with target='cuda'",
             )
         from featgraph import _cuda
-        from featgraph.fold.compiling.signatures import entry_signature
 
         _cuda.require()
         compiled = {}
         for entry in self.entries:
             function = self.function(entry)
-            signature = entry_signature(self.kernel_source, entry, self.module)
             compiled[entry.name] = getattr(_cuda, compiler)(
                 function.py_func,
-                signature,
+                self.signature(entry),
                 cc,
                 launch_bounds=entry.launch_bounds or entry.block or None,
             )

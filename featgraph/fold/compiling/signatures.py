@@ -55,9 +55,23 @@ def entry_signature(
         partial = partial_dtype(reducing, source.plan.real)
         reduced = "bool" if reducing.returns == "bool" else partial
         known["partials"], known["reduced"] = _array(partial, 2), _array(reduced, 1)
+    if source.queue is not None:
+        known["lists"], known["far_lists"] = _lists()
+        for name, dtype, shape in source.queue.memory:
+            known[name] = _array(dtype, len(shape) + 1)
     for name, (dtype, shape) in entry.scratch.items():
         known[name] = _array(dtype, len(shape) + 1)
     return tuple(known[name] for name in entry.arguments)
+
+
+def _lists() -> tuple[Any, Any]:
+    """Return the types of the lists that supersteps hand on, and of those that wait."""
+    from featgraph.device.queue_cuda import Far, Lists
+
+    kinds = {"active": "uint32", "left": "uint32", "words": "int64"}
+    arrays = [_array(kinds.get(name, "int32"), 1) for name in Lists._fields]
+    far = [_array("int32", 2), _array("int32", 1), _array("float64", 1)]
+    return types.NamedTuple(arrays, Lists), types.NamedTuple(far, Far)
 
 
 def _array(dtype: str, rank: int) -> Any:

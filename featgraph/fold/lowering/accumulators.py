@@ -120,17 +120,22 @@ class Accumulator:
             given += f", {self.function}"
         return [f"{intrinsics}.atomic_{self.rules.atomic}({given})"]
 
-    def load(self, name: str, index: str, packed: bool, intrinsics: str) -> list[str]:
-        """Return the statements that bring an entry back from memory."""
+    def load(
+        self, name: str, index: str, packed: bool, intrinsics: str, array: str = ""
+    ) -> list[str]:
+        """Return the statements that bring an entry back from memory.
+
+        `array` is "" where that is a field of `d`.
+        """
         if packed:
             kind = "float32" if self.type == "real" else "int32"
             unpack = f"unpack_{self.rules.order}_{kind}"
+            entry = f"{array or f'd.{self.name}_packed'}[{index}]"
             return [
-                f"{name}, {source_name(name)} = "
-                f"{intrinsics}.{unpack}(d.{self.name}_packed[{index}])"
+                f"{name}, {source_name(name)} = {intrinsics}.{unpack}({entry})",
             ]
         test = " != 0" if self.type == "bool" else ""
-        lines = [f"{name} = d.{self.name}[{index}]{test}"]
+        lines = [f"{name} = {array or f'd.{self.name}'}[{index}]{test}"]
         if self.is_arg:
             lines.append(f"{source_name(name)} = d.{self.name}_source[{index}]")
         return lines

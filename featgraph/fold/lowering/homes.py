@@ -198,6 +198,46 @@ class InRows(Home):
         return [Features(shape_of(self.accumulator), code("\n".join(lines)))]
 
 
+class AtVertices(Home):
+    """Entries of memory, one for each vertex; behind all edges, registers (CUDA).
+
+    Threads combine into them by atomics. Where a vertex is not met they are identities,
+    and who reads one leaves it so: the first to meet a vertex need not come first.
+    """
+
+    @property
+    def array(self) -> str:
+        """The array of these entries."""
+        return f"entries_of_{self.name}"
+
+    @property
+    def identity(self) -> str:
+        """Text of what stands there before anything is contributed."""
+        if not self.accumulator.is_arg:
+            return self.accumulator.identity
+        kind = "FLOAT32" if self.accumulator.type == "real" else "INT32"
+        return f"{self.facts.intrinsics}.PACKED_NONE_{kind}"
+
+    def take(self, node: Contribute) -> Body:
+        """Combine a contribution into the entry."""
+        facts, is_wide = self.facts, self.accumulator.is_wide
+        value = ast.unparse(call_for_one(facts, facts.callees[node.function]))
+        index, real = "(v, f)" if is_wide else "v", facts.context.real
+        given = index, value, facts.intrinsics, real
+        return self._each(self.accumulator.atomic(self.array, *given))
+
+    def settle(self) -> Body:
+        """Bring what the entry has come to, and leave the identity."""
+        accumulator, own = self.accumulator, element(self.accumulator)
+        index = "v, f" if accumulator.is_wide else "v"
+        given = accumulator.is_arg, self.facts.intrinsics, self.array
+        lines = accumulator.load(own, index, *given)
+        return self._each([*lines, f"{self.array}[{index}] = {self.identity}"])
+
+    def _each(self, lines: list[str]) -> Body:
+        return [Features(shape_of(self.accumulator), code("\n".join(lines)))]
+
+
 class InRegisters(Home):
     """A matrix whose elements have names: all, or those of a lane's columns.
 
@@ -686,6 +726,8 @@ def home_of(facts: Facts, name: str) -> Home:
             return InVectors(facts, accumulator)
         if facts.binding.in_rows:
             return InRows(facts, accumulator)
+        if facts.binding.at_vertices:
+            return AtVertices(facts, accumulator)
     return Home(facts, accumulator)
 
 

@@ -307,6 +307,7 @@ _MODULE = frozenset(
         "int64",
         "math",
         "np",
+        "queues",
         "segments",
         "tiles",
         "uint32",

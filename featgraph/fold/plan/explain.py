@@ -36,13 +36,14 @@ def explain_plan(plan: FoldPlan) -> str:
             "where others see it in the same superstep; only the fixpoint is promised"
         )
     lines += _explain_incremental(plan)
-    if plan.target == "cpu":
-        why = plan.facts.not_queued
-        lines.append(
-            f"supersteps of few vertices: one by one, for {why}"
-            if why
-            else "supersteps of few vertices: many in one compiled loop"
-        )
+    why, loop = plan.facts.not_queued, "compiled loop"
+    if plan.target == "cuda":
+        loop = 'kernel, in_form("worklist")'
+    lines.append(
+        f"supersteps of few vertices: one by one, for {why}"
+        if why
+        else f"supersteps of few vertices: many in one {loop}"
+    )
     in_memory = {n for p in plan.phases for n in (*p.loads, *p.indexes, *p.stores)}
     stored = {n for p in plan.phases for n in p.incremental}
     from_active = {

@@ -21,7 +21,10 @@ from featgraph.fold.schedules.table import describe
 from featgraph.program.combine import Combine
 from featgraph.program.signature import PropertyKind
 
-__all__ = ["Facts", "FoldPlan", "GatherReads", "Phase", "Reduction"]
+__all__ = ["WORKLIST", "Facts", "FoldPlan", "GatherReads", "Phase", "Reduction"]
+
+#: The form of a plan that has a loop over supersteps of few vertices, and nothing else.
+WORKLIST = "worklist"
 
 
 @dataclass(frozen=True)
@@ -209,7 +212,7 @@ class Facts:
     reductions : dict of str to Reduction
         What its reduces fill.
     not_queued : str
-        Why no compiled loop can run its supersteps; "" if one can, on the CPU.
+        Why no compiled loop can run its supersteps; "" if one can.
     queue_keys : tuple of str
         Properties by which such a loop can tell near vertices from far ones.
     triangles_at : str
@@ -262,7 +265,8 @@ class FoldPlan:
         How its kernels come to the vertices of a set (CUDA): "plain", a place of the
         grid for each vertex of the graph; "packed", for few, which a warp looks for in
         many words at a time and shares out among its lanes; "listed", those of a list
-        that has all of the set.
+        that has all of the set; "worklist", supersteps hand lists on, and run one after
+        the other in one kernel.
     """
 
     analysis: Analysis
@@ -313,6 +317,8 @@ class FoldPlan:
 
     def can_take(self, form: str, phase: Phase) -> bool:
         """Whether a phase sweeps a set so, and the lane of a vertex does not matter."""
+        if form == WORKLIST:
+            return not self.facts.not_queued
         if self.options.checked or phase.mapping.lists_rows:
             return False
         if form == "packed" and phase.mapping.tile:

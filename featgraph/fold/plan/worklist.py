@@ -8,13 +8,23 @@ and its edges are gone along from those that are active.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.gathers import combine_of, is_matrix, takes_active
+from featgraph.fold.analysis.gathers import (
+    combine_of,
+    has_wide_key,
+    is_matrix,
+    takes_active,
+)
 from featgraph.fold.plan.options import Options
-from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
+from featgraph.fold.schedules.mapping import Mapping
 
-__all__ = ["is_free", "is_queued", "keys_of", "why_not_queued"]
+__all__ = ["as_worklist", "is_free", "is_queued", "keys_of", "why_not_queued"]
+
+#: Features that a thread of the loop has as named copies (CUDA).
+_MOST_COPIES = 16
 
 
 def is_free(function: Analysed) -> bool:
@@ -31,7 +41,17 @@ def is_free(function: Analysed) -> bool:
 
 def is_queued(plan: FoldPlan) -> bool:
     """Whether a compiled loop over supersteps is printed for a plan."""
-    return plan.target == "cpu" and not plan.facts.not_queued
+    is_asked_for = plan.target == "cpu" or plan.form == WORKLIST
+    return is_asked_for and not plan.facts.not_queued
+
+
+def as_worklist(plan: FoldPlan) -> FoldPlan:
+    """Return the plan of the loop alone, in which a thread has an edge (CUDA)."""
+    [phase] = plan.phases
+    width = phase.width
+    mapping = Mapping(1, width, 1, False, "thread", stride=phase.mapping.stride)
+    phase = replace(phase, mapping=mapping, stops=())
+    return replace(plan, phases=(phase,), form=WORKLIST)
 
 
 def why_not_queued(
@@ -43,6 +63,11 @@ def why_not_queued(
     gathers = [f for f in functions if f.kind == "gather"]
     kinds = [p.kind for p in phases]
     apart = kinds != ["vertex"] or phases[0].pulls_edges
+    on_gpu = options.target == "cuda"
+    is_looped = (
+        phases[0].width > _MOST_COPIES if on_gpu else phases[0].mapping.is_looped
+    )
+    filled = [analysis.temporaries[str(f.into)] for f in gathers]
     whys = (
         (options.direction != "auto", f"direction={options.direction!r}"),
         (options.checked, "indices are checked"),
@@ -50,13 +75,21 @@ def why_not_queued(
         (options.incremental is not None, "aggregates are kept"),
         (not options.folding, "folding=False"),
         (apart, "it takes more than one kernel of gathers and vertex functions"),
-        (phases[0].mapping.is_looped, "features are too many for named copies"),
+        (is_looped, "features are too many for named copies"),
         (any("superstep" in f.scalars for f in functions), "d.superstep is read"),
         (any(a.where == "foreign" for a in accesses), "foreign vertices are read"),
         (not _is_in_order(functions), "gathers do not share one pass over edges"),
         (
             not all(is_free(f) and not f.collective for f in gathers),
             'a gather rounds, calls collaborative functions or is without "active"',
+        ),
+        (
+            on_gpu and any(f.operations & {"inverse", "solve"} for f in functions),
+            "systems of equations are solved",
+        ),
+        (
+            on_gpu and any(has_wide_key(t, analysis.real) for t in filled),
+            "a key of 64 bits shares no word with its source, as atomics need",
         ),
     )
     return next((why for holds, why in whys if holds), "")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from featgraph.fold.functions.facts import Callee, Context
 from featgraph.fold.lowering.passes import lower
-from featgraph.fold.lowering.worklist import Worklist
+from featgraph.fold.lowering.worklists.cpu import CpuWorklist
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.printing.cpu import unsigned_vertices
 from featgraph.fold.printing.module import Field, Queue
@@ -36,13 +36,13 @@ def print_queue(
     Queue
         What the runtime must know of it.
     """
-    return _QueuePrinter(writer, Worklist(context, plan, callees)).run(fields)
+    return _QueuePrinter(writer, CpuWorklist(context, plan, callees)).run(fields)
 
 
 class _QueuePrinter:
     """Prints what a vertex runs first, a superstep, and the loop around it."""
 
-    def __init__(self, writer: Writer, worklist: Worklist) -> None:
+    def __init__(self, writer: Writer, worklist: CpuWorklist) -> None:
         self.writer, self.worklist, self.facts = writer, worklist, worklist.facts
         memory = [name for home in worklist.rows for name in home.arrays]
         self.arrays = [*self.facts.layout.arrays, *memory]

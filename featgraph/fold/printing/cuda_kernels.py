@@ -5,15 +5,16 @@ Words that a kernel sets bits in (`passed`, `targets`) are zero before.
 
 from __future__ import annotations
 
-from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.plan.schedules import MOST_HELD
 from featgraph.fold.printing.cuda_hubs import HubPhase
 from featgraph.fold.printing.cuda_phase import CudaPhase
+from featgraph.fold.printing.cuda_queue import print_queue
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.phase import PhaseToPrint
 from featgraph.fold.schedules.table import SCHEDULES
 
-__all__ = ["DECORATOR", "constants", "imports", "print_phase"]
+__all__ = ["DECORATOR", "constants", "imports", "print_phase", "print_queue"]
 
 DECORATOR = "device_function"
 
@@ -44,6 +45,8 @@ def imports(plan: FoldPlan) -> list[str]:
     schedules = [SCHEDULES[p.mapping.schedule] for p in plan.phases]
     modules = dict.fromkeys(m for s in schedules for m in s.modules)
     lines += [f"from featgraph.device import {name}" for name in modules]
+    if plan.form == WORKLIST:
+        lines.append("from featgraph.device import queue_cuda as queues")
     if plan.analysis.uses_numbers(cuda=True):
         lines.append("from featgraph.device import numbers_cuda as numbers")
     return lines

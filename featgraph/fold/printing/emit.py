@@ -26,7 +26,7 @@ from featgraph.fold.lowering.accumulators import (
     is_packed,
 )
 from featgraph.fold.operations.table import OPERATIONS
-from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.plan.worklist import is_queued
 from featgraph.fold.printing import cpu_kernels, cuda_kernels
 from featgraph.fold.printing.functions import print_functions
@@ -105,11 +105,13 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
         }
         if phase.kind == "push":
             _check_pushed(plan, phase)
-        one = PhaseToPrint(writer, context, plan, phase, number, callees)
-        entries += target.print_phase(one)
+        if plan.form != WORKLIST:
+            one = PhaseToPrint(writer, context, plan, phase, number, callees)
+            entries += target.print_phase(one)
     queue = None
     if is_queued(plan):
-        queue = cpu_kernels.print_queue(writer, context, plan, callees, fields)
+        queue = target.print_queue(writer, context, plan, callees, fields)
+        entries += [queue.entry] if queue.entry is not None else []
     return KernelSource(
         plan, writer.text, tuple(entries), fields, writer.origins, sites or [], queue,
         tuple(forwarded), plan.form == "plain" and _waits(plan, callees),

@@ -133,7 +133,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Queue:
-    """The loop over supersteps of few vertices, where a module has one (0018).
+    """The loop over supersteps of few vertices, where a module has one (0018, 0042).
 
     Attributes
     ----------
@@ -149,6 +149,9 @@ class Queue:
         Iterated properties that it writes.
     along : str
         Along which edges the rows out of active vertices lead.
+    entry : Entry or None
+        The kernel that it is, on a GPU; ``IDENTITIES`` of the module has what its
+        memory holds before anything is gathered.
     """
 
     name: str
@@ -157,6 +160,7 @@ class Queue:
     memory: tuple[tuple[str, str, tuple[int, ...]], ...]
     commits: tuple[str, ...]
     along: str
+    entry: Entry | None = None
 
 
 @dataclass(frozen=True, eq=False)

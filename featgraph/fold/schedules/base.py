@@ -268,6 +268,8 @@ class Binding:
         Of a batch, the lanes that add up a share of its rows each.
     in_rows : bool
         Whether what gathers fill is in rows of memory until all have contributed.
+    at_vertices : bool
+        Whether it is in memory of all vertices until then, which threads share.
     """
 
     meets: bool
@@ -283,6 +285,7 @@ class Binding:
     in_rows: bool = False
     batch: int = 0
     row_shares: int = 1
+    at_vertices: bool = False
 
     def one(self, *shared: str) -> list[str]:
         """Return the tests that let one lane through, of those that share a thing."""

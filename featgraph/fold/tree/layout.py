@@ -180,6 +180,12 @@ class AdjacencyLayout(Protocol):
     def bind(self, vertex: str, walk: Walk, place: str, body: Body) -> Body:
         """Return `body` where the edge at a place, and its other end, have names."""
 
+    def at_place(self, vertex: str, walk: Walk, start: str, body: Body) -> Body:
+        """Return `body` for the edge at ``place`` of what begins at `start`.
+
+        That is a part of the row of `vertex`; all of it begins at ``start``.
+        """
+
     def all_edges(self, node: AllEdges, at_a_time: int) -> Body:
         """Return a walk of all lanes of a grid over all edges.
 
@@ -385,7 +391,7 @@ class WalkedByPlace(ABC):
                 f"run_{n} = min(place, int32({walk.own}))"
             )
             each += _borrow(lent, width)
-            each += self._bind_place(vertex, walk, start, body)
+            each += self.at_place(vertex, walk, start, body)
         loop = code("for step in range(rounds):\n    BODY", BODY=each + does.behind)
         return out + agreed(loop, "warp")
 
@@ -410,13 +416,13 @@ class WalkedByPlace(ABC):
                 "inside_edge = place < row_length\n"
                 "place = min(place, int32(row_length - 1))"
             )
-            each += self._bind_place(vertex, walk, start, body)
+            each += self.at_place(vertex, walk, start, body)
         loop = code("for step in range(rounds):\n    BODY", BODY=each)
         out += agreed(loop, "warp") + does.behind
         return agreed(code("while row_bits != 0:\n    BODY", BODY=out), "warp")
 
-    def _bind_place(self, vertex: str, walk: Walk, start: str, body: Body) -> Body:
-        """Return `body` for the edge at ``place`` of the row that was borrowed."""
+    def at_place(self, vertex: str, walk: Walk, start: str, body: Body) -> Body:
+        """Return `body` for the edge at ``place`` of what begins at `start`."""
         out = code(f"position = {self._place(f'{start} + place')}") + self.begin()
         return out + self.bind(vertex, walk, "position", body)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -80,6 +80,20 @@ class Own(threading.local):
 
     def __init__(self) -> None:
         self.scratch: dict[str, Array] = {}
+
+    def area(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: str,
+        make: Callable[..., Array],
+    ) -> Array:
+        """Return memory, at least of a shape, which stays; `make` makes it."""
+        key = f"{name} {shape[1:]} {dtype}"
+        area = self.scratch.get(key)
+        if area is None or area.shape[0] < shape[0]:
+            self.scratch[key] = area = make(shape, dtype)
+        return area
 
     @cached_property
     def total(self) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -198,11 +198,12 @@ class CudaDevice(CudaArrays):
             values[bound.place[name]] = array
 
     def _scratch_area(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:
-        key = f"{name} {shape[1:]} {dtype}"
-        area = self.own.scratch.get(key)
-        if area is None or area.shape[0] < shape[0]:
-            self.own.scratch[key] = area = self.empty(shape, dtype)
-        return area
+        return self.own.area(name, shape, dtype, self.empty)
+
+    @cached_property
+    def multiprocessors(self) -> int:
+        """How many blocks certainly run at a time, of kernels that fit one each."""
+        return int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
     def synchronize(self) -> None:
         """Wait for launched work."""

@@ -117,6 +117,14 @@ class Launches:
                 _Prepared(compiled, self._words)
             )
 
+    def prepare(self, kernel: Kernel, types: Sequence[Any]) -> None:
+        """Compile a kernel for arguments of some types of the dialect."""
+        compiled = _cuda_driver.compiled_ahead(kernel, types)
+        if compiled is not None:
+            self._prepared.setdefault(kernel, []).append(
+                _Prepared(compiled, self._words)
+            )
+
     def is_prepared(self, kernel: Kernel) -> bool:
         """Return whether the next launch of a kernel goes straight to the driver."""
         return kernel in self._prepared

@@ -170,6 +170,7 @@ def iterate(
             agenda.store_pending()
             state.live.remove(tell)
             run.kernels = [s.kernel for s in agenda.steps]
+            agenda.end()
     if not run.converged and run.supersteps >= max_supersteps:
         warnings.warn(
             f"not converged after {run.supersteps} supersteps; raise max_supersteps",

@@ -27,13 +27,13 @@ from featgraph.runtime.loops.step import (
 )
 from featgraph.runtime.loops.stopping import StoppingTest
 from featgraph.runtime.loops.watching import make_watching
-from featgraph.runtime.loops.worklist import WorklistLoop
+from featgraph.runtime.loops.worklist import WorklistLoop, pays_to_wait
 from featgraph.runtime.superstep.foldmap import FoldMap
 
 __all__ = ["Asked", "make_agenda", "make_loops"]
 
 #: In the order in which they are asked: the last one runs whatever is due.
-LOOPS: tuple[type[SuperstepLoop], ...] = (ReplayLoop, WorklistLoop, HostLoop)
+LOOPS: tuple[type[SuperstepLoop], ...] = (WorklistLoop, ReplayLoop, HostLoop)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +113,8 @@ def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting 
         return None
     plans = [step.plan for step in steps]
     in_a_loop = not WorklistLoop.refuses(plans, replace(watched, key=near_far.key))
+    if watched.device.name != "cpu":
+        in_a_loop = in_a_loop and near_far.optional and pays_to_wait(steps[0])
     if near_far.optional and (not in_a_loop or steps[0].change_driven is True):
         return None
     check_any_order(steps, NEAR_FAR)

@@ -33,10 +33,12 @@ _ORDERED = [name for name, rules in RULES.items() if rules.order]
 #: lead from a bucket as a warp has lanes (Davidson et al., "Work-efficient parallel GPU
 #: methods for single-source shortest paths", 2014).
 _EDGES = 32
-#: The same where supersteps run in a compiled loop, and cost next to nothing. Of 1 to
-#: 256 on kron-15 and on a grid of 708 x 708, mean weight 32, delta = 1 and 16 were
-#: fastest (2026-11-21, two cores of an AMD EPYC).
-_EDGES_IN_A_LOOP = 2
+#: The same where supersteps run in a compiled loop, by its target, and cost next to
+#: nothing on a CPU. Of 1 to 256 on kron-15 and on a grid of 708 x 708, mean weight 32,
+#: delta = 1 and 16 were fastest (2026-11-21, two cores of an AMD EPYC). On a GPU a
+#: superstep costs 8 us: of 2, 8, 32 and 128 edges, 32 were fastest on grid4096, 157 ms
+#: (NVIDIA H200, 2026-11-23; 219 with 8, 412 with 2, 734 with 128).
+_EDGES_IN_A_LOOP = {"cpu": 2, "cuda": 32}
 #: Weights of which the mean is taken, at most.
 _MOST_SAMPLED = 1 << 13
 
@@ -61,7 +63,8 @@ class NearFar:
         is twice that mean value over the mean degree.
     optional : bool, optional
         Let `iterate` decide whether vertices wait: they do where supersteps run in a
-        compiled loop and write the key.
+        compiled loop and write the key; on a GPU, where few edges lead out of a vertex,
+        from the second run on, for which the loop is compiled.
 
     Raises
     ------
@@ -142,7 +145,7 @@ class Waiting:
         self.sign = 1.0 if first == {True} else -1.0
         delta = given.delta
         if delta is None:
-            delta = _mean_step(readers, state, in_a_loop)
+            delta = _mean_step(readers, state, device.name if in_a_loop else "")
         self.delta = float(delta)
         #: Keys times `sign` up to here are near.
         self.limit = -math.inf
@@ -220,8 +223,11 @@ def _readers(name: str, plan: FoldPlan) -> list[GatherReads]:
     return found
 
 
-def _mean_step(readers: list[GatherReads], state: State, in_a_loop: bool) -> float:
-    """Return the default delta, from the weights that the gathers read."""
+def _mean_step(readers: list[GatherReads], state: State, loop: str) -> float:
+    """Return the default delta, from the weights that the gathers read.
+
+    `loop` is the target of a compiled loop, "" without one.
+    """
     types = state.signature
     names = {
         name
@@ -247,6 +253,6 @@ def _mean_step(readers: list[GatherReads], state: State, in_a_loop: bool) -> flo
         if weights.any():
             mean = float(weights.mean())
     degree = state.graph.edge_count / max(state.graph.vertex_count, 1)
-    if in_a_loop:
-        return mean * _EDGES_IN_A_LOOP / max(degree, 1.0)
+    if loop:
+        return mean * _EDGES_IN_A_LOOP[loop] / max(degree, 1.0)
     return mean * max(1.0, _EDGES / max(degree, 1.0))

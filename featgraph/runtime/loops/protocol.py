@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.run import Run
 
-__all__ = ["SuperstepLoop", "Watched"]
+__all__ = ["QueueRun", "SuperstepLoop", "Watched"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +40,34 @@ class Watched:
     looks_at_results: bool = False
     is_dense: bool = False
     key: str = ""
+
+
+@dataclass
+class QueueRun:
+    """What a run of supersteps has left.
+
+    Attributes
+    ----------
+    counts : list of int
+        Vertices committed by each superstep.
+    seconds : list of float
+        The time of each.
+    thresholds : list of float
+        The threshold of each, if some vertices wait.
+    words : words
+        What is due next.
+    size : int
+        How many vertices that has.
+    edges : int
+        Edges that were gone along.
+    """
+
+    counts: list[int]
+    seconds: list[float]
+    thresholds: list[float]
+    words: Any
+    size: int
+    edges: int
 
 
 class SuperstepLoop(Protocol):

@@ -32,7 +32,7 @@ class Run:
         "kept" (recomputed and kept), "patched" or "-" (no gather).
     seconds : list of float
         Time of each superstep; the first holds compilation. Supersteps that ran in one
-        go share theirs evenly.
+        go on a CPU share theirs evenly.
     kernels : list of Kernel
         The kernels used, one for each foldmap.
     active_sets : list of ActiveSet or None

@@ -1,39 +1,22 @@
-"""Supersteps over few vertices as one loop: what its functions do (0018).
+"""Supersteps over few vertices as one loop of a CPU: what its functions do (0018).
 
-A superstep goes along the edges out of the active vertices, one after the other: a
-vertex that is met for the first time runs what stands before the gathers, and what they
-fill is combined in memory. Then those that were met, and not stopped, run the rest.
-Nothing but lists of vertices is handed on.
+One thread goes along the edges, one after the other. What gathers fill stands in rows
+of memory, one for each vertex that was met.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from featgraph.fold.analysis.analyse import Analysed
-from featgraph.fold.analysis.definite_assignment import next_dropped
 from featgraph.fold.functions.facts import Callee, Context
-from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.homes import InRows
-from featgraph.fold.lowering.layouts import layout_of
-from featgraph.fold.plan.layout import along_to_push
+from featgraph.fold.lowering.worklists.common import Worklist
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.schedules.cpu import CpuSchedule
-from featgraph.fold.tree.nodes import (
-    Comment,
-    Contribute,
-    Copy,
-    ForEdges,
-    Only,
-    Run,
-    Settle,
-    Start,
-    Then,
-)
+from featgraph.fold.tree.nodes import Contribute, ForEdges, Only, Start
 from featgraph.fold.tree.statements import Body, code, expression, noted, when
 
-__all__ = ["Worklist"]
+__all__ = ["CpuWorklist"]
 
 _PASSED = """
 passed[passed_count] = v
@@ -84,34 +67,13 @@ if key == {key}:
 """
 
 
-class Worklist:
-    """The functions of the loop over the supersteps of a plan of one phase.
-
-    Attributes
-    ----------
-    pushed : Phase
-        The phase, as its vertices push along the edges that lead out of them.
-    repeats : bool
-        Whether it is all the same how often the first functions run.
-    """
+class CpuWorklist(Worklist):
+    """The functions of a loop that one thread of a CPU runs."""
 
     def __init__(
         self, context: Context, plan: FoldPlan, callees: dict[str, Callee]
     ) -> None:
-        [phase] = plan.phases
-        functions = plan.functions_of(phase)
-        kinds = [f.kind for f in functions]
-        first = kinds.index("gather")
-        last = first + kinds[first:].index("vertex")
-        self.before, self.behind = functions[:first], functions[last:]
-        self.gathers = functions[first:last]
-        along = along_to_push(phase.along, self.gathers, plan.analysis, plan.traits)
-        self.pushed = replace(phase, along=along)
-        self.repeats = not any(
-            a.mode != "read" for f in self.before for a in f.accesses
-        )
-        self.facts = Facts(context, plan, phase, callees, CpuSchedule())
-        self.facts.layout = layout_of(plan, self.pushed)
+        super().__init__(context, plan, callees, CpuSchedule())
         self.facts.binding = replace(self.facts.binding, in_rows=True)
 
     @property
@@ -120,11 +82,9 @@ class Worklist:
         facts = self.facts
         return [InRows(facts, facts.filled(f.name)) for f in self.gathers]
 
-    def goes_on(self) -> Body:
-        """Return the test that a vertex goes on to its gathers."""
-        dropped = self._copied(next_dropped([f.body for f in self.before]))
-        runs = self._runs(self.before) + when(["not alive"], dropped)
-        return self._front() + runs + code("return alive")
+    def front(self) -> Body:
+        """Return the names of the features, and what is worked in."""
+        return CpuSchedule().front(self.facts.binding)
 
     def superstep(self) -> Body:
         """Return a superstep from ``sources``; ``passed`` gets those that commit."""
@@ -133,7 +93,7 @@ class Worklist:
         takes: Body = code("row = int64(uint32(met - 1))")
         takes += [Contribute(f.name) for f in self.gathers]
         edges = ForEdges("u", [*met, Only(expression("met > 0"), takes, seldom=True)])
-        out = self._front() + code("due_count = 0")
+        out = self.front() + code("due_count = 0")
         out += [] if self.repeats else code("stopped_count = 0")
         out += _each_source("v", self._meet()) + _each_source("u", [edges])
         out += code("passed_count = 0")
@@ -143,9 +103,6 @@ class Worklist:
             behind = "marks[int64(due[due.size - 1 - place])] = 0"
             out += code(f"for place in range(stopped_count):\n    {behind}")
         return out + code("return passed_count")
-
-    def _front(self) -> Body:
-        return CpuSchedule().front(self.facts.binding)
 
     def _meet(self) -> Body:
         """Return what is done for `v` where it is met for the first time.
@@ -160,22 +117,7 @@ class Worklist:
     def _commit(self) -> Body:
         """Return what is done for a vertex that was met, behind all edges."""
         out = code("v = due[row]\nmarks[v] = 0")
-        out += [Settle(str(f.into)) for f in self.gathers]
-        out += self._runs(self.behind)
-        bodies = [f.body for f in (*self.before, *self.behind)]
-        dropped = self._copied(next_dropped(bodies))
-        return out + when(["alive"], code(_PASSED), dropped)
-
-    def _runs(self, functions: Sequence[Analysed]) -> Body:
-        """Return vertex functions, each behind True of the one before."""
-        first, *rest = functions
-        kind = f"{first.kind} function {first.declared.name}"
-        behind: Body = [Then(self._runs(rest))] if rest else []
-        return [Comment(kind), Run(first.name), *behind]
-
-    def _copied(self, dropped: frozenset[str]) -> Body:
-        names = self.facts.of_vertices(tuple(sorted(dropped)))
-        return [Copy(names, "v")] if names else []
+        return out + self.settled() + when(["alive"], code(_PASSED), self.dropped())
 
     def loop(self, call: str, other: str, unlike: list[str]) -> Body:
         """Return the loop; `call` runs a superstep.

@@ -1,0 +1,378 @@
+"""Lists of vertices that supersteps of few vertices hand on, on a GPU.
+
+What a loop of supersteps in one kernel does that does not depend on the program. All
+blocks of the grid run it together, and meet between its parts. As in
+`featgraph.device.warp`, all lanes of a warp take part in what appends or finds edges.
+
+A superstep goes along the edges of its *sources*. Those with edges stand in front, each
+with how many edges those before it have (`begins`); those without stand at the end of
+the same list. Edges are numbered through all of them: `chunks` has the source of every
+32nd, so that a warp takes 32 edges wherever rows begin. `due` has the vertices that
+were met, each once: `marks` tells which. `words` has the counts of these lists, by the
+turn of the superstep, what the loop is told, and what it tells. Around the loop sets
+are bitvectors: `active` is where it begins, and `left` what is active behind it.
+
+Where vertices wait, those whose key is beyond a limit are no sources: they stand on one
+of two lists, `vertices`, and `waits` says of each whether it still does. An entry may
+be out of date, or stand twice. When no vertex is near, the limit moves, and the list is
+gone through: what stays goes to the other one. `limits` has what is told of keys.
+"""
+
+import math
+from collections import namedtuple
+
+from numba import int32, int64, uint32
+
+from featgraph._cuda import clock_ns, cuda, device_function
+from featgraph.device import segments, warp
+
+__all__ = [
+    "ARRIVED",
+    "BEGUN",
+    "DELTA",
+    "DONE",
+    "DUE",
+    "EDGES",
+    "EDGE_BITS",
+    "ENDS",
+    "FARS",
+    "FIRST",
+    "KEY",
+    "LAST",
+    "LEAVES",
+    "LIMIT",
+    "LIMITS",
+    "LOG",
+    "MOST",
+    "MOST_NS",
+    "NEAR",
+    "OF_AN_ENTRY",
+    "PASSED",
+    "ROWS",
+    "SIGN",
+    "SOME",
+    "WAITING",
+    "Far",
+    "Lists",
+]
+
+Lists = namedtuple("Lists", "active left sources begins chunks due marks words")
+Far = namedtuple("Far", "vertices waits limits")
+
+# Words: supersteps that have run, and may; how many sources and edges of theirs a
+# superstep may have; how long the loop may take, when it began, and when the last
+# superstep ended, in ns; whether no further superstep is begun.
+DONE, LIMIT, MOST, MOST_NS, BEGUN, LAST, ENDS = range(7)
+#: How often blocks have come to a barrier; a cache line of its own, since all ask it.
+ARRIVED = 16
+# Two turns of each: sources with edges and, in the lower bits, these edges; sources
+# without; vertices that were met.
+ROWS, LEAVES, DUE = 32, 34, 36
+# Where vertices wait: the property by which, or -1; how many stand on either list;
+# whether any waits; how many did when the loop ended; two turns of what was committed.
+KEY, FARS, SOME, WAITING, PASSED = 7, 38, 40, 41, 42
+# Limits: keys times the sign up to here are near; by how much the limit passes the
+# first that waits, and that; where the log begins.
+NEAR, SIGN, DELTA, FIRST, LIMITS = 0, 1, 2, 3, 4
+#: Where the log begins: the count of committed vertices, and the time, in ns.
+LOG, OF_AN_ENTRY = 48, 2
+#: Bits of a word of `ROWS` that count edges.
+EDGE_BITS = 40
+EDGES = (1 << EDGE_BITS) - 1
+
+
+@device_function
+def meet(lists, meets):
+    """Let all threads of the grid see what the others have written.
+
+    `meets` is how often they have met before; return it for the next time.
+    """
+    cuda.syncthreads()
+    meets += 1
+    if cuda.gridDim.x > 1 and cuda.threadIdx.x == 0:
+        all_blocks, words = meets * int64(cuda.gridDim.x), lists.words
+        cuda.threadfence()
+        cuda.atomic.add(words, ARRIVED, int64(1))
+        # A load is taken out of the loop, and the loop, which does nothing then, away.
+        while cuda.atomic.cas(words, ARRIVED, int64(0), int64(0)) < all_blocks:
+            pass
+        cuda.threadfence()
+    cuda.syncthreads()
+    return meets
+
+
+@device_function
+def sizes_of(lists, number):
+    """Return how many sources have edges, how many have none, and the edges."""
+    turn = number & 1
+    packed = lists.words[ROWS + turn]
+    rows, leaves = packed >> EDGE_BITS, lists.words[LEAVES + turn]
+    return int32(rows), int32(leaves), packed & EDGES
+
+
+@device_function
+def goes_on(lists, number):
+    """Tell whether superstep `number` runs, and note how the one before it ended.
+
+    What that has committed is active.
+    """
+    rows, leaves, _ = sizes_of(lists, number)
+    return goes_on_from(lists, number, int64(rows) + leaves)
+
+
+@device_function
+def goes_on_near(lists, far, number):
+    """Tell that where vertices wait, and note the limit of superstep `number`."""
+    if cuda.grid(1) == 0:
+        far.limits[uint32(LIMITS + number)] = far.limits[NEAR]
+    return goes_on_from(lists, number, lists.words[PASSED + (number & 1)])
+
+
+@device_function
+def goes_on_from(lists, number, committed):
+    """Tell whether superstep `number` runs, and what the one before has committed."""
+    words = lists.words
+    rows, leaves, edges = sizes_of(lists, number)
+    active = int64(rows) + leaves
+    if cuda.grid(1) == 0:
+        now = clock_ns()
+        if number == 0:
+            words[BEGUN] = now
+        else:
+            entry = LOG + OF_AN_ENTRY * (number - 1)
+            words[entry], words[entry + 1] = committed, now - words[LAST]
+        words[DONE], words[LAST] = number, now
+    stays = number < words[LIMIT] and words[ENDS] == 0
+    return stays and active > 0 and active + edges <= words[MOST]
+
+
+@device_function
+def clear(lists, number):
+    """Empty the lists that superstep `number` hands on, and that the next one fills."""
+    if cuda.grid(1) == 0:
+        turn = (number + 1) & 1
+        lists.words[ROWS + turn] = lists.words[LEAVES + turn] = 0
+        lists.words[DUE + turn] = lists.words[PASSED + turn] = 0
+
+
+@device_function
+def watch(lists):
+    """Have the loop end behind this superstep if it has taken its time.
+
+    To be called before all threads meet for the last time.
+    """
+    words = lists.words
+    if cuda.grid(1) == 0 and words[LAST] - words[BEGUN] > words[MOST_NS]:
+        words[ENDS] = 1
+
+
+@device_function
+def leave(lists, number):
+    """Add the sources of superstep `number`, which does not run, to `left`."""
+    rows, leaves, _ = sizes_of(lists, number)
+    if int64(rows) + leaves <= lists.sources.size:
+        for place in range(cuda.grid(1), rows + leaves, cuda.gridsize(1)):
+            warp.set_bit(lists.left, source_of(lists, int32(place), rows, leaves))
+
+
+@device_function
+def claim(lists, v):
+    """Tell whether this thread is the first to meet a vertex."""
+    if lists.marks[uint32(v)] != 0:
+        return False
+    return cuda.atomic.cas(lists.marks, uint32(v), int32(0), int32(1)) == 0
+
+
+@device_function
+def append(flag, v, lists, number):
+    """Add the vertices of a warp's lanes where `flag` is set to those that were met."""
+    bits = warp.group_bits(flag, 32)
+    if bits != 0:  # the whole warp
+        leader, first = warp.trailing_zeros(bits), int64(0)
+        if cuda.laneid == leader:
+            count = int64(warp.count_bits(bits))
+            first = cuda.atomic.add(lists.words, DUE + (number & 1), count)
+        first = warp.broadcast(first, leader, 32)
+        if flag:
+            lower = bits & ((uint32(1) << uint32(cuda.laneid)) - uint32(1))
+            lists.due[uint32(first + warp.count_bits(lower))] = v
+
+
+@device_function
+def append_row(flag, v, degree, lists, number):
+    """Add the vertices of a warp's lanes where `flag` is set to the sources.
+
+    They are those of superstep `number`; `degree` is how many edges lead out of each.
+    """
+    edges = int64(degree) if flag else int64(0)
+    before = warp.sum_before(edges)
+    bits = warp.group_bits(edges > 0, 32)
+    others = warp.group_bits(flag and edges == 0, 32)
+    if bits != 0:  # the whole warp
+        total = warp.broadcast(before + edges, 31, 32)
+        leader, packed = warp.trailing_zeros(bits), int64(0)
+        if cuda.laneid == leader:
+            more = (int64(warp.count_bits(bits)) << EDGE_BITS) + total
+            packed = cuda.atomic.add(lists.words, ROWS + (number & 1), more)
+        packed = warp.broadcast(packed, leader, 32)
+        if edges > 0:
+            lower = bits & ((uint32(1) << uint32(cuda.laneid)) - uint32(1))
+            row = int32((packed >> EDGE_BITS) + warp.count_bits(lower))
+            put_row(row, v, (packed & EDGES) + before, edges, lists)
+    if others != 0:  # the whole warp
+        leader, first = warp.trailing_zeros(others), int64(0)
+        if cuda.laneid == leader:
+            count = int64(warp.count_bits(others))
+            first = cuda.atomic.add(lists.words, LEAVES + (number & 1), count)
+        first = warp.broadcast(first, leader, 32)
+        if flag and edges == 0:
+            lower = others & ((uint32(1) << uint32(cuda.laneid)) - uint32(1))
+            place = lists.sources.size - 1 - (first + warp.count_bits(lower))
+            if place >= 0:
+                lists.sources[uint32(place)] = v
+
+
+@device_function
+def put_row(row, v, begin, edges, lists):
+    """Put a source with edges into the list, and where chunks begin in its row.
+
+    What is beyond the lists is never asked for: a superstep of so many does not run.
+    """
+    if row < lists.sources.size:
+        lists.sources[uint32(row)] = v
+        lists.begins[uint32(row)] = int32(begin)
+    chunk, last = (begin + 31) >> 5, (begin + edges - 1) >> 5
+    last = min(last, int64(lists.chunks.size - 1))
+    while chunk <= last:
+        lists.chunks[uint32(chunk)] = row
+        chunk += 1
+
+
+@device_function
+def edge_of(lists, chunk, rows, edges):
+    """Return whose edge a lane has of a chunk, its place in the row, and if it has one.
+
+    Lanes behind the last edge have that one.
+    """
+    first = lists.chunks[uint32(chunk)]
+    own = int32(first + cuda.laneid)
+    place = int32(chunk * 32 + cuda.laneid)
+    inside = place < edges
+    place = min(place, int32(edges - 1))
+    source, begin = int32(0), int32(edges)
+    if own < rows:
+        source, begin = lists.sources[uint32(own)], lists.begins[uint32(own)]
+    row = segments.row_of(begin, place, 1)
+    begin = warp.broadcast(begin, row, 32)
+    return warp.broadcast(source, row, 32), int32(place - begin), inside
+
+
+@device_function
+def source_of(lists, place, rows, leaves):
+    """Return the source at a place, of those with edges and those without."""
+    place = min(place, int32(rows + leaves - 1))
+    own = place if place < rows else lists.sources.size - 1 - (place - rows)
+    return lists.sources[uint32(own)]
+
+
+@device_function
+def clear_first(lists, far):
+    """Forget the first key of those that wait, to be found when none is near."""
+    if cuda.grid(1) == 0:
+        lists.words[SOME], far.limits[FIRST] = 0, math.inf
+
+
+@device_function
+def watch_far(lists, far, side):
+    """Have the loop end where a list might not have room for two more supersteps."""
+    words, room = lists.words, far.vertices.shape[1]
+    if cuda.grid(1) == 0 and words[FARS + side] + 2 * words[MOST] > room:
+        words[ENDS] = 1
+
+
+@device_function
+def append_far(flag, v, lists, far, side):
+    """Add the vertices of a warp's lanes where `flag` is set to a list of waiting."""
+    bits = warp.group_bits(flag, 32)
+    if bits != 0:  # the whole warp
+        leader, first = warp.trailing_zeros(bits), int64(0)
+        if cuda.laneid == leader:
+            count = int64(warp.count_bits(bits))
+            first = cuda.atomic.add(lists.words, FARS + side, count)
+        first = warp.broadcast(first, leader, 32)
+        if flag:
+            lower = bits & ((uint32(1) << uint32(cuda.laneid)) - uint32(1))
+            place = uint32(first + warp.count_bits(lower))
+            far.vertices[uint32(side), place] = v
+
+
+@device_function
+def wait(flag, near, v, lists, far, side):
+    """Have the vertices of a warp's lanes where `flag` is set wait, but for near ones.
+
+    No other thread has the same vertex.
+    """
+    joins = False
+    if flag:
+        waits = far.waits[uint32(v)] != 0
+        joins = not (near or waits)
+        if joins:
+            far.waits[uint32(v)] = 1
+        elif near and waits:
+            far.waits[uint32(v)] = 0
+    append_far(joins, v, lists, far, side)
+
+
+@device_function
+def count_passed(flag, lists, number):
+    """Count the vertices of a warp's lanes that the superstep before has committed."""
+    bits = warp.group_bits(flag, 32)
+    if cuda.laneid == warp.trailing_zeros(bits):
+        count = int64(warp.count_bits(bits))
+        cuda.atomic.add(lists.words, PASSED + (number & 1), count)
+
+
+@device_function
+def wants_more(lists, side, number):
+    """Tell whether no vertex is near, and some may wait."""
+    rows, leaves, _ = sizes_of(lists, number)
+    return rows + leaves == 0 and lists.words[FARS + side] > 0
+
+
+@device_function
+def note_first(some, first, lists, far):
+    """Note the first key of vertices that wait, of all lanes of a warp."""
+    bits = warp.group_bits(some, 32)
+    if bits != 0:  # the whole warp
+        first = warp.group_min(first, 32)
+        if cuda.laneid == warp.trailing_zeros(bits):
+            lists.words[SOME] = 1
+            cuda.atomic.min(far.limits, FIRST, first)
+
+
+@device_function
+def move_limit(lists, far, side):
+    """Move the limit behind the first key that waits, if one does; begin a new list."""
+    if cuda.grid(1) == 0:
+        if lists.words[SOME] != 0:
+            far.limits[NEAR] = far.limits[FIRST] + far.limits[DELTA]
+        lists.words[FARS + side] = 0
+
+
+@device_function
+def stops_waiting(near, v, far):
+    """Tell whether a vertex that waits does so no more, to one who asks."""
+    return near and cuda.atomic.cas(far.waits, uint32(v), int32(1), int32(0)) == 1
+
+
+@device_function
+def leave_far(lists, far, side):
+    """Add what waits to `left`; it waits no more."""
+    count = int64(0)
+    for place in range(cuda.grid(1), lists.words[FARS + side], cuda.gridsize(1)):
+        v = far.vertices[uint32(side), uint32(place)]
+        if stops_waiting(True, v, far):
+            warp.set_bit(lists.left, v)
+            count += 1
+    if count != 0:
+        cuda.atomic.add(lists.words, WAITING, count)

@@ -1,0 +1,1 @@
+"""Loops over supersteps of few vertices."""

@@ -1,0 +1,198 @@
+"""What a loop over supersteps of few vertices works in, and is told, on a GPU (0042).
+
+Marks and what gathers fill are of all vertices, and are between loops what they are
+before anything is met: so any run on the device can have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from featgraph._cuda_driver import address_of
+from featgraph.device import queue_cuda as words_of
+from featgraph.fold.printing.module import Queue
+from featgraph.program.active import word_count
+from featgraph.runtime.recording.device_loop import WORDS
+
+__all__ = ["LOGGED", "Keys", "LoopReport", "QueueMemory"]
+
+Array = Any
+Words = Any
+#: Supersteps that the log has place for.
+LOGGED = (WORDS - words_of.LOG) // words_of.OF_AN_ENTRY
+#: Entries of the log that are read with the rest, and in most runs are all.
+_READ_AT_FIRST = 40
+#: What its areas are called by.
+_OWN = "queue"
+
+
+@dataclass(frozen=True)
+class LoopReport:
+    """What a loop has left.
+
+    Attributes
+    ----------
+    counts : list of int
+        Vertices committed by each superstep.
+    seconds : list of float
+        The time of each.
+    active, edges : int
+        Vertices that are active behind them, near ones if some wait, and edges that
+        lead out of these.
+    waiting : int
+        Vertices that wait.
+    limits : tuple of float
+        The limit of each superstep, and of what comes next, where vertices wait.
+    """
+
+    counts: list[int]
+    seconds: list[float]
+    active: int
+    edges: int
+    waiting: int = 0
+    limits: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What tells near vertices from far ones.
+
+    Attributes
+    ----------
+    number : int
+        Of the property by which vertices wait; -1 where none does.
+    sign, delta, limit : float
+        Keys times `sign` up to `limit` are near; by how much that moves.
+    """
+
+    number: int = -1
+    sign: float = 1.0
+    delta: float = 0.0
+    limit: float = 0.0
+
+
+class QueueMemory:
+    """The arrays of loops of one kernel on graphs of one size.
+
+    Parameters
+    ----------
+    device : CudaDevice
+    queue : Queue
+    identities : sequence
+        What each array that gathers fill holds at first.
+    vertex_count : int
+    most : int
+        Sources and edges of theirs, together, that a superstep may have.
+    """
+
+    def __init__(
+        self,
+        device: Any,
+        queue: Queue,
+        identities: Sequence[Any],
+        vertex_count: int,
+        most: int,
+    ) -> None:
+        self._device, self._most, self._count = device, most, vertex_count
+        sources, begins, due = (
+            self._area(name, (most,), "int32") for name in ("sources", "begins", "due")
+        )
+        chunks = self._area("chunks", (most // 32 + 2,), "int32")
+        marks = self._filled("marks", "int32", (), 0)
+        self._lists = sources, begins, chunks, due, marks
+        self._far: Any = self._far_lists() if "far_lists" in queue.arguments else None
+        pairs = zip(queue.memory, identities, strict=True)
+        self.entries = [
+            self._filled(f"entries of {identity!r}", dtype, shape, identity)
+            for (_, dtype, shape), identity in pairs
+        ]
+
+    def _area(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return memory that a loop writes before it reads."""
+        make = self._device.working_memory
+        return self._device.own.area(f"{_OWN} {name}", shape, dtype, make)
+
+    def _filled(
+        self, name: str, dtype: str, shape: tuple[int, ...], value: Any
+    ) -> Array:
+        """Return memory of all vertices that holds a value between loops."""
+
+        def make(shape: tuple[int, ...], dtype: str) -> Array:
+            made = self._device.empty(shape, dtype)
+            self._device.fill(made, value)
+            return made
+
+        whole = (max(self._count, 1), *shape)
+        return self._device.own.area(f"{_OWN} {name}", whole, dtype, make)
+
+    def _far_lists(self) -> Any:
+        """Return where vertices wait: each stands there once, but for late entries."""
+        room = self._count + 4 * self._most
+        return words_of.Far(
+            self._area("vertices", (2, room), "int32"),
+            self._filled("waits", "int32", (), 0),
+            self._area("limits", (words_of.LIMITS + LOGGED + 1,), "float64"),
+        )
+
+    def begin(
+        self, active: Words, limit: int, seconds: float, keys: Keys
+    ) -> tuple[Any, ...]:
+        """Tell a loop where it begins, and how long it may go on; return its lists."""
+        loops, driver = self._device.own.loops, self._device.driver
+        head = loops.landing[: words_of.LOG]
+        head[:] = 0
+        head[words_of.LIMIT] = min(limit, LOGGED)
+        head[words_of.MOST] = self._most
+        head[words_of.MOST_NS] = int(min(seconds * 1e9, 1 << 62))
+        head[words_of.KEY] = keys.number
+        size = 8 * words_of.LOG
+        driver.write(loops.address, int(head.ctypes.data), size)
+        left = self._device.sets.empty(word_count(self._count))
+        lists = words_of.Lists(active, left, *self._lists, loops.words)
+        if self._far is None:
+            return (lists,)
+        told = np.array([keys.limit, keys.sign, keys.delta, np.inf])
+        driver.write(address_of(self._far.limits), int(told.ctypes.data), told.nbytes)
+        return lists, self._far
+
+    def read(self, keys: Keys) -> LoopReport:
+        """Wait for the end; return what has run."""
+        words = self._landed(_READ_AT_FIRST)
+        number = int(words[words_of.DONE])
+        if number > _READ_AT_FIRST:
+            words = self._landed(number)
+        log = words[words_of.LOG :][: words_of.OF_AN_ENTRY * number]
+        log = log.reshape(number, words_of.OF_AN_ENTRY)
+        packed = int(words[words_of.ROWS + number % 2])
+        active = packed >> words_of.EDGE_BITS
+        active += int(words[words_of.LEAVES + number % 2])
+        counts, seconds = log[:, 0].tolist(), (log[:, 1] * 1e-9).tolist()
+        waiting, edges = int(words[words_of.WAITING]), packed & words_of.EDGES
+        limits = () if keys.number < 0 else self._read_limits(number)
+        return LoopReport(counts, seconds, active, edges, waiting, limits)
+
+    def _read_limits(self, number: int) -> tuple[float, ...]:
+        """Return the limit of each superstep, and of what comes next."""
+        landing, count = self._device.own.loops.landing, words_of.LIMITS + number
+        landed, array = int(landing.ctypes.data), self._far.limits
+        self._device.driver.read(landed, address_of(array), 8 * count)
+        told = landing[:count].view(np.float64)
+        return *told[words_of.LIMITS :].tolist(), float(told[words_of.NEAR])
+
+    def _landed(self, entries: int) -> Any:
+        """Return words of the device, with some entries of the log."""
+        loops = self._device.own.loops
+        size = words_of.LOG + words_of.OF_AN_ENTRY * entries
+        landed = int(loops.landing.ctypes.data)
+        self._device.driver.read(landed, loops.address, 8 * size)
+        return np.asarray(loops.landing)
+
+    def forget(self) -> None:
+        """Have other memory from now on: a loop has not left this as it found it."""
+        scratch = self._device.own.scratch
+        for key in [key for key in scratch if key.startswith(_OWN)]:
+            del scratch[key]

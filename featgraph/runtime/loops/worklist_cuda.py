@@ -1,0 +1,194 @@
+"""Runs supersteps of few vertices in one kernel of a GPU (0042).
+
+The kernel is compiled behind the first run that would have taken it, on a thread, so
+that no run waits for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from contextlib import suppress
+from typing import Any
+
+from featgraph._interrupts import deferred_interrupts
+from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.plan.plan import WORKLIST
+from featgraph.runtime.devices.cuda_queue import Keys, QueueMemory
+from featgraph.runtime.loops.agenda import Agenda
+from featgraph.runtime.loops.pending import Pending
+from featgraph.runtime.loops.protocol import QueueRun
+from featgraph.runtime.superstep.bound import BoundState, explained
+from featgraph.runtime.superstep.frontier import Frontier
+
+__all__ = ["COMPILER", "CudaQueue", "is_compiled"]
+
+#: Sources and edges of theirs, together, that a superstep of the loop may have. One of
+#: 200,000 edges took 30 us, and a superstep of all of the GPU no less (NVIDIA H200).
+MOST_ACTIVE = 1 << 18
+#: Blocks that run it, if a GPU has as many multiprocessors: all of them must run at a
+#: time. A search of grid4096 took 134 ms with 8, 103 with 32 and with 64.
+BLOCKS = 32
+#: So long, in s, the device may be away: an interrupt is heard behind it.
+_MOST_AWAY = 0.05
+#: The name of threads that compile loops.
+COMPILER = "featgraph worklist"
+
+#: Kernel -> the one of its loop, once that is compiled; None until then.
+_compiled: weakref.WeakKeyDictionary[Kernel, Kernel | None] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def is_compiled(kernel: Kernel) -> bool:
+    """Whether the loop of a kernel can be taken at once."""
+    return _compiled.get(kernel) is not None
+
+
+class CudaQueue:
+    """The loop of the only foldmap of a run.
+
+    Parameters
+    ----------
+    agenda : Agenda
+    """
+
+    def __init__(self, agenda: Agenda) -> None:
+        [step] = agenda.steps
+        self._agenda, self._step = agenda, step.plain
+        self._device: Any = agenda.device
+        self._waiting = agenda.waiting
+        #: How often others are let go first, now and where it ends at once again.
+        self._waits, self._patience = 0, 1
+        self._bound: BoundState | None = None
+
+    def wants(self, count: int | None) -> bool:
+        """Whether it may pay with so many active vertices, and is compiled."""
+        return self._pays(count) and self._find_kernel() is not None
+
+    def run_several(self, pending: Pending, most: int) -> QueueRun | None:
+        """Run up to `most` supersteps in one launch.
+
+        Parameters
+        ----------
+        pending : Pending
+            A.
+
+        Returns
+        -------
+        QueueRun or None
+            None where too many edges lead out of the active vertices.
+        """
+        kernel = self._find_kernel()
+        if kernel is None:
+            return None
+        begun = time.perf_counter()
+        with deferred_interrupts():
+            ran = self._run(kernel, pending, most)
+        if not ran.counts:
+            self._patience *= 2
+            return None
+        self._patience = 1
+        took = time.perf_counter() - begun
+        ran.seconds[0] += max(took - sum(ran.seconds), 0.0)
+        return ran
+
+    def _pays(self, count: int | None) -> bool:
+        """Whether so few edges are likely to lead out of so many vertices.
+
+        They may be more: behind a loop that has ended at once, others run for longer.
+        """
+        if self._waits > 0:
+            self._waits -= 1
+            return False
+        if self._waiting is not None:
+            return True
+        if count is None:
+            return False
+        graph = self._agenda.state.graph
+        size = graph.vertex_count + graph.edge_count
+        return count * size <= MOST_ACTIVE * graph.vertex_count
+
+    def _find_kernel(self) -> Kernel | None:
+        """Return the kernel of the loop; have it compiled behind the run if need be."""
+        kernel = self._step.kernel
+        if kernel not in _compiled:
+            _compiled[kernel] = None
+            device = self._device
+
+            def compile_behind() -> None:
+                given = kernel, device
+                threading.Thread(target=_compile, args=given, name=COMPILER).start()
+
+            self._agenda.behind.append(compile_behind)
+        return _compiled[kernel]
+
+    def _run(self, kernel: Kernel, pending: Pending, most: int) -> QueueRun:
+        """Launch the loop, and wait for its end."""
+        agenda, device, queue = self._agenda, self._device, kernel.kernel_source.queue
+        if queue is None or queue.entry is None:
+            raise TypeError("a kernel without a loop")
+        bound = self._bind(kernel)
+        buffers = bound.arrive()
+        count = agenda.state.graph.vertex_count
+        identities = kernel.module.IDENTITIES
+        memory = QueueMemory(device, queue, identities, count, MOST_ACTIVE)
+        bound.stale.begin()
+        # Both buffers are equal behind this, and behind the loop.
+        bound.stale.freshen(buffers, kernel.plan.phases[0], bound.empty_words())
+        data = bound.data(Frontier(), None)
+        keys = self._keys()
+        lists = memory.begin(pending.words, most, _MOST_AWAY, keys)
+        rows = [buffers.graph[name] for name in queue.graph]
+        try:
+            given = data, *lists, *rows, *memory.entries
+            blocks = min(BLOCKS, device.multiprocessors)
+            device.launches(kernel.queue, blocks, queue.entry.block, given)
+            report = memory.read(keys)
+        except BaseException as error:
+            memory.forget()
+            bound.stale.fail(buffers)
+            pending.words = None
+            told = explained(kernel, queue.name, error)
+            if told is error:
+                raise
+            raise told from error
+        number = len(report.counts)
+        is_over = report.active + report.edges > MOST_ACTIVE
+        self._waits = self._patience if is_over else 0
+        if number:
+            buffers.end_in_place(dict.fromkeys(queue.commits), number)
+        thresholds: list[float] = []
+        if self._waiting is not None:
+            *limits, self._waiting.limit = report.limits
+            thresholds = [self._waiting.sign * limit for limit in limits]
+        return QueueRun(
+            report.counts, report.seconds, thresholds, lists[0].left,
+            report.active + report.waiting, report.edges,
+        )  # fmt: skip
+
+    def _keys(self) -> Keys:
+        """Return what tells near vertices from far ones."""
+        waiting = self._waiting
+        if waiting is None:
+            return Keys()
+        number = self._step.plan.facts.queue_keys.index(waiting.key)
+        return Keys(number, waiting.sign, waiting.delta, waiting.limit)
+
+    def _bind(self, kernel: Kernel) -> BoundState:
+        """Return the State as the kernel of the loop works on it."""
+        if self._bound is None:
+            self._bound = BoundState(kernel, self._agenda.state, self._device)
+        return self._bound
+
+
+def _compile(kernel: Kernel, device: Any) -> None:
+    """Compile the loop of a kernel; runs go on without it if that fails."""
+    # Whatever it is, the run behind which this comes has ended well without the loop.
+    with suppress(Exception):
+        loop = kernel.in_form(WORKLIST)
+        queue = loop.kernel_source.queue
+        if queue is not None and queue.entry is not None:
+            device.launches.prepare(loop.queue, loop.signature(queue.entry))
+            _compiled[kernel] = loop

@@ -1,0 +1,276 @@
+"""Supersteps in one kernel leave what they leave one by one (0042)."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import featgraph as fg
+from featgraph import _cuda
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
+from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.plan.plan import WORKLIST
+from featgraph.program.names import GENERATED, LOOPS
+from featgraph.runtime.devices import cuda_launch, cuda_queue
+from featgraph.runtime.loops import worklist_cuda
+from tests.programs.queued import QUEUED
+from tests.simt.gpu import Gpu, emulated_gpu
+from tests.strategies import graphs, seeds
+
+#: Threads of the one block that runs: two warps, since lanes take their time.
+THREADS = 64
+#: Sources and edges that a superstep may have: none, some, all there are.
+MOST = st.sampled_from([0, 12, 60, 1 << 12])
+
+
+def loop_of(kernel: Kernel) -> Kernel:
+    """Return the kernel of the loop, for few threads."""
+    source = kernel.in_form(WORKLIST).kernel_source
+    assert source.queue is not None
+    assert source.queue.entry is not None
+    entry = replace(source.queue.entry, block=THREADS)
+    return Kernel(replace(source, queue=replace(source.queue, entry=entry)))
+
+
+@contextmanager
+def in_a_loop(most: int, logged: int = 1 << 10, away: float = 1e9) -> Iterator[Gpu]:
+    """Give a GPU that runs loops at once; -1 for never."""
+    known: dict[Kernel, Kernel] = {}
+
+    def find(self: worklist_cuda.CudaQueue) -> Kernel | None:
+        kernel = self._step.kernel
+        if kernel not in known:
+            known[kernel] = loop_of(kernel)
+        return known[kernel] if most >= 0 else None
+
+    with emulated_gpu() as gpu, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worklist_cuda, "MOST_ACTIVE", max(most, 1))
+        patch.setattr(worklist_cuda, "_MOST_AWAY", away)
+        patch.setattr(worklist_cuda.CudaQueue, "_find_kernel", find)
+        patch.setattr(cuda_queue, "LOGGED", logged)
+        yield gpu
+
+
+def make(name: str, graph: fg.Graph, seed: int) -> tuple[Any, fg.State]:
+    """Return a foldmap, and its State; real numbers are of 32 bits."""
+    step, state_of, _, k = QUEUED[name]
+    values: dict[str, Any] = state_of(graph, k, np.random.default_rng(seed))
+    state = fg.State(graph, **values)
+    reals = {n for n, t in state.signature.items() if t.dtype == "float64"}
+    for each in reals:
+        given = values[each]
+        kind = getattr(fg, f"{state.signature[each].kind.value}_property", None)
+        if kind is None:
+            values[each] = np.float32(given)
+            continue
+        type_ = state.signature[each]
+        more = {"iterated": True} if type_.iterated else {}
+        if type_.kind.value == "edge":
+            more["per_direction"] = not type_.shared
+        values[each] = kind(np.asarray(state[each], np.float32), **more)
+    return step, fg.State(graph, **values)
+
+
+def run(step: Any, state: fg.State, target: str, **options: Any) -> fg.Run:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)
+        return fg.iterate(step, state, target=target, **options)
+
+
+def record(run: fg.Run) -> tuple[Any, ...]:
+    """Return what a run tells, but how long it took and the directions."""
+    return (
+        run.supersteps, run.converged, run.active_counts, run.aggregates,
+        run.thresholds, len(run.seconds), len(run.directions),
+    )  # fmt: skip
+
+
+def same(one: fg.State, other: fg.State) -> None:
+    assert one.superstep == other.superstep
+    for name in one.signature:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def loops(gpu: Gpu) -> int:
+    """Return how many loops were launched."""
+    return (gpu.by_dialect + gpu.by_driver).count("supersteps_0")
+
+
+@pytest.mark.parametrize("name", sorted(QUEUED))
+@given(data=st.data())
+@settings(max_examples=3, deadline=None)
+def test_the_loop_leaves_what_supersteps_leave(name: str, data: st.DataObject) -> None:
+    """Also where it is entered and left again, and where limits and time cut it."""
+    graph, seed = data.draw(graphs()), data.draw(seeds)
+    limit, most = data.draw(st.integers(2, 6)), data.draw(MOST)
+    delta = data.draw(st.sampled_from([0.125, 0.5, 4.0]))
+    logged, away = data.draw(st.sampled_from([(2, 1e9), (99, 1e9), (99, 0.0)]))
+    picked = np.random.default_rng(seed).random(graph.vertex_count) < 0.3
+    step, meant = make(name, graph, seed)
+    # Which contribution a gather takes first is not defined.
+    calls = [
+        {"active": picked, "max_supersteps": limit, "deterministic": True},
+        {"max_supersteps": 40, "deterministic": True},
+        {"active": ~picked, "max_supersteps": 3, "deterministic": True},
+    ]
+    key = QUEUED[name][2]
+    if key is not None and data.draw(st.booleans()):
+        calls = [{**call, "near_far": fg.NearFar(key, delta=delta)} for call in calls]
+    told = [record(run(step, meant, "cpu", **call)) for call in calls]
+    with in_a_loop(most, logged, away):
+        step, state = make(name, graph, seed)
+        found = [record(run(step, state, "cuda", **call)) for call in calls]
+        same(state, meant)
+    assert found == told
+
+
+def path_state(count: int = 90) -> tuple[Any, fg.State]:
+    ends = np.arange(count - 1)
+    graph = fg.Graph.from_edges(ends, ends + 1, directed=False)
+    level = np.full((count, 1), 1 << 20, np.int32)
+    level[0] = 0
+    values = {n: fg.vertex_property(level.copy(), iterated=True) for n in LEVELS}
+    return QUEUED["search"][0], fg.State(graph, **values)
+
+
+LEVELS = ("level", "parent")
+
+
+def test_a_run_is_one_launch() -> None:
+    with in_a_loop(1 << 10) as gpu:
+        step, state = path_state()
+        done = run(step, state, "cuda", active=[0])
+        assert loops(gpu) == 1
+        assert state["level"].ravel().tolist() == list(range(90))
+    assert done.active_counts == [1] * 89 + [0]
+    assert done.directions == ["push"] * 90
+    assert min(done.seconds) >= 0
+
+
+@pytest.mark.parametrize("limit", [2, 3, 17])
+def test_a_limit_is_met_exactly(limit: int) -> None:
+    with in_a_loop(1 << 10):
+        step, state = path_state()
+        done = run(step, state, "cuda", active=[0], max_supersteps=limit)
+        assert done.supersteps == state.superstep == limit
+        assert (state["level"] < 1 << 20).sum() == limit + 1
+        assert run(step, state, "cuda").supersteps == 90 - limit
+
+
+def test_it_is_left_where_many_edges_are_and_entered_behind() -> None:
+    """A hub in the middle of a path: too many edges for the loop, but for it only."""
+    ends, leaves = np.arange(20), np.arange(21, 121)
+    with in_a_loop(50) as gpu:
+        graph = fg.Graph.from_edges(
+            np.concatenate([ends, np.full(100, 10)]),
+            np.concatenate([ends + 1, leaves]), directed=False,
+        )  # fmt: skip
+        level = np.full((121, 1), 1 << 20, np.int32)
+        level[0] = 0
+        values = {n: fg.vertex_property(level.copy(), iterated=True) for n in LEVELS}
+        state = fg.State(graph, **values)
+        done = run(QUEUED["search"][0], state, "cuda", active=[0])
+        assert loops(gpu) == 2
+    assert done.directions == ["push"] * 10 + ["pull"] * 2 + ["push"] * 9
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_leaves_whole_supersteps(monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = cuda_launch.Launches.__call__
+
+    def interrupting(self: Any, kernel: Any, *arguments: Any) -> None:
+        launch(self, kernel, *arguments)
+        if kernel.py_func.__name__ == "supersteps_0":
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(cuda_launch.Launches, "__call__", interrupting)
+    with in_a_loop(1 << 10, logged=7):
+        step, state = path_state()
+        with pytest.raises(KeyboardInterrupt):
+            fg.iterate(step, state, active=[0], target="cuda")
+        assert state.superstep == 7
+        assert (state["level"] < 1 << 20).sum() == 8
+        monkeypatch.setattr(cuda_launch.Launches, "__call__", launch)
+        run(step, state, "cuda")
+        assert state["level"].ravel().tolist() == list(range(90))
+
+
+def test_memory_is_given_up_where_a_loop_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: cuda_queue.QueueMemory, keys: cuda_queue.Keys) -> None:
+        raise fg.DeviceError("the device is gone")
+
+    with in_a_loop(1 << 10):
+        step, state = path_state()
+        with monkeypatch.context() as patch:
+            patch.setattr(cuda_queue.QueueMemory, "read", fail)
+            with pytest.raises(fg.DeviceError, match="is gone"):
+                fg.iterate(step, state, active=[0], target="cuda")
+        step, state = path_state()
+        run(step, state, "cuda", active=[0])
+        assert state["level"].ravel().tolist() == list(range(90))
+
+
+def test_it_is_compiled_behind_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+    monkeypatch.setattr(
+        worklist_cuda, "_compile", lambda kernel, device: compiled.append(kernel)
+    )
+    with emulated_gpu() as gpu:
+        for _ in range(2):
+            step, state = path_state(12)
+            run(step, state, "cuda", active=[0])
+        assert loops(gpu) == 0
+    for thread in threading.enumerate():
+        if thread.name == worklist_cuda.COMPILER:
+            thread.join(60)
+    assert len(compiled) == 1
+
+
+def test_a_look_at_each_superstep_keeps_it_away() -> None:
+    with in_a_loop(1 << 10) as gpu:
+        step, state = path_state(12)
+        done = run(step, state, "cuda", active=[0], until=lambda s: False)
+        assert loops(gpu) == 0
+    assert done.refused["worklist"] == "until= looks at each superstep"
+
+
+@pytest.mark.parametrize("name", sorted(QUEUED))
+def test_names_are_reserved(name: str) -> None:
+    """A function of the user's must not be called as a local of the loop is."""
+    step, state = make(name, fg.graph.generators.grid(3, 3), 0)
+    module = ast.parse(step.fold(state, target="cuda").in_form(WORKLIST).source)
+    known = {f.name for f in step.program.functions} | set(dir(builtins))
+    for into in (f.into for f in step.program.functions if f.kind == "gather"):
+        known |= {into, f"{into}_source"}
+    for node in module.body:
+        if not isinstance(node, ast.FunctionDef) or node.name in known:
+            continue
+        used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        used = {n for n in used if re.match(r"entries_of_|.*_\d+$", n) is None}
+        # What is the user's is printed in others alone.
+        is_own = re.match("begin|first_key|is_near|refill|supersteps", node.name)
+        assert used <= known | GENERATED | (LOOPS if is_own else set())
+
+
+def test_wide_keys_are_refused() -> None:
+    graph, rng = fg.graph.generators.grid(3, 3), np.random.default_rng(0)
+    step, state_of, _, k = QUEUED["paths"]
+    state = fg.State(graph, **state_of(graph, k, rng))
+    why = step.fold(state, target="cuda").plan.facts.not_queued
+    assert why.startswith("a key of 64 bits")
