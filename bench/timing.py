@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
@@ -10,6 +11,7 @@ from typing import Any
 __all__ = [
     "Contender",
     "interleave",
+    "join_compilers",
     "time_call",
     "time_events",
     "wait_for_gpu",
@@ -50,6 +52,15 @@ def with_answers(result: Any) -> Any:
         for answer in fields(result):
             getattr(result, answer.name)
     return result
+
+
+def join_compilers() -> None:
+    """Wait for what is compiled behind runs, which later ones take."""
+    from featgraph.runtime.loops.worklist_cuda import COMPILER
+
+    for thread in threading.enumerate():
+        if thread.name == COMPILER:
+            thread.join()
 
 
 def wait_for_gpu(target: str) -> None:
