@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -240,6 +241,28 @@ def test_it_is_compiled_behind_the_first_run(monkeypatch: pytest.MonkeyPatch) ->
         if thread.name == worklist_cuda.COMPILER:
             thread.join(60)
     assert len(compiled) == 1
+
+
+def test_runs_of_few_supersteps_have_it_compiled_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    behind: list[Any] = []
+    for known in ("_wanted", "_compiled"):
+        monkeypatch.setattr(worklist_cuda, known, WeakKeyDictionary())
+    monkeypatch.setattr(
+        worklist_cuda, "_compile", lambda kernel, device: behind.append(kernel)
+    )
+    compiled = []
+    with emulated_gpu():
+        for _ in range(6):
+            step, state = path_state(4)  # supersteps 1, 2 and 3, and an idle one
+            run(step, state, "cuda", active=[0])
+            for thread in threading.enumerate():
+                if thread.name == worklist_cuda.COMPILER:
+                    thread.join(60)
+            compiled.append(len(behind))
+    assert compiled[0] == 0
+    assert compiled[-1] == 1
 
 
 def test_a_look_at_each_superstep_keeps_it_away() -> None:

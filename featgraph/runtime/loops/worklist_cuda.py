@@ -1,7 +1,7 @@
 """Runs supersteps of few vertices in one kernel of a GPU (0042).
 
-The kernel is compiled behind the first run that would have taken it, on a thread, so
-that no run waits for it.
+The kernel is compiled behind a run, on a thread, so that none waits for it. A process
+that ends does, so it has to be wanted several times before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,12 @@ BLOCKS = 32
 _MOST_AWAY = 0.05
 #: The name of threads that compile loops.
 COMPILER = "featgraph worklist"
+#: Supersteps of all runs of a kernel that would have been run in its loop, before that
+#: is compiled: a search of an R-MAT graph has two or three.
+WANTED = 8
 
+#: Kernel -> how many supersteps would have been run in its loop.
+_wanted: weakref.WeakKeyDictionary[Kernel, int] = weakref.WeakKeyDictionary()
 #: Kernel -> the one of its loop, once that is compiled; None until then.
 _compiled: weakref.WeakKeyDictionary[Kernel, Kernel | None] = (
     weakref.WeakKeyDictionary()
@@ -114,6 +119,9 @@ class CudaQueue:
         """Return the kernel of the loop; have it compiled behind the run if need be."""
         kernel = self._step.kernel
         if kernel not in _compiled:
+            _wanted[kernel] = _wanted.get(kernel, 0) + 1
+            if _wanted[kernel] < WANTED:
+                return None
             _compiled[kernel] = None
             device = self._device
 
