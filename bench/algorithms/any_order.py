@@ -24,7 +24,8 @@ from featgraph.algorithms.sssp import step as paths
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.loops.worklist import WorklistLoop
+from featgraph.runtime.loops.worklist_cpu import CpuQueue
+from featgraph.runtime.loops.worklist_cuda import CudaQueue
 from featgraph.runtime.memory.buffers import graph_arrays
 
 if TYPE_CHECKING:
@@ -132,9 +133,10 @@ def _counting(graph: fg.Graph, target: str) -> Iterator[list[int]]:
     """Count the edges that gathers are launched on: into due vertices, or pushed."""
     device = type(choose_device(target))
     launch, edges = device.launch, [0]
-    run_several = WorklistLoop.run_several
+    loop: Any = CpuQueue if target == "cpu" else CudaQueue
+    run_several = loop.run_several
 
-    def counted_several(self: WorklistLoop, *arguments: Any) -> Any:
+    def counted_several(self: Any, *arguments: Any) -> Any:
         ran = run_several(self, *arguments)
         edges[0] += 0 if ran is None else ran.edges
         return ran
@@ -151,12 +153,12 @@ def _counting(graph: fg.Graph, target: str) -> Iterator[list[int]]:
         edges[0] += self.sets.edges_of(chosen, arrays, along)
 
     device.launch = counted  # type: ignore[method-assign]
-    WorklistLoop.run_several = counted_several  # type: ignore[method-assign]
+    loop.run_several = counted_several
     try:
         yield edges
     finally:
         device.launch = launch  # type: ignore[method-assign]
-        WorklistLoop.run_several = run_several  # type: ignore[method-assign]
+        loop.run_several = run_several
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:

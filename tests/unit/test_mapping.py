@@ -258,8 +258,24 @@ def test_the_plan_says_how_a_matrix_is_reduced(k: int, feature_parallel: bool) -
     step = BY_NAME["implicit_least_squares"].foldmaps[0]
     kernel = step.fold(k=k, target="cuda", feature_parallel=feature_parallel)
     number = [p.into for p in kernel.plan.phases].index("gram")
-    assert kernel.plan.phases[number].mapping.schedule == "elements"
+    assert kernel.plan.phases[number].mapping.schedule == "share_tiles"
+    assert "tiles of 8 x 8" in kernel.explain()
+
+
+@fg.reduce(into="gram", combine="sum", matrix=True)
+def distances(i, f, v, d):  # type: ignore[no-untyped-def]
+    """No product."""
+    return abs(d.x[v, i] - d.x[v, f])
+
+
+@pytest.mark.parametrize("k", [3, 8, 33])
+def test_a_matrix_of_no_products_is_reduced_by_elements(k: int) -> None:
+    graph = fg.Graph.from_edges([0], [1])
+    x = fg.vertex_property(1.0, shape=(k,))
+    state = fg.State(graph, x=x, gram=np.zeros((k, k)))
+    kernel = fg.foldmap(distances).fold(state, target="cuda")
+    [phase] = kernel.plan.phases
+    assert phase.mapping.schedule == "elements"
     assert f"mapping: one thread an element of {k} x {k}" in kernel.explain()
-    entry = next(e for e in kernel.entries if e.phase == number)
-    body = kernel.source.partition(f"def {entry.name}(")[2].partition("\n@")[0]
+    body = kernel.source.partition("def reduce_phase_0(")[2].partition("\n@")[0]
     assert f"for element in range(cuda.threadIdx.x, {k * k}, " in body
