@@ -230,7 +230,7 @@ def test_memory_is_given_up_where_a_loop_fails(monkeypatch: pytest.MonkeyPatch) 
 def test_it_is_compiled_behind_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = []
     monkeypatch.setattr(
-        worklist_cuda, "_compile", lambda kernel, device: compiled.append(kernel)
+        worklist_cuda, "_compile", lambda kernel, *given: compiled.append(kernel)
     )
     with emulated_gpu() as gpu:
         for _ in range(2):
@@ -250,7 +250,7 @@ def test_runs_of_few_supersteps_have_it_compiled_together(
     for known in ("_wanted", "_compiled"):
         monkeypatch.setattr(worklist_cuda, known, WeakKeyDictionary())
     monkeypatch.setattr(
-        worklist_cuda, "_compile", lambda kernel, device: behind.append(kernel)
+        worklist_cuda, "_compile", lambda kernel, *given: behind.append(kernel)
     )
     compiled = []
     with emulated_gpu():

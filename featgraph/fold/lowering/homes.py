@@ -554,13 +554,8 @@ class StagedRows:
         return call_of_part(self.facts, self.callees, part, feature)
 
 
-class InBlockTiles(Home):
-    """A sum of outer products in tiles, which the threads of a block have in registers.
-
-    Lanes bring the rows of some edges to shared memory, and then each thread takes all
-    of them for its tile. Behind all edges, and between blocks of long rows, tiles go to
-    the matrix.
-    """
+class _InTiles(Home):
+    """A sum of outer products, whose factors are brought to shared memory."""
 
     is_staged = True
 
@@ -575,6 +570,15 @@ class InBlockTiles(Home):
     def shape(self) -> str:
         """What features it has, as `Features` has shapes."""
         return "matrix"
+
+
+class InBlockTiles(_InTiles):
+    """A sum of outer products in tiles, which the threads of a block have in registers.
+
+    Lanes bring the rows of some edges to shared memory, and then each thread takes all
+    of them for its tile. Behind all edges, and between blocks of long rows, tiles go to
+    the matrix.
+    """
 
     def areas(self) -> list[Area]:
         """Return the matrix."""
@@ -618,26 +622,12 @@ class InBlockTiles(Home):
         )
 
 
-class InShareTiles(Home):
+class InShareTiles(_InTiles):
     """The same over all vertices: each block leaves the tiles of its share of them.
 
     While rows of a batch are added, those of the next one are stored beside them, so
     that the block meets once for each.
     """
-
-    is_staged = True
-
-    def __init__(
-        self, facts: Facts, accumulator: Accumulator, function: Analysed
-    ) -> None:
-        super().__init__(facts, accumulator)
-        self.rows = StagedRows(facts, self.name, function)
-        self.mapping = facts.phase.mapping
-
-    @property
-    def shape(self) -> str:
-        """What features it has, as `Features` has shapes."""
-        return "matrix"
 
     def areas(self) -> list[Area]:
         """Return no matrix: it is where blocks leave their parts."""

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from featgraph._interrupts import deferred_interrupts
@@ -123,13 +124,7 @@ class CudaQueue:
             if _wanted[kernel] < WANTED:
                 return None
             _compiled[kernel] = None
-            device = self._device
-
-            def compile_behind() -> None:
-                given = kernel, device
-                threading.Thread(target=_compile, args=given, name=COMPILER).start()
-
-            self._agenda.behind.append(compile_behind)
+            self._agenda.behind.append(partial(_compile_behind, kernel, self._device))
         return _compiled[kernel]
 
     def _run(self, kernel: Kernel, pending: Pending, most: int) -> QueueRun:
@@ -191,12 +186,23 @@ class CudaQueue:
         return self._bound
 
 
-def _compile(kernel: Kernel, device: Any) -> None:
-    """Compile the loop of a kernel; runs go on without it if that fails."""
+def _compile_behind(kernel: Kernel, device: Any) -> None:
+    """Print the loop of a kernel, and have a thread compile it.
+
+    It is not printed there: two threads that make syntax trees at a time end in a
+    SystemError of Python 3.11, up to 3.11.4.
+    """
     # Whatever it is, the run behind which this comes has ended well without the loop.
     with suppress(Exception):
         loop = kernel.in_form(WORKLIST)
-        queue = loop.kernel_source.queue
-        if queue is not None and queue.entry is not None:
-            device.launches.prepare(loop.queue, loop.signature(queue.entry))
+        given = kernel, loop, loop.queue, device
+        threading.Thread(target=_compile, args=given, name=COMPILER).start()
+
+
+def _compile(kernel: Kernel, loop: Kernel, queue: Any, device: Any) -> None:
+    """Compile the loop of a kernel; runs go on without it if that fails."""
+    with suppress(Exception):
+        told = loop.kernel_source.queue
+        if told is not None and told.entry is not None:
+            device.launches.prepare(queue, loop.signature(told.entry))
             _compiled[kernel] = loop
