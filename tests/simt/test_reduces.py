@@ -20,6 +20,7 @@ if not _cuda.is_installed():
 
 from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.loops import replay
+from tests.programs.waves import adopt, crest, lowest
 from tests.simt.emulator import Emulator
 from tests.simt.gpu import Gpu, emulated_gpu
 
@@ -30,23 +31,6 @@ VERTICES, WORD = 34, 8
 def gpu() -> Iterator[Gpu]:
     with emulated_gpu() as made:
         yield made
-
-
-@fg.reduce(into="wave", combine="max")
-def crest(f, v, d):  # type: ignore[no-untyped-def]
-    return d.label[v] // d.height
-
-
-@fg.gather(into="low", combine="min")
-def lowest(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    return d.label[u]
-
-
-@fg.vertex
-def adopt(f, v, d):  # type: ignore[no-untyped-def]
-    d.runs[v] = d.runs[v] + 1
-    d.label_next[v] = min(d.label[v], d.low[v])
-    return d.low[v] < d.label[v] and v != d.wave[0]
 
 
 @fg.vertex

@@ -11,6 +11,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.runtime.loops import replay
+from tests.programs.waves import adopt, crest, lowest
 
 VERTICES = 30
 
@@ -117,23 +118,6 @@ def test_tests_end_runs_where_functions_do(
     assert len(log) == done.supersteps
     for name in meant:
         np.testing.assert_array_equal(found[name], meant[name], err_msg=name)
-
-
-@fg.reduce(into="wave", combine="max")
-def crest(f, v, d):  # type: ignore[no-untyped-def]
-    return d.label[v] // d.height
-
-
-@fg.gather(into="low", combine="min")
-def lowest(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    return d.label[u]
-
-
-@fg.vertex
-def adopt(f, v, d):  # type: ignore[no-untyped-def]
-    d.runs[v] = d.runs[v] + 1
-    d.label_next[v] = min(d.label[v], d.low[v])
-    return d.low[v] < d.label[v] and v != d.wave[0]
 
 
 @pytest.mark.parametrize("height", [1, 5, 100])
