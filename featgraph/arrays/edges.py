@@ -8,12 +8,12 @@ stable sort by row leaves.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._cached import cached_property
 from featgraph.arrays import edge_kernels as kernels
 from featgraph.arrays import memory, sorting
 from featgraph.arrays.foreign import foreign_array

@@ -6,12 +6,12 @@ All arrays equal, bit for bit, those that `featgraph.graph.oriented` makes on th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._cached import cached_property
 from featgraph.arrays import edge_kernels, memory, sorting
 from featgraph.arrays import oriented_kernels as kernels
 from featgraph.arrays.edges import GpuEdges, taken

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._cached import cached_property
 from featgraph.arrays.values import offset_dtype
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency

@@ -18,11 +18,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import networkx as nx
 
+from featgraph._cached import cached_property
 from featgraph.networkx.graph import NetworkXGraph
 
 __all__ = ["CLAIMS", "Claim", "can_run", "claim", "should_run"]

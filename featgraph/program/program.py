@@ -6,12 +6,12 @@ import ast
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from featgraph._cached import cached_property
 from featgraph.errors import UserFunctionError
 from featgraph.program.functions import GatherFunction, ReduceFunction, UserFunction
 from featgraph.program.operation import Collaborative

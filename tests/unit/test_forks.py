@@ -131,9 +131,11 @@ def busy():
 threads = [threading.Thread(target=busy) for _ in range(2)]
 for thread in threads:
     thread.start()
-for _ in range(3):
-    assert in_a_fork(lambda: work(0) == expected) == 0
-stop.set()
+try:
+    for _ in range(3):
+        assert in_a_fork(lambda: work(0) == expected) == 0
+finally:
+    stop.set()
 for thread in threads:
     thread.join()
 # A thread that compiles holds a lock that a child could never take.
@@ -154,6 +156,20 @@ assert in_a_fork(takes) == 0
 thread.join()
 with lock:
     pass
+# So would one that a property holds while another thread computes its value.
+from featgraph._cached import cached_property
+begun = threading.Event()
+class Slow:
+    @cached_property
+    def value(self):
+        begun.set()
+        time.sleep(0.5)
+        return 7
+thread = threading.Thread(target=lambda: Slow().value)
+thread.start()
+begun.wait()
+assert in_a_fork(lambda: Slow().value == 7) == 0
+thread.join()
 """,
     "other": """
 # The user's own functions of Numba, before and after.

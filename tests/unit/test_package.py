@@ -20,12 +20,13 @@ import featgraph as fg
 ROOT = Path(__file__).parents[2]
 
 # What each layer may import beside its own modules; docs/design/0001-architecture.md.
-BASE = {"errors", "config", "_interrupts"}
+BASE = {"errors", "config", "_interrupts", "_cached"}
 DECLARED = BASE | {"graph", "program"}
 LAYERS = {
     "errors": set(),
     "config": {"errors"},
     "_interrupts": set(),
+    "_cached": set(),
     # Its edges may be on the GPU, and are sorted there.
     "graph": BASE | {"arrays"},
     "program": BASE | {"graph", "arrays"},
@@ -133,6 +134,14 @@ def imported_modules(tree: ast.AST) -> set[str]:
             assert node.level == 0, f"line {node.lineno}: import by the full name"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
+
+
+@pytest.mark.parametrize("path", sources("featgraph"), ids=identify)
+def test_no_property_holds_a_lock(path: Path) -> None:
+    # functools' one does in Python 3.11: a forked child may wait for it for ever.
+    locking = {"functools.cached_property"}
+    if path.name != "_cached.py":
+        assert not imported_modules(parse(path)) & locking
 
 
 def layers_imported(tree: ast.AST) -> set[str]:

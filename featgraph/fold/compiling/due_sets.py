@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from types import ModuleType
 from typing import Any
 
+from featgraph._cached import cached_property
 from featgraph.fold.compiling.compile import load_module
 from featgraph.fold.lowering.due_sets import SetFacts
 from featgraph.fold.printing.due_sets import IN_CHUNKS, print_due_set

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from types import ModuleType
 from typing import Any
 
+from featgraph._cached import cached_property
 from featgraph.errors import PlanError
 from featgraph.fold.compiling.compile import explain_numba_error, load_module
 from featgraph.fold.functions import passes as functions

@@ -6,11 +6,11 @@ import ast
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from featgraph._cached import cached_property
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import combine_of, temporaries_of
 from featgraph.fold.analysis.guarded import needs_guard

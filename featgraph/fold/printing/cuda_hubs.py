@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
 
 import numpy as np
 
+from featgraph._cached import cached_property
 from featgraph.fold.lowering.areas import group_areas
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS, SHARED_BYTES
 from featgraph.fold.printing.cuda_phase import CudaPhase

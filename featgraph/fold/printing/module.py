@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
+from featgraph._cached import cached_property
 from featgraph.fold.lowering.accumulators import (
     accumulator_of,
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._cached import cached_property
 from featgraph.arrays.targets import chosen_target
 from featgraph.arrays.values import DeviceValues, host_values, is_on_gpu
 from featgraph.errors import GraphInputError

@@ -7,13 +7,13 @@ words of a bitvector they stand (`featgraph.runtime.devices.cpu_sets`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._cached import cached_property
 from featgraph._interrupts import import_whole
 from featgraph.fold.plan.layout import REVERSED
 from featgraph.program.active import word_count

@@ -6,12 +6,13 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._cached import cached_property
 from featgraph._cuda import cuda
 from featgraph._cuda_driver import Driver, address_of
 from featgraph.arrays import elements

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._cached import cached_property
 from featgraph._cuda import cuda
 from featgraph.fold.plan.layout import rows_with
 from featgraph.fold.plan.plan import FoldPlan, Phase

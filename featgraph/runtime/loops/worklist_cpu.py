@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from featgraph._cached import cached_property
 from featgraph._interrupts import import_whole
 from featgraph.program.active import word_count
 from featgraph.runtime.loops.agenda import Agenda
