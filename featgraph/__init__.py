@@ -3,6 +3,7 @@
 from importlib import metadata as _metadata
 from pathlib import Path as _Path
 
+from featgraph import distributed
 from featgraph.config import config
 from featgraph.errors import (
     ArgumentError,
@@ -10,14 +11,17 @@ from featgraph.errors import (
     ConvergenceWarning,
     DeviceError,
     DeviceMemoryError,
+    DistributedError,
     DivergenceError,
     FeatGraphError,
     FileFormatError,
     GraphInputError,
     KernelFaultError,
     PlanError,
+    RankMismatchError,
     StateError,
     UserFunctionError,
+    WorkerLostError,
 )
 from featgraph.graph import (
     FactorGraph,
@@ -94,6 +98,7 @@ __all__ = [
     "ConvergenceWarning",
     "DeviceError",
     "DeviceMemoryError",
+    "DistributedError",
     "DivergenceError",
     "FactorGraph",
     "FeatGraphError",
@@ -105,12 +110,14 @@ __all__ = [
     "KernelFaultError",
     "NearFar",
     "PlanError",
+    "RankMismatchError",
     "Run",
     "State",
     "StateError",
     "StoppingTest",
     "UserFunctionError",
     "View",
+    "WorkerLostError",
     "above",
     "all_features",
     "any_feature",
@@ -122,6 +129,7 @@ __all__ = [
     "collaborative",
     "combine",
     "config",
+    "distributed",
     "dot",
     "edge",
     "edge_property",

@@ -7,20 +7,25 @@ is wrong, where, what was given, what is expected, and the fix.
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "ArgumentError",
     "CacheWarning",
     "ConvergenceWarning",
     "DeviceError",
     "DeviceMemoryError",
+    "DistributedError",
     "DivergenceError",
     "FeatGraphError",
     "FileFormatError",
     "GraphInputError",
     "KernelFaultError",
     "PlanError",
+    "RankMismatchError",
     "StateError",
     "UserFunctionError",
+    "WorkerLostError",
 ]
 
 
@@ -104,6 +109,30 @@ class DeviceMemoryError(FeatGraphError, MemoryError):
 
 class DivergenceError(FeatGraphError, ArithmeticError):
     """A run whose values grew until they were not finite any more."""
+
+
+class DistributedError(FeatGraphError, RuntimeError):
+    """Several ranks cannot go on together."""
+
+
+class RankMismatchError(DistributedError):
+    """Ranks that went different ways; names two of them, and what each one called."""
+
+
+class WorkerLostError(DistributedError):
+    """A rank that failed, ended or was lost while others waited for it.
+
+    Attributes
+    ----------
+    rank : int or None
+        Its number, where it is known.
+    """
+
+    def __init__(
+        self, what: str, *, rank: int | None = None, got: object = None, **parts: Any
+    ) -> None:
+        super().__init__(what, got=got, **parts)
+        self.rank = rank
 
 
 class CacheWarning(UserWarning):

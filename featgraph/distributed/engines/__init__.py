@@ -1,0 +1,1 @@
+"""Engines: how the ranks of a run hand each other bytes."""

@@ -1,0 +1,157 @@
+"""The five calls of an engine, by one: every rank hands each rank some bytes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.distributed.engines.calls import Call, lent, ragged, whole
+from featgraph.distributed.engines.protocol import Array, Traffic
+from featgraph.errors import ArgumentError
+
+__all__ = ["Bytes", "MessageEngine"]
+
+Bytes = npt.NDArray[np.uint8]
+
+#: By operator, what it is of two arrays, and of which kinds.
+OPERATORS: dict[str, tuple[np.ufunc, str]] = {
+    "sum": (np.add, "iufc"),
+    "product": (np.multiply, "iufc"),
+    "min": (np.minimum, "biuf"),
+    "max": (np.maximum, "biuf"),
+    "or": (np.bitwise_or, "biu"),
+    "and": (np.bitwise_and, "biu"),
+}
+#: Arrays of more bytes are combined by pieces, one on each rank, so that no rank takes
+#: more than twice the bytes of one array; smaller ones by all, in a single exchange.
+WHOLE_BYTES = 1 << 16
+
+NOTHING = np.empty(0, np.uint8)
+
+
+class MessageEngine(ABC):
+    """An engine over an exchange of bytes; see `Engine` for what its calls do.
+
+    Attributes
+    ----------
+    rank, size, traffic
+        As `Engine` has them.
+    exchanges : int
+        How many exchanges there have been.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+        self.traffic = Traffic.none(size)
+        self.exchanges = 0
+
+    @abstractmethod
+    def _swap(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
+        """Hand a message to each rank and return those of all ranks to this one.
+
+        Messages are only read, and may be one array; what is returned is the caller's.
+        Raises on all ranks where their calls differ.
+        """
+
+    def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
+        """Combine the arrays of all ranks, entry by entry, in the order of ranks."""
+        array = lent(array)
+        combine = _combine_of(operator, array)
+        text = f"all_reduce({operator} of {whole(array)})"
+        if array.nbytes <= WHOLE_BYTES:
+            parts = self._exchange(text, about, [_bytes(array)] * self.size)
+            arrays = [part.view(array.dtype) for part in parts]
+            return _in_order(combine, arrays).reshape(array.shape)
+        pieces = np.array_split(array.reshape(-1), self.size)
+        parts = self._exchange(text, about, [_bytes(p) for p in pieces])
+        piece = _in_order(combine, [part.view(array.dtype) for part in parts])
+        parts = self._exchange(text, about, [_bytes(piece)] * self.size)
+        return np.concatenate(parts).view(array.dtype).reshape(array.shape)
+
+    def all_gather(self, array: Array, *, about: str = "") -> list[Array]:
+        """Return the arrays of all ranks, by rank."""
+        array = lent(array)
+        text = f"all_gather({ragged(array)})"
+        parts = self._exchange(text, about, [_bytes(array)] * self.size)
+        return [_rows(part, array) for part in parts]
+
+    def all_to_allv(self, arrays: Sequence[Array], *, about: str = "") -> list[Array]:
+        """Hand an array to each rank, and return what each rank handed to this one."""
+        arrays = [lent(array) for array in arrays]
+        if len(arrays) != self.size:
+            raise ArgumentError(
+                "all_to_allv takes an array for each rank, itself included",
+                got=f"{len(arrays)} arrays",
+                expected=f"{self.size}",
+            )
+        kinds = list(dict.fromkeys(map(ragged, arrays)))
+        if len(kinds) > 1:
+            raise ArgumentError(
+                "arrays for several ranks differ in more than their first size",
+                got=" and ".join(kinds),
+                fix="one dtype and one shape of rows: convert them, or send bytes",
+            )
+        text = f"all_to_allv({kinds[0]})"
+        parts = self._exchange(text, about, [_bytes(array) for array in arrays])
+        return [_rows(part, arrays[0]) for part in parts]
+
+    def broadcast(self, array: Array, root: int, *, about: str = "") -> Array:
+        """Return the array of rank `root`."""
+        array = lent(array)
+        if not 0 <= root < self.size:
+            raise ArgumentError(
+                "there is no such rank", got=f"root={root}", expected=f"< {self.size}"
+            )
+        text = f"broadcast({whole(array)} of rank {root})"
+        message = _bytes(array) if self.rank == root else NOTHING
+        parts = self._exchange(text, about, [message] * self.size)
+        return parts[root].view(array.dtype).reshape(array.shape)
+
+    def barrier(self, *, about: str = "") -> None:
+        """Return when all ranks have called it."""
+        self._exchange("barrier()", about, [NOTHING] * self.size)
+
+    def _exchange(
+        self, text: str, about: str, messages: Sequence[Bytes]
+    ) -> list[Bytes]:
+        self.exchanges += 1
+        received = self._swap(Call(self.exchanges, text, about), messages)
+        for rank in range(self.size):
+            if rank != self.rank:
+                self.traffic.sent[rank] += messages[rank].nbytes
+                self.traffic.received[rank] += received[rank].nbytes
+        return received
+
+
+def _combine_of(operator: str, array: Array) -> np.ufunc:
+    if operator not in OPERATORS:
+        known = ", ".join(OPERATORS)
+        raise ArgumentError("unknown operator", got=repr(operator), expected=known)
+    combine, kinds = OPERATORS[operator]
+    if array.dtype.kind not in kinds:
+        raise ArgumentError(
+            f"{operator} is not defined for this dtype",
+            got=f"{array.dtype}",
+            fix="counts of booleans are sums of integers: array.astype(np.int64)",
+        )
+    return combine
+
+
+def _in_order(combine: np.ufunc, arrays: Sequence[Array]) -> Array:
+    """Combine arrays from first to last; their dtype stays."""
+    return np.asarray(reduce(combine, arrays))
+
+
+def _bytes(array: Array) -> Bytes:
+    """Return the memory of an array in C order as bytes."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _rows(message: Bytes, like: Array) -> Array:
+    """Return bytes as rows like those of an array."""
+    return message.view(like.dtype).reshape(-1, *like.shape[1:])

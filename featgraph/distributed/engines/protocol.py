@@ -1,0 +1,115 @@
+"""What moves bytes between ranks, and how much it has moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Array", "Engine", "Traffic"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a rank has handed to each rank and taken from it, in bytes.
+
+    Counted are the contents of messages: not what engines say to each other beside
+    them, and nothing that a rank hands to itself.
+
+    Attributes
+    ----------
+    sent, received : array of int64
+        Bytes by rank.
+    """
+
+    sent: npt.NDArray[np.int64]
+    received: npt.NDArray[np.int64]
+
+    @classmethod
+    def none(cls, size: int) -> Traffic:
+        """Return counters of so many ranks, at zero."""
+        return cls(np.zeros(size, np.int64), np.zeros(size, np.int64))
+
+    def copy(self) -> Traffic:
+        """Return what has been counted up to now."""
+        return Traffic(self.sent.copy(), self.received.copy())
+
+    def __sub__(self, before: Traffic) -> Traffic:
+        return Traffic(self.sent - before.sent, self.received - before.received)
+
+
+class Engine(Protocol):
+    """The calls by which the ranks of a run hand each other arrays.
+
+    All ranks make the same calls in the same order. Where they do not, each of them
+    raises `RankMismatchError`, which names two ranks and what they called. A rank that
+    fails has all others raise `WorkerLostError`. After either, an engine takes no more
+    calls.
+
+    Arrays are NumPy's, of booleans, integers or real numbers, and are not changed. What
+    a call returns is the caller's own, on one rank, too. `about` is said of each call:
+    ranks must agree on it, and errors quote it.
+    """
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        ...
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes by rank, counted from the beginning."""
+        ...
+
+    def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
+        """Combine the arrays of all ranks, entry by entry, in the order of ranks.
+
+        So the result has the same bits on every rank and engine.
+
+        Parameters
+        ----------
+        array : array
+            Of the same shape and dtype on all ranks; the result has them, too.
+        operator : str
+            "sum" or "product" of numbers; "min" or "max", which NaN passes through;
+            "or" or "and" of booleans, or of the bits of integers.
+        about : str
+            What the call is for.
+        """
+        ...
+
+    def all_gather(self, array: Array, *, about: str = "") -> list[Array]:
+        """Return the arrays of all ranks, by rank.
+
+        They have one dtype, and as many dimensions; only the first may differ in size.
+        """
+        ...
+
+    def all_to_allv(self, arrays: Sequence[Array], *, about: str = "") -> list[Array]:
+        """Hand an array to each rank, and return what each rank handed to this one.
+
+        All of them, on all ranks, have one dtype, and as many dimensions; only the
+        first may differ in size. The one for the rank itself is returned as a copy.
+        """
+        ...
+
+    def broadcast(self, array: Array, root: int, *, about: str = "") -> Array:
+        """Return the array of rank `root`.
+
+        Those of the others have its shape and dtype, and nothing else of them counts.
+        """
+        ...
+
+    def barrier(self, *, about: str = "") -> None:
+        """Return when all ranks have called it."""
+        ...
