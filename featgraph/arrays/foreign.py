@@ -26,6 +26,7 @@ __all__ = [
     "dlpack_device",
     "foreign_array",
     "lent",
+    "reshaped",
 ]
 
 #: The default stream, as the DLPack protocol numbers it.
@@ -188,6 +189,27 @@ def lent(values: DeviceValues) -> Any:
         return array
     described = dict(array.__cuda_array_interface__)
     described |= {"shape": values.shape, "strides": tuple(array.strides)}
+    return cuda.from_cuda_array_interface(described, owner=array, sync=False)
+
+
+def reshaped(array: Any, shape: tuple[int, ...]) -> Any:
+    """Return the values of a lent array in another shape; rows that are apart stay so.
+
+    Raises
+    ------
+    ValueError
+        If rows that are apart would be joined.
+    """
+    if array.is_c_contiguous():
+        return array.reshape(shape)
+    if shape[:1] != array.shape[:1] or math.prod(shape) != math.prod(array.shape):
+        raise ValueError(
+            f"rows that are apart keep their number: {array.shape}, {shape}"
+        )
+    steps = [math.prod(shape[axis + 1 :]) for axis in range(1, len(shape))]
+    described = dict(array.__cuda_array_interface__)
+    inner = tuple(step * array.dtype.itemsize for step in steps)
+    described |= {"shape": shape, "strides": (array.strides[0], *inner)}
     return cuda.from_cuda_array_interface(described, owner=array, sync=False)
 
 

@@ -63,7 +63,12 @@ class View:
 
     def reshape(self, *shape: int) -> View:
         """Return a view of the same values in another shape."""
-        return View(self._state, self._name, self._current().reshape(shape))
+        array = self._current()
+        if self._is_on_host:
+            return View(self._state, self._name, array.reshape(shape))
+        from featgraph.arrays.foreign import reshaped
+
+        return View(self._state, self._name, reshaped(array, shape))
 
     @property
     def order(self) -> npt.NDArray[Any] | None:

@@ -227,6 +227,23 @@ def test_edges_of_the_host_are_ordered_where_they_are_read(
 
 
 @pytest.mark.parametrize("where", ["cuda", "cpu"])
+@pytest.mark.parametrize("width", [6, 8])
+def test_views_have_other_shapes(gpu: Gpu, where: str, width: int) -> None:
+    """Rows of six stand apart on the GPU; the values of each are one behind another."""
+    graph = fg.Graph.from_edges(np.arange(9), np.arange(1, 10))
+    given = np.arange(10 * width, dtype=np.float32).reshape(10, width)
+    state = fg.State(graph, x=fg.vertex_property(given))
+    fg.foldmap(_double)(state, target=where)
+    shaped = state.view("x").reshape(10, 2, width // 2)
+    assert shaped.shape == (10, 2, width // 2)
+    expected = (2 * given).reshape(shaped.shape)
+    np.testing.assert_array_equal(np.asarray(shaped), expected)
+    if where == "cuda" and width == 6:
+        with pytest.raises(ValueError, match="rows that are apart"):
+            state.view("x").reshape(20, 3)
+
+
+@pytest.mark.parametrize("where", ["cuda", "cpu"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_target_has_the_weights_of_a_graph_once(
     gpu: Gpu, where: str, dtype: str
