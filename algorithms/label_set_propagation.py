@@ -33,13 +33,15 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._checks import weight_properties
 from featgraph.algorithms._labels import (
     UNLABELLED,
+    checked_labels,
     checked_weight_vectors,
     checked_weights,
-    initial_distributions,
 )
-from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._paths import checked_reals
+from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms.label_propagation import verify_label_propagation
 
 __all__ = [
@@ -49,6 +51,25 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+
+
+@fg.vertex
+def be_sure(f, v, d):  # type: ignore[no-untyped-def]
+    """Begin with the class that was given in the set, if one was."""
+    count = int(d.class_count)
+    d.label_next[v, f] = 1.0 if d.given[v, f // count] == f % count else 0.0
+    return True
+
+
+@fg.vertex
+def keep_given(f, v, d):  # type: ignore[no-untyped-def]
+    """Note whether set f is labelled, and whether all are; such labels are kept."""
+    is_given = False
+    for c in range(int(d.class_count)):
+        is_given = is_given or d.label[v, f * int(d.class_count) + c] > 0
+    d.seeded[v, f] = is_given
+    d.clamped[v] = fg.all_features(is_given)
+    return True
 
 
 @functools.cache
@@ -86,6 +107,23 @@ def step_for(class_count: int, weight_per_set: bool, with_residual: bool) -> fg.
     return fg.foldmap(gather, relax, *([largest_change] if with_residual else []))
 
 
+@fg.vertex
+def decide(f, v, d):  # type: ignore[no-untyped-def]
+    """Take the most likely class of set f, if any is."""
+    best = UNLABELLED
+    most = 0.0
+    for c in range(int(d.class_count)):
+        p = d.label[v, f * int(d.class_count) + c]
+        if p > most:
+            best = c
+            most = p
+    d.best[v, f] = best
+    return True
+
+
+begin, keep, end = fg.vertexmap(be_sure), fg.vertexmap(keep_given), fg.vertexmap(decide)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LabelSetPropagationResult(Result):
     """What `label_set_propagation` returns.
@@ -99,8 +137,8 @@ class LabelSetPropagationResult(Result):
         zero.
     """
 
-    distributions: Array
-    labels: npt.NDArray[np.int64]
+    distributions: Array = answer()
+    labels: npt.NDArray[np.int64] = answer()
 
 
 def label_set_propagation(
@@ -168,34 +206,56 @@ def label_set_propagation(
         raise fg.GraphInputError(
             "alpha out of range", got=alpha, expected="0 < alpha <= 1"
         )
-    initial = _initial(graph, labels, class_count, np.dtype(dtype))
-    vertex_count, set_count, classes = initial.shape
-    seeded: Array = np.asarray(initial.any(axis=2)) & clamp
-    w = _weights(graph, weights, set_count)
+    real = checked_reals(dtype)
+    given, classes = _checked_sets(graph, labels, class_count)
+    set_count = given.shape[1]
+    of_sets = _weights(graph, weights, set_count)
+    properties = {"weight": fg.edge_property(real.type(1))}
+    if of_sets is None:
+        properties |= weight_properties(graph, weights, real)
+    else:
+        w = of_sets.astype(real, copy=False)
+        properties["weight"] = fg.edge_property(w, copy=False)
+    if given.ndim == 2:
+        width = (set_count * classes,)
+        properties |= {
+            "label": fg.vertex_property(real.type(0), shape=width, iterated=True),
+            "given": fg.vertex_property(given, dtype=np.int32),
+        }
+    else:
+        rows = given.reshape(len(given), -1)
+        properties["label"] = fg.vertex_property(rows, dtype=real, iterated=True)
     state = fg.State(
         graph,
-        label=fg.vertex_property(initial.reshape(vertex_count, -1), iterated=True),
-        clamped=fg.vertex_property(seeded.all(axis=1)),
-        seeded=fg.vertex_property(seeded),
-        weight=fg.edge_property(w.astype(dtype)),
+        seeded=fg.vertex_property(False, shape=(set_count,)),
+        clamped=fg.vertex_property(False),
+        best=fg.vertex_property(np.int64(UNLABELLED), shape=(set_count,)),
+        class_count=classes,
         alpha=float(alpha),
         epsilon=float(epsilon),
+        **properties,
     )
+    where = {"target": options.get("target", "auto")}
+    if given.ndim == 2:
+        begin(state, **where)
+    if clamp:
+        keep(state, **where)
     run, residuals = iterate_recorded(
-        step_for(classes, w.ndim == 2, history),
+        step_for(classes, of_sets is not None, history),
         state,
         history=history,
         max_supersteps=max_supersteps,
         **options,
     )
-    distributions = state["label"].reshape(initial.shape)
-    best = np.where(distributions.any(axis=2), distributions.argmax(axis=2), UNLABELLED)
+    end(state, **where)
+    distributions: Any = state.view("label")
+    best: Any = state.view("best")
     return LabelSetPropagationResult(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=residuals,
-        distributions=distributions,
-        labels=best.astype(np.int64),
+        distributions=distributions.reshape(graph.vertex_count, set_count, classes),
+        labels=best,
     )
 
 
@@ -227,29 +287,28 @@ def verify_label_set_propagation(
     """
     graph = fg.as_graph(graph)
     given = np.asarray(distributions)
-    initial = _initial(graph, labels, class_count, given.dtype)
-    w = _weights(graph, weights, initial.shape[1])
-    for p in range(initial.shape[1]):
+    sets, classes = _checked_sets(graph, labels, class_count)
+    of_sets = _weights(graph, weights, sets.shape[1])
+    w = checked_weights(graph, weights) if of_sets is None else of_sets
+    for p in range(sets.shape[1]):
         try:
             verify_label_propagation(
                 graph,
-                initial[:, p],
+                sets[:, p],
                 given[:, p],
-                weights=w if w.ndim == 1 else w[:, p],
+                weights=w if of_sets is None else w[:, p],
                 alpha=alpha,
                 epsilon=epsilon,
+                class_count=classes,
             )
         except AssertionError as error:
             raise AssertionError(f"set {p}, {error}") from None
 
 
-def _initial(
-    graph: fg.Graph,
-    labels: npt.ArrayLike,
-    class_count: int | None,
-    dtype: np.dtype[Any],
-) -> Array:
-    """Return (V, P, C): for each set what `initial_distributions` makes of it."""
+def _checked_sets(
+    graph: fg.Graph, labels: npt.ArrayLike, class_count: int | None
+) -> tuple[Array, int]:
+    """Return (V, P) of classes, or (V, P, C) of rows that sum to one or zero; and C."""
     given = np.asarray(labels)
     if given.ndim not in {2, 3} or 0 in given.shape[1:]:
         raise fg.GraphInputError(
@@ -259,10 +318,10 @@ def _initial(
         )
     if given.ndim == 2 and class_count is None and given.size:
         class_count = int(given.max()) + 1
-    sets = []
+    sets, classes = [], 0
     for p in range(given.shape[1]):
         try:
-            sets.append(initial_distributions(graph, given[:, p], class_count, dtype))
+            found, classes = checked_labels(graph, given[:, p], class_count)
         except fg.GraphInputError as error:
             raise fg.GraphInputError(
                 error.what,
@@ -271,13 +330,16 @@ def _initial(
                 expected=error.expected,
                 fix=error.fix,
             ) from None
-    return np.stack(sets, axis=1)
+        sets.append(found)
+    return given if given.ndim == 2 else np.stack(sets, axis=1), classes
 
 
-def _weights(graph: fg.Graph, weights: npt.ArrayLike | None, set_count: int) -> Array:
-    """Return (E,) for all sets, or (E, P)."""
-    if weights is None or np.ndim(np.asarray(weights)) != 2:
-        return checked_weights(graph, weights)
+def _weights(
+    graph: fg.Graph, weights: npt.ArrayLike | None, set_count: int
+) -> Array | None:
+    """Return (E, P), checked, where each set has its own."""
+    if weights is None or np.ndim(weights) != 2:
+        return None
     w = checked_weight_vectors(graph, weights)
     if w.shape[1] != set_count:
         raise fg.GraphInputError(

@@ -29,6 +29,7 @@ from featgraph.algorithms import (
     k_truss,
     katz_centrality,
     label_propagation,
+    label_set_propagation,
     pagerank,
     pagerank_push,
     sssp,
@@ -160,6 +161,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     "label propagation": lambda g, **o: label_propagation(
         g, seeds(g), max_supersteps=3, **o
     ),
+    "label sets": lambda g, **o: label_set_propagation(
+        g, np.stack([seeds(g), seeds(g)[::-1]], axis=1), max_supersteps=3, **o
+    ),
     "heat": lambda g, **o: heat_simulation(
         g, seeds(g), duration=3.0, dt=0.01, dtype="float32", **o
     ),
@@ -174,6 +178,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 #: uploads it once.
 GIVEN: dict[str, list[int]] = {
     "label propagation": [8],
+    "label sets": [8],
     "heat": [4],
     "circuit": [8, 1, 1],
 }
