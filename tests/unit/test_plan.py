@@ -335,6 +335,28 @@ TEXTS = [
 ]
 
 
+@fg.vertex
+def halve(f, v, d):  # type: ignore[no-untyped-def]
+    d.x_next[v] = d.x[v] / 2
+    return True
+
+
+@fg.vertex
+def take_wide(f, v, d):  # type: ignore[no-untyped-def]
+    d.x_next[v] = d.wide[v]
+    return True
+
+
+@pytest.mark.parametrize(("used", "real"), [(halve, "float32"), (take_wide, "float64")])
+def test_reals_are_as_wide_as_what_is_used(used: Any, real: str) -> None:
+    state = fg.State(
+        fg.Graph.from_edges([0], [1]),
+        x=fg.vertex_property(np.float32(0), iterated=True),
+        wide=fg.vertex_property(np.float64(0)),
+    )
+    assert fg.foldmap(used).fold(state=state, target="cpu").plan.real == real
+
+
 def folded(step: Any, k: int, options: dict[str, Any]) -> Any:
     try:
         return step.fold(k=k, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -171,8 +172,8 @@ class Analysis:
     Attributes
     ----------
     real : str
-        Storage type of the foldmap: the widest of its floating-point properties,
-        float32 if it has none.
+        Storage type of the foldmap: the widest of the floating-point properties that it
+        uses, float32 if it uses none.
     temporaries : dict
         What its gathers fill.
     entries : dict
@@ -209,7 +210,7 @@ def analyse(
     signature : Signature
         Types of the State's properties and scalars.
     real : str, optional
-        Storage type; default the widest floating-point property of the State.
+        Storage type; default the widest of the floating-point properties in use.
 
     Raises
     ------
@@ -217,9 +218,18 @@ def analyse(
         If a function does not fit the model or the signature; names its file and line.
     """
     if real is None:
-        floats = [t.dtype for t in signature.values() if t.dtype.startswith("float")]
-        real = "float64" if "float64" in floats else "float32"
+        real = _widest(signature, signature)
+        found = _Analyser(program, signature, real).run()
+        used = {a.name for function in found.functions for a in function.accesses}
+        if (narrower := _widest(signature, used)) == real:
+            return found
+        real = narrower
     return _Analyser(program, signature, real).run()
+
+
+def _widest(signature: Signature, names: Iterable[str]) -> str:
+    dtypes = {signature[name].dtype for name in names if name in signature}
+    return "float64" if "float64" in dtypes else "float32"
 
 
 class _Analyser:
