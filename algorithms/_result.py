@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 
-__all__ = ["Result", "answer", "iterate_recorded", "joined", "require_finite"]
+__all__ = ["Result", "answer", "iterate_recorded", "joined", "refuse_growth"]
 
 Array = npt.NDArray[Any]
 
@@ -254,11 +254,11 @@ def iterate_recorded(
     if not history:
         return fg.iterate(steps, state, callback=callback, **options), np.empty(0)
 
-    def refuse_growth(run: fg.Run, state: fg.State) -> Any:
-        require_finite(run.watched[-1], run, str(growth))
+    def look(run: fg.Run, state: fg.State) -> Any:
+        refuse_growth(not np.isfinite(run.watched[-1]), run, str(growth))
         return callback is not None and callback(run, state)
 
-    called = callback if growth is None else refuse_growth
+    called = callback if growth is None else look
     run = fg.iterate(steps, state, callback=called, watch="residual", **options)
     return run, np.array(run.watched, np.float64)
 
@@ -273,9 +273,9 @@ def joined(runs: Sequence[fg.Run]) -> fg.Run:
     return made
 
 
-def require_finite(values: npt.ArrayLike, run: fg.Run, fix: str) -> None:
+def refuse_growth(is_unbounded: bool, run: fg.Run, fix: str) -> None:
     """Raise DivergenceError if a run has left values that are not finite."""
-    if not np.isfinite(values).all():
+    if is_unbounded:
         raise fg.DivergenceError(
             "the values grow without bounds",
             where=f"superstep {run.supersteps}",

@@ -35,6 +35,7 @@ with vectors of weights is that of Onyx.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,9 +44,15 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 import featgraph as fg
-from featgraph.algorithms._columns import columns
+from featgraph.algorithms._columns import columns, columns_property
 from featgraph.algorithms._labels import checked_weight_vectors
-from featgraph.algorithms._result import Result, iterate_recorded, require_finite
+from featgraph.algorithms._paths import checked_reals
+from featgraph.algorithms._result import (
+    Result,
+    answer,
+    iterate_recorded,
+    refuse_growth,
+)
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 
 __all__ = [
@@ -81,6 +88,26 @@ def weights_in(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 
 @fg.vertex
+def bound_row_sums(f, v, d):  # type: ignore[no-untyped-def]
+    """Find the largest sum of a row of M, over the manifolds."""
+    d.row_sum[v] = fg.feature_max(d.total[v, f] * d.haggr[v, f])
+    return True
+
+
+@fg.reduce(into="bound", combine="max")
+def largest_row_sum(f, v, d):  # type: ignore[no-untyped-def]
+    """Find the largest of all."""
+    return d.row_sum[v]
+
+
+@fg.vertex
+def start_at_query(f, v, d):  # type: ignore[no-untyped-def]
+    """Begin with the scores of the query."""
+    d.score_next[v, f] = d.query[v, f]
+    return True
+
+
+@fg.vertex
 def rank(f, v, d):  # type: ignore[no-untyped-def]
     """Spread by both sums, and return to the query."""
     new = d.alpha * d.waggr[v, f] * d.haggr[v, f] + (1 - d.alpha) * d.query[v, f]
@@ -103,6 +130,14 @@ def largest_change(f, v, d):  # type: ignore[no-untyped-def]
     return abs(d.score_next[v, f] - d.score[v, f])
 
 
+@fg.reduce(into="unbounded", combine="any")
+def is_unbounded(f, v, d):  # type: ignore[no-untyped-def]
+    """Look for a score that is not finite."""
+    return not math.isfinite(d.score[v, f])
+
+
+begin, end = fg.vertexmap(start_at_query), fg.foldmap(is_unbounded)
+find_bound = fg.foldmap(inverse_weights, weights_in, bound_row_sums, largest_row_sum)
 #: (normalization, with residual) -> what runs.
 STEPS = {
     ("hadamard", False): fg.foldmap(weighted_scores, inverse_weights, rank),
@@ -129,7 +164,7 @@ class MultiManifoldRankingResult(Result):
         What was given, or what was chosen.
     """
 
-    scores: Array
+    scores: Array = answer()
     alpha: float
 
     @property
@@ -219,22 +254,29 @@ def multi_manifold_ranking(
     ([0, 1, 2, 3], [0.0, 0.0])
     """
     graph = fg.as_graph(graph)
-    w, start, alpha = _checked(graph, query, weights, alpha, normalization)
+    w, start = _checked(graph, query, weights, alpha, normalization)
     if not epsilon >= 0:
         raise fg.GraphInputError(
             "epsilon out of range", got=epsilon, expected="0 or more"
         )
-    dtype = np.dtype(dtype)
-    stored = _stored(w, normalization, dtype)
-    start = start.astype(dtype)
+    real, width = checked_reals(dtype), w.shape[1]
     state = fg.State(
         graph,
-        score=fg.vertex_property(start, iterated=True),
-        query=fg.vertex_property(start),
-        weight=fg.edge_property(stored),
-        alpha=alpha,
+        score=fg.vertex_property(real.type(0), shape=(width,), iterated=True),
+        query=columns_property(graph, start, width, real),
+        weight=fg.edge_property(_stored(w, normalization, real), copy=False),
+        row_sum=fg.vertex_property(np.float64(0)),
+        alpha=0.0,
         epsilon=float(epsilon),
     )
+    where = {"target": options.get("target", "auto")}
+    if alpha is None:
+        alpha = DEFAULT_CONTRACTION
+        if normalization == "hadamard":
+            find_bound(state, **where)
+            alpha /= max(1.0, float(state["bound"][0]))
+    state["alpha"] = alpha = float(alpha)
+    begin(state, **where)
     fix = f"a smaller alpha than {alpha:.3g}, alpha=None, or normalization='mean'"
     run, residuals = iterate_recorded(
         STEPS[normalization, history],
@@ -244,8 +286,9 @@ def multi_manifold_ranking(
         max_supersteps=max_supersteps,
         **options,
     )
-    scores = state["score"]
-    require_finite(scores, run, fix)
+    end(state, **where)
+    refuse_growth(bool(state["unbounded"].any()), run, fix)
+    scores: Any = state.view("score")
     return MultiManifoldRankingResult(
         run=run,
         vertex_names=graph.vertex_names,
@@ -288,13 +331,18 @@ def verify_multi_manifold_ranking(
     given = np.asarray(scores)
     rounding = np.finfo(given.dtype).eps
     x = given.astype(np.float64)
-    w, start, alpha = _checked(graph, query, weights, alpha, normalization)
+    w, start = _checked(graph, query, weights, alpha, normalization)
     require(np.isfinite(x).all(axis=1), "a score that is not finite")
     edges = edges_of(graph)
     w, count = w[edges.given], graph.vertex_count
     waggr = sums_over_in_edges(edges, w * x[edges.sources], count)
     size = sums_over_in_edges(edges, w * np.abs(x[edges.sources]), count)
     haggr = _haggr(graph, w, normalization)
+    if alpha is None:
+        alpha = DEFAULT_CONTRACTION
+        if normalization == "hadamard":
+            row_sums = sums_over_in_edges(edges, w, count) * haggr
+            alpha /= max(1.0, float(row_sums.max(initial=0)))
     jump = (1 - alpha) * start
     degree = np.bincount(edges.targets, minlength=count)[:, None]
     margin = 8 * rounding * (degree + 4) * (alpha * size * haggr + np.abs(start))
@@ -321,8 +369,8 @@ def _checked(
     weights: npt.ArrayLike,
     alpha: float | None,
     normalization: str,
-) -> tuple[Array, Array, float]:
-    """Return weights (E, k), query (V, k), and alpha."""
+) -> tuple[Array, Array]:
+    """Return weights (E, k), and the query, (V, k) or (V, 1)."""
     if normalization not in {"hadamard", "mean"}:
         raise fg.GraphInputError(
             "not a normalisation", got=repr(normalization), expected="hadamard or mean"
@@ -334,19 +382,11 @@ def _checked(
             "the query has one column, or one for each manifold",
             got=f"{start.shape[1]} columns, {w.shape[1]} weights an edge",
         )
-    start = np.broadcast_to(start, (len(start), w.shape[1]))
-    if alpha is None:
-        alpha = DEFAULT_CONTRACTION
-        if normalization == "hadamard":
-            given = w[edges_of(graph).given]
-            sums = sums_over_in_edges(edges_of(graph), given, graph.vertex_count)
-            row_sums = sums * _haggr(graph, given, normalization)
-            alpha /= max(1.0, float(row_sums.max(initial=0)))
-    if not 0 <= alpha < 1:
+    if alpha is not None and not 0 <= alpha < 1:
         raise fg.GraphInputError(
             "alpha out of range", got=alpha, expected="0 <= alpha < 1"
         )
-    return w, start, float(alpha)
+    return w, start
 
 
 def _stored(w: Array, normalization: str, dtype: np.dtype[Any]) -> Array:

@@ -9,8 +9,8 @@ those given, and ``1`` a vector of ones::
 
 ``a AGGR(v)`` is ``sum (a . w(u, v)) mmode(u)``: k values, and no M x k matrix is ever
 made. The factor ``c(u, v) = a . w(u, v)`` is the same in every superstep, so it is
-computed once, before the first, and an edge has one number instead of M. A superstep
-reads E (k + 1) values and moves V k. With ``C`` the matrix of the c, the fixpoint is
+computed once, before the first, and a superstep reads one number an edge instead of M.
+It reads E (k + 1) values and moves V k. With ``C`` the matrix of the c, the fixpoint is
 ``(1 - a . 1) (I - C)^-1 mmode0``.
 
 It exists and is reached if the spectral radius of C is below one. With
@@ -25,6 +25,7 @@ Multimedia 2005, for the linear fusion of modalities; the vector form is that of
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,9 +33,15 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._columns import columns
+from featgraph.algorithms._columns import columns, columns_property
 from featgraph.algorithms._labels import UNLABELLED, checked_weight_vectors
-from featgraph.algorithms._result import Result, iterate_recorded, require_finite
+from featgraph.algorithms._paths import checked_reals
+from featgraph.algorithms._result import (
+    Result,
+    answer,
+    iterate_recorded,
+    refuse_growth,
+)
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 
 __all__ = [
@@ -45,7 +52,65 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-NORMALIZATIONS = ("symmetric", "mean", None)
+
+@fg.gather(into="arriving", combine="sum")
+def weights_in(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take the weight of modality f."""
+    return d.weight[e, f]
+
+
+@fg.gather(into="leaving", combine="sum", along="out")
+def weights_out(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take the weight of modality f of an edge that leaves."""
+    return d.weight[e, f]
+
+
+@fg.vertex
+def add_up(f, v, d):  # type: ignore[no-untyped-def]
+    """Keep both sums."""
+    d.into[v, f] = d.arriving[v, f]
+    d.out_of[v, f] = d.leaving[v, f]
+    return True
+
+
+@fg.edge
+def fuse_symmetric(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Find c(u, v), of weights over the roots of their sums at both ends."""
+    w = d.weight[e, f]
+    both = math.sqrt(d.into[v, f]) * math.sqrt(d.out_of[u, f])
+    d.fused[e] = fg.feature_sum(d.share[f] * w / both if w > 0 else 0.0)
+    return True
+
+
+@fg.edge
+def fuse_by_mean(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Find c(u, v), of weights over their sum at the target."""
+    w = d.weight[e, f]
+    d.fused[e] = fg.feature_sum(d.share[f] * w / d.into[v, f] if w > 0 else 0.0)
+    return True
+
+
+@fg.edge
+def fuse(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Find c(u, v), of weights as they are."""
+    d.fused[e] = fg.feature_sum(d.share[f] * d.weight[e, f])
+    return True
+
+
+@fg.vertex
+def start(f, v, d):  # type: ignore[no-untyped-def]
+    """Begin with what was given."""
+    d.mmode_next[v, f] = d.given[v, f]
+    return True
+
+
+#: Normalisation -> what fuses the weights.
+FUSE = {
+    "symmetric": fg.edgemap(fuse_symmetric),
+    "mean": fg.edgemap(fuse_by_mean),
+    None: fg.edgemap(fuse),
+}
+find_sums, begin = fg.foldmap(weights_in, weights_out, add_up), fg.vertexmap(start)
 
 
 @fg.gather(into="aggr", combine="sum")
@@ -68,6 +133,13 @@ def largest_change(f, v, d):  # type: ignore[no-untyped-def]
     return abs(d.mmode_next[v, f] - d.mmode[v, f])
 
 
+@fg.reduce(into="unbounded", combine="any")
+def is_unbounded(f, v, d):  # type: ignore[no-untyped-def]
+    """Look for a value that is not finite."""
+    return not math.isfinite(d.mmode[v, f])
+
+
+end = fg.foldmap(is_unbounded)
 step = fg.foldmap(fused_values, learn)
 step_with_residual = fg.foldmap(fused_values, learn, largest_change)
 
@@ -82,7 +154,7 @@ class MultimodalLearningResult(Result):
         The fixpoint, up to epsilon.
     """
 
-    values: Array
+    values: Array = answer()
 
     @property
     def labels(self) -> npt.NDArray[np.int64]:
@@ -169,20 +241,30 @@ def multimodal_learning(
     [0, 0, 0, 1]
     """
     graph = fg.as_graph(graph)
-    fused, rest = _fused(graph, weights, alpha, normalization)
+    w, share = _checked(graph, weights, alpha, normalization)
     if not epsilon >= 0:
         raise fg.GraphInputError(
             "epsilon out of range", got=epsilon, expected="0 or more"
         )
-    start = columns(graph, "given", given).astype(dtype)
+    real, known = checked_reals(dtype), columns(graph, "given", given)
+    width, modalities = known.shape[1], (len(share),)
     state = fg.State(
         graph,
-        mmode=fg.vertex_property(start, iterated=True),
-        given=fg.vertex_property(start),
-        fused=fg.edge_property(fused.astype(dtype), per_direction=not graph.directed),
-        rest=rest,
+        mmode=fg.vertex_property(real.type(0), shape=(width,), iterated=True),
+        given=columns_property(graph, known, width, real),
+        weight=fg.edge_property(w.astype(real, copy=False), copy=False),
+        into=fg.vertex_property(real.type(0), shape=modalities),
+        out_of=fg.vertex_property(real.type(0), shape=modalities),
+        fused=fg.edge_property(real.type(0), per_direction=not graph.directed),
+        share=share.astype(real),
+        rest=float(1 - share.sum()),
         epsilon=float(epsilon),
     )
+    where = {"target": options.get("target", "auto")}
+    if normalization is not None:
+        find_sums(state, **where)
+    FUSE[normalization](state, **where)
+    begin(state, **where)
     fix = "smaller weights or alpha, or normalization='symmetric'"
     run, residuals = iterate_recorded(
         step_with_residual if history else step,
@@ -192,8 +274,9 @@ def multimodal_learning(
         max_supersteps=max_supersteps,
         **options,
     )
-    values = state["mmode"]
-    require_finite(values, run, fix)
+    end(state, **where)
+    refuse_growth(bool(state["unbounded"].any()), run, fix)
+    values: Any = state.view("mmode")
     return MultimodalLearningResult(
         run=run, vertex_names=graph.vertex_names, residuals=residuals, values=values
     )
@@ -256,7 +339,7 @@ def _checked(
     normalization: str | None,
 ) -> tuple[Array, Array]:
     """Return weights (E, M) and alpha (M,), in float64."""
-    if normalization not in NORMALIZATIONS:
+    if normalization not in FUSE:
         raise fg.GraphInputError(
             "not a normalisation",
             got=repr(normalization),
@@ -272,24 +355,6 @@ def _checked(
             expected="0 or more each; the sum is what comes from the sources",
         )
     return w, a
-
-
-def _fused(
-    graph: fg.Graph,
-    weights: npt.ArrayLike,
-    alpha: npt.ArrayLike | None,
-    normalization: str | None,
-) -> tuple[Array, float]:
-    """Return ``a . w`` for each direction of each given edge, and ``1 - a . 1``."""
-    w, a = _checked(graph, weights, alpha, normalization)
-    edges, given = edges_of(graph), graph.given_edge_count
-    of_edges = _normalized(graph, w, normalization) @ a
-    rest = float(1 - a.sum())
-    if graph.directed:
-        return of_edges, rest
-    fused = np.concatenate([of_edges[:given]] * 2)  # a loop's twin is itself
-    fused[given + edges.given[given:]] = of_edges[given:]
-    return fused, rest
 
 
 def _normalized(graph: fg.Graph, w: Array, normalization: str | None) -> Array:

@@ -30,6 +30,8 @@ from featgraph.algorithms import (
     katz_centrality,
     label_propagation,
     label_set_propagation,
+    multi_manifold_ranking,
+    multimodal_learning,
     pagerank,
     pagerank_push,
     sssp,
@@ -164,6 +166,12 @@ CALLS: dict[str, Callable[..., Any]] = {
     "label sets": lambda g, **o: label_set_propagation(
         g, np.stack([seeds(g), seeds(g)[::-1]], axis=1), max_supersteps=3, **o
     ),
+    "manifolds": lambda g, **o: multi_manifold_ranking(
+        g, seeds(g), weights=of_modalities(g), max_supersteps=3, **o
+    ),
+    "modalities": lambda g, **o: multimodal_learning(
+        g, seeds(g), weights=of_modalities(g), max_supersteps=3, **o
+    ),
     "heat": lambda g, **o: heat_simulation(
         g, seeds(g), duration=3.0, dt=0.01, dtype="float32", **o
     ),
@@ -174,11 +182,13 @@ CALLS: dict[str, Callable[..., Any]] = {
     "cores": lambda g, **o: k_core(simple(g), max_supersteps=40, **o),
     "katz": lambda g, **o: katz_centrality(g, max_supersteps=3, **o),
 }
-#: Algorithm -> bytes a vertex of what a call of it is given: the host checks that, and
-#: uploads it once.
+#: Algorithm -> bytes a vertex, or edge, of what a call of it is given: the host checks
+#: that, and uploads it once.
 GIVEN: dict[str, list[int]] = {
     "label propagation": [8],
     "label sets": [8],
+    "manifolds": [8, 8],
+    "modalities": [4, 8],
     "heat": [4],
     "circuit": [8, 1, 1],
 }
@@ -251,6 +261,12 @@ def seeds(graph: fg.Graph) -> Any:
     """Return labels of four classes, of some vertices; small, since they are given."""
     labels = np.random.default_rng(5).integers(-9, 4, graph.vertex_count)
     return np.maximum(labels, -1).astype(np.int8)
+
+
+@cache
+def of_modalities(graph: fg.Graph) -> Any:
+    """Return two weights for each edge."""
+    return 1 + np.random.default_rng(7).random((graph.given_edge_count, 2))
 
 
 @cache
