@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-#: Graphs whose own weights have been looked at.
-_not_negative: weakref.WeakSet[fg.Graph] = weakref.WeakSet()
+#: Graphs whose own weights have been looked at, and by what.
+_looked_at: weakref.WeakKeyDictionary[fg.Graph, set[Any]] = weakref.WeakKeyDictionary()
 
 
 def require_number(name: str, value: float, is_right: bool, expected: str) -> None:
@@ -43,21 +44,25 @@ def given_or_own_weights(
 
 
 def weight_properties(
-    graph: fg.Graph, weights: npt.ArrayLike | None, dtype: np.dtype[Any]
+    graph: fg.Graph,
+    weights: npt.ArrayLike | None,
+    dtype: np.dtype[Any],
+    checked: Callable[..., Array] = checked_weights,
 ) -> dict[str, Any]:
-    """Return the property ``weight``, not negative; none where every edge counts one.
+    """Return the property ``weight``, checked; none where every edge counts one.
 
     The State that it is for has to be the algorithm's own: given weights are lent.
     """
     if weights is not None:
-        given = checked_weights(graph, weights).astype(dtype, copy=False)
+        given = checked(graph, weights).astype(dtype, copy=False)
         return {"weight": fg.edge_property(given, copy=False)}
     own = graph.weights_as(dtype)
     if own is None:
         return {}
-    if graph not in _not_negative:
-        checked_weights(graph, None)
-        _not_negative.add(graph)
+    known = _looked_at.setdefault(graph, set())
+    if checked not in known:
+        checked(graph, None)
+        known.add(checked)
     return {"weight": fg.edge_property(own, copy=False)}
 
 

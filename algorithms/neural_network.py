@@ -36,9 +36,15 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import require_number, signed_weights
+from featgraph.algorithms._checks import (
+    require_number,
+    signed_weights,
+    weight_properties,
+)
+from featgraph.algorithms._columns import columns_property
 from featgraph.algorithms._held import held_values
-from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._paths import checked_reals
+from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 
 __all__ = ["NeuralNetworkResult", "neural_network", "verify_neural_network"]
@@ -82,7 +88,7 @@ class NeuralNetworkResult(Result):
         Those given at inputs; between -1 and 1 elsewhere.
     """
 
-    outputs: Array
+    outputs: Array = answer()
 
     residual_name: ClassVar[str] = "largest change of an output"
 
@@ -158,16 +164,17 @@ def neural_network(
     """
     graph = fg.as_graph(graph)
     require_number("epsilon", epsilon, epsilon >= 0, "0 or more")
-    dtype = np.dtype(dtype)
+    real = checked_reals(dtype)
     known, is_input = held_values(graph, "inputs", inputs)
-    weight = signed_weights(graph, weights)
+    properties = {"weight": fg.edge_property(real.type(1))}
+    properties |= weight_properties(graph, weights, real, signed_weights)
     state = fg.State(
         graph,
-        output=fg.vertex_property(known.astype(dtype), iterated=True),
-        bias=fg.vertex_property(_bias(graph, bias).astype(dtype)),
-        is_input=fg.vertex_property(is_input),
-        weight=fg.edge_property(weight.astype(dtype)),
+        output=columns_property(graph, known, known.shape[1], real, iterated=True),
+        bias=fg.vertex_property(_bias(graph, bias), dtype=real),
+        is_input=fg.vertex_property(is_input, copy=False),
         epsilon=float(epsilon),
+        **properties,
     )
     run, residuals = iterate_recorded(
         step_with_residual if history else step,
@@ -176,25 +183,24 @@ def neural_network(
         max_supersteps=max_supersteps,
         **options,
     )
-    outputs = state["output"]
+    outputs: Any = state.view("output")
     return NeuralNetworkResult(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=residuals,
-        outputs=outputs if np.ndim(inputs) == 2 else outputs[:, 0],
+        outputs=outputs if np.ndim(inputs) == 2 else outputs.reshape(len(known)),
     )
 
 
 def _bias(graph: fg.Graph, bias: npt.ArrayLike) -> Array:
-    given = np.asarray(bias, np.float64)
-    count = graph.vertex_count
+    given, count = np.asarray(bias, np.float64), graph.vertex_count
     if given.shape not in {(), (count,)} or not np.isfinite(given).all():
         raise fg.GraphInputError(
             "bias is one finite number, or one for each vertex",
             got=f"shape {given.shape}",
             expected=f"() or ({count},), finite",
         )
-    return np.broadcast_to(given, (count,))
+    return given
 
 
 def verify_neural_network(
@@ -232,14 +238,12 @@ def verify_neural_network(
     kept = known.astype(given.dtype)
     require(~is_input | (x == kept).all(axis=1), "an input was changed")
     require(is_input | (np.abs(x) <= 1).all(axis=1), "an output beyond one")
-    w = signed_weights(graph, weights)
     edges = edges_of(graph)
-    of_edges = w[edges.given][:, None]
+    of_edges = signed_weights(graph, weights)[edges.given][:, None]
     excitation = sums_over_in_edges(edges, of_edges * x[edges.sources], len(x))
     size = sums_over_in_edges(edges, np.abs(of_edges * x[edges.sources]), len(x))
-    b = _bias(graph, bias)[:, None]
+    b = np.broadcast_to(_bias(graph, bias), (len(x),))[:, None]
     degree = np.bincount(edges.targets, minlength=len(x))[:, None]
     rounding = 2 * eps * ((degree + 4) * (size + np.abs(b)) + 4)
-    change = np.abs(np.tanh(excitation + b) - x)
-    settled = change <= epsilon + rounding
+    settled = np.abs(np.tanh(excitation + b) - x) <= epsilon + rounding
     require(is_input | settled.all(axis=1), "one more superstep moves it")

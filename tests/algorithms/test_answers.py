@@ -32,6 +32,7 @@ from featgraph.algorithms import (
     label_set_propagation,
     multi_manifold_ranking,
     multimodal_learning,
+    neural_network,
     pagerank,
     pagerank_push,
     sssp,
@@ -172,6 +173,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     "modalities": lambda g, **o: multimodal_learning(
         g, seeds(g), weights=of_modalities(g), max_supersteps=3, **o
     ),
+    "neurons": lambda g, **o: neural_network(
+        weighted(g), sources(g), bias=0.1, max_supersteps=3, **o
+    ),
     "heat": lambda g, **o: heat_simulation(
         g, seeds(g), duration=3.0, dt=0.01, dtype="float32", **o
     ),
@@ -189,6 +193,7 @@ GIVEN: dict[str, list[int]] = {
     "label sets": [8],
     "manifolds": [8, 8],
     "modalities": [4, 8],
+    "neurons": [4, 1],
     "heat": [4],
     "circuit": [8, 1, 1],
 }
