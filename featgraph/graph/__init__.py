@@ -27,6 +27,8 @@ from featgraph.graph.generators import (
     uniform,
 )
 from featgraph.graph.graph import Graph
+from featgraph.graph.partition.partition import Partition
+from featgraph.graph.partition.shard import Shard
 
 __all__ = [
     "Adjacency",
@@ -34,6 +36,8 @@ __all__ = [
     "FactorGraph",
     "Graph",
     "GraphLike",
+    "Partition",
+    "Shard",
     "as_graph",
     "complete_graph",
     "cycle_graph",

@@ -8,6 +8,8 @@ from typing import Any
 from featgraph.graph import _convert
 from featgraph.graph._structure import Structure
 from featgraph.graph.building.edges import edge_list
+from featgraph.graph.partition.choose import choose_partition
+from featgraph.graph.partition.shard import Shard, make_shards
 
 __all__ = ["Graph"]
 
@@ -182,6 +184,59 @@ class Graph(Structure):
                 duplicates=duplicates,
             )
         )
+
+    def partition(
+        self,
+        order: object = "given",
+        parts: int | None = None,
+        *,
+        cuts: object = None,
+        balance: object = (1, 8, 0),
+    ) -> list[Shard]:
+        """Cut the graph into shards: ranges of vertices, with all edges into them.
+
+        Parameters
+        ----------
+        order : {"given", "spread", "locality", "metis"} or array_like, shape (V,)
+            What ranges are ranges of. "given": vertices as they are numbered. "spread":
+            degrees dealt out, so that all ranges are alike. "locality": a breadth-first
+            sweep, for graphs that are far wider than dense, such as meshes and roads.
+            "metis": as METIS cuts them (the extra ``featgraph[metis]``). An array: the
+            vertex at each place.
+        parts : int
+            P, the number of shards. More than ``V / 32`` leave some without vertices.
+        cuts : array_like of integers, shape (P + 1,), optional
+            Instead of `parts`: range r has the places ``cuts[r]`` to ``cuts[r + 1]``.
+        balance : tuple of 3 float
+            What an in-edge, a vertex and a ghost weigh, where cuts are chosen: at
+            multiples of 32, so that all parts weigh about the same.
+
+        Returns
+        -------
+        list of Shard
+            That of rank 0 first.
+
+        Raises
+        ------
+        GraphInputError
+            No such order, or no permutation; no cuts, or of another graph; no number of
+            parts; no weights.
+        FeatGraphError
+            ``order="metis"`` without pymetis.
+
+        Notes
+        -----
+        O(V + E), once more for each of about 16 bounds that are tried where a ghost
+        weighs something.
+
+        Examples
+        --------
+        >>> ring = Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 0])
+        >>> ring.partition(cuts=[0, 2, 4])[1].numbers
+        array([2, 3, 1], dtype=int32)
+        """
+        partition = choose_partition(self, order, parts, cuts=cuts, balance=balance)
+        return make_shards(self, partition)
 
     def to_networkx(self) -> Any:
         """Return a networkx graph: nodes are the names, weights attribute "weight".

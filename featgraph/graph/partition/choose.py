@@ -1,0 +1,66 @@
+"""Make a partition from what a caller asks for."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from featgraph.errors import GraphInputError
+from featgraph.graph.building.arguments import shown
+from featgraph.graph.partition.cuts import Balance, checked_balance, choose_cuts
+from featgraph.graph.partition.orders import choose_order
+from featgraph.graph.partition.partition import Partition
+
+if TYPE_CHECKING:
+    from featgraph.graph._structure import Structure
+
+__all__ = ["choose_partition"]
+
+
+def choose_partition(
+    graph: Structure,
+    order: object = "given",
+    parts: object = None,
+    *,
+    cuts: object = None,
+    balance: object = Balance(),
+) -> Partition:
+    """Choose who owns which vertices; see `Graph.partition`."""
+    weights = checked_balance(balance)
+    if cuts is None:
+        count = _checked_parts(parts)
+        ordered = choose_order(graph, order, count, weights)
+        found = ordered.cuts
+        if found is None:
+            found = choose_cuts(graph, ordered.order, count, weights)
+        return Partition(found, ordered.order)
+    if parts is not None:
+        raise GraphInputError(
+            "cuts say how many parts there are",
+            where="parts",
+            got=f"parts={shown(parts)}, and cuts",
+            expected="one of the two",
+            fix="leave parts out",
+        )
+    given = Partition(cuts)  # type: ignore[arg-type]
+    return Partition(given.cuts, choose_order(graph, order, given.parts, weights).order)
+
+
+def _checked_parts(parts: object) -> int:
+    try:
+        if isinstance(parts, bool | np.bool_):
+            raise TypeError
+        count = operator.index(parts)  # type: ignore[arg-type]
+    except TypeError:
+        count = 0
+    if count >= 1:
+        return count
+    raise GraphInputError(
+        "not a number of parts",
+        where="parts",
+        got=shown(parts),
+        expected="an integer, 1 or more; more than there are vertices leave some empty",
+        fix="parts=4, or cuts=",
+    )

@@ -1,0 +1,138 @@
+"""Where the ranges of ranks begin and end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.errors import GraphInputError
+from featgraph.graph.building.arguments import require_real
+
+if TYPE_CHECKING:
+    from featgraph.graph._structure import Structure
+
+__all__ = ["WORD", "Balance", "checked_balance", "choose_cuts", "round_cuts"]
+
+#: Chosen cuts are at multiples of it: a word of an active bitvector has one owner.
+WORD = 32
+
+#: How far above the least bound, as a share of it, the most work of a part may be
+#: where ghosts weigh something.
+TOLERANCE = 1 / 256
+
+
+class Balance(NamedTuple):
+    """What is made equal between ranks: work, in units of an in-edge.
+
+    By in-edges alone a rank of 512 owns up to 28 times the mean number of vertices of
+    an R-MAT graph of 2**17 vertices, numbered as it was generated.
+
+    Attributes
+    ----------
+    edge, vertex, ghost : float
+        Work of an in-edge, of an own vertex, and of a ghost.
+    """
+
+    edge: float = 1
+    vertex: float = 8
+    ghost: float = 0
+
+
+def checked_balance(balance: object) -> Balance:
+    """Return what an in-edge, a vertex and a ghost weigh; GraphInputError otherwise."""
+    given = tuple(balance) if isinstance(balance, list | tuple) else ()
+    if len(given) == 3:
+        weights = Balance(*require_real("balance", given))
+        if min(weights) >= 0 and weights.edge + weights.vertex > 0:
+            return weights
+    raise GraphInputError(
+        "not the weights of an in-edge, a vertex and a ghost",
+        where="balance",
+        got=f"{balance!r:.80}",
+        expected="three numbers >= 0, of which one of the first two is positive",
+        fix=f"balance={tuple(Balance())}",
+    )
+
+
+def choose_cuts(
+    graph: Structure, order: NDArray[np.int32] | None, parts: int, balance: Balance
+) -> NDArray[np.int64]:
+    """Cut an order of the vertices into ranges of about equal work.
+
+    Parameters
+    ----------
+    graph : Graph
+    order : ndarray of int32, shape (V,), or None
+        The vertex at each place; None: their numbers.
+    parts : int
+    balance : Balance
+
+    Returns
+    -------
+    ndarray of int64, shape (parts + 1,)
+        Multiples of `WORD`, but for V.
+    """
+    if balance.ghost:
+        return _fill_parts(graph, order, parts, balance)
+    places = np.append(np.arange(0, graph.vertex_count, WORD), graph.vertex_count)
+    before = balance.edge * _edges_before(graph, order, places)
+    before += balance.vertex * places
+    goals = before[-1] * (np.arange(1, parts) / parts)
+    # The place whose work before it is nearest to the goal.
+    at = np.searchsorted((before[:-1] + before[1:]) / 2, goals)
+    return np.concatenate(([0], places[at], [graph.vertex_count]))
+
+
+def _edges_before(
+    graph: Structure, order: NDArray[np.int32] | None, places: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return how many in-edges the vertices have that stand before some places."""
+    if order is None:
+        return graph.in_edges.row_offsets[places].astype(np.float64)
+    words = np.add.reduceat(graph.in_degree[order], places[:-1], dtype=np.float64)
+    return np.concatenate(([0.0], np.cumsum(words)))
+
+
+def _fill_parts(
+    graph: Structure, order: NDArray[np.int32] | None, parts: int, balance: Balance
+) -> NDArray[np.int64]:
+    """Find the least bound that no part's work exceeds, and fill parts up to it.
+
+    How many ghosts a range has is no sum over its vertices, so that there is no work
+    before a place. O(E) for each bound that is tried.
+    """
+    from featgraph.graph.partition import kernels  # loads Numba
+
+    rows, count = graph.in_edges, graph.vertex_count
+    vertices = np.arange(count, dtype=np.int32) if order is None else order
+    places = np.empty(count, np.int32)
+    places[vertices] = np.arange(count, dtype=np.int32)
+    mark = np.full(count, -1, np.int64)
+    work = np.array([*balance, WORD], np.float64)
+    # One part has no ghosts, and so all of it fits.
+    high = balance.edge * graph.edge_count + balance.vertex * count
+    low = high / parts
+    cuts = np.full(parts + 1, count, np.int64)
+    cuts[0] = 0
+    tried = cuts.copy()
+    stamp = 0
+    while high - low > TOLERANCE * low:
+        bound = (low + high) / 2
+        stamp += parts
+        rows_of = rows.row_offsets, rows.column_indices, vertices, places
+        if kernels.fill_parts(*rows_of, work, bound, mark, stamp, tried):
+            high = bound
+            cuts = tried.copy()
+        else:
+            low = bound
+    return cuts
+
+
+def round_cuts(cuts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Move all cuts but the first and last to the nearest multiples of `WORD`."""
+    rounded: NDArray[np.int64] = (cuts + WORD // 2) // WORD * WORD
+    rounded[-1] = cuts[-1]
+    np.minimum(rounded, cuts[-1], out=rounded)
+    return rounded

@@ -1,0 +1,141 @@
+"""Loops over the edges of a part.
+
+Import this module inside functions only: it loads Numba.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from featgraph.graph.building.jit import jit
+
+__all__ = ["collect_ghosts", "fill_parts", "gather_rows", "renumber", "sweep"]
+
+_Array: TypeAlias = NDArray[Any]
+
+
+@jit
+def gather_rows(
+    offsets: _Array,
+    columns: _Array,
+    vertices: _Array,
+    places: _Array,
+    sources: _Array,
+    edge_ids: _Array,
+) -> None:
+    """Copy the rows of some vertices, one behind the other, with sources as places."""
+    slot = 0
+    for v in vertices:
+        for e in range(offsets[v], offsets[v + 1]):
+            sources[slot] = places[columns[e]]
+            edge_ids[slot] = e
+            slot += 1
+
+
+@jit
+def collect_ghosts(
+    sources: _Array, first: int, last: int, ghost_numbers: _Array, found: _Array
+) -> int:
+    """Store each source outside of ``first..last`` once; return how many there are.
+
+    Their entries of `ghost_numbers` become -1; no other one is negative.
+    """
+    count = 0
+    for u in sources:
+        if (u < first or u >= last) and ghost_numbers[u] >= 0:
+            ghost_numbers[u] = -1
+            found[count] = u
+            count += 1
+    return count
+
+
+@jit
+def renumber(
+    sources: _Array, first: int, last: int, ghost_numbers: _Array, local: _Array
+) -> None:
+    """Turn sources into local numbers: own vertices count from `first`."""
+    for i in range(sources.size):
+        u = sources[i]
+        local[i] = u - first if first <= u < last else ghost_numbers[u]
+
+
+@jit
+def sweep(
+    offsets: _Array, columns: _Array, seeds: _Array, seen: _Array, order: _Array
+) -> None:
+    """Search breadth first from each seed that was not seen, twice.
+
+    The second search begins at the vertex that the first one found last, which is far
+    from most others, so that levels are many and small.
+    """
+    begin = 0
+    for seed in seeds:
+        if seen[seed]:
+            continue
+        end, start = begin, seed
+        for turn in range(1, 3):
+            order[begin] = start
+            seen[start] = turn
+            end, at = begin + 1, begin
+            while at < end:
+                v = order[at]
+                at += 1
+                for e in range(offsets[v], offsets[v + 1]):
+                    u = columns[e]
+                    if seen[u] < turn:
+                        seen[u] = turn
+                        order[end] = u
+                        end += 1
+            start = order[end - 1]
+        begin = end
+
+
+@jit
+def fill_parts(
+    offsets: _Array,
+    columns: _Array,
+    vertices: _Array,
+    places: _Array,
+    work: _Array,
+    bound: float,
+    mark: _Array,
+    stamp: int,
+    cuts: _Array,
+) -> bool:
+    """Give each part as many words as fit into `bound`; return whether all fit.
+
+    `work` is that of an edge, a vertex and a ghost, and the size of a word. `mark`
+    tells, by place, for which part a vertex was last a ghost: stamps are new ones.
+    """
+    part, first, begin = 0, 0, 0
+    word, done, ghosts = int(work[3]), 0.0, 0
+    while begin < vertices.size:
+        end = min(begin + word, vertices.size)
+        edges, more = 0, 0
+        for place in range(begin, end):
+            v = vertices[place]
+            edges += offsets[v + 1] - offsets[v]
+            if mark[place] == stamp + part:
+                more -= 1
+        for place in range(begin, end):
+            v = vertices[place]
+            for e in range(offsets[v], offsets[v + 1]):
+                u = places[columns[e]]
+                if (u < first or u >= end) and mark[u] != stamp + part:
+                    mark[u] = stamp + part
+                    more += 1
+        added = edges * work[0] + (end - begin) * work[1]
+        if done + added + (ghosts + more) * work[2] <= bound:
+            done += added
+            ghosts += more
+            begin = end
+            continue
+        if begin == first or part + 1 == cuts.size - 1:
+            return False
+        part += 1
+        cuts[part] = begin
+        first, done, ghosts = begin, 0.0, 0
+    cuts[part + 1 :] = vertices.size
+    return True

@@ -1,0 +1,148 @@
+"""Orders of vertices that are cut into ranges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph._interrupts import import_whole
+from featgraph.errors import FeatGraphError, GraphInputError
+from featgraph.graph.building.arguments import shown
+from featgraph.graph.partition.cuts import WORD, Balance, round_cuts
+from featgraph.graph.partition.partition import checked_order
+
+if TYPE_CHECKING:
+    from featgraph.graph._structure import Structure
+
+__all__ = ["Ordered", "choose_order"]
+
+
+class Ordered(NamedTuple):
+    """The vertex at each place, and where an order that was made for P parts is cut.
+
+    Attributes
+    ----------
+    order : ndarray of int32, shape (V,), or None
+        None: the vertices as they are numbered.
+    cuts : ndarray of int64, shape (P + 1,), or None
+        None: wherever work is balanced.
+    """
+
+    order: NDArray[np.int32] | None
+    cuts: NDArray[np.int64] | None = None
+
+
+def choose_order(
+    graph: Structure, order: object, parts: int, balance: Balance
+) -> Ordered:
+    """Return the order that is asked for by name, or given.
+
+    Parameters
+    ----------
+    graph : Graph
+    order : {"given", "spread", "locality", "metis"} or array_like, shape (V,)
+    parts : int
+    balance : Balance
+
+    Raises
+    ------
+    GraphInputError
+        No such name, or no permutation.
+    FeatGraphError
+        "metis" where pymetis is not installed.
+    """
+    if not isinstance(order, str):
+        return Ordered(checked_order(order, graph.vertex_count))
+    makers = {"given": _given, "spread": _spread, "locality": _sweep, "metis": _metis}
+    if order not in makers:
+        raise GraphInputError(
+            "there is no such order",
+            where="order",
+            got=shown(order),
+            expected=f"{', '.join(map(repr, makers))}, or an array",
+            fix='order="given" keeps the vertices as they are numbered',
+        )
+    return makers[order](graph, parts, balance)
+
+
+def _given(graph: Structure, parts: int, balance: Balance) -> Ordered:
+    return Ordered(None)
+
+
+def _spread(graph: Structure, parts: int, balance: Balance) -> Ordered:
+    """Deal vertices out by falling in-degree, there and back again.
+
+    Hands are whole words; those that get a word less come last.
+    """
+    count = graph.vertex_count
+    words = -(-count // WORD)
+    hands = np.full(parts, words // parts)
+    hands[: words % parts] += 1
+    cuts = np.minimum(np.concatenate(([0], np.cumsum(hands))) * WORD, count)
+    size = np.diff(cuts)
+    # A vertex's round and hand: a hand takes part in as many rounds as it has places.
+    rounds = np.arange(count) - np.repeat(cuts[:-1], size)
+    hand = np.repeat(np.arange(parts), size)
+    turn = np.where(rounds % 2, parts - 1 - hand, hand)
+    by_degree = np.argsort(-graph.in_degree.astype(np.int64), kind="stable")
+    order = np.empty(count, np.int32)
+    order[np.lexsort((turn, rounds))] = by_degree
+    return Ordered(order, cuts)
+
+
+def _sweep(graph: Structure, parts: int, balance: Balance) -> Ordered:
+    """Search breadth first, a component behind the other, each from a far vertex."""
+    from featgraph.graph._structure import incident_columns
+    from featgraph.graph.partition import kernels  # loads Numba
+
+    rows = incident_columns(graph)
+    degree = np.diff(rows.row_offsets)
+    order = np.empty(graph.vertex_count, np.int32)
+    # Vertices without edges come last: they need not be anywhere.
+    seeds = np.lexsort((degree, degree == 0)).astype(np.int32)
+    seen = np.zeros(graph.vertex_count, np.int8)
+    kernels.sweep(rows.row_offsets, rows.column_indices, seeds, seen, order)
+    return Ordered(order)
+
+
+def _metis(graph: Structure, parts: int, balance: Balance) -> Ordered:
+    """Have METIS cut few edges, with the work of each vertex as its weight."""
+    try:
+        pymetis: Any = import_whole("pymetis")
+    except ImportError as error:
+        raise FeatGraphError(
+            "METIS is not installed",
+            where="order",
+            got="'metis'",
+            expected="the package pymetis",
+            fix="pip install 'featgraph[metis]', or order=\"locality\"",
+        ) from error
+    offsets, columns, times = _symmetric(graph)
+    work = balance.edge * graph.in_degree + balance.vertex
+    # No part of less than a word: METIS complains of those without vertices.
+    asked = min(parts, -(-graph.vertex_count // WORD))
+    _, part = pymetis.part_graph(
+        asked,
+        adjacency=pymetis.CSRAdjacency(offsets, columns),
+        vweights=np.rint(work).astype(np.int64),
+        eweights=times,
+    )
+    order = np.argsort(part, kind="stable").astype(np.int32)
+    size = np.bincount(part, minlength=parts)
+    return Ordered(order, round_cuts(np.concatenate(([0], np.cumsum(size)))))
+
+
+def _symmetric(graph: Structure) -> tuple[Any, Any, Any]:
+    """Return rows of all neighbors, no vertex of itself, and how often each is one."""
+    from scipy import sparse
+
+    u, v, count = graph.sources, graph.targets, graph.vertex_count
+    is_loop = u == v
+    u, v = u[~is_loop], v[~is_loop]
+    ends = np.concatenate((u, v)), np.concatenate((v, u))
+    ones = np.ones(ends[0].size, np.int32)
+    # Repeated entries are summed.
+    matrix = sparse.coo_array((ones, ends), shape=(count, count)).tocsr()
+    return matrix.indptr, matrix.indices, matrix.data

@@ -1,0 +1,246 @@
+"""What a rank has of a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph._cached import cached_property
+from featgraph.errors import GraphInputError
+from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.building.host import host_array
+from featgraph.graph.partition.partition import Partition
+
+if TYPE_CHECKING:
+    from featgraph.graph._structure import Structure
+
+__all__ = ["Shard", "make_shards"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Shard:
+    """A rank's part of a whole graph: the vertices that it owns, and edges into them.
+
+    The local numbers 0 to ``own - 1`` are own vertices, in the order of the partition.
+    Behind them are the *ghosts*: copies of vertices of other ranks that own ones have
+    edges from, by owner and then by place in the order.
+
+    Attributes
+    ----------
+    rank : int
+    partition : Partition
+    vertex_count, edge_count : int
+        V and E of the whole graph.
+    directed : bool
+        Of the whole graph.
+    digest : str
+        Of the whole graph.
+    local : Graph
+        Directed. All in-edges of own vertices, in local numbers; no edge leads to a
+        ghost. Its edge ids are the order in which its edges are given. Each row has
+        the order of that in the whole graph. It has the weights of the whole graph.
+    own : int
+        How many vertices the rank owns.
+    numbers : ndarray of int32, shape (own + ghosts,)
+        The number of each local vertex in the whole graph.
+    edge_ids : range, or ndarray, one for each local edge
+        Its edge id in the whole graph.
+    ghosts : ndarray of int64, shape (P + 1,)
+        Local numbers ``ghosts[p]`` to ``ghosts[p + 1]`` are the ghosts that rank p
+        owns; ``ghosts[0]`` is `own`.
+    send_lists : tuple of P ndarrays of int32
+        For each rank the own vertices, by local number, that it has as ghosts, in the
+        order in which they stand there: ascending.
+    """
+
+    rank: int
+    partition: Partition
+    vertex_count: int
+    edge_count: int
+    directed: bool
+    digest: str
+    local: Any
+    own: int
+    numbers: NDArray[np.int32]
+    edge_ids: range | NDArray[Any]
+    ghosts: NDArray[np.int64]
+    send_lists: tuple[NDArray[np.int32], ...]
+
+    def __repr__(self) -> str:
+        return (
+            f"Shard(rank {self.rank} of {self.partition.parts}, {self.own} vertices, "
+            f"{self.numbers.size - self.own} ghosts, {self.local.edge_count} edges)"
+        )
+
+    def locals_of(self, numbers: object) -> NDArray[np.int32]:
+        """Return the local numbers of vertices of the whole graph.
+
+        Parameters
+        ----------
+        numbers : array_like of integers
+
+        Returns
+        -------
+        ndarray of int32, as many
+            -1 for a vertex that the rank does not have.
+        """
+        wanted = host_array(numbers, "numbers")
+        ascending, local = self._by_number
+        if not ascending.size:
+            return np.full(wanted.shape, -1, np.int32)
+        at = np.minimum(np.searchsorted(ascending, wanted), ascending.size - 1)
+        return np.where(ascending[at] == wanted, local[at], np.int32(-1))
+
+    @cached_property
+    def _by_number(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The whole graph's numbers, ascending, and the local number of each."""
+        local = np.argsort(self.numbers, kind="stable").astype(np.int32)
+        return self.numbers[local], local
+
+
+def make_shards(graph: Structure, partition: Partition) -> list[Shard]:
+    """Cut a graph into the shards of all ranks.
+
+    Parameters
+    ----------
+    graph : Graph
+    partition : Partition
+        Of as many vertices.
+
+    Returns
+    -------
+    list of Shard
+
+    Raises
+    ------
+    GraphInputError
+        A partition of another number of vertices.
+
+    Notes
+    -----
+    O(V + E). Beside the shards there is one array of V int32 (three with an order).
+    """
+    check_fits(graph, partition)
+    numbers = np.zeros(graph.vertex_count, np.int32)
+    parts = [_find_part(graph, partition, r, numbers) for r in range(partition.parts)]
+    # Where the ghosts of each part stand that a rank owns.
+    bounds = [np.searchsorted(part.ghosts, partition.cuts) for part in parts]
+    weights = graph.weights
+    if weights is not None:
+        weights = graph.expand_edge_values(weights)
+    return [
+        _make_shard(graph, partition, rank, parts, bounds, weights)
+        for rank in range(partition.parts)
+    ]
+
+
+def check_fits(graph: Structure, partition: Partition) -> None:
+    """Raise GraphInputError where a partition has another number of vertices."""
+    if partition.vertex_count != graph.vertex_count:
+        raise GraphInputError(
+            "the cuts are those of another graph",
+            where="cuts",
+            got=f"cuts[-1] = {partition.vertex_count}",
+            expected=f"{graph.vertex_count}, the number of vertices",
+            fix="parts=n chooses the cuts",
+        )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The edges into own vertices: local sources, and places of ghosts, ascending."""
+
+    sources: NDArray[np.int32]
+    targets: NDArray[np.int32]
+    edge_ids: range | NDArray[Any]
+    ghosts: NDArray[np.int32]
+
+
+def _find_part(
+    graph: Structure, partition: Partition, rank: int, numbers: NDArray[np.int32]
+) -> _Part:
+    """Find the edges and ghosts of a rank.
+
+    `numbers` is for local numbers of ghosts, by place; what another rank has left there
+    is not negative, and does not matter.
+    """
+    from featgraph.graph.partition import kernels  # loads Numba
+
+    first, last = map(int, partition.cuts[rank : rank + 2])
+    own = last - first
+    targets, sources, edge_ids = _rows(graph, partition, first, last)
+    found = np.empty(min(sources.size, graph.vertex_count - own), np.int32)
+    count = kernels.collect_ghosts(sources, first, last, numbers, found)
+    ghosts = np.sort(found[:count])
+    numbers[ghosts] = np.arange(own, own + count, dtype=np.int32)
+    local = np.empty(sources.size, np.int32)
+    kernels.renumber(sources, first, last, numbers, local)
+    return _Part(local, targets, edge_ids, ghosts)
+
+
+def _rows(
+    graph: Structure, partition: Partition, first: int, last: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32], range | NDArray[Any]]:
+    """Return local targets, places of sources, and edge ids of rows at some places."""
+    from featgraph.graph.partition import kernels  # loads Numba
+
+    offsets, columns = graph.in_edges.row_offsets, graph.in_edges.column_indices
+    own = np.arange(last - first, dtype=np.int32)
+    if partition.order is None or partition.places is None:
+        degree = np.diff(offsets[first : last + 1])
+        begin, end = int(offsets[first]), int(offsets[last])
+        return np.repeat(own, degree), columns[begin:end], range(begin, end)
+    vertices = partition.order[first:last]
+    targets = np.repeat(own, offsets[vertices + 1] - offsets[vertices])
+    sources = np.empty(targets.size, np.int32)
+    edge_ids = np.empty(targets.size, offsets.dtype)
+    kernels.gather_rows(offsets, columns, vertices, partition.places, sources, edge_ids)
+    return targets, sources, freeze(edge_ids)
+
+
+def _make_shard(
+    graph: Structure,
+    partition: Partition,
+    rank: int,
+    parts: list[_Part],
+    bounds: list[NDArray[np.int64]],
+    weights: NDArray[Any] | None,
+) -> Shard:
+    part = parts[rank]
+    first, last = map(int, partition.cuts[rank : rank + 2])
+    own = last - first
+    places = np.concatenate((np.arange(first, last, dtype=np.int32), part.ghosts))
+    numbers = places if partition.order is None else partition.order[places]
+    send_lists = tuple(
+        freeze(other.ghosts[at[rank] : at[rank + 1]] - np.int32(first))
+        for other, at in zip(parts, bounds, strict=True)
+    )
+    return Shard(
+        rank=rank,
+        partition=partition,
+        vertex_count=graph.vertex_count,
+        edge_count=graph.edge_count,
+        directed=graph.directed,
+        digest=graph.digest,
+        local=_local_graph(type(graph), part, numbers.size, weights),
+        own=own,
+        numbers=freeze(numbers),
+        edge_ids=part.edge_ids,
+        ghosts=freeze(own + bounds[rank]),
+        send_lists=send_lists,
+    )
+
+
+def _local_graph(
+    kind: type[Structure], part: _Part, count: int, weights: NDArray[Any] | None
+) -> Structure:
+    """Make the graph of a part; `weights` are those of all edge ids."""
+    own = None
+    if weights is not None:
+        ids = part.edge_ids
+        chosen = slice(ids.start, ids.stop) if isinstance(ids, range) else ids
+        own = weights[chosen].copy()
+    return kind(EdgeList(part.sources, part.targets, own, count, True))
