@@ -12,12 +12,13 @@ import featgraph as fg
 
 __all__ = [
     "MODES",
+    "UNOBSERVED",
     "check_damping",
     "check_mode",
     "distributions",
-    "evidence_rows",
     "explain_contradiction",
     "logarithm",
+    "observed",
     "pairwise_logs",
     "unary_logs",
 ]
@@ -79,7 +80,11 @@ def _checked_logs(given: Array, what: str, item: str, is_log: bool) -> Array:
 
 
 def unary_logs(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> Array:
-    """Return (V, K) logs in float64, each row with something possible in it."""
+    """Return (V, K) logs in float64, each row with something possible in it.
+
+    The host takes them, where it checks potentials: some that have a log are zero in
+    float32.
+    """
     given = np.asarray(unary)
     if given.ndim != 2 or len(given) != graph.vertex_count or given.shape[1] == 0:
         raise fg.GraphInputError(
@@ -89,7 +94,13 @@ def unary_logs(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> Array:
             expected=f"({graph.vertex_count}, K)",
         )
     logs = _checked_logs(given, "unary", "vertex", is_log)
-    _check_possible(logs, "unary potentials leave no state", "give a state a chance")
+    is_lost = ~(logs > -np.inf).any(axis=1)
+    if is_lost.any():
+        raise fg.GraphInputError(
+            "unary potentials leave no state",
+            where=f"vertex {int(np.argmax(is_lost))}",
+            fix="give a state a chance",
+        )
     return logs
 
 
@@ -109,15 +120,13 @@ def pairwise_logs(
     return _checked_logs(given, "pairwise", "edge", is_log)
 
 
-def evidence_rows(
-    evidence: Mapping[int, int] | npt.ArrayLike | None, logs: Array
-) -> Array:
-    """Return unary logs in which all states but the observed one are impossible."""
+def observed(
+    evidence: Mapping[int, int] | npt.ArrayLike | None, count: int, k: int
+) -> tuple[Array, Array]:
+    """Return the vertices that are observed, and the state of each."""
     if evidence is None:
-        return logs
-    count, k = logs.shape
+        evidence = {}
     if isinstance(evidence, Mapping):
-        states = np.full(count, UNOBSERVED, np.int64)
         for vertex, state in evidence.items():
             if not 0 <= vertex < count:
                 raise fg.GraphInputError(
@@ -125,40 +134,27 @@ def evidence_rows(
                     got=vertex,
                     expected=f"0 to {count - 1}",
                 )
-            states[vertex] = _checked_state(vertex, state, k)
-    else:
-        states = np.asarray(evidence)
-        if states.shape != (count,) or states.dtype.kind not in "iu":
-            raise fg.GraphInputError(
-                "evidence is a state per vertex, or a mapping of vertex to state",
-                got=f"{states.dtype} of shape {states.shape}",
-                expected=f"integers of shape ({count},), -1 for unobserved",
-            )
-        bad = np.flatnonzero((states < UNOBSERVED) | (states >= k))
-        if bad.size:
-            _checked_state(int(bad[0]), states[bad[0]], k)
+            _check_state(vertex, state, k)
+        return np.array([*evidence], np.int64), np.array([*evidence.values()], np.int32)
+    states = np.asarray(evidence)
+    if states.shape != (count,) or states.dtype.kind not in "iu":
+        raise fg.GraphInputError(
+            "evidence is a state per vertex, or a mapping of vertex to state",
+            got=f"{states.dtype} of shape {states.shape}",
+            expected=f"integers of shape ({count},), -1 for unobserved",
+        )
+    bad = np.flatnonzero((states < UNOBSERVED) | (states >= k))
+    if bad.size:
+        _check_state(int(bad[0]), states[bad[0]], k)
     seen = np.flatnonzero(states != UNOBSERVED)
-    clamped = logs.copy()
-    clamped[seen] = -np.inf
-    clamped[seen, states[seen]] = logs[seen, states[seen]]
-    _check_possible(
-        clamped, "the observed state is impossible", "observe another, or nothing"
-    )
-    return clamped
+    return seen, states[seen].astype(np.int32)
 
 
-def _checked_state(vertex: int, state: Any, k: int) -> int:
+def _check_state(vertex: int, state: Any, k: int) -> None:
     if not isinstance(state, int | np.integer) or not 0 <= state < k:
         raise fg.GraphInputError(
             "not a state", where=f"vertex {vertex}", got=state, expected=f"0 to {k - 1}"
         )
-    return int(state)
-
-
-def _check_possible(logs: Array, what: str, fix: str) -> None:
-    bad = np.flatnonzero(~(logs > -np.inf).any(axis=1))
-    if bad.size:
-        raise fg.GraphInputError(what, where=f"vertex {bad[0]}", fix=fix)
 
 
 def explain_contradiction(

@@ -40,16 +40,18 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._potentials import (
+    UNOBSERVED,
     check_damping,
     check_mode,
     distributions,
-    evidence_rows,
     explain_contradiction,
+    observed,
     pairwise_logs,
     unary_logs,
 )
-from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms._result import Result, answer, iterate_recorded
 
 __all__ = [
     "BeliefPropagationResult",
@@ -58,6 +60,47 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+
+
+# -- before the first message
+
+
+@fg.gather(into="own", combine="sum")
+def of_loops(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take what a self-loop says about state f."""
+    return d.psi[e, f, f] if u == v else 0.0
+
+
+@fg.gather(into="own", combine="sum")
+def of_shared_loops(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Do as `of_loops`, with one potential for all edges."""
+    return d.psi[f, f] if u == v else 0.0
+
+
+@fg.vertex
+def observe(f, v, d):  # type: ignore[no-untyped-def]
+    """Have all states but the observed one impossible; begin with that belief."""
+    is_out = d.observed[v] != UNOBSERVED and d.observed[v] != f
+    p = -math.inf if is_out else d.phi[v, f] + d.own[v, f]
+    d.phi[v, f] = p
+    d.belief_next[v, f] = p
+    d.possible[v] = fg.any_feature(p > -math.inf)
+    return True
+
+
+@fg.reduce(into="first_lost", combine="min")
+def first_impossible(f, v, d):  # type: ignore[no-untyped-def]
+    """Find the first vertex without a possible state."""
+    return d.vertex_count if d.possible[v] else v
+
+
+#: By whether psi is shared.
+begin = {
+    False: fg.foldmap(of_loops, observe, first_impossible),
+    True: fg.foldmap(of_shared_loops, observe, first_impossible),
+}
+
+# -- a superstep
 
 
 def without(total: float, part: float) -> float:
@@ -179,6 +222,61 @@ steps = {
 }
 step = steps["sum-product", False, False, False]
 
+# -- behind the last one
+
+
+@fg.vertex
+def decide(f, v, d):  # type: ignore[no-untyped-def]
+    """Take the likeliest state; take the logs over in float64."""
+    d.best[v] = fg.argmax(d.belief[v, f])
+    d.possible[v] = fg.any_feature(d.belief[v, f] > -math.inf)
+    d.marginal[v, f] = d.belief[v, f]
+    return True
+
+
+@fg.vertex
+def share(f, v, d):  # type: ignore[no-untyped-def]
+    """Make a distribution of them."""
+    d.marginal[v, f] = fg.softmax(d.marginal[v, f])
+    return True
+
+
+@fg.gather(into="pairs", combine="sum")
+def log_of_edge(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take what an edge says about the likeliest states of both its ends."""
+    if u == v or fg.is_twin(e):
+        return fg.nothing
+    return d.psi[e, d.best[u], d.best[v]]
+
+
+@fg.gather(into="pairs", combine="sum")
+def log_of_shared(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Do as `log_of_edge`, with one potential for all edges."""
+    if u == v or fg.is_twin(e):
+        return fg.nothing
+    return d.psi[d.best[u], d.best[v]]
+
+
+@fg.vertex
+def add_up(f, v, d):  # type: ignore[no-untyped-def]
+    """Add what the vertex itself says."""
+    d.log[v] = d.phi[v, d.best[v]] + d.pairs[v]
+    return True
+
+
+@fg.reduce(into="log_score", combine="sum")
+def sum_of_logs(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up what all say."""
+    return d.log[v]
+
+
+end = fg.foldmap(decide, share, first_impossible)
+#: By whether psi is shared.
+score = {
+    False: fg.foldmap(log_of_edge, add_up, sum_of_logs),
+    True: fg.foldmap(log_of_shared, add_up, sum_of_logs),
+}
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BeliefPropagationResult(Result):
@@ -200,10 +298,10 @@ class BeliefPropagationResult(Result):
         As of every result.
     """
 
-    marginals: npt.NDArray[np.float64]
-    states: npt.NDArray[np.int64]
+    marginals: npt.NDArray[np.float64] = answer()
+    states: npt.NDArray[np.int64] = answer()
     log_score: float
-    messages: Array
+    messages: Array = answer()
 
     residual_name: ClassVar[str] = "largest change of the log of a message"
 
@@ -286,23 +384,31 @@ def belief_propagation(
     graph = fg.as_graph(graph, directed=False)
     check_mode(mode)
     check_damping(damping)
-    phi, psi = _model(graph, unary, pairwise, evidence, is_log)
-    step = steps[mode, psi.ndim == 2, damping > 0, history]
+    real = checked_reals(dtype)
+    _require_undirected(graph)
+    phi = unary_logs(graph, unary, is_log)
+    psi = pairwise_logs(graph, pairwise, phi.shape[1], is_log).astype(real, copy=False)
+    seen, states = observed(evidence, *phi.shape)
+    is_shared, where = psi.ndim == 2, {"target": options.get("target", "auto")}
+    step = steps[mode, is_shared, damping > 0, history]
 
     def fresh() -> fg.State:
-        return message_state(
+        made = message_state(
             graph,
             phi,
-            dtype,
+            real,
             damping,
             epsilon,
-            history=history,
-            psi=psi.astype(dtype)
-            if psi.ndim == 2
-            else fg.edge_property(psi.astype(dtype)),
+            observed=fg.vertex_property(np.int32(UNOBSERVED), at=seen, entries=states),
+            log=fg.vertex_property(np.float64(0)),
+            psi=psi if is_shared else fg.edge_property(psi, copy=False),
         )
+        begin[is_shared](made, **where)
+        return made
 
     state = fresh()
+    if seen.size:
+        _refuse_impossible(state)
     run, residuals = iterate_recorded(
         step,
         state,
@@ -310,77 +416,71 @@ def belief_propagation(
         max_supersteps=max_supersteps,
         **options,
     )
-    beliefs = state["belief"]
-    if not (beliefs > -np.inf).any(axis=1).all():
+    end(state, **where)
+    if int(state["first_lost"][0]) < graph.vertex_count:
         raise explain_contradiction(
             step, fresh, lambda v: f"vertex {v}", max_supersteps=max_supersteps
         )
-    states = beliefs.argmax(axis=1)
+    score[is_shared](state, **where)
+    log_score, stored = float(state["log_score"][0]), state.view("msg")
+    answers: dict[str, Any] = {
+        "marginals": state.view("marginal"),
+        "states": state.view("best"),
+        "messages": lambda _: graph.collect_edge_values(
+            np.asarray(stored), per_direction=True
+        ),
+    }
     return BeliefPropagationResult(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=residuals,
-        marginals=distributions(beliefs),
-        states=states,
-        log_score=_log_score(graph, phi, psi, states),
-        messages=state["msg"],
+        log_score=log_score,
+        **answers,
     )
-
-
-def _model(
-    graph: fg.Graph,
-    unary: npt.ArrayLike,
-    pairwise: npt.ArrayLike,
-    evidence: Mapping[int, int] | npt.ArrayLike | None,
-    is_log: bool,
-) -> tuple[Array, Array]:
-    """Return phi and psi in logs; what self-loops say is in phi."""
-    if graph.directed:
-        raise fg.GraphInputError(
-            "potentials belong to undirected edges",
-            got=repr(graph),
-            fix="make the graph with directed=False",
-        )
-    phi = unary_logs(graph, unary, is_log)
-    psi = pairwise_logs(graph, pairwise, phi.shape[1], is_log)
-    loops = np.flatnonzero(graph.sources == graph.targets)
-    phi = phi.copy()
-    for edge in loops:
-        phi[graph.sources[edge]] += np.diag(psi if psi.ndim == 2 else psi[edge])
-    return evidence_rows(evidence, phi), psi
 
 
 def message_state(
     graph: fg.Graph,
     phi: Array,
-    dtype: npt.DTypeLike,
+    real: np.dtype[Any],
     damping: float,
     epsilon: float,
-    *,
-    history: bool,
     **properties: Any,
 ) -> fg.State:
-    """Return the state before the first message."""
-    logs, k = phi.astype(dtype), phi.shape[1]
-    silence = np.zeros((2 * graph.given_edge_count, k), dtype)
-    if history:
-        properties["change"] = fg.vertex_property(np.zeros_like(logs))
+    """Return a State with room for beliefs and messages, which are all zero."""
+    zero, shape = real.type(0), phi.shape[1:]
     return fg.State(
         graph,
-        phi=fg.vertex_property(logs),
-        belief=fg.vertex_property(logs, iterated=True),
-        msg=fg.edge_property(silence, iterated=True, per_direction=True),
+        phi=fg.vertex_property(phi, dtype=real),
+        belief=fg.vertex_property(zero, shape=shape, iterated=True),
+        msg=fg.edge_property(zero, shape=shape, iterated=True, per_direction=True),
+        change=fg.vertex_property(zero, shape=shape),
+        marginal=fg.vertex_property(np.float64(0), shape=shape),
+        best=fg.vertex_property(np.int64(0)),
+        possible=fg.vertex_property(False),
         damping=float(damping),
         epsilon=float(epsilon),
         **properties,
     )
 
 
-def _log_score(graph: fg.Graph, phi: Array, psi: Array, states: Array) -> float:
-    between = graph.sources != graph.targets
-    x, y = states[graph.sources[between]], states[graph.targets[between]]
-    pairs = psi[x, y] if psi.ndim == 2 else psi[np.flatnonzero(between), x, y]
-    return float(phi[np.arange(len(states)), states].sum() + pairs.sum())
+def _require_undirected(graph: fg.Graph) -> None:
+    if graph.directed:
+        raise fg.GraphInputError(
+            "potentials belong to undirected edges",
+            got=repr(graph),
+            fix="make the graph with directed=False",
+        )
+
+
+def _refuse_impossible(state: fg.State) -> None:
+    first = int(state["first_lost"][0])
+    if first < state.graph.vertex_count:
+        raise fg.GraphInputError(
+            "the observed state is impossible",
+            where=f"vertex {first}",
+            fix="observe another, or nothing",
+        )
 
 
 def verify_belief_propagation(
@@ -463,3 +563,24 @@ def verify_belief_propagation(
 def _require(holds: Any, what: str, problem: str) -> None:
     if not holds.all():
         raise AssertionError(f"{what} {int(np.argmin(holds))}: {problem}")
+
+
+def _model(
+    graph: fg.Graph,
+    unary: npt.ArrayLike,
+    pairwise: npt.ArrayLike,
+    evidence: Mapping[int, int] | npt.ArrayLike | None,
+    is_log: bool,
+) -> tuple[Array, Array]:
+    """Return phi and psi in logs; what self-loops and evidence say is in phi."""
+    phi = unary_logs(graph, unary, is_log).copy()
+    psi = pairwise_logs(graph, pairwise, phi.shape[1], is_log)
+    loops = np.flatnonzero(graph.sources == graph.targets)
+    own = psi if psi.ndim == 2 else psi[loops]
+    diagonals = np.broadcast_to(own.diagonal(0, -2, -1), (len(loops), phi.shape[1]))
+    np.add.at(phi, graph.sources[loops], diagonals)
+    seen, states = observed(evidence, *phi.shape)
+    kept = phi[seen, states]
+    phi[seen] = -np.inf
+    phi[seen, states] = kept
+    return phi, psi

@@ -30,10 +30,10 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._potentials import (
     check_damping,
     check_mode,
-    distributions,
     explain_contradiction,
     logarithm,
 )
@@ -41,6 +41,7 @@ from featgraph.algorithms._result import Result, iterate_recorded
 from featgraph.algorithms.belief_propagation import (
     belief_propagation,
     distance,
+    end,
     make_step,
     message_state,
     settle,
@@ -88,6 +89,14 @@ def relay_max(f, u, v, e, d):  # type: ignore[no-untyped-def]
     return fg.any_feature(distance(m, d.msg[e, f]) > d.epsilon)
 
 
+@fg.vertex
+def know(f, v, d):  # type: ignore[no-untyped-def]
+    """Begin with what the table, or those of the variable alone, say."""
+    d.belief_next[v, f] = d.phi[v, f]
+    return True
+
+
+begin = fg.vertexmap(know)
 #: By mode, whether messages are damped, and recorded.
 steps = {
     (mode, damped, recorded): make_step(send, damped=damped, recorded=recorded)
@@ -219,18 +228,20 @@ def _on_factors(
     step = steps[mode, damping > 0, history]
     counts = np.ones(graph.vertex_count, np.int32)
     counts[: len(model.names)] = model.cardinalities
+    where = {"target": options.get("target", "auto")}
 
     def fresh() -> fg.State:
-        return message_state(
+        made = message_state(
             graph,
             phi,
-            dtype,
+            checked_reals(dtype),
             damping,
             epsilon,
-            history=history,
             digit=fg.edge_property(digits),
             state_count=fg.vertex_property(counts),
         )
+        begin(made, **where)
+        return made
 
     state = fresh()
     run, residuals = iterate_recorded(
@@ -240,12 +251,12 @@ def _on_factors(
         max_supersteps=max_supersteps,
         **options,
     )
-    beliefs = state["belief"]
-    if not (beliefs > -np.inf).any(axis=1).all():
+    end(state, **where)
+    if int(state["first_lost"][0]) < graph.vertex_count:
         raise explain_contradiction(
             step, fresh, lambda v: _describe(model, v), max_supersteps=max_supersteps
         )
-    return distributions(beliefs[: len(model.names)]), run, residuals
+    return state["marginal"][: len(model.names)], run, residuals
 
 
 def bipartite(model: fg.FactorGraph) -> tuple[fg.Graph, Array, Array]:
