@@ -126,6 +126,50 @@ def _some_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     }
 
 
+@fg.vertex
+def double(f, v, d):
+    d.x_next[v, f] = 2 * d.x[v, f]
+    return d.x[v, f] != 3
+
+
+@fg.gather(into="doubled", combine="sum")
+def doubled_around(f, u, v, e, d):
+    return d.x_next[u, f]
+
+
+@fg.vertex
+def keep_some(f, v, d):
+    d.y[v, f] = d.doubled[v, f]
+    return d.doubled[v, f] > d.floor
+
+
+@fg.edge
+def doubled_along(f, u, v, e, d):
+    d.way[e, f] = d.x_next[u, f]
+    return True
+
+
+@fg.gather(into="ways", combine="sum")
+def ways_here(f, u, v, e, d):
+    return d.way[e, f]
+
+
+@fg.vertex
+def keep_ways(f, v, d):
+    d.y[v, f] += d.ways[v, f]
+    return d.ways[v, f] > d.floor
+
+
+def _doubled_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
+    v, e = graph.vertex_count, edge_count(graph) * (1 if graph.directed else 2)
+    return {
+        "x": fg.vertex_property(signed(rng, v, k), iterated=True),
+        "y": fg.vertex_property(np.zeros((v, k), np.int32)),
+        "way": fg.edge_property(np.zeros((e, k), np.int32)),
+        "floor": 4,
+    }
+
+
 def _nested_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     v, e = graph.vertex_count, edge_count(graph)
     return {
@@ -169,6 +213,17 @@ PROGRAMS = (
         "undone_writes",
         (fg.foldmap(write_some, count_some),),
         _some_state,
+        widths=(1, 3, 17),
+        exact=True,
+        iterable=False,
+    ),
+    BankProgram(
+        "dropped_later",
+        (
+            fg.foldmap(double, doubled_around, keep_some),
+            fg.foldmap(double, doubled_along, ways_here, keep_ways),
+        ),
+        _doubled_state,
         widths=(1, 3, 17),
         exact=True,
         iterable=False,

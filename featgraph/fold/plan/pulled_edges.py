@@ -9,14 +9,16 @@ where it has just been computed. docs/design/0004-pulled-edges.md has the rules.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import temporaries_of
 from featgraph.fold.plan.layout import SAID
 from featgraph.fold.plan.options import Options
+from featgraph.fold.syntax.nodes import Cast
 
-__all__ = ["WORDS", "Group", "conflict", "pull_edges"]
+__all__ = ["WORDS", "Group", "conflict", "drop_conflict", "pull_edges"]
 
 #: Arguments of a kernel that pulls edges, instead of ``due``: the vertices it sweeps;
 #: those due in any case, and those due where an edge passed; whose out-edges the edge
@@ -92,7 +94,11 @@ def _obstacle(
             return f"{function.name} uses atomics"
         if temporaries_of(function, analysis):
             return f"{function.name} reads what a gather has left"
-    return _first_conflict(sending, receiving)
+    found = _first_conflict(sending, receiving)
+    for place, function in zip(rest, receiving, strict=True):
+        if found is None and function.kind == "vertex":
+            found = drop_conflict(sending, function, functions[:place])
+    return found
 
 
 def _first_conflict(
@@ -126,6 +132,37 @@ def conflict(earlier: Analysed, later: Analysed) -> str | None:
                 f"{'writes' if b_changes else 'reads'} ({b.where})"
             )
     return None
+
+
+def drop_conflict(
+    earlier: Sequence[Analysed], later: Analysed, before: Sequence[Analysed]
+) -> str | None:
+    """Return what a vertex function may drop that earlier ones read elsewhere.
+
+    A kernel puts ``_next`` entries back where the function returns False, while other
+    vertices may still read them. All functions `before` it may have written them.
+    """
+    if all(_is_true(node.value) for node in _returns(later)):
+        return None
+    written = {name for f in before for name in f.writes("next")}
+    for function in earlier:
+        for a in function.accesses:
+            if a.version == "next" and a.where == "neighbor" and a.name in written:
+                return (
+                    f"{later.name} may drop {a.name}_next, which {function.name} "
+                    "reads (neighbor)"
+                )
+    return None
+
+
+def _returns(function: Analysed) -> list[ast.Return]:
+    nodes = (node for statement in function.body for node in ast.walk(statement))
+    return [node for node in nodes if isinstance(node, ast.Return)]
+
+
+def _is_true(value: ast.expr | None) -> bool:
+    inner = value.value if isinstance(value, Cast) else value
+    return isinstance(inner, ast.Constant) and inner.value is True
 
 
 def _commute(earlier: Analysed, later: Analysed, name: str) -> bool:
