@@ -247,6 +247,16 @@ TABLES["algorithms-cpu"] = {
     "note": _text("note"),
 }
 
+TABLES["rows-cpu"] = {
+    **COMMON,
+    "changed": _text("density"),
+    "form": _text("form"),
+    "bytes": _text("message_bytes"),
+    **TIME,
+    "rows GB/s": _text("rows_gb_per_s"),
+    **CHECK,
+}
+
 TABLES["classics-cpu"] = {
     "graph": _graph,
     "program": _text("program"),

@@ -46,6 +46,7 @@ BENCHES = {
     "fusing-cpu": "bench.algorithms.fusing_cpu",
     "classics-cpu": "bench.classics.cpu",
     "classics-gpu": "bench.classics.gpu",
+    "rows-cpu": "bench.distributed.rows_cpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",
 }
 

@@ -69,6 +69,7 @@ FLOORS = (
     "fold.compiling",
     "fold",
     "distributed.engines",
+    "distributed.rows",
     "distributed",
     "runtime.recording",
     "runtime.graphs",

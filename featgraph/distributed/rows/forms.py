@@ -1,0 +1,156 @@
+"""The forms of a message of rows: which there are, their bytes, and the cheapest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._interrupts import import_whole
+from featgraph.errors import ArgumentError
+
+__all__ = ["FORMS", "GAP_BITS", "Chosen", "SendList", "choose", "count_bytes"]
+
+#: "all": a whole range of vertices; "ms": the whole send list; "vr": rows that changed,
+#: and a bitmap over the send list; "vr-list": these rows, and the gaps between their
+#: positions; "none": nothing, where nothing changed.
+FORMS = ("none", "all", "ms", "vr", "vr-list")
+#: How wide gaps may be. Of bytes alone, rows of one byte would be 1.6 times what they
+#: need be where one in ten changed.
+GAP_BITS = (4, 8, 12, 16, 20, 24)
+
+
+def packing() -> Any:
+    """Return the compiled loops."""
+    return import_whole("featgraph.distributed.rows.packing")
+
+
+@dataclass(frozen=True)
+class SendList:
+    """What an owner's rows on a link are of; the same on both sides.
+
+    Attributes
+    ----------
+    numbers : array of int32 or int64
+        The owner's numbers of the vertices that the receiver has as ghosts, in the
+        order in which they stand there.
+    own : int
+        How many vertices the owner has, numbered from 0.
+    """
+
+    numbers: npt.NDArray[np.integer]
+    own: int
+
+    def __post_init__(self) -> None:
+        numbers = self.numbers
+        if numbers.ndim != 1 or numbers.dtype not in (np.int32, np.int64):
+            raise ArgumentError(
+                "not a send list",
+                got=f"{numbers.dtype} of shape {numbers.shape}",
+                expected="one dimension of int32 or int64",
+            )
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < self.own:
+            raise ArgumentError(
+                "a send list has numbers that its owner does not have",
+                got=f"{numbers.min()} to {numbers.max()}",
+                expected=f"0 to {self.own - 1}",
+            )
+
+    @property
+    def size(self) -> int:
+        """How many vertices are listed."""
+        return self.numbers.size
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The form of one message.
+
+    Attributes
+    ----------
+    form : str
+        One of `FORMS`.
+    gap_bits : int
+        Bits of a gap; 0 where there are none.
+    positions : array of int32
+        Which entries of the send list changed, ascending.
+    nbytes : int
+        Bytes of the message, exactly.
+    """
+
+    form: str
+    gap_bits: int
+    positions: npt.NDArray[np.int32]
+    nbytes: int
+
+
+def choose(
+    link: SendList,
+    changed: npt.NDArray[np.uint32],
+    row_bytes: Sequence[int],
+    form: str = "auto",
+) -> Chosen:
+    """Choose the form of a message.
+
+    Parameters
+    ----------
+    link : SendList
+        What may be sent.
+    changed : array of uint32
+        A bitvector over the owner's vertices: whose rows changed.
+    row_bytes : sequence of int
+        Bytes of a row of each property that is sent.
+    form : str
+        "auto": the one of fewest bytes. Or one of `FORMS` but "none", which only
+        `all` and `ms` keep where nothing changed.
+    """
+    if form not in ("auto", *FORMS[1:]):
+        expected = ", ".join(("auto", *FORMS[1:]))
+        raise ArgumentError("no form of rows", got=repr(form), expected=expected)
+    if changed.dtype != np.uint32 or changed.size * 32 < link.own:
+        raise ArgumentError(
+            "not a bitvector over the owner's vertices",
+            got=f"{changed.size} words of {changed.dtype}",
+            expected=f"{-(-link.own // 32)} of uint32",
+        )
+    positions = np.empty(link.size + 1, np.int32)
+    count = packing().list_changed(changed, link.numbers, positions)
+    positions = positions[:count]
+    if (count == 0 and form not in ("all", "ms")) or link.size == 0:
+        return Chosen("none", 0, positions, 0)
+    row = sum(row_bytes)
+    sizes = _list_bytes(positions, link.size) if form in ("auto", "vr-list") else {}
+    listed = min(sizes, key=lambda bits: sizes[bits]) if sizes else 0
+    body = {
+        "all": link.own * row + _bitmap_bytes(link, count),
+        # A whole list has no bitmap, and is never longer than other forms of it.
+        "ms": link.size * row + _bitmap_bytes(link, count),
+        "vr": count * row + -(-link.size // 8),
+    }
+    if listed:
+        body["vr-list"] = count * row + count_bytes(count) + sizes[listed]
+    taken = form
+    if form == "auto":
+        taken = min(("ms", "vr", "vr-list"), key=lambda f: body.get(f, np.inf))
+    bits = listed if taken == "vr-list" else 0
+    return Chosen(taken, bits, positions, body[taken] + 1)
+
+
+def count_bytes(count: int) -> int:
+    """Return how many bytes a count takes."""
+    return max(1, -(-int(count).bit_length() // 8))
+
+
+def _bitmap_bytes(link: SendList, count: int) -> int:
+    return 0 if count == link.size else -(-link.size // 8)
+
+
+def _list_bytes(positions: npt.NDArray[np.int32], size: int) -> dict[int, int]:
+    """Return the bytes of gaps, by their bits."""
+    escapes = packing().count_escapes(positions)
+    entries = (positions.size + escapes).tolist()
+    both = zip(GAP_BITS, entries, strict=True)
+    return {bits: -(-bits * entry // 8) for bits, entry in both}

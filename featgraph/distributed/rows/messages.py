@@ -1,0 +1,244 @@
+"""Rows of several properties as one message of bytes, and back.
+
+A message has the rows of each property, one property behind the other; which rows they
+are (a bitmap, or gaps); and, last, its form. So rows begin at multiples of their units
+in memory, and a message without rows has no bytes at all::
+
+    rows | bitmap, or gaps and their count | code
+
+Properties stand in the order of their units, the widest first. The code says the form,
+the width of gaps, and how many bytes the count has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.distributed.engines.messages import Bytes
+from featgraph.distributed.engines.protocol import Array
+from featgraph.distributed.rows.forms import (
+    FORMS,
+    GAP_BITS,
+    Chosen,
+    SendList,
+    count_bytes,
+    packing,
+)
+from featgraph.errors import ArgumentError, DistributedError
+
+__all__ = ["Arrived", "decode", "encode", "row_bytes", "store"]
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What a message brought.
+
+    Attributes
+    ----------
+    positions : array of int32
+        Which ghosts of the sender's changed, ascending.
+    rows : list of array
+        Their rows, by property. They may be memory of the message.
+    """
+
+    positions: npt.NDArray[np.int32]
+    rows: list[Array]
+
+
+def row_bytes(arrays: Sequence[Array]) -> list[int]:
+    """Return the bytes of a row of each property."""
+    return [array.itemsize * prod(array.shape[1:]) for array in arrays]
+
+
+def encode(link: SendList, chosen: Chosen, arrays: Sequence[Array]) -> Bytes:
+    """Return the message of a form that was chosen.
+
+    Parameters
+    ----------
+    link : SendList
+        What may be sent.
+    chosen : Chosen
+        As `choose` returned it for this link and the bytes of these rows.
+    arrays : sequence of array
+        The properties, in C order, each with the rows of the owner's vertices first.
+    """
+    message = np.empty(chosen.nbytes, np.uint8)
+    if chosen.form == "none":
+        return message
+    taken = chosen.positions
+    if chosen.form == "ms" and taken.size < link.size:
+        taken = np.arange(link.size, dtype=np.int32)
+    count = link.own if chosen.form == "all" else taken.size
+    for which, begin, end in _parts(count, arrays):
+        source = _units(arrays[which])
+        out = message[begin:end].view(source.dtype).reshape(count, -1)
+        if chosen.form == "all":
+            out[:] = source[:count]
+        else:
+            packing().gather_rows(source, link.numbers, taken, out)
+    _write_positions(link, chosen, message[count * sum(row_bytes(arrays)) : -1])
+    message[-1] = _code(chosen)
+    return message
+
+
+def decode(link: SendList, message: Bytes, like: Sequence[Array]) -> Arrived:
+    """Return what a message brought.
+
+    Parameters
+    ----------
+    link : SendList
+        That of the sender, with the sender's numbers.
+    message : array of uint8
+        What `encode` returned.
+    like : sequence of array
+        Arrays of the dtype and the shape of rows of each property.
+
+    Raises
+    ------
+    DistributedError
+        Where the message is none of this link and these properties.
+    """
+    row = sum(row_bytes(like))
+    if message.size == 0:
+        return Arrived(np.empty(0, np.int32), _split(message, 0, like))
+    code, body = int(message[-1]), message[:-1]
+    _check((code & 7) < len(FORMS), link, message)
+    form, number = FORMS[code & 7], code >> 3 & 7
+    if form in ("all", "ms"):
+        count = link.own if form == "all" else link.size
+        _check(body.size >= count * row, link, message)
+        positions = np.arange(link.size, dtype=np.int32)
+        if body.size > count * row:
+            positions = _read_bitmap(link, body[count * row :], message)
+        return _taken(link, form, positions, _split(body, count, like))
+    if form == "vr":
+        begin = body.size - -(-link.size // 8)
+        _check(begin >= 0, link, message)
+        positions = _read_bitmap(link, body[begin:], message)
+        _check(begin == positions.size * row, link, message)
+    else:
+        end = body.size - (code >> 6) - 1
+        _check(form == "vr-list" and number < len(GAP_BITS) and end > 0, link, message)
+        count = int.from_bytes(body[end:].tobytes(), "little")
+        _check(count <= link.size and count * row <= end, link, message)
+        positions = np.empty(count, np.int32)
+        data = body[count * row : end]
+        ok = packing().unpack_gaps(data, GAP_BITS[number], link.size, positions)
+        _check(ok, link, message)
+    return Arrived(positions, _split(body, positions.size, like))
+
+
+def store(arrived: Arrived, arrays: Sequence[Array], first: int) -> None:
+    """Write the rows that arrived into arrays, in place.
+
+    Parameters
+    ----------
+    arrived : Arrived
+        What `decode` returned.
+    arrays : sequence of array
+        The receiver's properties, in C order.
+    first : int
+        Where the sender's ghosts begin among their rows.
+    """
+    positions = arrived.positions
+    count = positions.size
+    for array, rows in zip(arrays, arrived.rows, strict=True):
+        if count and positions[-1] == count - 1:  # all from the first on
+            array[first : first + count] = rows
+        elif count:
+            packing().scatter_rows(_units(rows), positions, first, _units(array))
+
+
+def _unit(array: Array) -> int:
+    """Return the bytes that a row is a multiple of: what loops copy at once."""
+    return gcd(*row_bytes([array]), 8)
+
+
+def _units(array: Array) -> Array:
+    """Return rows as a matrix of units, without a copy."""
+    if not array.flags.c_contiguous:
+        raise ArgumentError(
+            "rows are sent from, and stored to, arrays in C order",
+            got=f"strides {array.strides} of shape {array.shape}",
+            fix="np.ascontiguousarray(values)",
+        )
+    unit = _unit(array)
+    matrix = array.reshape(-1).view(f"u{unit}")
+    return matrix.reshape(array.shape[0], row_bytes([array])[0] // unit)
+
+
+def _parts(count: int, arrays: Sequence[Array]) -> Iterator[tuple[int, int, int]]:
+    """Give each property, and where so many rows of it begin and end."""
+    at = 0
+    bytes_of = row_bytes(arrays)
+    for which in sorted(range(len(arrays)), key=lambda w: -_unit(arrays[w])):
+        end = at + count * bytes_of[which]
+        yield which, at, end
+        at = end
+
+
+def _split(body: Bytes, count: int, like: Sequence[Array]) -> list[Array]:
+    """Return the rows of each property, as memory of the message."""
+    rows = {
+        which: body[begin:end].view(like[which].dtype)
+        for which, begin, end in _parts(count, like)
+    }
+    return [rows[w].reshape(count, *like[w].shape[1:]) for w in range(len(like))]
+
+
+def _taken(
+    link: SendList,
+    form: str,
+    positions: npt.NDArray[np.int32],
+    rows: list[Array],
+) -> Arrived:
+    """Take the rows that changed of all that came."""
+    if form == "all":
+        chosen = link.numbers[positions]
+        return Arrived(positions, [np.take(r, chosen, axis=0) for r in rows])
+    if positions.size < link.size:
+        rows = [np.take(r, positions, axis=0) for r in rows]
+    return Arrived(positions, rows)
+
+
+def _code(chosen: Chosen) -> int:
+    """Return the last byte of a message."""
+    width = GAP_BITS.index(chosen.gap_bits) if chosen.gap_bits else 0
+    count = count_bytes(chosen.positions.size) - 1 if chosen.gap_bits else 0
+    return FORMS.index(chosen.form) | width << 3 | count << 6
+
+
+def _write_positions(link: SendList, chosen: Chosen, out: Bytes) -> None:
+    """Write which rows a message has, where that is not all of them."""
+    count = chosen.positions.size
+    if chosen.form == "vr-list":
+        width = count_bytes(count)
+        packing().pack_gaps(chosen.positions, chosen.gap_bits, out[:-width])
+        out[-width:] = np.frombuffer(count.to_bytes(width, "little"), np.uint8)
+    elif out.size:
+        out[:] = 0
+        packing().pack_bits(chosen.positions, out)
+
+
+def _read_bitmap(link: SendList, data: Bytes, message: Bytes) -> npt.NDArray[np.int32]:
+    _check(data.size == -(-link.size // 8), link, message)
+    tail = link.size % 8
+    _check(not tail or int(data[-1]) >> tail == 0, link, message)
+    positions = np.empty(link.size + 1, np.int32)
+    return positions[: packing().unpack_bits(data, link.size, positions)]
+
+
+def _check(holds: bool, link: SendList, message: Bytes) -> None:
+    if not holds:
+        raise DistributedError(
+            "a message of rows cannot be read",
+            got=f"{message.size} bytes, of code {message[-1]}",
+            expected=f"rows of a list of {link.size} vertices of {link.own}",
+            fix="one send list and the same properties, in one order, on both sides; "
+            "one version of featgraph on all ranks",
+        )

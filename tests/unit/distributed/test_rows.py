@@ -1,0 +1,215 @@
+"""Rows on a link: the same bits in every form, in hardly more bytes than needed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import lgamma, log
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import featgraph as fg
+from featgraph.distributed.rows.forms import GAP_BITS, SendList, choose, packing
+from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
+from tests.strategies import seeds
+
+ASKED = ("auto", "all", "ms", "vr", "vr-list")
+#: Dtypes and shapes of rows: units of 1, 2, 4 and 8 bytes, and several in a row.
+ROWS = [
+    ("?", ()),
+    ("i1", (3,)),
+    ("u2", (1,)),
+    ("f4", ()),
+    ("f4", (2,)),
+    ("f4", (3,)),
+    ("i8", ()),
+    ("f8", (2, 2)),
+]
+
+
+def bits(numbers: Any, own: int) -> Any:
+    """Return a bitvector with these bits."""
+    flags = np.zeros(-(-own // 32) * 32, bool)
+    flags[numbers] = True
+    return np.packbits(flags, bitorder="little").view(np.uint32)
+
+
+def values(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> Any:
+    if dtype == "?":
+        return rng.random(shape) < 0.5
+    data = rng.integers(0, 256, (*shape, np.dtype(dtype).itemsize), np.uint8)
+    return data.view(dtype)[..., 0].copy()
+
+
+def drawn_link(rng: np.random.Generator, index: str = "i4") -> SendList:
+    own = int(rng.choice([1, 7, 32, 33, 100, 1000]))
+    numbers = np.flatnonzero(rng.random(own) < rng.choice([0, 0.1, 0.7, 1]))
+    return SendList(numbers.astype(index), own)
+
+
+@given(
+    seeds,
+    st.sampled_from(ASKED),
+    st.sampled_from(["i4", "i8"]),
+    st.sampled_from([0, 0.002, 0.03, 0.3, 1]),
+    st.lists(st.sampled_from(ROWS), max_size=4),
+)
+def test_every_form_brings_the_same_bits(
+    seed: int, form: str, index: str, density: float, rows: list[Any]
+) -> None:
+    rng = np.random.default_rng(seed)
+    link = drawn_link(rng, index)
+    changed = np.flatnonzero(rng.random(link.own) < density)
+    sent = [values(rng, dtype, (link.own + 2, *shape)) for dtype, shape in rows]
+    chosen = choose(link, bits(changed, link.own), row_bytes(sent), form)
+    message = encode(link, chosen, sent)
+    assert message.size == chosen.nbytes
+    expected = np.flatnonzero(np.isin(link.numbers, changed))
+    assert chosen.positions.tolist() == expected.tolist()
+
+    arrived = decode(link, message, sent)
+    assert arrived.positions.tolist() == expected.tolist()
+    first = 3
+    for array, brought in zip(sent, arrived.rows, strict=True):
+        assert brought.dtype == array.dtype
+        assert brought.tobytes() == array[link.numbers[expected]].tobytes()
+    held = [values(rng, d, (first + link.size + 1, *shape)) for d, shape in rows]
+    after = [array.copy() for array in held]
+    store(arrived, after, first)
+    for array, old, new in zip(sent, held, after, strict=True):
+        old[first + expected] = array[link.numbers[expected]]
+        assert new.tobytes() == old.tobytes()
+
+
+def bound(size: int, count: int, row: int) -> float:
+    """Return how many bytes a message must have, of any form."""
+    ways = lgamma(size + 1) - lgamma(count + 1) - lgamma(size - count + 1)
+    return count * row + ways / log(2) / 8
+
+
+def clustered(rng: np.random.Generator, size: int, density: float) -> Any:
+    """Draw positions that stand in runs."""
+    begins = np.flatnonzero(rng.random(size) < density / 8)
+    found = np.unique(begins[:, None] + np.arange(8))
+    return found[found < size]
+
+
+@pytest.mark.parametrize("row", [1, 2, 4, 8, 32, 128])
+def test_bytes_are_close_to_the_bound(row: int, rng: np.random.Generator) -> None:
+    # Five bytes of the form, the count, and what does not fill one do not count.
+    size = 1_000_000
+    link = SendList(np.arange(size, dtype=np.int32), size)
+    for density in np.geomspace(1e-5, 1, 41):
+        positions = np.flatnonzero(rng.random(size) < density)
+        chosen = choose(link, bits(positions, size), [row])
+        most = 1.2 * bound(size, positions.size, row) + 5
+        assert chosen.nbytes <= most, (density, chosen.form, chosen.gap_bits)
+
+
+@pytest.mark.parametrize(
+    "draw", [clustered, lambda _, n, p: np.arange(0, n, int(1 / p))]
+)
+def test_bytes_of_rows_that_are_not_spread_at_random(
+    draw: Any, rng: np.random.Generator
+) -> None:
+    size = 300_000
+    link = SendList(np.arange(size, dtype=np.int32), size)
+    for density in np.geomspace(1e-5, 1, 30):
+        positions = draw(rng, size, density)
+        chosen = choose(link, bits(positions, size), [4])
+        assert chosen.nbytes <= 1.2 * bound(size, positions.size, 4) + 5
+
+
+@given(seeds, st.sampled_from([0, 0.002, 0.03, 0.3, 1]), st.integers(0, 40))
+def test_the_cheapest_form_is_chosen(seed: int, density: float, row: int) -> None:
+    rng = np.random.default_rng(seed)
+    link = drawn_link(rng)
+    changed = bits(np.flatnonzero(rng.random(link.own) < density), link.own)
+    least = min(choose(link, changed, [row], form).nbytes for form in ASKED[1:])
+    assert choose(link, changed, [row]).nbytes == least
+
+
+@pytest.mark.parametrize("width", GAP_BITS)
+@pytest.mark.parametrize("more", [-2, -1, 0])
+def test_gaps_around_each_width(width: int, more: int) -> None:
+    # A vertex, a gap, two vertices, and the gap twice.
+    gap = 2**width + more
+    positions = np.cumsum([0, gap + 1, 1, 2 * gap + 1]).astype(np.int32)
+    escapes = packing().count_escapes(positions)
+    for number, bits_of in enumerate(GAP_BITS):
+        data = np.zeros(-(-bits_of * int(4 + escapes[number]) // 8), np.uint8)
+        packing().pack_gaps(positions, bits_of, data)
+        found = np.zeros_like(positions)
+        size = int(positions[-1]) + 1
+        assert packing().unpack_gaps(data, bits_of, size, found)
+        assert found.tolist() == positions.tolist()
+        assert not packing().unpack_gaps(data, bits_of, size - 1, found)
+        assert not packing().unpack_gaps(data[:-1], bits_of, size, found)
+
+
+@given(seeds, st.sampled_from(ASKED), st.data())
+def test_garbled_messages_are_refused_or_read_within_bounds(
+    seed: int, form: str, data: st.DataObject
+) -> None:
+    rng = np.random.default_rng(seed)
+    link = drawn_link(rng)
+    changed = np.flatnonzero(rng.random(link.own) < 0.1)
+    sent = [values(rng, "f4", (link.own, 2)), values(rng, "?", (link.own,))]
+    chosen = choose(link, bits(changed, link.own), row_bytes(sent), form)
+    message = encode(link, chosen, sent)
+    how = data.draw(st.sampled_from(["short", "long", "flipped", "noise"]))
+    if how == "short":
+        message = message[: int(rng.integers(message.size + 1))]
+    elif how == "long":
+        message = np.append(message, rng.integers(0, 256, 3).astype(np.uint8))
+    elif how == "noise":
+        message = rng.integers(0, 256, int(rng.integers(1, 99))).astype(np.uint8)
+    elif message.size:
+        message[-int(rng.integers(1, min(9, message.size + 1)))] ^= 1 << rng.integers(8)
+    with suppress(fg.DistributedError):
+        arrived = decode(link, message, sent)
+        positions = arrived.positions
+        assert np.all(np.diff(positions) > 0)
+        assert positions.size == 0 or 0 <= positions[0] <= positions[-1] < link.size
+        assert [len(rows) for rows in arrived.rows] == [positions.size] * 2
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: SendList(np.arange(3.0), 3), "float64 of shape"),
+        (lambda: SendList(np.zeros((2, 2), np.int32), 3), r"\(2, 2\)"),
+        (lambda: SendList(np.array([0, 3]), 3), "expected: 0 to 2"),
+        (lambda: SendList(np.array([-1]), 3), "-1 to -1"),
+        (lambda: choose(LINK, np.zeros(1, np.uint32), [4], "none"), "vr-list"),
+        (lambda: choose(LINK, np.zeros(0, np.uint32), [4]), "1 of uint32"),
+        (lambda: choose(LINK, np.zeros(1, np.int32), [4]), "words of int32"),
+        (lambda: encode(LINK, FULL, [np.zeros((2, 3)).T]), "ascontiguousarray"),
+    ],
+)
+def test_bad_input(call: Any, text: str) -> None:
+    with pytest.raises(fg.ArgumentError, match=text):
+        call()
+
+
+LINK = SendList(np.array([0, 2]), 3)
+FULL = choose(LINK, bits([0, 2], 3), [16])
+
+
+def test_messages_that_are_none_of_the_link() -> None:
+    sent = [np.arange(3, dtype=np.int64)]
+    message = encode(LINK, choose(LINK, bits([2], 3), [8], "vr"), sent)
+    for garbled in (message[:-1], message[1:], np.append(message, message)):
+        with pytest.raises(fg.DistributedError, match="a message of rows cannot be"):
+            decode(LINK, garbled, sent)
+    with pytest.raises(fg.DistributedError, match=r"list of 2 vertices of 3"):
+        decode(LINK, message, [*sent, np.zeros(3, np.float32)])
+
+
+def test_where_nothing_changed_nothing_is_sent() -> None:
+    for form in ("auto", "vr", "vr-list"):
+        assert choose(LINK, bits([1], 3), [8], form).form == "none"
+        assert choose(LINK, bits([1], 3), [8], form).nbytes == 0
