@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
@@ -56,11 +55,9 @@ def with_answers(result: Any) -> Any:
 
 def join_compilers() -> None:
     """Wait for what is compiled behind runs, which later ones take."""
-    from featgraph.runtime.loops.worklist_cuda import COMPILER
+    from featgraph.runtime.behind.queue import COMPILER
 
-    for thread in threading.enumerate():
-        if thread.name == COMPILER:
-            thread.join()
+    COMPILER.wait()
 
 
 def wait_for_gpu(target: str) -> None:
@@ -93,6 +90,7 @@ def interleave(
             contender.before()
             numba.set_num_threads(contender.threads or most)
             taken = time_call(contender.call)
+            join_compilers()
             numba.set_num_threads(most)
             if number >= warm_up:
                 trials[contender.name, contender.threads].append(taken)

@@ -8,6 +8,7 @@ from featgraph.config import config
 from featgraph.errors import (
     ArgumentError,
     CacheWarning,
+    CompilationWarning,
     ConvergenceWarning,
     DeviceError,
     DeviceMemoryError,
@@ -95,6 +96,7 @@ __all__ = [
     "ActiveSet",
     "ArgumentError",
     "CacheWarning",
+    "CompilationWarning",
     "ConvergenceWarning",
     "DeviceError",
     "DeviceMemoryError",

@@ -46,6 +46,11 @@ class Config:
     replay : bool
         Run supersteps that repeat on a GPU from recordings, which changes no result.
         ``FEATGRAPH_REPLAY``, default on.
+    compile_behind : bool
+        Have kernels that a run can do without compiled while it goes on, and behind it:
+        those of another direction, and loops over few vertices. Otherwise a run waits
+        for the former, and the latter are not compiled on a GPU.
+        ``FEATGRAPH_COMPILE_BEHIND``, default on.
     """
 
     checked: bool = field(default_factory=lambda: _flag("FEATGRAPH_CHECKED"))
@@ -58,6 +63,9 @@ class Config:
     )
     replay: bool = field(
         default_factory=lambda: os.environ.get("FEATGRAPH_REPLAY", "1") != "0"
+    )
+    compile_behind: bool = field(
+        default_factory=lambda: os.environ.get("FEATGRAPH_COMPILE_BEHIND", "1") != "0"
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 __all__ = [
     "ArgumentError",
     "CacheWarning",
+    "CompilationWarning",
     "ConvergenceWarning",
     "DeviceError",
     "DeviceMemoryError",
@@ -137,6 +138,10 @@ class WorkerLostError(DistributedError):
 
 class CacheWarning(UserWarning):
     """A stored kernel could not be read or written; it is compiled again."""
+
+
+class CompilationWarning(UserWarning):
+    """A kernel could not be compiled behind a run; runs go on without it."""
 
 
 class ConvergenceWarning(UserWarning):

@@ -120,6 +120,16 @@ def small_graphs_are_as_large_ones() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def kernels_are_compiled_when_wanted() -> Iterator[None]:
+    """Directions do not depend on how far a thread has come that compiles kernels."""
+    from featgraph.config import config
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, "compile_behind", False)
+        yield
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     # To a worker of xdist the files seem to have been named.

@@ -31,6 +31,8 @@ from featgraph.runtime.memory.buffers import graph_arrays
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+#: The loop over few vertices of a GPU is compiled behind runs, and not otherwise.
+COMPILES_BEHIND = True
 DEFAULTS = {"graph": ["grid1000", "kron-15"], "repeat": 5, "target": "cpu"}
 LONGEST = 255
 MOST_SUPERSTEPS = 1_000_000

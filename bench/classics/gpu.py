@@ -33,6 +33,8 @@ from featgraph.algorithms.pagerank import pagerank
 from featgraph.algorithms.sssp import sssp
 from featgraph.algorithms.triangle_count import triangle_count
 
+#: The loop over few vertices of a GPU is compiled behind runs, and not otherwise.
+COMPILES_BEHIND = True
 DEFAULTS = {
     "graph": ["kron21", "grid4096", "mild22"],
     "repeat": 3,

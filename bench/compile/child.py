@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--target", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--algorithm", choices=sorted(CALLS))
+    parser.add_argument("--scale", type=int)
     arguments = parser.parse_args()
     seconds: dict[str, Any] = {}
     clock = [time.perf_counter()]
@@ -53,7 +54,7 @@ def main() -> None:
     has_gpu = _import_compiler(arguments.target)
     lap("import_compiler_s")
     if arguments.algorithm:
-        _call_twice(arguments.algorithm, arguments.target, lap)
+        _call_twice(arguments, lap)
         seconds["launched"] = True
         json.dump(seconds, sys.stdout)
         return
@@ -87,24 +88,32 @@ def main() -> None:
     json.dump(seconds, sys.stdout)
 
 
-def _call_twice(name: str, target: str, lap: Callable[[str], None]) -> None:
-    """Call a function of `algorithms` on a graph of few edges, then once more."""
+def _call_twice(arguments: argparse.Namespace, lap: Callable[[str], None]) -> None:
+    """Call a function of `algorithms`, wait for what comes behind, call it again."""
     import numpy as np
 
     import algorithms
     import featgraph as fg
+    from bench.timing import join_compilers
 
-    ends = np.random.default_rng(1).integers(0, VERTICES, (2, 3 * VERTICES))
+    name, count = arguments.algorithm, VERTICES
+    ends = np.random.default_rng(1).integers(0, count, (2, 3 * count))
+    if arguments.scale is not None:
+        drawn = fg.graph.generators.rmat(arguments.scale, 16, seed=4)
+        count, ends = drawn.vertex_count, np.stack([drawn.sources, drawn.targets])
     ends = ends[:, ends[0] != ends[1]]  # cores and trusses are refused with loops
     graph = fg.Graph.from_edges(
         *ends,
-        vertex_count=VERTICES,
+        vertex_count=count,
         directed=name == "strongly_connected_components",
         duplicates="first",
     )
     lap("setup_s")
-    for stage in ("first_call_s", "second_call_s"):
-        getattr(algorithms, name)(graph, *CALLS[name], target=target)
+    for stage in ("first_call_s", "behind_s", "second_call_s"):
+        if stage == "behind_s":
+            join_compilers()
+        else:
+            getattr(algorithms, name)(graph, *CALLS[name], target=arguments.target)
         lap(stage)
 
 

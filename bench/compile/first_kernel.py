@@ -7,8 +7,10 @@ featgraph's own loops and device functions, too: the first run after an installa
 Without a GPU, ``--target cuda`` compiles to machine code and launches nothing.
 
 ``--algorithms NAME,NAME`` (or ``all``) calls functions of ``algorithms`` on a graph of
-64 vertices instead: the first call of a process with an empty store, the first with a
-filled one, and the second of a process ("warm"). The target must be there then.
+64 vertices instead, or an R-MAT graph of 2^S with ``--scale S``: the first call of a
+process with an empty store, the first with a filled one, and the second of a process
+("warm"). The target must be there then. With ``--wait``, calls wait for all that they
+want compiled.
 """
 
 from __future__ import annotations
@@ -37,12 +39,14 @@ STAGES = (
 )
 
 
-CALL_STAGES = ("import_featgraph_s", "import_compiler_s", "setup_s")
+CALL_STAGES = ("import_featgraph_s", "import_compiler_s", "setup_s", "behind_s")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", choices=["cpu", "cuda"])
     parser.add_argument("--algorithms", help="functions to call, by commas, or all")
+    parser.add_argument("--scale", type=int, help="of an R-MAT graph to call them on")
+    parser.add_argument("--wait", action="store_true", help="compile nothing behind")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -52,7 +56,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     if arguments.algorithms:
         given = arguments.algorithms
         for name in sorted(CALLS) if given == "all" else given.split(","):
-            _record_calls(recorder, arguments.target, name, arguments.repeat)
+            _record_calls(recorder, arguments, name)
         return
     for k in arguments.k:
         for library in ("library kept", "library cold"):
@@ -70,14 +74,17 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                 )
 
 
-def _record_calls(recorder: Recorder, target: str, name: str, repeat: int) -> None:
+def _record_calls(recorder: Recorder, arguments: argparse.Namespace, name: str) -> None:
     """Run pairs of processes that call a function of `algorithms` twice."""
-    cold, stored = [], []
+    cold, stored, target = [], [], arguments.target
     given = ["--target", target, "--algorithm", name]
-    for _ in range(repeat):
+    if arguments.scale is not None:
+        given += ["--scale", str(arguments.scale)]
+    behind = "0" if arguments.wait else "1"
+    for _ in range(arguments.repeat):
         with tempfile.TemporaryDirectory() as folder:
-            cold.append(_child(Path(folder), given, library_kept=True))
-            stored.append(_child(Path(folder), given, library_kept=True))
+            for runs in (cold, stored):
+                runs.append(_child(Path(folder), given, True, behind))
     for contender, stage, runs in (
         ("cold", "first_call_s", cold),
         ("from the store", "first_call_s", stored),
@@ -88,12 +95,19 @@ def _record_calls(recorder: Recorder, target: str, name: str, repeat: int) -> No
         }
         times = [1e3 * r[stage] for r in runs]
         recorder.add(
-            f"{name}, {contender}", times, algorithm=name, target=target, stages=stages
-        )
+            f"{name}, {contender}", times, algorithm=name, target=target, stages=stages,
+            scale=arguments.scale, waits=arguments.wait,
+        )  # fmt: skip
 
 
-def _child(folder: Path, given: list[str], library_kept: bool) -> dict[str, Any]:
-    places = {"FEATGRAPH_CACHE_DIR": str(folder / "featgraph"), "FEATGRAPH_CACHE": "1"}
+def _child(
+    folder: Path, given: list[str], library_kept: bool, behind: str = "1"
+) -> dict[str, Any]:
+    places = {
+        "FEATGRAPH_CACHE_DIR": str(folder / "featgraph"),
+        "FEATGRAPH_CACHE": "1",
+        "FEATGRAPH_COMPILE_BEHIND": behind,
+    }
     if not library_kept:
         places["NUMBA_CACHE_DIR"] = str(folder / "numba")
     done = subprocess.run(

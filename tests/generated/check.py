@@ -84,12 +84,17 @@ def make_state(case: Case, graph: fg.Graph) -> fg.State:
 
 @contextmanager
 def small_is_large(chunk: int = 20_000) -> Iterator[None]:
-    """Have small graphs run as large ones do, in chunks of so many edges."""
+    """Have small graphs run as large ones do, in chunks of so many edges.
+
+    Kernels of another direction are there when they are wanted.
+    """
+    from featgraph.config import config
     from featgraph.fold.plan import schedules
     from featgraph.runtime.devices import cpu_sweeps, host_arrays
     from featgraph.runtime.superstep import directions
 
-    places = [
+    places: list[tuple[Any, str, Any]] = [
+        (config, "compile_behind", False),
         (schedules, "FEW_EDGES", 0),
         (directions, "FEWEST_TO_SKIP", 0),
         (host_arrays, "SMALLEST_CHUNK", chunk),

@@ -22,9 +22,10 @@ import numpy as np
 import pytest
 
 from featgraph import _cuda
-from featgraph._cuda_driver import Compiled, ParameterType
+from featgraph._cuda_driver import Compiled, ParameterType, _parameters
 from featgraph.arrays import foreign, memory
 from featgraph.graph.building import host
+from featgraph.runtime.behind import functions
 from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_rows, cuda_sets
 from featgraph.runtime.devices.cuda_launch import Launches
 from featgraph.runtime.recording.arguments import flatten, point_to_words
@@ -193,6 +194,8 @@ class Gpu:
     ----------
     by_dialect, by_driver : list of str
         Names of the kernels launched so, in order.
+    compiled_ahead : list of str
+        Of those that were compiled before they were launched.
     uploads, downloads : list of int
         Bytes of each array that came from the host, and of each that went there.
     """
@@ -203,6 +206,7 @@ class Gpu:
         )
         self.by_dialect: list[str] = []
         self.by_driver: list[str] = []
+        self.compiled_ahead: list[str] = []
         self.uploads: list[int] = []
         self.downloads: list[int] = []
         self.emulator = Emulator()
@@ -368,6 +372,13 @@ class Gpu:
         shapes = [type(a) if isinstance(a, tuple) else None for a in arguments]
         return Compiled((kernel, types, tuple(shapes)), types)
 
+    def ahead(self, kernel: Any, types: Any) -> Compiled:
+        """Stand in for the compiler, which is given types of the dialect."""
+        shapes = [getattr(type_, "instance_class", None) for type_ in types]
+        told = tuple(p for type_ in types for p in _parameters(type_) if p is not None)
+        self.compiled_ahead.append(kernel.py_func.__name__)
+        return Compiled((kernel, told, tuple(shapes)), told)
+
     def _run(self, kernel: Any, blocks: int, threads: int, arguments: Any) -> None:
         name = kernel.py_func.__module__
         if name not in self.modules:
@@ -499,7 +510,10 @@ def emulated_gpu() -> Iterator[Gpu]:
     """Have ``target="cuda"`` run on a GPU of host memory."""
     gpu = Gpu()
     with pytest.MonkeyPatch.context() as patch:
-        launches = partial(Launches, by_dialect=gpu.bind, compiled=gpu.compiled)
+        launches = partial(
+            Launches, by_dialect=gpu.bind, compiled=gpu.compiled, ahead=gpu.ahead
+        )
+        patch.setattr(functions, "is_stored", lambda function, types: False)
         for module in (cuda_arrays, cuda_device):
             patch.setattr(module, "cuda", gpu)
         for module in (cuda_arrays, cuda_device, cuda_sets):

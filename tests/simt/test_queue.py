@@ -6,7 +6,6 @@ import ast
 import builtins
 import re
 import signal
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ if not _cuda.is_installed():
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import WORKLIST
 from featgraph.program.names import GENERATED, LOOPS
+from featgraph.runtime.behind.queue import COMPILER
 from featgraph.runtime.devices import cuda_launch, cuda_queue
 from featgraph.runtime.loops import worklist_cuda
 from tests.programs.queued import QUEUED
@@ -227,42 +227,62 @@ def test_memory_is_given_up_where_a_loop_fails(monkeypatch: pytest.MonkeyPatch) 
         assert state["level"].ravel().tolist() == list(range(90))
 
 
-def test_it_is_compiled_behind_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = []
-    monkeypatch.setattr(
-        worklist_cuda, "_compile", lambda kernel, *given: compiled.append(kernel)
-    )
-    with emulated_gpu() as gpu:
-        for _ in range(2):
-            step, state = path_state(12)
-            run(step, state, "cuda", active=[0])
-        assert loops(gpu) == 0
-    for thread in threading.enumerate():
-        if thread.name == worklist_cuda.COMPILER:
-            thread.join(60)
-    assert len(compiled) == 1
-
-
-def test_runs_of_few_supersteps_have_it_compiled_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    behind: list[Any] = []
-    for known in ("_wanted", "_compiled"):
+@pytest.fixture
+def anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is compiled yet, and runs have it compiled behind them."""
+    monkeypatch.setattr(fg.config, "compile_behind", True)
+    for known in ("_wanted", "_jobs"):
         monkeypatch.setattr(worklist_cuda, known, WeakKeyDictionary())
-    monkeypatch.setattr(
-        worklist_cuda, "_compile", lambda kernel, *given: behind.append(kernel)
-    )
+
+
+@pytest.mark.usefixtures("anew")
+def test_it_is_compiled_behind_the_first_run() -> None:
+    with emulated_gpu() as gpu:
+        step, state = path_state(12)
+        done = run(step, state, "cuda", active=[0])
+        COMPILER.wait()
+        assert gpu.compiled_ahead.count("supersteps_0") == 1
+        assert loops(gpu) == 0
+        [kernel] = done.kernels
+        assert worklist_cuda.is_compiled(kernel)
+        step, state = path_state(12)
+        run(step, state, "cuda", active=[0])
+        assert loops(gpu) > 0
+        assert "supersteps_0" not in gpu.by_dialect  # launched as it was compiled
+        assert gpu.compiled_ahead.count("supersteps_0") == 1
+        assert state["level"].ravel().tolist() == list(range(12))
+
+
+@pytest.mark.usefixtures("anew")
+def test_runs_of_few_supersteps_have_it_compiled_together() -> None:
     compiled = []
-    with emulated_gpu():
-        for _ in range(6):
+    with emulated_gpu() as gpu:
+        while not compiled or compiled[-1] == 0:
             step, state = path_state(4)  # supersteps 1, 2 and 3, and an idle one
             run(step, state, "cuda", active=[0])
-            for thread in threading.enumerate():
-                if thread.name == worklist_cuda.COMPILER:
-                    thread.join(60)
-            compiled.append(len(behind))
-    assert compiled[0] == 0
+            COMPILER.wait()
+            compiled.append(gpu.compiled_ahead.count("supersteps_0"))
+    assert 2 <= len(compiled) <= 6
     assert compiled[-1] == 1
+
+
+@pytest.mark.usefixtures("anew")
+def test_a_loop_that_cannot_be_compiled_is_told_and_done_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(self: Gpu, kernel: Any, types: Any) -> None:
+        raise RuntimeError("ptxas fatal: too many registers")
+
+    monkeypatch.setattr(Gpu, "ahead", refuse)
+    with emulated_gpu() as gpu:
+        step, state = path_state(12)
+        run(step, state, "cuda", active=[0])
+        with pytest.warns(fg.CompilationWarning, match="loop over few.*registers"):
+            COMPILER.wait()
+        step, state = path_state(12)
+        run(step, state, "cuda", active=[0])
+        assert loops(gpu) == 0
+        assert state["level"].ravel().tolist() == list(range(12))
 
 
 def test_a_look_at_each_superstep_keeps_it_away() -> None:

@@ -76,6 +76,7 @@ FLOORS = (
     "runtime.devices",
     "runtime.memory",
     "runtime.superstep",
+    "runtime.behind",
     "runtime.loops",
     "runtime.driver",
     "runtime",
@@ -91,6 +92,7 @@ ASKED_BY_RUNTIME = {
     "printing.module",  # the entries of a kernel, and what they take
     "compiling.kernel",  # what is launched
     "compiling.due_sets",  # kernels over sets, of all programs
+    "compiling.disk_cache",  # what is loaded and need not be compiled
 }
 
 TOP_LEVEL = {

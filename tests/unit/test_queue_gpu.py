@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from typing import Any
 
@@ -19,6 +18,7 @@ if not _cuda.is_available():
 
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import WORKLIST
+from featgraph.runtime.behind.queue import COMPILER
 from featgraph.runtime.loops import worklist_cuda
 from tests.programs.queued import QUEUED
 from tests.simt.test_queue import make, record, run, same
@@ -103,14 +103,13 @@ def test_searches_are_right(graph: str) -> None:
 def test_it_is_compiled_behind_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the types of arguments alone, which are those of a launch."""
     monkeypatch.undo()
+    monkeypatch.setattr(fg.config, "compile_behind", True)
     graph = fg.graph.generators.grid(30, 20)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(2):
             done = bfs(graph, 0, target="cuda").run
-            for thread in threading.enumerate():
-                if thread.name == worklist_cuda.COMPILER:
-                    thread.join(60)
+            COMPILER.wait()
     [kernel] = done.kernels
     assert worklist_cuda.is_compiled(kernel)
     loop = kernel.in_form(WORKLIST)

@@ -12,6 +12,7 @@ import os
 import pickle
 import uuid
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 from featgraph._trust import DistrustedError, read_private, why_distrusted
 from featgraph.errors import CacheWarning
 
-__all__ = ["CheckedFile", "guard_disk_cache"]
+__all__ = ["CheckedFile", "guard_disk_cache", "is_stored"]
 
 _SUM_BYTES = hashlib.sha256().digest_size
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
@@ -75,6 +76,11 @@ class CheckedFile:
             return None
         content = self._read(self._folder / name, _salt(key))
         return None if content is None else pickle.loads(content)  # noqa: S301
+
+    def has(self, key: Any) -> bool:
+        """Whether something is kept for a signature; it is not read."""
+        name = self._load_index().get(key)
+        return name is not None and (self._folder / name).is_file()
 
     def _index_content(self, names: dict[Any, str]) -> bytes:
         known = self._replaced
@@ -134,6 +140,26 @@ def guard_disk_cache(module: ModuleType, folder: Path) -> None:
         replaced = getattr(cache, "_cache_file", None)
         if replaced is not None and not isinstance(replaced, CheckedFile):
             cache._cache_file = CheckedFile(replaced, folder)
+
+
+def is_stored(function: Any, types: Sequence[Any]) -> bool:
+    """Whether a function's code for arguments of some types is there to be loaded.
+
+    It reaches for names of Numba's own, as `CheckedFile` does.
+
+    Parameters
+    ----------
+    function : object
+        A dispatcher of Numba, or of its dialect for CUDA, in a generated module.
+    types : sequence
+        Numba's.
+    """
+    cache: Any = getattr(function, "_cache", None)
+    files = getattr(cache, "_cache_file", None)
+    if not isinstance(files, CheckedFile):
+        return False
+    codegen = function.targetctx.codegen()
+    return files.has(cache._index_key(tuple(types), codegen))
 
 
 def _salt(key: Any) -> bytes:

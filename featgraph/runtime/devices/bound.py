@@ -88,6 +88,8 @@ class BoundEntry:
         Where each argument stands.
     is_swept : bool
         Whether it goes through chunks, which `sweep` takes one by one (CPU).
+    is_cut : bool
+        Whether the graph has several (CPU).
     vertex_count, edge_count : int
         Of the graph.
     lists : tuple of RowKernel
@@ -118,6 +120,8 @@ class BoundEntry:
             elif argument.kind == "superstep" and known is None:
                 self._given.append((len(self._values), argument.name))
             self._values.append(known)
+        chunks = self._values[self.place["chunks"]] if self.is_swept else ()
+        self.is_cut = len(chunks) > 2
 
     def fill(self, given: Mapping[str, Any]) -> list[Any]:
         """Return the arguments of a launch, with what a superstep gives.

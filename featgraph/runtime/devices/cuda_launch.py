@@ -46,6 +46,8 @@ class Launches:
         dialect.
     compiled : callable, optional
         ``compiled(kernel, arguments)`` tells what it has compiled, or None.
+    ahead : callable, optional
+        ``ahead(kernel, types)`` compiles for some types, and tells the same.
     """
 
     def __init__(
@@ -53,10 +55,13 @@ class Launches:
         driver: Any,
         by_dialect: Callable[..., Any] = _cuda.launcher,
         compiled: Callable[..., _cuda_driver.Compiled | None] = _cuda_driver.compiled,
+        ahead: Callable[..., _cuda_driver.Compiled | None] = (
+            _cuda_driver.compiled_ahead
+        ),
     ) -> None:
         self._driver = driver
         self._by_dialect = by_dialect
-        self._compiled = compiled
+        self._compiled, self._ahead = compiled, ahead
         #: For each set of argument types.
         self._prepared: dict[Kernel, list[_Prepared]] = {}
         #: Kernels about which the dialect tells nothing.
@@ -119,7 +124,7 @@ class Launches:
 
     def prepare(self, kernel: Kernel, types: Sequence[Any]) -> None:
         """Compile a kernel for arguments of some types of the dialect."""
-        compiled = _cuda_driver.compiled_ahead(kernel, types)
+        compiled = self._ahead(kernel, types)
         if compiled is not None:
             self._prepared.setdefault(kernel, []).append(
                 _Prepared(compiled, self._words)

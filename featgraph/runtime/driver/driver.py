@@ -12,6 +12,7 @@ import numpy as np
 from featgraph.errors import ArgumentError, ConvergenceWarning, StateError
 from featgraph.graph.building.arguments import require_flag, shown
 from featgraph.program.state import State
+from featgraph.runtime.behind.queue import COMPILER, LONG
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.driver.setup import Asked, make_agenda, make_loops
 from featgraph.runtime.loops.agenda import Agenda, left_over
@@ -170,7 +171,7 @@ def iterate(
             agenda.store_pending()
             state.live.remove(tell)
             run.kernels = [s.kernel for s in agenda.steps]
-            agenda.end()
+    COMPILER.begin()
     if not run.converged and run.supersteps >= max_supersteps:
         warnings.warn(
             f"not converged after {run.supersteps} supersteps; raise max_supersteps",
@@ -202,6 +203,8 @@ def _run(
                 continue
             run.converged = True
             break
+        if run.supersteps >= LONG:
+            COMPILER.begin()
         bar.update(run.supersteps - before)
         bar.set_postfix(active=run.active_counts[-1])
         if agenda.watching.is_met or (until is not None and until(state)):

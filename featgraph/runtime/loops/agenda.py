@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -45,8 +45,6 @@ class Agenda:
         The foldmap whose turn is next.
     stage : int
         How often the run has begun anew, or has gone on in another way.
-    behind : list of callable
-        What is left to be done when the run is over.
     is_dense : bool
         Whether every vertex is active in every superstep.
     """
@@ -69,7 +67,6 @@ class Agenda:
         self.version = self.state.version
         self.superstep = self.state.superstep
         self.turn = self.stage = 0
-        self.behind: list[Callable[[], None]] = []
         #: Of each foldmap.
         self.scalars = [ScalarsRead(self.state, s.plan.facts.scalars) for s in steps]
 
@@ -97,11 +94,6 @@ class Agenda:
         """Remember what stays due for a later call: all, behind a write that failed."""
         self.refresh_version()
         store_pending(self.foldmaps, _all_pending(self), self.state, self.device)
-
-    def end(self) -> None:
-        """Do what is left to be done when the run is over."""
-        for do in self.behind:
-            do()
 
     def refresh_version(self) -> None:
         """Make everything due behind a write, or a superstep, from outside."""

@@ -10,6 +10,7 @@ from featgraph.fold.plan.options import IN_PLACE, Changes, join_changes
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph import Graph
 from featgraph.program.state import State
+from featgraph.runtime.behind.ready import is_ready
 from featgraph.runtime.devices.protocol import Device, is_dense
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.superstep.directions import (
@@ -182,9 +183,14 @@ class Step:
             self.plain.bound, pushed, frontier.base
         ):
             return self.plain
-        self.direction = "push"
         options = {**self.options, "direction": "push"}
-        return self.foldmap.prepare(self.state, self.device, options)
+        other = self.foldmap.prepare(self.state, self.device, options)
+        # Results are the same in both directions, so that they do not depend on when
+        # the other one's kernels are there.
+        if not is_ready(other, other.forms(count, frontier.only)):
+            return self.plain
+        self.direction = "push"
+        return other
 
     def unproven(self) -> Words | None:
         """Return the vertices whose aggregates hold only up to what patches rounded."""
@@ -296,7 +302,7 @@ def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
         step._can_choose and step._may_push(active_count),
         *(is_dense(active_count, graph.vertex_count, size) for size in sizes),
         pulls_all(runs.bound, active_count),
-        *(own.form(active_count, step.only) for own in runs.phases),
+        *runs.forms(active_count, step.only),
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from featgraph._cached import cached_property
 from featgraph._interrupts import import_whole
 from featgraph.program.active import word_count
+from featgraph.runtime.behind.ready import is_ready
 from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.pending import Pending
 from featgraph.runtime.loops.protocol import QueueRun
@@ -27,6 +28,11 @@ MOST_EDGES = 60_000
 #: search of kron-15 took 1.85 ms with 200,000 and 2.7 with 60,000 (two cores of an AMD
 #: EPYC, 2026-11-21).
 _MOST_STOPPING = 400_000
+#: On graphs of so many edges the loop goes on, however many lead out of active
+#: vertices, while single supersteps would have to be compiled first: that takes over a
+#: second, in which a thread goes along as many edges.
+_MOST_ALONE = 1 << 24
+_ANY_EDGES = 1 << 62
 #: A call goes along about so many edges at most, so that an interrupt is heard.
 _MOST_WORK = 1 << 25
 #: And runs at most so many supersteps.
@@ -51,6 +57,7 @@ class CpuQueue:
         if self.waiting is not None:
             self._key = step.plan.facts.queue_keys.index(self.waiting.key)
         self._has_run = False
+        self._graph = agenda.state.graph
         self._count = agenda.state.graph.vertex_count
         self._arrays: dict[str, Any] = {}
         self._buffers: Buffers | None = None
@@ -102,11 +109,31 @@ class CpuQueue:
         QueueRun or None
             None where too many edges lead out of the active vertices.
         """
-        step, waiting, count = self.superstep, self.waiting, self._count
-        active, begun = pending.words, time.perf_counter()
-        buffers = step.bound.arrive()
+        active, waiting = pending.words, self.waiting
+        buffers = self.superstep.bound.arrive()
         if waiting is None and not self._pays(active, buffers):
             return None
+        ran = self._run(pending, most, self._most_edges)
+        if ran.counts or self._can_leave():
+            return ran
+        return self._run(pending, most, _ANY_EDGES)
+
+    def _can_leave(self, *, asks: bool = True) -> bool:
+        """Whether supersteps of more edges are left to single ones.
+
+        They are not while these, which pull, would have to be compiled first; what the
+        loop commits is the same.
+        """
+        if self._graph.edge_count > _MOST_ALONE:
+            return True
+        step = self.superstep
+        return is_ready(step, step.forms(None, None), with_sets=True, asks=asks)
+
+    def _run(self, pending: Pending, most: int, most_edges: int) -> QueueRun:
+        """Run up to `most` supersteps, while no more edges than that lead out of A."""
+        step, waiting, count = self.superstep, self.waiting, self._count
+        active, begun = pending.words, time.perf_counter()
+        buffers = step.bound.buffers
         most = min(most, _MOST_SUPERSTEPS)
         arrays = self._find_arrays(buffers)
         sizes, counts = np.zeros(4, np.int64), np.empty(most, np.int64)
@@ -119,7 +146,7 @@ class CpuQueue:
             **arrays,
             "chunk": 0,
             "d": step.bound.data(Frontier(), None),
-            "most": most, "most_edges": self._most_edges, "most_work": _MOST_WORK,
+            "most": most, "most_edges": most_edges, "most_work": _MOST_WORK,
             "key": self._key, "sizes": sizes, "limits": limits, "counts": counts,
             "sign": 1.0 if waiting is None else waiting.sign,
             "delta": 0.0 if waiting is None else waiting.delta,
@@ -162,7 +189,7 @@ class CpuQueue:
 
     def _pays(self, active: Words, buffers: Buffers) -> bool:
         """Whether it is worth compiling the loop for these vertices."""
-        if self._has_run:
+        if self._has_run or not self._can_leave(asks=False):
             return True
         sets = self.superstep.device.sets
         edges = sets.edges_of(active, buffers.graph, self.queue.along)

@@ -1,21 +1,21 @@
 """Runs supersteps of few vertices in one kernel of a GPU (0042).
 
-The kernel is compiled behind a run, on a thread, so that none waits for it. A process
-that ends does, so it has to be wanted several times before.
+The kernel is compiled behind a run, so that none waits for it (0045). That takes
+seconds, so it has to be wanted several times before.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from featgraph._interrupts import deferred_interrupts
+from featgraph.config import config
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import WORKLIST
+from featgraph.runtime.behind.queue import COMPILER, Job
 from featgraph.runtime.devices.cuda_queue import Keys, QueueMemory
 from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.pending import Pending
@@ -23,7 +23,7 @@ from featgraph.runtime.loops.protocol import QueueRun
 from featgraph.runtime.superstep.bound import BoundState, explained
 from featgraph.runtime.superstep.frontier import Frontier
 
-__all__ = ["COMPILER", "CudaQueue", "is_compiled"]
+__all__ = ["CudaQueue", "is_compiled"]
 
 #: Sources and edges of theirs, together, that a superstep of the loop may have. One of
 #: 200,000 edges took 30 us, and a superstep of all of the GPU no less (NVIDIA H200).
@@ -33,23 +33,19 @@ MOST_ACTIVE = 1 << 18
 BLOCKS = 32
 #: So long, in s, the device may be away: an interrupt is heard behind it.
 _MOST_AWAY = 0.05
-#: The name of threads that compile loops.
-COMPILER = "featgraph worklist"
 #: Supersteps of all runs of a kernel that would have been run in its loop, before that
 #: is compiled: a search of an R-MAT graph has two or three.
 WANTED = 8
 
 #: Kernel -> how many supersteps would have been run in its loop.
 _wanted: weakref.WeakKeyDictionary[Kernel, int] = weakref.WeakKeyDictionary()
-#: Kernel -> the one of its loop, once that is compiled; None until then.
-_compiled: weakref.WeakKeyDictionary[Kernel, Kernel | None] = (
-    weakref.WeakKeyDictionary()
-)
+#: Kernel -> what compiles its loop.
+_jobs: weakref.WeakKeyDictionary[Kernel, Job] = weakref.WeakKeyDictionary()
 
 
 def is_compiled(kernel: Kernel) -> bool:
     """Whether the loop of a kernel can be taken at once."""
-    return _compiled.get(kernel) is not None
+    return kernel in _jobs and _jobs[kernel].is_done
 
 
 class CudaQueue:
@@ -119,13 +115,12 @@ class CudaQueue:
     def _find_kernel(self) -> Kernel | None:
         """Return the kernel of the loop; have it compiled behind the run if need be."""
         kernel = self._step.kernel
-        if kernel not in _compiled:
+        if kernel not in _jobs and config.compile_behind:
             _wanted[kernel] = _wanted.get(kernel, 0) + 1
-            if _wanted[kernel] < WANTED:
-                return None
-            _compiled[kernel] = None
-            self._agenda.behind.append(partial(_compile_behind, kernel, self._device))
-        return _compiled[kernel]
+            if _wanted[kernel] >= WANTED:
+                _jobs[kernel] = _job(kernel, self._device)
+                COMPILER.ask(_jobs[kernel])
+        return kernel.in_form(WORKLIST) if is_compiled(kernel) else None
 
     def _run(self, kernel: Kernel, pending: Pending, most: int) -> QueueRun:
         """Launch the loop, and wait for its end."""
@@ -186,23 +181,15 @@ class CudaQueue:
         return self._bound
 
 
-def _compile_behind(kernel: Kernel, device: Any) -> None:
-    """Print the loop of a kernel, and have a thread compile it.
+def _job(kernel: Kernel, device: Any) -> Job:
+    """Return what prints the loop of a kernel, and compiles it."""
 
-    It is not printed there: two threads that make syntax trees at a time end in a
-    SystemError of Python 3.11, up to 3.11.4.
-    """
-    # Whatever it is, the run behind which this comes has ended well without the loop.
-    with suppress(Exception):
+    def prepare() -> list[Callable[[], None]]:
         loop = kernel.in_form(WORKLIST)
-        given = kernel, loop, loop.queue, device
-        threading.Thread(target=_compile, args=given, name=COMPILER).start()
+        queue, told = loop.queue, loop.kernel_source.queue
+        if told is None or told.entry is None:
+            raise TypeError("a kernel without a loop")
+        types = loop.signature(told.entry)
+        return [lambda: device.launches.prepare(queue, types)]
 
-
-def _compile(kernel: Kernel, loop: Kernel, queue: Any, device: Any) -> None:
-    """Compile the loop of a kernel; runs go on without it if that fails."""
-    with suppress(Exception):
-        told = loop.kernel_source.queue
-        if told is not None and told.entry is not None:
-            device.launches.prepare(queue, loop.signature(told.entry))
-            _compiled[kernel] = loop
+    return Job(f"the loop over few vertices of {kernel}", prepare)

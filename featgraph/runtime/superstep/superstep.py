@@ -19,7 +19,7 @@ from featgraph.runtime.superstep.bound import (
     explained,
     raise_fault,
 )
-from featgraph.runtime.superstep.frontier import Frontier
+from featgraph.runtime.superstep.frontier import Frontier, Restriction
 from featgraph.runtime.superstep.phases import functions_for
 
 __all__ = ["Superstep"]
@@ -129,6 +129,10 @@ class Superstep:
         if self.plan.facts.tells_targets:
             return device.sets.union(out, frontier.targets)
         return out
+
+    def forms(self, count: int | None, only: Restriction | None) -> list[str]:
+        """Return the form of each phase: see `BoundPhase.form`."""
+        return [own.form(count, only) for own in self.phases]
 
     def _begin_checks(self) -> Any:
         """Return where a checked kernel records the first violation."""

@@ -1,0 +1,1 @@
+"""What runs do without until it is compiled behind them."""

@@ -1,0 +1,221 @@
+"""What is compiled behind runs: one queue, and the thread that goes through it (0045).
+
+A run that could do with a kernel which does not exist goes on without it, and asks for
+it here. Compiling begins when that run is over, or has gone on for long: the compiler
+has one lock, for which a run would wait where it compiles something itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import sys
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from featgraph._interrupts import deferred_interrupts
+from featgraph.errors import CompilationWarning
+
+__all__ = ["COMPILER", "LONG", "BehindRuns", "Job"]
+
+#: Supersteps behind which a run is so long that what it has asked for is compiled while
+#: it runs: it has compiled what it takes itself by then.
+LONG = 32
+#: The name of the thread.
+_THREAD = "featgraph compiler"
+#: So often, in s, a thread that compiles is told that the process ends: library code
+#: may not hear it at once.
+_AGAIN_S = 0.25
+
+Part = Callable[[], Any]
+
+
+class _Stopped(BaseException):
+    """Ends what is being compiled: the process ends."""
+
+
+class Job:
+    """Something that runs do without until it is compiled.
+
+    Parameters
+    ----------
+    what : str
+        What it is, for a warning.
+    prepare : callable
+        Returns calls that compile it part by part. It is called on a thread that runs,
+        and may print modules: two threads that make syntax trees at a time end in a
+        SystemError of Python 3.11, up to 3.11.4.
+
+    Attributes
+    ----------
+    is_asked : bool
+        Whether a queue has been asked for it.
+    is_done : bool
+        Whether it has been compiled.
+    error : Exception or None
+        Why it could not be.
+    """
+
+    def __init__(self, what: str, prepare: Callable[[], Sequence[Part]]) -> None:
+        self.what = what
+        self.prepare = prepare
+        self.is_asked = self.is_done = False
+        self.error: Exception | None = None
+
+
+class BehindRuns:
+    """A queue of jobs, and a thread that goes through it while there are any."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        #: What was asked for; its parts are not prepared.
+        self._asked: list[Job] = []
+        self._queue: deque[tuple[Job, Sequence[Part]]] = deque()
+        self._current: Job | None = None
+        #: Of which no one has been told.
+        self._failed: list[Job] = []
+        self._thread: threading.Thread | None = None
+        self._is_over = False
+
+    def ask(self, job: Job) -> None:
+        """Have something compiled, once, from the next `begin` on."""
+        if job.is_asked:
+            return
+        job.is_asked = True
+        with self._changed:
+            self._asked.append(job)
+
+    def begin(self) -> None:
+        """Have all that was asked for compiled; does not wait for it.
+
+        It is called on a thread that runs, which is told what could not be compiled.
+        """
+        self._tell()
+        if not self._asked:
+            return
+        with self._changed:
+            asked, self._asked = self._asked, []
+        # No interrupt between what was taken from one list, and is not in the other.
+        with deferred_interrupts():
+            for job in asked:
+                try:
+                    parts = job.prepare()
+                except Exception as error:  # the run that asked does without
+                    self._fail(job, error)
+                    continue
+                with self._changed:
+                    self._queue.append((job, parts))
+            self._start()
+
+    def wait(self) -> None:
+        """Wait until all that was asked for is compiled, or could not be."""
+        self.begin()
+        with self._changed:
+            while self._queue or self._current is not None:
+                self._changed.wait()
+        self._tell()
+
+    def stop(self) -> None:
+        """Give up what is not compiled, for the process ends."""
+        with self._changed:
+            self._is_over = True
+            self._asked.clear()
+            self._queue.clear()
+            thread = self._thread
+        if thread is None:
+            return
+        hook = sys.unraisablehook
+        sys.unraisablehook = lambda given: _report(hook, given)
+        while thread.is_alive():
+            if self._current is not None and thread.ident is not None:
+                _raise_in(thread.ident, _Stopped)
+            thread.join(_AGAIN_S)
+
+    def forget_thread(self) -> None:
+        """Go on in a child of a fork, which has no thread: ask for its jobs again."""
+        self._changed = threading.Condition()
+        left = [job for job, _ in self._queue]
+        if self._current is not None:
+            left.insert(0, self._current)
+        self._asked = left + self._asked
+        self._queue, self._current, self._thread = deque(), None, None
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        with self._changed:
+            job.error, job.prepare = error, tuple
+            self._failed.append(job)
+
+    def _tell(self) -> None:
+        """Warn, once, of each job that has failed."""
+        while self._failed:
+            job = self._failed.pop()
+            warnings.warn(
+                f"{job.what} could not be compiled, and runs go on without: "
+                f"{type(job.error).__name__}: {job.error}",
+                CompilationWarning,
+                stacklevel=4,
+            )
+
+    def _start(self) -> None:
+        """Start the thread, unless it runs or nothing is left for it."""
+        with self._changed:
+            if self._thread is not None or not self._queue or self._is_over:
+                return
+            # A daemon, so that Python's end reaches `stop` and does not wait for it.
+            self._thread = threading.Thread(
+                target=self._work, name=_THREAD, daemon=True
+            )
+            self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            while self._compile_next():
+                pass
+        except _Stopped:
+            pass
+
+    def _compile_next(self) -> bool:
+        """Compile what is first in the queue; False if it is empty."""
+        with self._changed:
+            if not self._queue:
+                self._thread = None
+                self._changed.notify_all()
+                return False
+            job, parts = self._queue.popleft()
+            self._current = job
+        try:
+            for part in parts:
+                part()
+            job.is_done = True
+            job.prepare = tuple  # what it holds may go
+        except Exception as error:
+            self._fail(job, error)
+        finally:
+            with self._changed:
+                self._current = None
+                self._changed.notify_all()
+        return True
+
+
+def _report(hook: Callable[[Any], Any], given: Any) -> None:
+    """Report an error that nothing can handle, but for what has ended a callback."""
+    if given.exc_type is not _Stopped:
+        hook(given)
+
+
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    """Raise an error in another thread, at its next instruction of Python."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), ctypes.py_object(error)
+    )
+
+
+#: That of this process.
+COMPILER = BehindRuns()
+atexit.register(COMPILER.stop)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=COMPILER.forget_thread)
