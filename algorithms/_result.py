@@ -64,7 +64,7 @@ class _Answer:
         try:
             if not isinstance(source, fg.View):
                 return source(result)
-            return source.__array__(copy=True)
+            return source.whole()
         except fg.StateError as error:
             raise fg.StateError(
                 "the answer has been overwritten",

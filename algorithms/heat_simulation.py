@@ -242,7 +242,7 @@ def heat_simulation(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=residuals,
-        temperatures=heat if np.ndim(temperatures) == 2 else heat.reshape(count),
+        temperatures=heat if np.ndim(temperatures) == 2 else heat.reshape(-1),
         dt=length,
         time=length * passed,
     )

@@ -68,6 +68,7 @@ from featgraph.program.operations import (
 )
 from featgraph.program.state import State, edge_property, vertex_property
 from featgraph.program.view import View
+from featgraph.ranks.graph import distribute
 from featgraph.runtime.driver.driver import iterate
 from featgraph.runtime.loops.near_far import NearFar
 from featgraph.runtime.loops.run import Run
@@ -131,6 +132,7 @@ __all__ = [
     "collaborative",
     "combine",
     "config",
+    "distribute",
     "distributed",
     "dot",
     "edge",

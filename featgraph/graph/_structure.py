@@ -80,6 +80,31 @@ class Structure:
         return f"Graph({', '.join(parts)})"
 
     @property
+    def part(self) -> Any:
+        """The graph whose rows kernels go through here: all of it, on one rank."""
+        return self
+
+    @property
+    def ranks(self) -> Any:
+        """What is done together with other ranks; None where there are none."""
+        return None
+
+    @property
+    def vertex_numbers(self) -> NDArray[np.int32]:
+        """What the user calls each vertex: its number, but in a part of a graph."""
+        if "vertex_numbers" not in self._cache:
+            self._cache["vertex_numbers"] = np.arange(self.vertex_count, dtype=np.int32)
+        return self._cache["vertex_numbers"]  # type: ignore[no-any-return]
+
+    def rows_here(self, values: Any) -> Any:
+        """Return what kernels here need of the values of all vertices."""
+        return values
+
+    def collect_vertex_values(self, stored: Any) -> Any:
+        """Put the values of vertices together from all places where they are."""
+        return stored
+
+    @property
     def vertex_count(self) -> int:
         """V."""
         return self._edges.vertex_count
@@ -373,7 +398,7 @@ def edge_rows(graph: Structure) -> Rows:
         def on_gpu() -> Any:
             return gpu_edges(graph).given_index
 
-    return Rows(graph, graph.edge_count, lambda: graph.given_index, on_gpu)
+    return Rows(graph, graph.part.edge_count, lambda: graph.given_index, on_gpu)
 
 
 def out_edges(graph: Structure) -> Adjacency:

@@ -43,6 +43,9 @@ class HeldSets(Protocol):
 class Holder(Protocol):
     """A device that has the words of a set."""
 
+    #: Whether sets that are kept there take scarce memory.
+    is_scarce: bool
+
     @property
     def sets(self) -> HeldSets: ...
 
@@ -99,10 +102,13 @@ class ActiveSet:
     def held(cls, vertex_count: int, device: Holder, words: Any) -> ActiveSet:
         """Return a set of words of a device, which nothing writes any more.
 
-        The oldest ones go to the host where more than `MOST_HELD` are on devices.
+        The oldest ones go to the host where more than `MOST_HELD` are in memory that
+        is scarce.
         """
         made = cls.__new__(cls)
         made.vertex_count, made._held = _checked(vertex_count), (device, words)
+        if not device.is_scarce:
+            return made
         _sets_held[next(_numbers)] = made
         while len(_sets_held) > MOST_HELD:
             oldest = _sets_held.pop(next(iter(_sets_held)), None)

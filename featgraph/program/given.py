@@ -97,7 +97,7 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     )
     if is_lent:
         return _lent_column(graph, array, type_, per_direction)
-    values = edge_values(graph, array) if is_edge else _own(array)
+    values = edge_values(graph, array) if is_edge else graph.rows_here(_own(array))
     return Column(type_, values, per_direction)
 
 
@@ -115,8 +115,8 @@ def _lent_column(
         rows, is_shared = edge_rows(graph), owns(graph, array)
         values = Reordered(array, rows, is_shared=is_shared)
         return Column(type_, values, per_direction)
-    if not array.flags.writeable:
-        return Column(type_, array.copy(), per_direction)
+    if not array.flags.writeable or graph.part is not graph:
+        return Column(type_, graph.rows_here(array.copy()), per_direction)
     column = Column(type_, array, per_direction)
     column.borrowed = array
     return column
@@ -177,7 +177,7 @@ def _no_entry(where: str, axes: list[Array], shape: tuple[int, ...]) -> StateErr
 def edge_values(graph: Graph, given: Any) -> Any:
     """Return values of given edges in the order of edge ids."""
     if isinstance(given, Filled):
-        return Filled(given.value, (graph.edge_count, *given.shape[1:]))
+        return Filled(given.value, (graph.part.edge_count, *given.shape[1:]))
     if isinstance(given, Borrowed):
         return given.copied(edge_rows(graph))
     return Reordered(given, edge_rows(graph))

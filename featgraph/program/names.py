@@ -19,6 +19,7 @@ RESERVED = frozenset(
         "out_degree",
         "superstep",
         "vertex_count",
+        "vertex_number",
     }
 )
 #: Methods of the namedtuple that `d` is.

@@ -275,6 +275,8 @@ class State:
             return values
         if column.type.kind is PropertyKind.EDGE:
             return self.graph.collect_edge_values(values, column.per_direction)
+        if column.type.kind is PropertyKind.VERTEX:
+            values = self.graph.collect_vertex_values(values)
         held = None if self.residency is None else self.residency.array(name)
         is_ours = values is held or values is column.values
         return values.copy() if is_ours else values
@@ -352,9 +354,21 @@ class State:
         """
         with self.in_use.hold(f"state.touch({name!r})", changes=False):
             self._column(name)
+            self._require_whole(f"state.touch({name!r})")
             if self.residency is not None:
                 self.residency.touched(name)
             self.version += 1
+
+    def _require_whole(self, where: str) -> None:
+        """Refuse what a State of a graph in parts does not do."""
+        if self.graph.part is not self.graph:
+            raise StateError(
+                "a rank has a part of the values only",
+                where=where,
+                got=repr(self.graph),
+                fix="assign all values, state[name] = values, on all ranks; or save "
+                "state[name], which all ranks read together",
+            )
 
     def __setitem__(self, name: str, value: Any) -> None:
         with self.in_use.hold(f"writing state[{name!r}]"):
@@ -369,7 +383,8 @@ class State:
             column.values = host_values(values_of_shape(name, value, type_, ()))
         elif type_.kind is PropertyKind.VERTEX:
             rows = (graph.vertex_count,)
-            column.values = values_of_shape(name, value, type_, rows)
+            values = values_of_shape(name, value, type_, rows)
+            column.values = graph.rows_here(values)
         else:
             rows = (graph.given_edge_count * (2 if column.per_direction else 1),)
             given = values_of_shape(name, value, type_, rows, is_edge=True)
@@ -452,6 +467,7 @@ class State:
         OSError
             If it cannot be written.
         """
+        self._require_whole("state.save")
         write_state(path, self.graph, take_snapshot(self).by_digest())
 
     @classmethod
@@ -494,6 +510,7 @@ class State:
                 got=type(graph).__name__,
                 expected="fg.State.load(path, graph)",
             )
+        cls(graph)._require_whole("fg.State.load")
         return cls.restore(graph, read_state(path, graph))
 
 

@@ -61,6 +61,16 @@ class View:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def whole(self) -> npt.NDArray[Any]:
+        """Return a copy on the host: of a graph in parts, with the rows of all ranks.
+
+        Then all ranks call it.
+        """
+        array = self.__array__(copy=True)
+        if self._state.signature[self._name].kind is not PropertyKind.VERTEX:
+            return array
+        return self._state.graph.collect_vertex_values(array)  # type: ignore[no-any-return]
+
     def reshape(self, *shape: int) -> View:
         """Return a view of the same values in another shape."""
         array = self._current()

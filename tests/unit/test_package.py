@@ -43,8 +43,10 @@ LAYERS = {
     # Bytes, and who hands them to whom: of no graph.
     "distributed": BASE,
     "runtime": DECLARED | {"arrays", "_cuda", "_cuda_driver", "device", "fold"},
+    "ranks": DECLARED | {"arrays", "distributed", "fold", "runtime"},
     "testing": DECLARED | {"_cuda", "device", "fold", "reference", "runtime"},
-    "__init__": DECLARED | {"_cuda", "distributed", "fold", "runtime", "testing"},
+    "__init__": DECLARED
+    | {"_cuda", "distributed", "fold", "ranks", "runtime", "testing"},
     "cli": BASE | {"__init__", "algorithms"},
     "__main__": {"cli"},
     "networkx": BASE | {"__init__", "algorithms"},

@@ -40,6 +40,7 @@ from featgraph.fold.syntax.normal_form import has_collective, normal_form
 from featgraph.fold.syntax.resolve import Resolved, resolve_function
 from featgraph.fold.syntax.types import assign_types
 from featgraph.fold.syntax.variance import find_varying, returns_varying
+from featgraph.fold.syntax.vertex_numbers import NUMBER, with_numbers
 from featgraph.program.combine import Combine
 from featgraph.program.functions import GatherFunction, ReduceFunction, UserFunction
 from featgraph.program.names import GENERATED, TRIANGLES
@@ -59,6 +60,7 @@ _BUILTIN_DTYPES = {
     "feature_count": "int64",
     "in_degree": "int32",
     "out_degree": "int32",
+    NUMBER: "int32",
 }
 
 
@@ -180,6 +182,8 @@ class Analysis:
         Temporaries that are one entry of another one, the same for all features.
     helpers : list of HelperFunction
         In the order in which they must be defined.
+    renumbered : bool
+        Whether the numbers of vertices are other ones in kernels.
     """
 
     signature: Signature
@@ -189,6 +193,7 @@ class Analysis:
     entries: dict[str, Entry] = field(default_factory=dict)
     reductions: dict[str, tuple[int, ...]] = field(default_factory=dict)
     helpers: list[HelperFunction] = field(default_factory=list)
+    renumbered: bool = False
     combines: dict[str, HelperFunction] = field(default_factory=dict)
 
     def uses_numbers(self, *, cuda: bool) -> bool:
@@ -199,7 +204,11 @@ class Analysis:
 
 
 def analyse(
-    program: Program, signature: Signature, real: str | None = None
+    program: Program,
+    signature: Signature,
+    real: str | None = None,
+    *,
+    renumbered: bool = False,
 ) -> Analysis:
     """Run the middle end.
 
@@ -212,6 +221,9 @@ def analyse(
     real : str, optional
         Storage type; default the widest of the floating-point properties in use.
 
+    renumbered : bool, optional
+        Whether the numbers of vertices are other ones in kernels.
+
     Raises
     ------
     UserFunctionError
@@ -219,12 +231,12 @@ def analyse(
     """
     if real is None:
         real = _widest(signature, signature)
-        found = _Analyser(program, signature, real).run()
+        found = _Analyser(program, signature, real, renumbered).run()
         used = {a.name for function in found.functions for a in function.accesses}
         if (narrower := _widest(signature, used)) == real:
             return found
         real = narrower
-    return _Analyser(program, signature, real).run()
+    return _Analyser(program, signature, real, renumbered).run()
 
 
 def _widest(signature: Signature, names: Iterable[str]) -> str:
@@ -233,9 +245,11 @@ def _widest(signature: Signature, names: Iterable[str]) -> str:
 
 
 class _Analyser:
-    def __init__(self, program: Program, signature: Signature, real: str) -> None:
+    def __init__(
+        self, program: Program, signature: Signature, real: str, renumbered: bool
+    ) -> None:
         self.program = program
-        self.result = Analysis(dict(signature), real)
+        self.result = Analysis(dict(signature), real, renumbered=renumbered)
         intos = {getattr(f, "into", None) or "" for f in program.functions}
         #: Names of temporaries, which are locals of generated functions.
         self.temporaries = intos | {f"{name}_source" for name in intos}
@@ -327,6 +341,8 @@ class _Analyser:
         body = normal_form(
             resolved, lambda called: self._resolve_called(called, names), names.taken
         )
+        if self.result.renumbered:
+            body = with_numbers(body, names.kinds)
         body, variables, returned = assign_types(
             source,
             body,
@@ -360,6 +376,8 @@ class _Analyser:
         scalars |= {
             n.name for n in nodes if isinstance(n, Access) and n.name in _BUILTIN_DTYPES
         }
+        if self.result.renumbered and _is_arg(function):
+            scalars |= {NUMBER}
         return Analysed(
             name=_emitted_name(function.name, self.taken),
             kind=function.kind,
@@ -500,6 +518,10 @@ def _reduced(analysed: Analysed) -> tuple[int, ...]:
 
 def _combine_of(function: UserFunction) -> Combine:
     return cast("GatherFunction | ReduceFunction", function).combine
+
+
+def _is_arg(function: UserFunction) -> bool:
+    return function.kind == "gather" and _combine_of(function).is_arg
 
 
 def _outer_product(

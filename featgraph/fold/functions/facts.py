@@ -20,7 +20,8 @@ from featgraph.fold.functions.nodes import Row
 from featgraph.fold.functions.staging import Staged, shared_matrices_of
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.syntax.fresh_names import FreshNames
-from featgraph.fold.syntax.nodes import Cast, Identity
+from featgraph.fold.syntax.nodes import Access, Cast, Identity
+from featgraph.fold.syntax.vertex_numbers import NUMBER
 from featgraph.fold.tree.passes import Pass
 from featgraph.fold.tree.statements import Body
 from featgraph.program.combine import NO_SOURCE, identity_value
@@ -216,7 +217,13 @@ class FunctionFacts:
     def returned(self, value: ast.expr) -> ast.expr:
         """Return what a function returns; of an argmin or argmax, key and source."""
         key = key_type(self.function, self.analysis)
-        return keyed(value, key) if key else value
+        return keyed(value, key, self._source()) if key else value
+
+    def _source(self) -> ast.expr:
+        """Return the number of the source of an edge, as the user knows it."""
+        source: ast.expr = ast.Name("u", ast.Load())
+        is_number = not self.analysis.renumbered
+        return source if is_number else Access(NUMBER, "now", [source])
 
 
 @dataclass(frozen=True)
@@ -295,12 +302,12 @@ def key_type(function: Analysed, analysis: Analysis) -> str:
     return analysis.real if temporary.type == "real" else temporary.type
 
 
-def keyed(value: ast.expr, key: str) -> ast.expr:
+def keyed(value: ast.expr, key: str, source: ast.expr) -> ast.expr:
     """Return the pair (key, source) of what a gather returns."""
     inner = value.value if isinstance(value, Cast) else value
     if isinstance(inner, Identity):
         return ast.Tuple([inner, Cast("int32", ast.Constant(NO_SOURCE))], ast.Load())
     if isinstance(inner, ast.IfExp):
-        sides = (keyed(inner.body, key), keyed(inner.orelse, key))
+        sides = (keyed(inner.body, key, source), keyed(inner.orelse, key, source))
         return ast.IfExp(inner.test, *sides)
-    return ast.Tuple([Cast(key, value), ast.Name("u", ast.Load())], ast.Load())
+    return ast.Tuple([Cast(key, value), source], ast.Load())

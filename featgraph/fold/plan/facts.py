@@ -15,6 +15,7 @@ from featgraph.fold.analysis.gathers import (
     rounds,
     takes_active,
 )
+from featgraph.fold.plan.halos import find_halo, why_not_shared
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import Facts, GatherReads, Phase, Reduction
 from featgraph.fold.plan.worklist import is_free, keys_of, why_not_queued
@@ -65,6 +66,12 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
             ),
             ("", ""),
         ),
+        halos=tuple(
+            find_halo([functions[i] for i in p.functions], analysis) for p in phases
+        ),
+        not_shared=why_not_shared(
+            functions, [(p.along, p.functions[0]) for p in phases], options
+        ),
     )
 
 
@@ -95,7 +102,8 @@ def _reductions(analysis: Analysis) -> dict[str, Reduction]:
             into, partial = str(function.into), partial_dtype(function, analysis.real)
             dtype = "bool" if function.returns == "bool" else partial
             shape = analysis.reductions[into]
-            found[into] = Reduction(shape, dtype, partial, into in read)
+            combine = combine_of(function)
+            found[into] = Reduction(shape, dtype, partial, into in read, combine)
     return found
 
 

@@ -14,9 +14,11 @@ from featgraph.fold.analysis.gathers import declared_along
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.mapping import WARP, Mapping
+from featgraph.fold.syntax.vertex_numbers import NUMBER
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
+    "NUMBER",
     "REVERSED",
     "SAID",
     "Rows",
@@ -102,10 +104,10 @@ def along_to_push(
     """Return which edges lead to the vertices that gather from a neighbor `along`.
 
     Of an undirected graph these are also the in-edges, whose ids are slots, unless
-    the direction of an edge is asked for.
+    the direction of an edge is asked for. A part of a graph lists edges one way only.
     """
     alike = not any(_tells_twins_apart(f, analysis) for f in functions)
-    if traits.undirected and along == "in" and alike:
+    if traits.undirected and along == "in" and alike and not traits.renumbered:
         return "in"
     return REVERSED[along]
 

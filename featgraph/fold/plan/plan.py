@@ -13,6 +13,7 @@ from featgraph.fold.analysis.announced_targets import check_dense
 from featgraph.fold.analysis.any_order import check_any_order
 from featgraph.fold.analysis.change_driven import Changes, IncrementalGathers
 from featgraph.fold.analysis.gathers import takes_active
+from featgraph.fold.plan.halos import Halo, Refusal
 from featgraph.fold.plan.layout import REVERSED, SAID, Rows, rows_along
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import GraphTraits
@@ -143,12 +144,15 @@ class Reduction:
         Of the result, and of what its parts leave.
     is_read : bool
         Whether a function of the foldmap reads it.
+    combine : Combine
+        The operator.
     """
 
     shape: tuple[int, ...]
     dtype: str
     partial_dtype: str
     is_read: bool
+    combine: Combine
 
 
 @dataclass(frozen=True)
@@ -219,6 +223,10 @@ class Facts:
         Where a triangle function stands, which needs rows by degree; "" without one.
     twins_at : (str, str)
         An operation that needs twins, and where it stands; "" twice without one.
+    halos : tuple of Halo
+        Of each phase: what it reads of vertices that other ranks may own.
+    not_shared : Refusal or None
+        Why it does not run on several ranks.
     """
 
     names: tuple[str, ...]
@@ -240,6 +248,8 @@ class Facts:
     queue_keys: tuple[str, ...]
     triangles_at: str
     twins_at: tuple[str, str]
+    halos: tuple[Halo, ...]
+    not_shared: Refusal | None
 
 
 @dataclass(frozen=True, eq=False)

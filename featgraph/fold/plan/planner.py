@@ -65,7 +65,7 @@ def make_plan(
     PlanError
         If the options cannot be honoured.
     """
-    analysis = analyse(program, signature)
+    analysis = analyse(program, signature, renumbered=traits.renumbered)
     functions = analysis.functions
     _check_widths(functions)
     _check_schedule(functions, options)

@@ -19,6 +19,7 @@ __all__ = [
     "GraphTraits",
     "graph_traits",
     "needs_wide_positions",
+    "set_traits",
 ]
 
 #: A vertex of at least this degree is left to a block of its own on the GPU.
@@ -61,6 +62,8 @@ class GraphTraits:
         How many rows like the longest that is no hub's all edges would make, to the
         nearest power of two, at most 1024; that, too, where no row is long; 0 for no
         graph.
+    renumbered : bool
+        Whether kernels know vertices by other numbers than the user: those of a shard.
     """
 
     typical_degree: int = 32
@@ -71,6 +74,7 @@ class GraphTraits:
     long_rows: bool = False
     layout: str = "csr"
     rows_of_longest: int = 0
+    renumbered: bool = False
 
 
 def needs_wide_positions(edge_count: int) -> bool:
@@ -83,6 +87,11 @@ def needs_wide_positions(edge_count: int) -> bool:
 
 
 _traits: weakref.WeakKeyDictionary[Graph, GraphTraits] = weakref.WeakKeyDictionary()
+
+
+def set_traits(graph: Graph, traits: GraphTraits) -> None:
+    """Have a graph planned for as if it had these traits: those of a larger one."""
+    _traits[graph] = traits
 
 
 def graph_traits(graph: Graph, target: str = "cpu") -> GraphTraits:

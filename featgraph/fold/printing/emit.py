@@ -34,6 +34,7 @@ from featgraph.fold.printing.module import Entry, Field, KernelSource
 from featgraph.fold.printing.phase import PhaseToPrint
 from featgraph.fold.printing.statements import make_function, print_function
 from featgraph.fold.printing.writer import Writer
+from featgraph.fold.syntax.vertex_numbers import NUMBER
 from featgraph.fold.tree.passes import Pass
 from featgraph.fold.tree.statements import Body, code
 from featgraph.fold.tree.target import Target
@@ -263,7 +264,7 @@ def _add_scalar(found: dict[str, Field], analysis: Analysis, name: str) -> None:
     if type_ is not None:
         dtype = analysis.real if type_.dtype == "real" else type_.dtype
         found[name] = Field(name, "scalar", dtype, 0, name)
-    elif name in {"in_degree", "out_degree"}:
+    elif name in {"in_degree", "out_degree", NUMBER}:
         found[name] = Field(name, "builtin", "int32", 1, name)
     else:
         found[name] = Field(name, "builtin", "int64", 0, name)

@@ -41,6 +41,7 @@ class CpuDevice(CpuSweeps):
     """NumPy arrays and Numba's threads."""
 
     name = "cpu"
+    is_scarce = True
     recorder = None
 
     def __init__(self) -> None:

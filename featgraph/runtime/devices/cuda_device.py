@@ -65,6 +65,7 @@ class CudaDevice(CudaArrays):
     """The CUDA target: arrays of numba-cuda, launches by the driver."""
 
     name = "cuda"
+    is_scarce = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._interrupts import import_whole
-from featgraph.fold.plan.layout import rows_along, rows_with, windows_of
+from featgraph.fold.plan.layout import NUMBER, rows_along, rows_with, windows_of
 from featgraph.fold.plan.traits import HUB_DEGREE
 from featgraph.graph import Graph
 from featgraph.graph._structure import incident_columns, out_columns
@@ -61,6 +61,8 @@ def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
         return _triangle_chunks(graph, name)
     if name == "edge_is_twin":
         return np.asarray(graph.given_index >= graph.given_edge_count, np.bool_)
+    if name == NUMBER:
+        return np.array(graph.vertex_numbers)
     if name in {"in_degree", "out_degree"}:
         return np.ascontiguousarray(getattr(graph, name), np.int32)
     windows = windows_of(name)

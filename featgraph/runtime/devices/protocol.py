@@ -217,6 +217,8 @@ class Device(Protocol):
     """A target's arrays and launches, and its sets."""
 
     name: str
+    #: Whether sets that are kept there take scarce memory.
+    is_scarce: bool
     #: Vertex count -> the set of all vertices.
     full_sets: dict[int, Words]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from featgraph.errors import PlanError
 from featgraph.fold.plan.options import IN_PLACE
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
@@ -28,6 +29,7 @@ from featgraph.runtime.loops.step import (
 from featgraph.runtime.loops.stopping import StoppingTest
 from featgraph.runtime.loops.watching import make_watching
 from featgraph.runtime.loops.worklist import WorklistLoop, pays_to_wait
+from featgraph.runtime.superstep.exchange import exchange_of
 from featgraph.runtime.superstep.foldmap import FoldMap
 
 __all__ = ["Asked", "make_agenda", "make_loops"]
@@ -87,23 +89,43 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
         check_any_order(steps, IN_PLACE)
     size = state.graph.vertex_count + state.graph.edge_count
     watching = make_watching(asked.log, asked.test, [step.plan for step in steps])
-    watched = Watched(device, size, asked.by, False, is_dense)
+    is_shared = state.graph.ranks is not None
+    if is_shared:
+        _check_shared(asked, steps)
+    watched = Watched(device, size, asked.by, False, is_dense, is_shared=is_shared)
     if watching.extremes and not asked.by:
         by = "watch=" if asked.test is None else "until="
         watched = replace(watched, by=by, looks_at_results=True)
     waiting = _make_waiting(asked, steps, watched)
     for step in steps:
-        step.may_be_incremental = waiting is None and not is_asynchronous
+        step.may_be_incremental = not (waiting or is_asynchronous or is_shared)
         step.spreads = waiting is None
         step.may_sweep_all &= waiting is None  # far vertices wait
     pending = [
         recall_pending(f, state, device)
         if asked.active is None
-        else begin_pending(asked.active, state, device)
+        else begin_pending(asked.active, state, exchange_of(state.graph, device).holder)
         for f in asked.foldmaps
     ]
     key = "" if waiting is None else waiting.key
     return Agenda(steps, pending, waiting, watching), replace(watched, key=key)
+
+
+def _check_shared(asked: Asked, steps: list[Step]) -> None:
+    """Refuse what a run on several ranks does not do."""
+    near_far = checked_near_far(asked.near_far)
+    if near_far is not None and not near_far.optional:
+        raise PlanError(
+            "which vertices are near is not agreed upon between ranks yet",
+            where=NEAR_FAR,
+            fix="drop near_far=",
+        )
+    if steps[0].change_driven is True:
+        raise PlanError(
+            "aggregates are not kept between supersteps on several ranks yet",
+            where="change_driven=True",
+            fix="use change_driven='auto', which keeps nothing here",
+        )
 
 
 def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting | None:
@@ -115,7 +137,8 @@ def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting 
     in_a_loop = not WorklistLoop.refuses(plans, replace(watched, key=near_far.key))
     if watched.device.name != "cpu":
         in_a_loop = in_a_loop and near_far.optional and pays_to_wait(steps[0])
-    if near_far.optional and (not in_a_loop or steps[0].change_driven is True):
+    may_wait = in_a_loop and not watched.is_shared
+    if near_far.optional and (not may_wait or steps[0].change_driven is True):
         return None
     check_any_order(steps, NEAR_FAR)
     return Waiting(near_far, plans, asked.state, asked.device, in_a_loop)

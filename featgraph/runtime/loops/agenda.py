@@ -62,6 +62,7 @@ class Agenda:
         self.watching = watching
         self.foldmaps = [step.foldmap for step in steps]
         self.state, self.device = steps[0].state, steps[0].device
+        self.exchange = steps[0].plain.bound.exchange
         self.is_dense = steps[0].change_driven is False
         self.is_asynchronous = steps[0].plan.options.asynchronous
         self.version = self.state.version
@@ -74,7 +75,8 @@ class Agenda:
         """Go on with some vertices, and no others; False if there are none."""
         begun = self.pending  # nothing is due, but for what .on leaves out
         if active is not None:
-            begun = [begin_pending(active, self.state, self.device) for _ in begun]
+            holder = self.exchange.holder
+            begun = [begin_pending(active, self.state, holder) for _ in begun]
             for left_out in filter(None, (s.left_out for s in self.steps)):
                 left_out.forget()
         for pending, step, scalars in zip(begun, self.steps, self.scalars, strict=True):
@@ -112,13 +114,13 @@ class Agenda:
             return True
         count = pending.count  # 0 only if nothing was committed
         if count is None:
-            count = self.device.sets.count(pending.words)
+            count = self.exchange.count(pending.words)
         if count > 0:
             return True
         left, on = pending.left, step.on
         if left is not None and on is not None:
             left = self.device.sets.intersection(left, on)
-        return left is not None and self.device.sets.count(left) > 0
+        return left is not None and self.exchange.count(left) > 0
 
     def has_work(self) -> bool:
         """Whether any foldmap has something due, or rounded aggregates."""

@@ -106,14 +106,15 @@ class HostLoop:
         """Announce what was committed, and record the superstep."""
         agenda = self._agenda
         results = agenda.watched_results(place)
-        number, seen = agenda.device.sets.count_and_look(committed, results)
+        number, seen = agenda.exchange.count_and_look(committed, results)
         count = agenda.state.graph.vertex_count
         step, seconds = agenda.steps[place], time.perf_counter() - begun
         run.add(number, seconds, step.direction, step.work)
         agenda.watching.note(step.plan, seen)
         if run.active_sets is not None:
             words = agenda.device.sets.snapshot(committed)
-            run.active_sets.append(ActiveSet.held(count, agenda.device, words))
+            holder = agenda.exchange.holder
+            run.active_sets.append(ActiveSet.held(count, holder, words))
         everything = number == count
         union = agenda.device.sets.union
         told = None if everything else committed

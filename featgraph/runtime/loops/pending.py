@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from featgraph.program.active import Holder
 from featgraph.program.snapshot import Left
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
@@ -76,10 +77,10 @@ def host_left(pending: Pending, device: Device) -> Left:
     return Left(words, left, pending.scalars)
 
 
-def begin_pending(active: Any, state: State, device: Device) -> Pending:
+def begin_pending(active: Any, state: State, holder: Holder) -> Pending:
     """Return what is pending where some vertices are given, and no others."""
     given = as_active(active, state)
-    return Pending(given.on(device), count=len(given))
+    return Pending(given.on(holder), count=len(given))
 
 
 def recall_pending(foldmap: FoldMap, state: State, device: Device) -> Pending:

@@ -11,7 +11,10 @@ from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.run import Run
 
-__all__ = ["QueueRun", "SuperstepLoop", "Watched"]
+__all__ = ["SHARED", "QueueRun", "SuperstepLoop", "Watched"]
+
+#: Why only the host runs supersteps of several ranks.
+SHARED = "other ranks are told behind each superstep"
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,8 @@ class Watched:
         Whether every vertex is active in every superstep.
     key : str
         The property that tells near vertices from far ones; "" where none wait.
+    is_shared : bool
+        Whether other ranks run it, too, and are told behind each superstep.
     """
 
     device: Device
@@ -40,6 +45,7 @@ class Watched:
     looks_at_results: bool = False
     is_dense: bool = False
     key: str = ""
+    is_shared: bool = False
 
 
 @dataclass

@@ -21,7 +21,7 @@ from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.device_flight import DeviceFlight
 from featgraph.runtime.loops.flight import Flight, Flown
 from featgraph.runtime.loops.host import HostLoop
-from featgraph.runtime.loops.protocol import Watched
+from featgraph.runtime.loops.protocol import SHARED, Watched
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.step import patches_left
 from featgraph.runtime.memory.buffers import buffers_of
@@ -78,6 +78,8 @@ class ReplayLoop:
         """Return why it cannot run any superstep of a run; "" if it can."""
         if watched.device.recorder is None:
             return f"{watched.device.name} has no launches to record"
+        if watched.is_shared:
+            return SHARED
         if watched.by and not watched.looks_at_results:
             return f"{watched.by} looks at each superstep"
         return "" if config.replay else "fg.config.replay is False"

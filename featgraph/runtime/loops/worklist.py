@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from featgraph._interrupts import import_whole
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.loops.agenda import Agenda
-from featgraph.runtime.loops.protocol import Watched
+from featgraph.runtime.loops.protocol import SHARED, Watched
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.step import Step
 from featgraph.runtime.loops.worklist_cpu import CpuQueue
@@ -51,6 +51,7 @@ class WorklistLoop:
         facts, size, on_cpu = plans[0].facts, watched.size, watched.device.name == "cpu"
         whys = (
             (watched.by, f"{watched.by} looks at each superstep"),
+            (watched.is_shared, SHARED),
             (watched.is_dense, "every vertex is active in every superstep"),
             (len(plans) > 1, f"{len(plans)} foldmaps take turns"),
             (facts.not_queued, facts.not_queued),

@@ -105,7 +105,7 @@ class Buffers:
     def __init__(self, state: State, device: Device) -> None:
         self._state = weakref.ref(state)
         self.device = device
-        self.graph = graph_arrays(state.graph, device)
+        self.graph = graph_arrays(state.graph.part, device)
         self.current: dict[str, Any] = {}
         self.next: dict[str, Any] = {}
         #: Properties whose buffer is the graph's.
@@ -121,6 +121,9 @@ class Buffers:
         #: words: they change places as buffers do.
         self.pools = ({}, {}) if recorder is None else recorder.lend_pools(self)
         self.temporaries: dict[tuple[str, str, tuple[int, ...]], Any] = {}
+        #: Property -> vertices of this rank that were written since other ranks that
+        #: have them as ghosts were told.
+        self.unsent: dict[str, Any] = {}
 
     @property
     def state(self) -> State:

@@ -50,7 +50,8 @@ class DataFields:
                 type_ = np.dtype(field.dtype).type
                 self._scalars.append((place, field.name, type_))
             elif field.source == "temporary":
-                shape = (graph.vertex_count, *source.plan.item_shape(field.of))
+                rows = graph.part.vertex_count
+                shape = (rows, *source.plan.item_shape(field.of))
                 self._temporaries.append((place, (field.name, field.dtype, shape)))
             elif field.name in _COUNTS:
                 self._values[place] = getattr(graph, field.name)

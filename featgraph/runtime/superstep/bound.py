@@ -10,6 +10,7 @@ import numpy as np
 
 from featgraph.errors import DeviceMemoryError, KernelFaultError
 from featgraph.fold.compiling.kernel import Kernel
+from featgraph.graph import Graph
 from featgraph.program.active import word_count
 from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.state import State
@@ -19,6 +20,7 @@ from featgraph.runtime.memory.buffers import Buffers, buffers_of
 from featgraph.runtime.memory.data import DataFields
 from featgraph.runtime.memory.stale import StaleEntries
 from featgraph.runtime.superstep.due import Due
+from featgraph.runtime.superstep.exchange import exchange_of
 from featgraph.runtime.superstep.frontier import Frontier, Restriction
 
 __all__ = ["BoundPhase", "BoundState", "explained", "full_words", "raise_fault"]
@@ -58,26 +60,33 @@ class BoundState:
     ----------
     buffers : Buffers
         The State's, since `arrive` was called.
+    exchange : Exchange
+        What is done together with other ranks.
     full : words
-        The set of all vertices.
+        The set of all vertices; on several ranks, of those that this one owns.
     due : Due
     stale : StaleEntries
+    ghosts : Ghosts or None
+        Rows of vertices that other ranks own; None where there are none.
     """
 
     def __init__(self, kernel: Kernel, state: State, device: Device) -> None:
         self.kernel = kernel
         self.plan = kernel.plan
         self.device = device
-        self.graph = state.graph
+        self.graph: Graph = state.graph.part
+        self.exchange = exchange_of(state.graph, device)
         self._state = weakref.ref(state)
         source, buffers = kernel.kernel_source, buffers_of(state, device)
         self.buffers = buffers
         for name in self.plan.facts.writes:
             buffers.own(name)
-        self.full = full_words(device, self.graph.vertex_count)
-        self.due = Due(self.plan, buffers.graph, device, self.full)
-        self.stale = StaleEntries(source, state.signature, device, self.full)
-        self._data = DataFields(source, self.graph, buffers.graph)
+        everyone = full_words(device, self.graph.vertex_count)
+        self.full = self.exchange.own(everyone)
+        self.due = Due(self.plan, buffers.graph, device, self.full, everyone)
+        self.stale = StaleEntries(source, state.signature, device, everyone)
+        self.ghosts = self.exchange.ghosts(self.plan)
+        self._data = DataFields(source, state.graph, buffers.graph)
         self._word_count = word_count(self.graph.vertex_count)
         reductions = self.plan.facts.reductions
         self._reduced = [f.name for f in source.fields if f.name in reductions]

@@ -23,17 +23,24 @@ class Due:
     graph : DeviceGraph
     device : Device
     full : words
-        The set of all vertices.
+        The set of all vertices that may be due.
+    everyone : words
+        The set of all that may be active: on several ranks, ghosts are, too.
     """
 
     def __init__(
-        self, plan: FoldPlan, graph: DeviceGraph, device: Device, full: Words
+        self,
+        plan: FoldPlan,
+        graph: DeviceGraph,
+        device: Device,
+        full: Words,
+        everyone: Words,
     ) -> None:
         self._expands = plan.expands
         self._reads_foreign = plan.facts.reads_foreign
         self._graph = graph
         self._device = device
-        self._full = full
+        self._full, self._everyone = full, everyone
 
     def _base(self, frontier: Frontier) -> Words:
         """Return A, A with the vertices that gather from it, or all."""
@@ -81,6 +88,8 @@ class Due:
             due = self._device.sets.union(due, frontier.targets)
         if frontier.stopped is not None:
             due = self._device.sets.without(due, frontier.stopped)
+        if self._full is not self._everyone and due is not self._full:
+            due = self._device.sets.intersection(due, self._full)
         if frontier.left_out is not None:
             return frontier.left_out.cut(due)
         if frontier.only is None:
@@ -91,7 +100,7 @@ class Due:
     def active(self, frontier: Frontier) -> Words:
         """Return A, as edge functions and gathers from active vertices see it."""
         if frontier.all_due:
-            return self._full
+            return self._everyone
         return self._base(frontier) if self._reads_foreign else frontier.active
 
     def sources(self, phase: Phase, frontier: Frontier) -> Words:

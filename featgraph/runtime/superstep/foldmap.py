@@ -28,6 +28,7 @@ from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.superstep.exchange import exchange_of
 from featgraph.runtime.superstep.frontier import Frontier, Restriction
 from featgraph.runtime.superstep.superstep import Superstep
 
@@ -55,7 +56,7 @@ class FoldMap:
         self.program = program
         self.vertices = vertices
         self.base = base or self
-        self._on: dict[tuple[Device, int], Restriction] = {}
+        self._on: dict[tuple[Any, int], Restriction] = {}
         self._independent: weakref.WeakKeyDictionary[Graph, bool] = (
             weakref.WeakKeyDictionary()
         )
@@ -143,11 +144,11 @@ class FoldMap:
                 as_active(active_out, state, "active_out is")
             active = None
             if active_in is not None:
-                active = as_active(active_in, state).on(device)
+                active = as_active(active_in, state).on(step.bound.exchange.holder)
             only = None if self.vertices is None else self.restriction(state, device)
             words = device.sets.snapshot(step.run(Frontier(active, only=only)))
             count = state.graph.vertex_count
-            made = ActiveSet.held(count, device, words)
+            made = ActiveSet.held(count, step.bound.exchange.holder, words)
         finally:
             state.in_use.leave()
         if active_out is None:
@@ -181,11 +182,12 @@ class FoldMap:
         """Return what `on` has restricted this to; it stays on the device."""
         if self.vertices is None:
             return None
-        key = device, state.graph.vertex_count
+        holder = exchange_of(state.graph, device).holder
+        key = holder, state.graph.vertex_count
         if key not in self._on:
             given = as_active(self.vertices, state)
             # A list is made on the host: not of a set that has never been there.
-            is_held, words = given.is_held, given.on(device)
+            is_held, words = given.is_held, given.on(holder)
             listed = cache(
                 lambda: None if is_held else device.list_vertices(given.mask)
             )
@@ -201,7 +203,8 @@ class FoldMap:
         if self.vertices is None:
             return graph.edge_count == 0
         if graph not in self._independent:
-            mask, rows = as_active(self.vertices, state).mask, graph.in_edges
+            mask = graph.rows_here(as_active(self.vertices, state).mask)
+            rows = graph.part.in_edges
             targets = np.repeat(mask, np.diff(rows.row_offsets))
             joined = bool((targets & mask[rows.column_indices]).any())
             self._independent[graph] = not joined
@@ -233,7 +236,7 @@ class FoldMap:
         parsed = replace(
             parse_options(target, config.checked, options), incremental=incremental
         )
-        traits = graph_traits(state.graph, target)
+        traits = graph_traits(state.graph.part, target)
         key = tuple(sorted(signature.items())), parsed, traits
         if key not in self._kernels:
             self._kernels[key] = fold(self.program, signature, *key[1:])

@@ -238,6 +238,7 @@ def _finish_reduce(
     If it is another one than the last, everything is due for what comes behind (S7).
     """
     name, reduced, last = own.phase.into, given["reduced"], given.get("last")
+    bound.exchange.combine(reduced, bound.plan.facts.reductions[name].combine)
     if last is not None:
         bound.due.widen(frontier, bound.device.sets.differ(last, reduced))
     bound.store_reduction(name, reduced)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.errors import GraphInputError, StateError
+from featgraph.errors import GraphInputError, PlanError, StateError
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
@@ -87,7 +87,7 @@ class Superstep:
             The committed vertices, with targets of edges where the foldmap tells them;
             these alone where it ends in edge functions.
         """
-        bound, device = self.bound, self.device
+        bound, device, ghosts = self.bound, self.device, self.bound.ghosts
         frontier = frontier or Frontier()
         buffers = bound.arrive()
         if frontier.active is None:
@@ -96,7 +96,11 @@ class Superstep:
         launched = None
         try:
             for own, prepare, finish in self._steps:
+                if ghosts is not None:
+                    ghosts.refresh(buffers, own.number)
                 given = prepare(bound, own, frontier)
+                if ghosts is not None:
+                    ghosts.refresh_next(buffers, own.number)
                 fault = self._begin_checks() if self._is_checked else None
                 given["d"] = bound.data(frontier, fault)
                 form = own.form(given.get("active_count"), frontier.only)
@@ -109,6 +113,8 @@ class Superstep:
                     sites = self.kernel.kernel_source.sites
                     raise_fault(sites, np.array(device.download(fault)))
                 finish(bound, own, frontier, given)
+                if ghosts is not None:
+                    ghosts.note(buffers, own.number, given["due"])
                 del given  # memory of sets that are not needed any more is used again
             if frontier.incremental is not None:
                 frontier.incremental.settle(buffers)
@@ -126,6 +132,8 @@ class Superstep:
         if self._ends_in_edges:
             return frontier.targets
         out = bound.empty_words() if frontier.passed is None else frontier.passed
+        if ghosts is not None:
+            return ghosts.announce(buffers, out)
         if self.plan.facts.tells_targets:
             return device.sets.union(out, frontier.targets)
         return out
@@ -141,9 +149,25 @@ class Superstep:
         return fault
 
 
+def _check_shared(kernel: Kernel, state: State) -> None:
+    """Refuse what does not run on several ranks."""
+    found = kernel.plan.facts.not_shared
+    if found is not None:
+        raise PlanError(found.why, where=found.where, got=state.graph, fix=found.fix)
+    if kernel.plan.target != "cpu":
+        raise PlanError(
+            "a graph in parts runs on the CPU",
+            where="target=",
+            got=kernel.plan.target,
+            expected="'cpu'",
+        )
+
+
 def _check_graph(kernel: Kernel, state: State) -> None:
     """Refuse what only the graph can tell."""
     facts = kernel.plan.facts
+    if state.graph.ranks is not None:
+        _check_shared(kernel, state)
     if facts.triangles_at:
         try:
             state.graph.orient(kernel.plan.target)

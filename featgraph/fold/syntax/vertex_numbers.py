@@ -1,0 +1,58 @@
+"""Numbers of vertices as the user knows them, where kernels have others (S10).
+
+In a shard `u` and `v` are places among its rows. They stay that in an index, and become
+what the shard's array of numbers has there wherever they are a value.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+from featgraph.fold.syntax.nodes import Access, Atomic, Whole, copy_location
+
+__all__ = ["NUMBER", "with_numbers"]
+
+#: The array, as generated code calls it.
+NUMBER = "vertex_number"
+
+
+def with_numbers(body: list[ast.stmt], kinds: Mapping[str, str]) -> list[ast.stmt]:
+    """Return a body in which vertices that are values have the user's numbers.
+
+    Parameters
+    ----------
+    body : list of ast.stmt
+        Normal form; changed.
+    kinds : mapping of str to str
+        What each name belongs to: see `Names`.
+    """
+    return [_Numbers(kinds).visit(statement) for statement in body]
+
+
+class _Numbers(ast.NodeTransformer):
+    def __init__(self, kinds: Mapping[str, str]) -> None:
+        self.kinds = kinds
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id not in {"u", "v"} or not isinstance(node.ctx, ast.Load):
+            return node
+        return copy_location(Access(NUMBER, "now", [node]), node)
+
+    def visit_Access(self, node: Access) -> ast.AST:
+        return self._indexed(node)
+
+    def visit_Whole(self, node: Whole) -> ast.AST:
+        return self._indexed(node)
+
+    def visit_Atomic(self, node: Atomic) -> ast.AST:
+        return self._indexed(node)
+
+    def _indexed(self, node: Access | Whole | Atomic) -> ast.AST:
+        """Leave the vertex alone that an entry belongs to."""
+        first, has_rows = node.indices[:1], self.kinds.get(node.name) != "vector"
+        own = first if has_rows and isinstance(first[0], ast.Name) else []
+        node.indices = node.indices[len(own) :]
+        self.generic_visit(node)
+        node.indices = [*own, *node.indices]
+        return node

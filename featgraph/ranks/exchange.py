@@ -1,0 +1,127 @@
+"""What a rank does together with the others: sets, results, rows of ghosts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from featgraph.distributed.engines.protocol import Engine
+from featgraph.distributed.rows.forms import SendList, choose
+from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
+from featgraph.fold.plan.plan import FoldPlan
+from featgraph.graph.partition.shard import Shard
+from featgraph.program.combine import Combine
+from featgraph.ranks.ghosts import RankGhosts
+from featgraph.ranks.members import Members, packed
+from featgraph.runtime.devices.protocol import Array, Device
+
+__all__ = ["RankExchange"]
+
+Words = Any
+#: What engines call the combines that they know.
+_OPERATORS = {
+    "sum": "sum", "product": "product", "min": "min", "max": "max", "any": "or",
+    "all": "and",
+}  # fmt: skip
+
+
+class RankExchange:
+    """What runs on a device do together with those of other ranks.
+
+    Parameters
+    ----------
+    shard : Shard
+        What this rank has.
+    engine : Engine
+    device : Device
+    """
+
+    def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
+        self.shard, self.engine, self.device = shard, engine, device
+        self.holder = Members(shard, engine, device)
+        own = np.arange(shard.numbers.size) < shard.own
+        self._own = device.sets.upload(packed(own))
+        #: What this rank sends to each rank, and what each sends to this one.
+        self._sent = [SendList(numbers, shard.own) for numbers in shard.send_lists]
+        self._taken = _lists_taken(shard)
+
+    def own(self, everyone: Words) -> Words:
+        """Return the vertices that this rank owns."""
+        return self._own
+
+    def ghosts(self, plan: FoldPlan) -> RankGhosts:
+        """Return the ghosts of a plan's kernels."""
+        return RankGhosts(plan, self.share, self._own, self.device.sets)
+
+    def count(self, words: Words) -> int:
+        """Return how many vertices a set has on all ranks."""
+        return self.holder.count(words)
+
+    def count_and_look(
+        self, words: Words, results: Sequence[tuple[Array, bool]]
+    ) -> tuple[int, list[float]]:
+        """Return the size of a set on all ranks, and extremes of results.
+
+        The results are those of all ranks already.
+        """
+        sets = self.device.sets
+        own = sets.intersection(words, self._own)
+        number, seen = sets.count_and_look(own, results)
+        return self.holder.total(number), seen
+
+    def combine(self, result: Array, combine: Combine) -> None:
+        """Make the result of a reduce that of all ranks, in place."""
+        own, about = self.device.download(result), "the result of a reduce"
+        operator = None if combine.is_custom else _OPERATORS[combine.name]
+        if operator is not None:
+            found = self.engine.all_reduce(own, operator, about=about)
+        else:
+            pair = np.frompyfunc(combine.function, 2, 1)  # type: ignore[arg-type]
+            found = reduce(pair, self.engine.all_gather(own, about=about))
+        self.device.copy(result, self.device.upload(np.asarray(found, own.dtype)))
+
+    def share(self, arrays: Sequence[Array], changed: Words) -> Words:
+        """Send rows of own vertices to the ranks that have them as ghosts.
+
+        Parameters
+        ----------
+        arrays : sequence of array
+            Buffers of properties, in which the rows of ghosts are replaced.
+        changed : words
+            The vertices to send.
+
+        Returns
+        -------
+        words
+            The ghosts that have been sent from other ranks.
+        """
+        words = self.device.download(changed)
+        sizes = row_bytes(arrays)
+        messages = [
+            encode(link, choose(link, words, sizes), arrays) for link in self._sent
+        ]
+        received = self.engine.all_to_allv(messages, about="rows of ghosts")
+        ghosts = np.zeros(self.shard.numbers.size, np.bool_)
+        for rank, message in enumerate(received):
+            arrived = decode(self._taken[rank], message, arrays)
+            first = int(self.shard.ghosts[rank])
+            store(arrived, arrays, first)
+            ghosts[first + arrived.positions] = True
+        return self.device.sets.upload(packed(ghosts))
+
+
+def _lists_taken(shard: Shard) -> list[SendList]:
+    """Return the send list of each rank to this one, in that rank's numbers."""
+    partition, found = shard.partition, []
+    for rank, (begin, end) in enumerate(pairwise(shard.ghosts)):
+        places = shard.numbers[begin:end]
+        if partition.places is not None:
+            places = partition.places[places]
+        first, last = partition.cuts[rank : rank + 2]
+        numbers = np.ascontiguousarray(places - first, np.int32)
+        found.append(SendList(numbers, int(last - first)))
+    return found

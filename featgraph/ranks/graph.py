@@ -1,0 +1,220 @@
+"""A graph in parts: what every rank knows of the whole, and the part that it has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.arrays.values import Filled, host_values
+from featgraph.distributed.current import current_engine
+from featgraph.distributed.engines.protocol import Engine
+from featgraph.errors import GraphInputError
+from featgraph.fold.plan.traits import graph_traits, set_traits
+from featgraph.graph import Graph
+from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.exchange import RankExchange
+from featgraph.runtime.devices.protocol import Device
+
+__all__ = ["DistributedGraph", "distribute"]
+
+Array = npt.NDArray[Any]
+
+
+class _WholeEdges:
+    """What is known on each rank of all edges: everything but their ends."""
+
+    is_given_on_gpu = is_built_on_gpu = False
+
+    def __init__(self, whole: Graph) -> None:
+        edges = whole._edges
+        self.vertex_count, self.directed = edges.vertex_count, edges.directed
+        self.given_count, self.edge_count = edges.given_count, edges.edge_count
+        self.weights, self.weights_dtype = edges.weights, edges.weights_dtype
+        self.names = edges.names
+
+    def holds(self, array: Array) -> bool:
+        """Whether an array is that of the weights."""
+        return array is self.weights
+
+
+class DistributedGraph(Graph):
+    """A graph of which each rank has a part.
+
+    Vertices have the user's numbers everywhere, and counts are those of the whole
+    graph. Algorithms, `State`, foldmaps and `iterate` take it as they take any graph:
+    then all ranks make the same calls in the same order, and get the same results.
+
+    Attributes
+    ----------
+    shard : Shard
+        The part of this rank.
+    engine : Engine
+        By what ranks hand each other bytes.
+    """
+
+    __slots__ = ("_exchanges", "_given_rows", "_loops", "engine", "shard")
+
+    def __init__(self, whole: Graph, shard: Shard, engine: Engine) -> None:
+        self._edges = _WholeEdges(whole)  # type: ignore[assignment]
+        self._cache = {"is_in_given_order": False, "digest": shard.digest}
+        self.shard, self.engine = shard, engine
+        ids = shard.edge_ids
+        chosen = slice(ids.start, ids.stop) if isinstance(ids, range) else ids
+        self._given_rows = whole.given_index[chosen]
+        #: Given edges whose twin they are themselves.
+        self._loops = np.flatnonzero(whole.sources == whole.targets)
+        self._exchanges: dict[Device, RankExchange] = {}
+        local = shard.local
+        local._cache["vertex_numbers"] = np.ascontiguousarray(shard.numbers, np.int32)
+        for side in ("in_degree", "out_degree"):  # those of the whole graph
+            local._cache[side] = getattr(whole, side)[shard.numbers]
+        traits = replace(graph_traits(whole), renumbered=True)
+        set_traits(local, replace(traits, wide_offsets=False, wide_both=False))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a part of a graph belongs to its rank: save the whole graph")
+
+    @property
+    def part(self) -> Graph:
+        """The edges into the vertices of this rank, in numbers of its own."""
+        return self.shard.local  # type: ignore[no-any-return]
+
+    @property
+    def ranks(self) -> DistributedGraph:
+        """What is done together with other ranks."""
+        return self
+
+    def exchange(self, device: Device) -> RankExchange:
+        """Return how runs on a device exchange rows with those of other ranks."""
+        if device not in self._exchanges:
+            made = RankExchange(self.shard, self.engine, device)
+            self._exchanges[device] = made
+        return self._exchanges[device]
+
+    @property
+    def given_index(self) -> Array:
+        """Row in given order of each edge of this rank."""
+        return self._given_rows
+
+    def rows_here(self, values: Any) -> Any:
+        """Return the values of this rank's vertices, and of its ghosts."""
+        numbers = self.shard.numbers
+        if isinstance(values, Filled) and values.apart is None:
+            return Filled(values.value, (numbers.size, *values.shape[1:]))
+        return host_values(values)[numbers]
+
+    def collect_vertex_values(self, stored: Any) -> Any:
+        """Return the values of all vertices; all ranks call it."""
+        own = host_values(stored)[: self.shard.own]
+        parts = self.engine.all_gather(own, about="the values of a property")
+        found, order = np.concatenate(parts), self.shard.partition.order
+        if order is None:
+            return found
+        values = np.empty_like(found)
+        values[order] = found
+        return values
+
+    def collect_edge_values(self, stored: object, per_direction: bool = False) -> Array:
+        """Return the values of all edges in given order; all ranks call it."""
+        about, given = "the values of a property", self.given_edge_count
+        array = np.asarray(stored)
+        rows = np.concatenate(self.engine.all_gather(self._given_rows, about=about))
+        array = np.concatenate(self.engine.all_gather(array, about=about))
+        result = np.empty((given * (1 + per_direction), *array.shape[1:]), array.dtype)
+        is_wanted = rows < result.shape[0]
+        result[rows[is_wanted]] = array[is_wanted]
+        if per_direction:
+            result[given + self._loops] = result[self._loops]
+        return result
+
+    def expand_edge_values(self, values: object) -> Array:
+        """Refuse: no rank has the edges of the whole graph."""
+        raise self._apart("edge ids")
+
+    def _degree(self, side: str) -> Array:
+        if f"{side}_degree" not in self._cache:
+            own = self.part._cache[f"{side}_degree"]
+            self._cache[f"{side}_degree"] = self.collect_vertex_values(own)
+        return self._cache[f"{side}_degree"]  # type: ignore[no-any-return]
+
+    def _apart(self, what: str) -> GraphInputError:
+        return GraphInputError(
+            f"no rank has {what} of the whole graph",
+            got=repr(self.shard),
+            fix="ask the graph for them before it is distributed, or `part`, which has "
+            "this rank's",
+        )
+
+
+def _refused(name: str) -> property:
+    """Return an attribute of graphs that no rank has for the whole one."""
+
+    def refuse(self: DistributedGraph) -> Any:
+        raise self._apart(name)
+
+    return property(refuse, doc=f"Refused: no rank has {name} of the whole graph.")
+
+
+for _name in ("sources", "targets", "in_edges", "out_edges", "incident_edges",
+              "twins", "oriented"):  # fmt: skip
+    setattr(DistributedGraph, _name, _refused(_name))
+
+
+def distribute(
+    graph: Graph,
+    *,
+    order: Any = "given",
+    cuts: Any = None,
+    engine: Engine | None = None,
+) -> Graph:
+    """Keep this rank's part of a graph, which all ranks have been given.
+
+    All ranks call it with the same graph. What runs on it then runs on all of them.
+
+    Parameters
+    ----------
+    graph : Graph
+        It may be let go of afterwards.
+    order : {"given", "spread", "locality", "metis"} or array_like, shape (V,)
+        In which order vertices are dealt out: see `Graph.partition`.
+    cuts : array_like of int, shape (P + 1,), optional
+        Where the ranges of ranks begin and end in that order. By default they are
+        balanced.
+    engine : Engine, optional
+        By what ranks hand each other bytes. Default: `distributed.current_engine`.
+
+    Returns
+    -------
+    Graph
+        A `DistributedGraph`; on one rank, the graph itself.
+
+    Raises
+    ------
+    GraphInputError
+        If ranks were given different graphs, orders or cuts, or cuts do not fit.
+    """
+    engine = engine or current_engine()
+    if engine.size == 1:
+        return graph
+    parts = engine.size if cuts is None else None
+    shards = graph.partition(order=order, parts=parts, cuts=cuts)
+    shard = shards[engine.rank]
+    _check_same(engine, f"{shard.digest} {shard.partition.digest}")
+    return DistributedGraph(graph, shard, engine)
+
+
+def _check_same(engine: Engine, digest: str) -> None:
+    """Raise on all ranks if their graphs or partitions are not the same."""
+    own = np.frombuffer(digest.encode(), np.uint8)
+    found = engine.all_gather(own, about="the digest of a graph")
+    other = next((r for r, d in enumerate(found) if not np.array_equal(d, found[0])), 0)
+    if other:
+        raise GraphInputError(
+            "ranks were given different graphs, orders or cuts",
+            got=f"digest {digest} on rank {engine.rank}; ranks 0 and {other} differ",
+            expected="the same on all ranks",
+            fix="read or draw the graph in the same way, with the same seed",
+        )

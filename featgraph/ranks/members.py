@@ -1,0 +1,79 @@
+"""Active sets of the user's, in parts: each rank has its own bits, and ghosts'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.distributed.engines.protocol import Engine
+from featgraph.graph.partition.shard import Shard
+from featgraph.program.active import WORD_BITS, word_count
+from featgraph.runtime.devices.protocol import Device
+
+__all__ = ["Members", "packed", "unpacked"]
+
+Words = Any
+Mask = npt.NDArray[np.bool_]
+
+
+def packed(mask: Mask) -> npt.NDArray[np.uint32]:
+    """Return a mask as a bitvector."""
+    padded = np.zeros(word_count(mask.size) * WORD_BITS, np.bool_)
+    padded[: mask.size] = mask
+    words = np.packbits(padded, bitorder="little").view("<u4")
+    return words.astype(np.uint32)
+
+
+def unpacked(words: npt.NDArray[np.uint32]) -> Mask:
+    """Return a bitvector as a mask; behind the last vertex it is False."""
+    bytes_ = np.ascontiguousarray(words.astype("<u4", copy=False)).view(np.uint8)
+    return np.unpackbits(bytes_, bitorder="little").astype(np.bool_)
+
+
+class Members:
+    """Holds active sets of a graph in parts: a `Holder`, and the sets of it.
+
+    Words are of the part: own vertices, then ghosts. All ranks call the same methods in
+    the same order.
+    """
+
+    is_scarce = False  # where a set goes to the host, all ranks take part
+
+    def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
+        self._shard, self._engine, self._device = shard, engine, device
+
+    @property
+    def sets(self) -> Members:
+        """What is done with them."""
+        return self
+
+    def snapshot(self, words: Words) -> Words:
+        """Return a set that stays as it is, whatever runs next."""
+        return self._device.sets.snapshot(words)
+
+    def upload(self, words: npt.NDArray[np.uint32]) -> Words:
+        """Return the part of a set of the whole graph."""
+        return self._device.sets.upload(packed(unpacked(words)[self._shard.numbers]))
+
+    def download(self, words: Words) -> npt.NDArray[np.uint32]:
+        """Return a set of the whole graph."""
+        own = unpacked(self._device.download(words))[: self._shard.own]
+        mask = np.concatenate(self._engine.all_gather(own, about="an active set"))
+        order = self._shard.partition.order
+        if order is not None:
+            found = np.empty_like(mask)
+            found[order] = mask
+            mask = found
+        return packed(mask)
+
+    def count(self, words: Words) -> int:
+        """Return how many vertices a set has on all ranks."""
+        own = unpacked(self._device.download(words))[: self._shard.own]
+        return self.total(int(np.count_nonzero(own)))
+
+    def total(self, number: int) -> int:
+        """Return the sum of a number of each rank."""
+        counts = np.array([number], np.int64)
+        return int(self._engine.all_reduce(counts, "sum", about="a count")[0])

@@ -1,0 +1,91 @@
+"""What a run does together with other ranks, and what stands for it on one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Protocol
+
+from featgraph.fold.plan.plan import FoldPlan
+from featgraph.graph import Graph
+from featgraph.program.active import Holder
+from featgraph.program.combine import Combine
+from featgraph.runtime.devices.protocol import Array, Device
+from featgraph.runtime.memory.buffers import Buffers
+
+__all__ = ["Exchange", "Ghosts", "exchange_of"]
+
+Words = Any
+
+
+class Ghosts(Protocol):
+    """Rows of vertices that other ranks own, as one kernel reads them.
+
+    All ranks call the same methods in the same order.
+    """
+
+    def refresh(self, buffers: Buffers, number: int) -> None:
+        """Bring rows up to date that a phase reads, by its number."""
+
+    def refresh_next(self, buffers: Buffers, number: int) -> None:
+        """Bring ``_next`` rows up to date that a phase reads."""
+
+    def note(self, buffers: Buffers, number: int, due: Words) -> None:
+        """Remember what a phase has written in place, on due vertices."""
+
+    def announce(self, buffers: Buffers, committed: Words) -> Words:
+        """Tell what was committed; return that with the ghosts that were, too."""
+
+
+class Exchange(Protocol):
+    """What is done together with other ranks."""
+
+    @property
+    def holder(self) -> Holder:
+        """What the user's active sets are kept by."""
+        ...
+
+    def own(self, everyone: Words) -> Words:
+        """Return the vertices that this rank owns, of all that it has."""
+
+    def ghosts(self, plan: FoldPlan) -> Ghosts | None:
+        """Return the ghosts of a plan's kernels; None where nobody has any."""
+
+    def combine(self, result: Array, combine: Combine) -> None:
+        """Make the result of a reduce that of all ranks, in place."""
+
+    def count(self, words: Words) -> int:
+        """Return how many vertices a set has on all ranks."""
+
+    def count_and_look(
+        self, words: Words, results: Sequence[tuple[Array, bool]]
+    ) -> tuple[int, list[float]]:
+        """Return the size of a set on all ranks, and extremes: see `VertexSets`."""
+
+
+class _Alone:
+    """One rank, which has all vertices."""
+
+    def __init__(self, device: Device) -> None:
+        self.holder = device
+        self.count = device.sets.count
+        self.count_and_look = device.sets.count_and_look
+
+    def own(self, everyone: Words) -> Words:
+        """Return all of them."""
+        return everyone
+
+    def ghosts(self, plan: FoldPlan) -> None:
+        """Return None: nobody else owns any."""
+
+    def combine(self, result: Array, combine: Combine) -> None:
+        """Leave it as it is."""
+
+
+_alone: Any = cache(_Alone)
+
+
+def exchange_of(graph: Graph, device: Device) -> Exchange:
+    """Return what runs on a graph do together with other ranks."""
+    ranks = graph.ranks
+    return _alone(device) if ranks is None else ranks.exchange(device)  # type: ignore[no-any-return]

@@ -1,0 +1,87 @@
+"""Algorithms on several ranks, unchanged: by their verifiers, and as on one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph import algorithms as al
+from featgraph.algorithms.bfs import verify_bfs
+from featgraph.algorithms.eigenvector_centrality import verify_eigenvector_centrality
+from featgraph.algorithms.hits import verify_hits
+from featgraph.algorithms.pagerank import verify_pagerank
+from featgraph.algorithms.sssp import verify_sssp
+from featgraph.distributed import run_ranks
+
+V, E = 203, 900
+LABELS = np.where(np.arange(V) % 10 == 0, np.arange(V) % 3, -1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An algorithm, and what of its result is compared.
+
+    Attributes
+    ----------
+    reads : tuple of str
+        Answers.
+    verify : callable
+        Takes the whole graph and these.
+    directed : tuple of bool
+        For which graphs it runs on ranks.
+    """
+
+    run: Callable[[fg.Graph], Any]
+    reads: tuple[str, ...]
+    verify: Callable[..., None]
+    directed: tuple[bool, ...] = (False, True)
+
+
+CASES = {
+    "bfs": Case(lambda g: al.bfs(g, [3, 7]), ("levels", "parents"),
+                lambda g, *a: verify_bfs(g, [3, 7], *a)),
+    "sssp": Case(lambda g: al.sssp(g, 5), ("distances", "predecessors"),
+                 lambda g, *a: verify_sssp(g, 5, *a)),
+    "pagerank": Case(lambda g: al.pagerank(g, weights=None), ("ranks",),
+                     verify_pagerank, (False,)),
+    "betweenness": Case(lambda g: al.betweenness_centrality(g, sources=[0, 3]),
+                        ("centralities",), lambda g, *a: None, (False,)),
+    "eigenvector": Case(al.eigenvector_centrality, ("centralities",),
+                        lambda g, *a: verify_eigenvector_centrality(g, *a)),
+    "hits": Case(al.hits, ("hubs", "authorities"), verify_hits, (False,)),
+    "label_propagation": Case(lambda g: al.label_propagation(g, LABELS),
+                              ("distributions", "labels"), lambda g, *a: None),
+}  # fmt: skip
+
+
+def make_graph(directed: bool) -> fg.Graph:
+    rng = np.random.default_rng(0)
+    sources, targets = rng.integers(0, V, (2, E))
+    weights = rng.random(E) + 0.125
+    return fg.Graph.from_edges(
+        sources, targets, vertex_count=V, directed=directed, weights=weights
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "directed"), [(n, d) for n, case in CASES.items() for d in case.directed]
+)
+def test_an_algorithm_runs_on_ranks(name: str, directed: bool) -> None:
+    case, whole = CASES[name], make_graph(directed)
+
+    def answers(graph: fg.Graph) -> list[Any]:
+        result = case.run(graph)
+        return [result.supersteps, *(getattr(result, name) for name in case.reads)]
+
+    alone = answers(whole)
+    for ranks in (2, 3):
+        for found in run_ranks(ranks, lambda _: answers(fg.distribute(whole))):
+            assert found[0] == alone[0]
+            for one, other in zip(found[1:], alone[1:], strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-12)
+            case.verify(whole, *found[1:])

@@ -1,0 +1,166 @@
+"""One program on one rank and on several, however the graph is cut: the same bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import featgraph as fg
+from featgraph.distributed import current_engine, run_ranks
+
+V = 97
+
+
+@fg.gather(into="low", combine="min", sources="active")
+def lowest(f, u, v, e, d):
+    return d.label[u] + d.step[e]
+
+
+@fg.gather(into="nearest", combine="argmin")
+def nearest(f, u, v, e, d):
+    return d.label[u]
+
+
+@fg.vertex
+def adopt(f, v, d):
+    d.label_next[v] = min(d.label[v], d.low[v])
+    d.source[v] = d.nearest_source[v] * 1000 + v
+    return d.low[v] < d.label[v]
+
+
+@fg.reduce(into="least", combine="min")
+def least(f, v, d):
+    return d.label[v]
+
+
+@fg.gather(into="total", combine="sum")
+def shares(f, u, v, e, d):
+    return d.x[u, f] * d.weight[e] / d.out_degree[u]
+
+
+@fg.vertex
+def mix(f, v, d):
+    d.seen[v, f] = d.x[v, f]
+    d.x_next[v, f] = 0.5 * d.x[v, f] + 0.25 * d.total[v, f]
+    return d.total[v, f] > d.floor
+
+
+@fg.gather(into="around", combine="sum")
+def seen_around(f, u, v, e, d):
+    return d.seen[u, f] + d.x_next[u, f]
+
+
+@fg.vertex
+def keep(f, v, d):
+    d.around_kept[v, f] = d.around[v, f]
+    return d.around[v, f] > 4.0
+
+
+@fg.gather(into="young", combine="any")
+def is_younger(f, u, v, e, d):
+    return d.age[u] < d.age[v]
+
+
+@fg.vertex
+def grow(f, v, d):
+    d.age_next[v] = d.age[v] + (1 if d.young[v] else 2)
+    return d.age[v] < 9
+
+
+@fg.reduce(into="mass", combine="max")
+def mass(f, v, d):
+    return d.x[v, f]
+
+
+search = fg.foldmap(lowest, nearest, adopt, least)
+ageing = fg.foldmap(is_younger, grow)
+spread = fg.foldmap(mass, shares, mix, seen_around, keep)
+
+
+def make_graph(directed: bool) -> fg.Graph:
+    rng = np.random.default_rng(5)
+    hubs = np.where(rng.random(400) < 0.3, rng.integers(0, 3, 400), -1)
+    sources, targets = rng.integers(0, V - 4, (2, 400))
+    targets = np.where(hubs >= 0, hubs, targets)
+    return fg.Graph.from_edges(sources, targets, vertex_count=V, directed=directed)
+
+
+GRAPHS = {directed: make_graph(directed) for directed in (True, False)}
+
+
+def run(graph: fg.Graph, seed: int) -> list[Any]:
+    """Return all that a user may look at behind some runs."""
+    rng = np.random.default_rng(seed)
+    edges = graph.given_edge_count
+    state = fg.State(
+        graph,
+        label=fg.vertex_property(rng.integers(0, 900, V), iterated=True),
+        step=fg.edge_property(rng.integers(0, 5, edges)),
+        source=fg.vertex_property(0),
+        x=fg.vertex_property(rng.random((V, 3)).astype(np.float32), iterated=True),
+        seen=fg.vertex_property(np.float32(0), shape=(3,)),
+        around_kept=fg.vertex_property(np.float32(0), shape=(3,)),
+        weight=fg.edge_property(rng.random(edges).astype(np.float32)),
+        age=fg.vertex_property(rng.integers(0, 4, V), iterated=True),
+        floor=0.125,
+    )
+    first = fg.iterate(search, state, active=[0, 3, 40], record_active=True)
+    told: list[Any] = [state["label"], state["source"], state["least"]]
+    state["label"] = state["label"][::-1]
+    again = fg.iterate(search, state, record_active=True)
+    ran = fg.iterate([spread, search], state, max_supersteps=5, record_active=True)
+    old = fg.iterate(ageing, state, active=[7, 60], record_active=True)
+    within = np.flatnonzero(rng.random(V) < 0.5)
+    out = spread.on(within)(state, active_in=within[::2])
+    told += [state[name] for name in ("label", "x", "seen", "around_kept", "age")]
+    told += [state["weight"], state["step"], len(out), out.vertices, 5 in out]
+    told.append(state["mass"])
+    for one in (first, again, ran, old):
+        told += [one.active_counts, one.supersteps, one.converged]
+        told += [found.mask for found in one.active_sets]
+    state["x"] = 0.0
+    told += [search(state, active_in=out).words, state["x"], state.copy()["label"]]
+    return told
+
+
+EXPECTED = {(directed, seed): None for directed in GRAPHS for seed in range(3)}
+
+
+def expected(directed: bool, seed: int) -> list[Any]:
+    key = directed, seed
+    if EXPECTED[key] is None:
+        EXPECTED[key] = run(GRAPHS[directed], seed)
+    return EXPECTED[key]
+
+
+def require_same(found: list[Any], wanted: list[Any]) -> None:
+    assert len(found) == len(wanted)
+    for place, (one, other) in enumerate(zip(found, wanted, strict=True)):
+        assert np.array_equal(one, other), f"the value at {place}"
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@settings(max_examples=30, deadline=None)
+@given(
+    directed=st.booleans(),
+    seed=st.integers(0, 2),
+    inner=st.lists(st.integers(0, V), max_size=3).map(sorted),
+    order=st.sampled_from(["given", "spread", "locality", "reversed"]),
+)
+def test_the_same_bits_on_any_number_of_ranks(
+    directed: bool, seed: int, inner: list[int], order: str
+) -> None:
+    cuts = [0, *inner, V]
+    given_order: Any = np.arange(V)[::-1] if order == "reversed" else order
+
+    def on_a_rank(engine: Any) -> list[Any]:
+        graph = fg.distribute(GRAPHS[directed], order=given_order, cuts=cuts)
+        assert engine is current_engine()
+        return run(graph, seed)
+
+    for found in run_ranks(len(cuts) - 1, on_a_rank):
+        require_same(found, expected(directed, seed))

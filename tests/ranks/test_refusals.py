@@ -1,0 +1,128 @@
+"""What does not run on several ranks: an error on each, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph.distributed import run_ranks
+
+WHOLE = fg.Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 0])
+
+
+@fg.gather(into="low", combine="min")
+def lowest(f, u, v, e, d):
+    return d.x[u]
+
+
+@fg.gather(into="out", combine="min", along="out")
+def lowest_out(f, u, v, e, d):
+    return d.x[u]
+
+
+@fg.vertex
+def adopt(f, v, d):
+    d.x_next[v] = min(d.x[v], d.low[v])
+    return d.low[v] < d.x[v]
+
+
+@fg.vertex
+def jump(f, v, d):
+    d.x_next[v] = d.x[d.x[v]]
+    return True
+
+
+@fg.vertex
+def tell(f, v, d):
+    fg.atomic.min(d.least, d.x[v], v)
+    return True
+
+
+@fg.edge
+def carry(f, u, v, e, d):
+    d.load[e] = d.x[u]
+    return True
+
+
+step = fg.foldmap(lowest, adopt)
+
+
+def make(graph: fg.Graph) -> fg.State:
+    return fg.State(
+        graph,
+        x=fg.vertex_property(np.arange(4), iterated=True),
+        least=fg.vertex_property(9),
+        load=fg.edge_property(0),
+    )
+
+
+REFUSED: dict[str, tuple[Callable[[fg.State], Any], str]] = {
+    "edges": (fg.edgemap(carry), "edge functions"),
+    "foreign": (fg.vertexmap(jump), "neither source nor target"),
+    "atomics": (fg.vertexmap(tell), "atomic operation at another"),
+    "out": (fg.foldmap(lowest_out), "not those out of them"),
+    "asynchronous": (
+        lambda s: fg.iterate(step, s, asynchronous=True),
+        "asynchronous=True",
+    ),
+    "kept": (lambda s: fg.iterate(step, s, change_driven=True), "change_driven=True"),
+    "waiting": (lambda s: fg.iterate(step, s, near_far=fg.NearFar("x")), "near_far="),
+    "touch": (lambda s: s.touch("x"), "a part of the values"),
+    "save": (lambda s: s.save("nowhere"), "a part of the values"),
+    "ends": (lambda s: s.graph.sources, "no rank has sources"),
+    "rows": (lambda s: s.graph.in_edges, "no rank has in_edges"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name: str) -> None:
+    call, told = REFUSED[name]
+
+    def on_a_rank(engine: Any) -> None:
+        state = make(fg.distribute(WHOLE, cuts=[0, 2, 4]))
+        with pytest.raises(fg.FeatGraphError, match=told):
+            call(state)
+        assert state["x"].tolist() == [0, 1, 2, 3]
+        step(state)  # it is as usable as before
+        assert state["x"].tolist() == [0, 0, 1, 2]
+
+    run_ranks(2, on_a_rank)
+
+
+def test_different_graphs_are_told_on_all_ranks() -> None:
+    def on_a_rank(engine: Any) -> None:
+        other = fg.Graph.from_edges([0, 1, 2, engine.rank], [1, 2, 3, 0])
+        with pytest.raises(fg.GraphInputError, match="different graphs"):
+            fg.distribute(other, cuts=[0, 2, 4])
+
+    run_ranks(2, on_a_rank)
+
+
+def test_one_rank_has_the_graph_itself() -> None:
+    assert fg.distribute(WHOLE) is WHOLE
+    assert run_ranks(1, lambda _: fg.distribute(WHOLE) is WHOLE) == [True]
+
+
+def test_only_rows_that_changed_cross_a_link() -> None:
+    """A wave along a path: a superstep sends at most a row, and its place."""
+    count = 64 * 32
+    path = fg.Graph.from_edges(np.arange(count - 1), np.arange(1, count))
+
+    def on_a_rank(engine: Any) -> list[int]:
+        graph = fg.distribute(path, cuts=[0, count // 2, count])
+        values = np.arange(count)[::-1].copy()
+        values[0] = -1
+        state = fg.State(graph, x=fg.vertex_property(values, iterated=True))
+        step(state)
+        before = engine.traffic.copy()
+        fg.iterate(step, state, active=[0], max_supersteps=10)
+        return (engine.traffic - before).sent.tolist()
+
+    [[_, there], [back, _]] = run_ranks(2, on_a_rank)
+    # A count of 8 bytes each superstep, one more set of all vertices and its count.
+    assert there <= back + 8 + 1
+    assert back < 40 * 8
