@@ -7,10 +7,13 @@ from contextvars import ContextVar
 from featgraph.distributed.engines.null import NullEngine
 from featgraph.distributed.engines.protocol import Engine
 
-__all__ = ["current_engine", "engine_of_context"]
+__all__ = ["current_engine", "engine_of_context", "engine_of_process"]
 
 #: Set where several ranks run in one process.
 engine_of_context: ContextVar[Engine] = ContextVar("featgraph_engine")
+
+#: What `init` made, if it was called: one engine, on all threads.
+engine_of_process: list[Engine] = []
 
 _ALONE = NullEngine()
 
@@ -18,8 +21,8 @@ _ALONE = NullEngine()
 def current_engine() -> Engine:
     """Return the engine of the rank that this code runs on.
 
-    It is that of the loopback rank whose function calls it, and else one of a single
-    rank.
+    It is that of the loopback rank whose function calls it; else that of the process,
+    if there was an `init`; else one of a single rank.
 
     Examples
     --------
@@ -29,4 +32,5 @@ def current_engine() -> Engine:
     >>> fg.distributed.run_ranks(2, lambda e: fg.distributed.current_engine() is e)
     [True, True]
     """
-    return engine_of_context.get(_ALONE)
+    of_process = engine_of_process[0] if engine_of_process else _ALONE
+    return engine_of_context.get(of_process)

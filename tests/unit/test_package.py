@@ -256,6 +256,16 @@ def test_one_module_imports_the_cuda_dialect() -> None:
     assert found <= {"featgraph/_cuda.py"}
 
 
+def test_one_module_imports_torch() -> None:
+    # By name, when the first engine is made that needs it.
+    found = {
+        identify(path)
+        for path in sources("featgraph", "algorithms")
+        if re.search(r"(import|import_\w+\(\")\s*torch\b", path.read_text("utf-8"))
+    }
+    assert found == {"featgraph/distributed/engines/torch_engine.py"}
+
+
 def test_one_place_executes_generated_code() -> None:
     found = [
         f"{identify(path)}:{node.lineno}"
@@ -397,7 +407,7 @@ def test_import_is_quick_and_silent_and_needs_no_driver() -> None:
         "cuda = [m for m in sys.modules if m.split('.')[0] in ('cuda', 'numba_cuda')"
         " or m.startswith('numba.cuda')]\n"
         "assert not cuda, cuda\n"
-        "assert 'sklearn' not in sys.modules and 'matplotlib' not in sys.modules\n"
+        "assert not {'sklearn', 'matplotlib', 'torch'} & set(sys.modules)\n"
         "sys.stderr.write(str(seconds))"
     )
     runs = [run_python(code) for _ in range(3)]

@@ -1,0 +1,290 @@
+"""Ranks that are processes: their bytes are moved by PyTorch, over Gloo.
+
+The only module that imports PyTorch, when the first such engine is made.
+
+In each exchange every rank first hands every other a record of fixed size, then the
+messages that do not fit in it, whose sizes both sides know by then: Gloo ends a process
+whose peer sends another number of bytes. Each transfer is of one rank to one other, so
+that what fails says whose it was.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import Any
+
+import numpy as np
+
+from featgraph._interrupts import import_whole
+from featgraph.distributed.engines.calls import Call, mismatch
+from featgraph.distributed.engines.messages import Bytes, MessageEngine
+from featgraph.distributed.engines.records import (
+    INLINE_BYTES,
+    RECORD_BYTES,
+    Record,
+    pack,
+    unpack,
+)
+from featgraph.errors import DistributedError, WorkerLostError
+
+__all__ = ["TorchEngine"]
+
+NOTHING = np.empty(0, np.uint8)
+
+
+class TorchEngine(MessageEngine):
+    """A rank that is a process, one of several that were started together.
+
+    Parameters
+    ----------
+    rank, size : int
+        Its number, and how many there are.
+    address : str
+        Of rank 0. If that is a loopback address, ranks listen at no other.
+    port : int
+        One that is free there.
+    timeout : float
+        Seconds that an exchange may wait for a rank.
+
+    Raises
+    ------
+    DistributedError
+        Where PyTorch is missing, or the ranks do not find each other in time.
+    """
+
+    def __init__(
+        self, rank: int, size: int, address: str, port: int, timeout: float
+    ) -> None:
+        super().__init__(rank, size)
+        self._links = _Links(rank, size, timeout)
+        self._links.join(address, port)
+        self._process = os.getpid()
+        self._refusal: DistributedError | None = None
+        self._is_open = True
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Tell the other ranks that this one ends, and why if it fails.
+
+        Returns when they have come to an exchange, or to their own end, or when that
+        takes longer than the timeout.
+        """
+        if not self._is_open or self._process != os.getpid():
+            return
+        self._is_open = False
+        cause = self._refusal
+        said = Record("ended", self.exchanges)
+        if isinstance(cause, WorkerLostError) and cause.rank is not None:
+            said = Record("failed", self.exchanges, str(cause.got), rank=cause.rank)
+        elif cause is None and error is not None:
+            text = f"{type(error).__name__}: {error}"
+            said = Record("failed", self.exchanges, text, rank=self.rank)
+        # Ranks that went different ways have all seen it.
+        if cause is None or said.kind == "failed":
+            self._tell(said, [NOTHING] * self.size)
+        self._links.leave(is_whole=cause is None and error is None)
+
+    def _swap(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
+        self._require_usable(call)
+        try:
+            return self._exchanged(call, messages)
+        except DistributedError as error:
+            self._refusal = error
+            raise
+
+    def _require_usable(self, call: Call) -> None:
+        if self._process != os.getpid():
+            raise DistributedError(
+                f"a forked child uses the engine of rank {self.rank}",
+                got=str(call),
+                fix="exchange in the process that called fg.distributed.init(); start "
+                "others by the method 'spawn'",
+            )
+        if self._refusal is not None:
+            raise copy.copy(self._refusal)
+        if not self._is_open:
+            raise DistributedError(f"rank {self.rank} has been closed", got=str(call))
+
+    def _exchanged(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
+        said = Record("call", call.number, call.text, call.about)
+        heard, lost = self._tell(said, messages)
+        records = {rank: record for rank, (record, _) in heard.items()}
+        for rank, record in records.items():
+            if record.kind == "failed":
+                raise _failed(self, record, told_by=rank)
+        self._raise_lost(lost, call)
+        # As the others read it, whatever its length.
+        calls = {self.rank: unpack(pack(said, NOTHING), self.rank)[0].call}
+        calls |= {r: one.call for r, one in records.items() if one.kind == "call"}
+        ended = {r: one.number for r, one in records.items() if one.kind == "ended"}
+        different = mismatch(calls, ended)
+        if different is not None:
+            raise different
+        large = {
+            rank: np.empty(record.nbytes, np.uint8)
+            for rank, record in records.items()
+            if record.nbytes > INLINE_BYTES
+        }
+        sent = {
+            rank: message
+            for rank, message in enumerate(messages)
+            if rank != self.rank and message.size > INLINE_BYTES
+        }
+        self._raise_lost(self._links.transfer(sent, large, tag=1), call)
+        received = {rank: message for rank, (_, message) in heard.items()} | large
+        received[self.rank] = messages[self.rank].copy()
+        return [received[rank] for rank in range(self.size)]
+
+    def _tell(
+        self, said: Record, messages: Sequence[Bytes]
+    ) -> tuple[dict[int, tuple[Record, Bytes]], dict[int, str]]:
+        """Hand every rank a record; return what they said, and who said nothing."""
+        peers = [rank for rank in range(self.size) if rank != self.rank]
+        sent = {rank: pack(said, messages[rank]) for rank in peers}
+        heard = {rank: np.empty(RECORD_BYTES, np.uint8) for rank in peers}
+        lost = self._links.transfer(sent, heard, tag=0)
+        return {r: unpack(heard[r], r) for r in peers if r not in lost}, lost
+
+    def _raise_lost(self, lost: Mapping[int, str], call: Call) -> None:
+        if not lost:
+            return
+        rank, why = next(iter(lost.items()))
+        others = ", ".join(str(r) for r in lost if r != rank)
+        raise WorkerLostError(
+            f"rank {rank} of {self.size} was lost"
+            + (f"; nor was there word of {others}" if others else ""),
+            rank=rank,
+            where=f"rank {self.rank}, at {call}",
+            got=why,
+            fix=f"what rank {rank} wrote last tells more; if it was still computing, "
+            "fg.distributed.init(timeout=) with more seconds",
+        )
+
+
+def _failed(engine: TorchEngine, record: Record, told_by: int) -> WorkerLostError:
+    by = "" if told_by == record.rank else f", as rank {told_by} found"
+    return WorkerLostError(
+        f"rank {record.rank} of {engine.size} failed{by}",
+        rank=record.rank,
+        got=record.text,
+    )
+
+
+class _Links:
+    """Transfers between this process and each other one."""
+
+    def __init__(self, rank: int, size: int, timeout: float) -> None:
+        try:
+            self._torch: Any = import_whole("torch")
+            self._talk: Any = import_whole("torch.distributed")
+        except ImportError as error:
+            raise DistributedError(
+                "several ranks need PyTorch",
+                got=f"{type(error).__name__}: {error}",
+                fix="pip install 'featgraph[distributed]'",
+            ) from error
+        self._rank, self._size, self._timeout = rank, size, timeout
+        self._group: Any = None
+        self._is_ours = False
+
+    def join(self, address: str, port: int) -> None:
+        """Meet the other ranks."""
+        limit = timedelta(seconds=self._timeout)
+        try:
+            with _listening_at(address):
+                if self._talk.is_initialized():  # by the program: in a group beside it
+                    self._group = self._talk.new_group(backend="gloo", timeout=limit)
+                    return
+                self._talk.init_process_group(
+                    "gloo",
+                    init_method=_meeting_point(address, port),
+                    rank=self._rank,
+                    world_size=self._size,
+                    timeout=limit,
+                )
+                self._is_ours = True
+        except (RuntimeError, ValueError) as error:
+            raise DistributedError(
+                f"rank {self._rank} of {self._size} did not find the others at "
+                f"{address}, port {port}, within {self._timeout:g} s",
+                got=_said_by(error),
+                fix="start all ranks, each with its own RANK; is the port taken, or "
+                "closed to others?",
+            ) from error
+
+    def leave(self, is_whole: bool) -> None:
+        """Give back what `join` made; with ranks lost, that is left to the end."""
+        if self._is_ours and is_whole:
+            self._talk.destroy_process_group()
+
+    def transfer(
+        self, outgoing: Mapping[int, Bytes], incoming: Mapping[int, Bytes], tag: int
+    ) -> dict[int, str]:
+        """Send and fill bytes, by rank; return why, of ranks with which that failed.
+
+        The first of them is the one that failed by itself: behind a timeout, Gloo
+        fails with all others, too.
+        """
+        works: list[tuple[int, Any]] = []
+        lost: dict[int, str] = {}
+        for start, parts in (("irecv", incoming), ("isend", outgoing)):
+            for rank, part in parts.items():
+                try:
+                    begin = getattr(self._talk, start)
+                    work = begin(self._tensor(part), rank, group=self._group, tag=tag)
+                    works.append((rank, work))
+                except RuntimeError as error:
+                    lost.setdefault(rank, _said_by(error))
+        for rank, work in works:
+            if rank not in lost:
+                try:
+                    work.wait()
+                except RuntimeError as error:
+                    lost[rank] = _said_by(error)
+        return lost
+
+    def _tensor(self, part: Bytes) -> Any:
+        # PyTorch warns of memory that may only be read.
+        return self._torch.from_numpy(part if part.flags.writeable else part.copy())
+
+
+def _said_by(error: Exception) -> str:
+    """Return what an error of Gloo says, without its source file and advice."""
+    text = re.sub(r"^\[\S*\] ", "", str(error).strip() or type(error).__name__)
+    return text.splitlines()[0].partition(". This is typically")[0]
+
+
+def _meeting_point(address: str, port: int) -> str:
+    """Return where ranks meet; a launcher that keeps a place for it says so."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return "env://"
+    return f"tcp://{address}:{port}"
+
+
+@contextmanager
+def _listening_at(address: str) -> Iterator[None]:
+    """Have Gloo listen at the loopback address alone, if that is where ranks meet.
+
+    Without it, it takes the address of the host's name. The user's choice stays.
+    """
+    name = "GLOO_SOCKET_IFNAME"
+    if name in os.environ or not _is_loopback(address):
+        yield
+        return
+    os.environ[name] = "lo"
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return address == "localhost" or ip_address(address).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,146 @@
+"""Joining the other processes of a run, as a launcher's variables say."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from types import TracebackType
+
+from featgraph.distributed.current import engine_of_context, engine_of_process
+from featgraph.distributed.engines.null import NullEngine
+from featgraph.distributed.engines.protocol import Engine
+from featgraph.distributed.engines.torch_engine import TorchEngine
+from featgraph.errors import ArgumentError, DistributedError
+
+__all__ = ["init"]
+
+#: Which process called `init`.
+_process: list[int] = []
+
+
+def init(*, timeout: float = 30.0) -> Engine:
+    """Join the ranks that were started with this process, and return its engine.
+
+    A launcher, torchrun among them, says in variables which rank a process is:
+    ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` (127.0.0.1 if it is not there) and
+    ``MASTER_PORT``. Without ``RANK`` and ``WORLD_SIZE``, and for a single rank, nothing
+    is imported and nobody is looked for. From then on `current_engine` returns the
+    engine; it is closed when the process ends.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds that ranks wait for each other, here and in each exchange.
+
+    Returns
+    -------
+    Engine
+
+    Raises
+    ------
+    DistributedError
+        Behind another `init`, in a forked child of a process that called it, on a
+        loopback rank, without PyTorch, where ranks do not find each other.
+    RankMismatchError
+        If ranks have different versions of featgraph.
+    ArgumentError
+        For variables or a timeout that say nothing.
+
+    Notes
+    -----
+    Ranks talk over Gloo, at loopback addresses unless ``MASTER_ADDR`` is another one,
+    or ``GLOO_SOCKET_IFNAME`` names an interface. Nothing is encrypted, and whoever can
+    reach the port is trusted: use it within a host or a private network.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> engine = fg.distributed.init()  # doctest: +SKIP
+    >>> engine.rank, engine.size  # doctest: +SKIP
+    (0, 1)
+    """
+    _require_first()
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise ArgumentError("not a timeout", got=repr(timeout), expected="seconds")
+    if not 0 < timeout < 1e9:
+        raise ArgumentError("not a timeout", got=timeout, expected="seconds, over 0")
+    size = _number("WORLD_SIZE", least=1) if _is_launched() else 1
+    rank = _number("RANK", least=0, below=size) if _is_launched() else 0
+    engine: Engine = NullEngine()
+    if size > 1:
+        address = os.environ.get("MASTER_ADDR", "127.0.0.1")
+        port = _number("MASTER_PORT", least=1, below=1 << 16)
+        joined = TorchEngine(rank, size, address, port, float(timeout))
+        _close_at_exit(joined)
+        joined.barrier(about=f"the start of featgraph {_version()}")
+        engine = joined
+    _process.append(os.getpid())
+    engine_of_process.append(engine)
+    return engine
+
+
+def _require_first() -> None:
+    if engine_of_context.get(None) is not None:
+        raise DistributedError(
+            "init() on a rank that run_ranks started",
+            fix="fg.distributed.current_engine() is its engine",
+        )
+    if _process and _process[0] != os.getpid():
+        raise DistributedError(
+            "init() in a forked child of a process that called it",
+            got=f"process {os.getpid()}, a child of {_process[0]}",
+            fix="call it in each rank's own process, or start processes by 'spawn'",
+        )
+    if _process:
+        raise DistributedError(
+            "init() a second time",
+            fix="call it once; fg.distributed.current_engine() returns its engine",
+        )
+
+
+def _is_launched() -> bool:
+    return "RANK" in os.environ or "WORLD_SIZE" in os.environ
+
+
+def _number(name: str, *, least: int, below: int | None = None) -> int:
+    """Return a variable of the launcher."""
+    text = os.environ.get(name)
+    try:
+        number = int(text or "")
+    except ValueError:
+        number = least - 1
+    if number < least or (below is not None and number >= below):
+        most = "" if below is None else f" to {below - 1}"
+        raise ArgumentError(
+            f"the variable {name} does not say which rank this is",
+            got="nothing" if text is None else repr(text),
+            expected=f"a number from {least}{most or ' on'}",
+            fix="start the program by torchrun, or unset RANK and WORLD_SIZE to run it "
+            "on one rank",
+        )
+    return number
+
+
+def _version() -> str:
+    try:
+        return metadata.version("featgraph")
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
+        return "0"
+
+
+def _close_at_exit(engine: TorchEngine) -> None:
+    """Have the other ranks told when the process ends, and of what ends it."""
+    ends_by: list[BaseException] = []
+    show: Callable[..., object] = sys.excepthook
+
+    def note(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        ends_by.append(error)
+        show(kind, error, trace)
+
+    sys.excepthook = note
+    atexit.register(lambda: engine.close(ends_by[0] if ends_by else None))

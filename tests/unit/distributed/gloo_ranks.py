@@ -1,0 +1,280 @@
+"""Runs cases of `test_gloo` on processes over Gloo, and prints what each rank saw.
+
+``python -m tests.unit.distributed.gloo_ranks NAME...`` imports PyTorch once and forks
+the ranks of each case from there: importing it takes seconds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from featgraph.distributed import Engine, start
+from featgraph.distributed.engines import torch_engine
+
+SIZE = 3
+#: Seconds after which a rank counts as hung.
+PATIENCE = 40
+
+
+def every_call(engine: Engine) -> Any:
+    """Make all calls, with messages of all sizes; return what they gave, and bytes."""
+    rng = np.random.default_rng(engine.rank)
+    digest = hashlib.sha256()
+    for rows in (0, 1, 10, 5_000, 200_000):
+        whole = np.arange(rows * 2.0, dtype=np.float32).reshape(rows, 2)
+        counts = (np.arange(engine.size) * 7 + engine.rank) * rows // 10
+        results = [
+            engine.all_reduce(rng.standard_normal(rows), "sum"),
+            engine.all_reduce(rng.integers(0, 9, (rows, 2)), "max"),
+            *engine.all_gather(whole[: rows // (engine.rank + 1)]),
+            *engine.all_to_allv(
+                [rng.integers(0, 9, (n, 3), np.uint32) for n in counts]
+            ),
+            engine.broadcast(whole + engine.rank, 1),
+        ]
+        engine.barrier(about=f"rows {rows}")
+        for array in results:
+            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    traffic = engine.traffic
+    return digest.hexdigest(), traffic.sent.tolist(), traffic.received.tolist()
+
+
+def another_call(engine: Engine) -> None:
+    """Go different ways, behind an exchange."""
+    engine.barrier()
+    if engine.rank == 2:
+        engine.all_gather(np.zeros(3), about="degrees")
+    else:
+        engine.all_reduce(np.ones(3), "sum", about="superstep 4")
+
+
+def other_sizes(engine: Engine) -> None:
+    """Reduce arrays of different sizes, as would end a process of Gloo."""
+    engine.all_reduce(np.zeros(1000 + engine.rank), "sum")
+
+
+def long_purposes(engine: Engine) -> None:
+    """Differ only behind what fits in a record."""
+    engine.barrier(about="x" * 1000 + str(engine.rank))
+
+
+def early_end(engine: Engine) -> None:
+    """End while others go on."""
+    engine.barrier()
+    if engine.rank != 1:
+        engine.barrier(about="the second one")
+
+
+def an_exception(engine: Engine) -> None:
+    """Raise on one rank."""
+    engine.barrier()
+    if engine.rank == 1:
+        raise ValueError("row 7 is bad")
+    engine.barrier()
+
+
+def killed(engine: Engine) -> None:
+    """End without a word."""
+    engine.barrier()
+    if engine.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    engine.barrier()
+
+
+def killed_in_a_transfer(engine: Engine) -> None:
+    """End between a record and its message, which only one of the others waits for."""
+    engine.barrier()
+    if engine.rank == 2:
+        links = engine._links  # type: ignore[attr-defined]
+        whole = links.transfer
+
+        def die(*parts: Any, tag: int) -> Any:
+            return whole(*parts, tag=tag) if tag == 0 else os.kill(os.getpid(), 9)
+
+        links.transfer = die
+    counts = {(0, 1): 9, (1, 0): 9, (2, 1): 100_000, (1, 2): 100_000}
+    engine.all_to_allv(
+        [np.zeros(counts.get((engine.rank, to), 0)) for to in range(engine.size)]
+    )
+    engine.barrier()
+
+
+def stopped(engine: Engine) -> None:
+    """Stop, as under a debugger."""
+    engine.barrier()
+    if engine.rank == 2:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    engine.barrier()
+
+
+def used_twice(engine: Engine) -> Any:
+    """Call init again, and in a forked child; use the engine there, too."""
+    texts = []
+    for call in (fg.distributed.init, fg.distributed.init, engine.barrier):
+        if not texts:
+            texts.append(_error_of(call))
+            continue
+        read, write = os.pipe()
+        if os.fork() == 0:
+            os.write(write, _error_of(call).encode())
+            os._exit(0)
+        texts.append(os.read(read, 10_000).decode())
+        os.wait()
+    engine.barrier()
+    return texts, fg.distributed.current_engine() is engine
+
+
+def caught(engine: Engine) -> int:
+    """Go on behind an error: an engine that failed stays so."""
+    count = 0
+    for number in range(3):
+        try:
+            engine.barrier(about=str(engine.rank if number == 0 else 0))
+        except fg.RankMismatchError:
+            count += 1
+    return count
+
+
+def beside_the_programs_own(engine: Engine) -> Any:
+    """Exchange while the program has a group of its own."""
+    import torch.distributed as dist
+
+    total = engine.all_reduce(np.array([1]), "sum")
+    dist.barrier()
+    return total.tolist(), dist.get_world_size()
+
+
+def versions(engine: Engine) -> None:
+    """Never begin: a rank has another version."""
+
+
+CASES: dict[str, Callable[[Engine], Any]] = {
+    case.__name__: case
+    for case in (
+        every_call,
+        another_call,
+        other_sizes,
+        long_purposes,
+        early_end,
+        an_exception,
+        killed,
+        killed_in_a_transfer,
+        stopped,
+        used_twice,
+        caught,
+        beside_the_programs_own,
+        versions,
+    )
+}
+
+
+def _error_of(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except fg.DistributedError as error:
+        return str(error)
+    return "no error"
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _run_rank(name: str, rank: int, port: int, output: Path) -> None:
+    """Run a rank in this forked child, as a script of the user's would."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(SIZE), "MASTER_PORT": str(port)}
+    report: dict[str, Any] = {}
+    code = 0
+    begun = time.monotonic()
+    try:
+        if name == "versions" and rank == 2:
+            start._version = lambda: "0.0.9"
+        if name == "beside_the_programs_own":
+            os.environ["MASTER_ADDR"] = "127.0.0.1"
+            torch_engine.import_whole("torch.distributed").init_process_group("gloo")
+        timeout = 3 if name == "stopped" else 20
+        report["result"] = CASES[name](fg.distributed.init(timeout=timeout))
+    except fg.FeatGraphError as error:
+        report |= {"error": type(error).__name__, "text": str(error)}
+        report["rank"] = getattr(error, "rank", None)
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        code = 1
+    except ValueError:
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        code = 1
+    report["seconds"] = time.monotonic() - begun
+    output.write_text(json.dumps(report))
+    atexit._run_exitfuncs()
+    os._exit(code)
+
+
+def _wait_for(children: list[int]) -> list[Any]:
+    """Return how each child ended; "hung" if it did not. Stopped ones are killed."""
+    ended: dict[int, Any] = {}
+    until = time.monotonic() + PATIENCE
+    while len(ended) < len(children):
+        for child in set(children) - set(ended):
+            done, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
+            if not done:
+                continue
+            if os.WIFSTOPPED(status):
+                ended[child] = "stopped"
+            else:
+                ended[child] = os.waitstatus_to_exitcode(status)
+        if time.monotonic() > until:
+            ended |= dict.fromkeys(set(children) - set(ended), "hung")
+        time.sleep(0.01)
+    for child in children:
+        if ended[child] in ("stopped", "hung"):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    return [ended[child] for child in children]
+
+
+def run_case(name: str, folder: Path) -> list[dict[str, Any]]:
+    """Return what each rank of a case reports, and how it ended."""
+    port = _free_port()
+    children = []
+    for rank in range(SIZE):
+        child = os.fork()
+        if child == 0:
+            _run_rank(name, rank, port, folder / f"{name}-{rank}.json")
+        children.append(child)
+    ended = _wait_for(children)
+    reports = []
+    for rank, code in enumerate(ended):
+        output = folder / f"{name}-{rank}.json"
+        report = json.loads(output.read_text()) if output.exists() else {}
+        reports.append(report | {"ended": code})
+    return reports
+
+
+def main(names: list[str]) -> None:
+    """Print the reports of cases as JSON."""
+    torch_engine.import_whole("torch.distributed")
+    # No TemporaryDirectory: ranks would remove it when they end.
+    folder = Path(tempfile.mkdtemp())
+    reports = {name: run_case(name, folder) for name in names or CASES}
+    shutil.rmtree(folder)
+    print(json.dumps(reports))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,136 @@
+"""Ranks that are processes, over Gloo: as loopback ranks, and never left waiting.
+
+Each case of `gloo_ranks` runs on three processes; all of them in one run of it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from featgraph.distributed import run_ranks
+from tests.unit.distributed import gloo_ranks
+
+ROOT = Path(__file__).parents[3]
+Reports = dict[str, list[dict[str, Any]]]
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None,
+    reason="needs PyTorch: pip install 'featgraph[distributed]'",
+)
+
+
+@pytest.fixture(scope="module")
+def reports() -> Reports:
+    command = [sys.executable, "-m", "tests.unit.distributed.gloo_ranks"]
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    environment = {n: text for n, text in os.environ.items() if n not in names}
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: Reports = json.loads(done.stdout)
+    return found
+
+
+def texts(reports: Reports, name: str, ranks: list[int], error: str) -> set[str]:
+    """Return what ranks raised."""
+    for rank in ranks:
+        assert reports[name][rank].get("error") == error, reports[name]
+        assert reports[name][rank]["ended"] == 1
+    return {reports[name][rank]["text"] for rank in ranks}
+
+
+def test_calls_give_the_bits_and_bytes_of_loopback(reports: Reports) -> None:
+    expected = [list(result) for result in run_ranks(3, gloo_ranks.every_call)]
+    assert [r.get("result") for r in reports["every_call"]] == expected
+    assert [r["ended"] for r in reports["every_call"]] == [0] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "parts"),
+    [
+        (
+            "another_call",
+            [0, 1, 2],
+            [
+                "ranks 0 and 2 went different ways",
+                "rank 0 calls all_reduce(sum of float64[3])",
+                "for superstep 4",
+                "rank 2 calls all_gather(float64[*])",
+                "for degrees",
+            ],
+        ),
+        ("other_sizes", [0, 1, 2], ["sum of float64[1000]", "sum of float64[1001]"]),
+        ("long_purposes", [0, 1, 2], ["ranks 0 and 1 went different ways", "xxx... "]),
+        (
+            "early_end",
+            [0, 2],
+            ["for the second one", "rank 1 has come to its end, after 2 exchanges"],
+        ),
+        ("versions", [0, 1, 2], ["the start of featgraph 0.0.9"]),
+    ],
+)
+def test_ranks_that_went_different_ways_are_named(
+    reports: Reports, name: str, ranks: list[int], parts: list[str]
+) -> None:
+    (text,) = texts(reports, name, ranks, "RankMismatchError")
+    for part in parts:
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("name", "lost", "ended", "parts"),
+    [
+        ("an_exception", 1, 1, ["rank 1 of 3 failed", "ValueError: row 7 is bad"]),
+        ("killed", 1, -9, ["rank 1 of 3 was lost", "barrier(), its exchange 3"]),
+        ("killed_in_a_transfer", 2, -9, ["rank 2 of 3", "127.0.0.1"]),
+        ("stopped", 2, "stopped", ["rank 2 of 3 was lost", "Timed out", "timeout=)"]),
+    ],
+)
+def test_a_rank_that_is_lost_is_named(
+    reports: Reports, name: str, lost: int, ended: Any, parts: list[str]
+) -> None:
+    others = [rank for rank in range(3) if rank != lost]
+    for text in texts(reports, name, others, "WorkerLostError"):
+        for part in parts:
+            assert part in text
+    assert [reports[name][rank]["rank"] for rank in others] == [lost] * 2
+    assert reports[name][lost]["ended"] == ended
+    # None of them waits as long as one that hung would.
+    assert all(reports[name][rank]["seconds"] < 20 for rank in others)
+
+
+def test_an_engine_that_failed_stays_so(reports: Reports) -> None:
+    assert [r.get("result") for r in reports["caught"]] == [3] * 3
+
+
+def test_one_engine_a_process(reports: Reports) -> None:
+    for rank, report in enumerate(reports["used_twice"]):
+        (again, in_child, used), is_current = report["result"]
+        assert "init() a second time" in again
+        assert "current_engine()" in again
+        assert "init() in a forked child" in in_child
+        assert f"a forked child uses the engine of rank {rank}" in used
+        assert "'spawn'" in used
+        assert is_current
+        assert report["ended"] == 0
+
+
+def test_a_group_of_the_program_stays_its_own(reports: Reports) -> None:
+    assert [r.get("result") for r in reports["beside_the_programs_own"]] == [
+        [[3], 3]
+    ] * 3

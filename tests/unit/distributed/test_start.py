@@ -1,0 +1,190 @@
+"""What `init` takes from a launcher's variables, and what ranks say to each other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import featgraph as fg
+from featgraph.distributed import current_engine, start
+from featgraph.distributed.engines import torch_engine
+from featgraph.distributed.engines.records import (
+    INLINE_BYTES,
+    RECORD_BYTES,
+    Record,
+    pack,
+    unpack,
+)
+
+ROOT = Path(__file__).parents[3]
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@pytest.fixture(autouse=True)
+def not_started(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    yield
+    start._process.clear()
+    start.engine_of_process.clear()
+
+
+def run_python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("variables", [{}, {"RANK": "0", "WORLD_SIZE": "1"}])
+def test_one_rank_imports_nothing(variables: dict[str, str]) -> None:
+    code = (
+        "import sys, featgraph as fg\n"
+        "before = set(sys.modules)\n"
+        "engine = fg.distributed.init()\n"
+        "assert fg.distributed.current_engine() is engine\n"
+        "assert (engine.rank, engine.size) == (0, 1)\n"
+        "assert set(sys.modules) == before, set(sys.modules) - before\n"
+    )
+    done = run_python(code, **variables)
+    assert done.returncode == 0, done.stderr
+
+
+def test_once_is_enough() -> None:
+    engine = fg.distributed.init()
+    assert current_engine() is engine
+    with pytest.raises(fg.DistributedError, match="a second time"):
+        fg.distributed.init()
+    start._process[0] += 1  # as a child would see it
+    with pytest.raises(fg.DistributedError, match=r"forked child.*\n.*a child of"):
+        fg.distributed.init()
+
+
+def test_loopback_ranks_have_an_engine() -> None:
+    with pytest.raises(fg.DistributedError, match="that run_ranks started"):
+        fg.distributed.run_ranks(2, lambda engine: fg.distributed.init())
+
+
+@pytest.mark.parametrize(
+    ("variables", "name", "got", "expected"),
+    [
+        ({"RANK": "0"}, "WORLD_SIZE", "nothing", "a number from 1 on"),
+        ({"WORLD_SIZE": "2"}, "RANK", "nothing", "from 0 to 1"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK", "'2'", "from 0 to 1"),
+        ({"RANK": "-1", "WORLD_SIZE": "2"}, "RANK", "'-1'", "from 0 to 1"),
+        ({"RANK": "0", "WORLD_SIZE": "two"}, "WORLD_SIZE", "'two'", "from 1 on"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "WORLD_SIZE", "'0'", "from 1 on"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_PORT", "nothing", "1 to 65535"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "70000"},
+            "MASTER_PORT",
+            "'70000'",
+            "1 to 65535",
+        ),
+    ],
+)
+def test_variables_that_say_nothing(
+    variables: dict[str, str],
+    name: str,
+    got: str,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for variable, text in variables.items():
+        monkeypatch.setenv(variable, text)
+    with pytest.raises(fg.ArgumentError) as raised:
+        fg.distributed.init()
+    shown = str(raised.value)
+    assert f"the variable {name} " in shown
+    assert f"got:      {got}" in shown
+    assert expected in shown
+    assert "torchrun" in shown
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "30", True])
+def test_what_is_no_timeout(timeout: Any) -> None:
+    with pytest.raises(fg.ArgumentError, match="not a timeout"):
+        fg.distributed.init(timeout=timeout)
+
+
+def test_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name, text in zip(VARIABLES, ("0", "2", "127.0.0.1", "1"), strict=True):
+        monkeypatch.setenv(name, text)
+    with pytest.raises(fg.DistributedError, match=r"featgraph\[distributed\]"):
+        fg.distributed.init()
+
+
+@pytest.mark.parametrize(
+    ("address", "listens_at"),
+    [
+        ("127.0.0.1", "lo"),
+        ("::1", "lo"),
+        ("localhost", "lo"),
+        ("10.0.0.7", None),
+        ("host7", None),
+    ],
+)
+def test_ranks_of_one_host_listen_there_alone(
+    address: str, listens_at: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = torch_engine.os.environ
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    with torch_engine._listening_at(address):
+        assert environment.get("GLOO_SOCKET_IFNAME") == listens_at
+    assert "GLOO_SOCKET_IFNAME" not in environment
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth3")
+    with torch_engine._listening_at(address):
+        assert environment["GLOO_SOCKET_IFNAME"] == "eth3"
+
+
+@given(
+    st.sampled_from(["call", "ended", "failed"]),
+    st.integers(0, 2**40),
+    st.text(max_size=400).filter(lambda text: "\0" not in text),
+    st.text(max_size=400),
+    st.integers(0, 2 * INLINE_BYTES),
+)
+def test_records_say_what_was_said(
+    kind: str, number: int, text: str, about: str, size: int
+) -> None:
+    record = Record(kind, number, text, about, rank=number % 7 - 1)
+    message = np.arange(size).astype(np.uint8)
+    data = pack(record, message)
+    assert data.size == RECORD_BYTES
+    found, inline = unpack(data, 1)
+    assert (found.kind, found.number, found.rank) == (kind, number, record.rank)
+    assert found.nbytes == size
+    assert inline.tolist() == (message.tolist() if size <= INLINE_BYTES else [])
+    if len(f"{text}{about}".encode()) < 250:
+        assert (found.text, found.about) == (text, about)
+    other = unpack(pack(Record(kind, number, text, about + "."), message), 1)[0]
+    assert other.call != found.call  # however long
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 40))
+def test_records_that_cannot_be_read_are_refused(seed: int, at: int) -> None:
+    rng = np.random.default_rng(seed)
+    noise = rng.integers(0, 256, RECORD_BYTES).astype(np.uint8)
+    with pytest.raises(fg.DistributedError, match="what came from rank 4 cannot"):
+        unpack(noise, 4)
+    data = pack(Record("call", 3, "barrier()"), np.arange(9, dtype=np.uint8))
+    data[at] ^= 1 << rng.integers(8)
+    try:
+        found, inline = unpack(data, 4)
+    except fg.DistributedError:
+        return
+    assert inline.size in (0, found.nbytes)
