@@ -166,7 +166,41 @@ def scatter(f, v, d):  # type: ignore[no-untyped-def]
     return True
 
 
+@fg.reduce(into="first_failed", combine="min")
+def first_without_solution(f, v, d):  # type: ignore[no-untyped-def]
+    """Find the first vertex whose system has no finite solution."""
+    return v if d.failed[v] else d.vertex_count
+
+
+@fg.reduce(into="failures", combine="sum")
+def count_failed(f, v, d):  # type: ignore[no-untyped-def]
+    """Count them."""
+    return 1 if d.failed[v] else 0
+
+
+@fg.vertex
+def weigh(f, v, d):  # type: ignore[no-untyped-def]
+    """Find what the factors of v add to the error by their size."""
+    ridge = d.ridge + d.ridge_each * d.in_degree[v]
+    d.penalty[v] = ridge * fg.dot(d.x[v, f], d.x[v, f])
+    return True
+
+
+@fg.reduce(into="penalties", combine="sum")
+def sum_of_penalties(f, v, d):  # type: ignore[no-untyped-def]
+    """Add that up."""
+    return d.penalty[v]
+
+
+@fg.reduce(into="all_explained", combine="sum")
+def sum_of_explained(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up what the factors explain."""
+    return d.explained[v]
+
+
 gram_of_others = fg.foldmap(gram)
+find_failed = fg.foldmap(first_without_solution, count_failed)
+measure = fg.foldmap(weigh, sum_of_penalties, sum_of_explained)
 scattered = fg.foldmap(scatter)
 cholesky_half = fg.foldmap(targets, products, minimum)
 cg_half = fg.foldmap(targets, at_start, begin, *(along, advance) * CG_STEPS, settle)
@@ -305,7 +339,10 @@ def als(
         others = [gram_of_others.on(items), gram_of_others.on(users)]
         steps = [others[0], steps[0], others[1], steps[1]]
     wanted = history or tolerance > 0
-    record = _Record(given, chosen, len(steps), iterations, tolerance, wanted)
+    record = _Record(
+        given, chosen, len(steps), iterations, tolerance, wanted,
+        target=options.get("target", "auto"),
+    )  # fmt: skip
     if iterations == 0 or not given.count:
         steps = []
     run = fg.iterate(
@@ -354,6 +391,7 @@ def make_state(
         gram=np.zeros((k, k), real),
         explained=fg.vertex_property(0, dtype=real),
         failed=fg.vertex_property(False),
+        penalty=fg.vertex_property(np.float64(0)),
         floor=floor,
         tolerance=0.0,
         **chosen.of_rating(real),
@@ -385,6 +423,7 @@ class _Record:
         iterations: int,
         tolerance: float,
         wanted: bool,
+        target: str,
     ) -> None:
         self.given = given
         self.chosen = chosen
@@ -392,6 +431,8 @@ class _Record:
         self.last = cycle * iterations
         self.tolerance = tolerance
         self.wanted = wanted
+        self.target = target
+        self.measures = measure.on(given.users), measure.on(given.items)
         #: The error of factors that explain nothing.
         self.constant = _constant(given, chosen) if wanted else 0.0
         self.errors: list[float] = []
@@ -403,7 +444,7 @@ class _Record:
         if self.chosen.implicit and place % 2 == 0:
             return False
         updates_users = place < self.cycle / 2
-        _check_failed(state, self.given)
+        _check_failed(state, self.given, self.target)
         if self.wanted:
             self._note(state, updates_users)
         if not updates_users and len(self.errors) > 2:
@@ -413,17 +454,16 @@ class _Record:
 
     def _note(self, state: fg.State, updates_users: bool) -> None:
         """Work the error out of what the updated side explains of the ratings."""
-        first = slice(None, self.given.user_count)
-        second = slice(self.given.user_count, None)
-        updated, held = (first, second) if updates_users else (second, first)
-        norms = np.sum(np.square(state["x"], dtype=np.float64), axis=1)
-        each = state["ridge_each"] * np.asarray(self.given.graph.in_degree)
-        penalty = norms * (state["ridge"] + each)
-        explained = float(np.sum(state["explained"][updated], dtype=np.float64))
-        error = self.constant - explained + float(penalty[held].sum())
+        penalties, explained = [], []
+        for of_side in self.measures:
+            of_side(state, target=self.target)
+            penalties.append(float(state["penalties"][0]))
+            explained.append(float(state["all_explained"][0]))
+        updated, held = (0, 1) if updates_users else (1, 0)
+        error = self.constant - explained[updated] + penalties[held]
         self.errors.append(error)
         if not self.chosen.implicit:
-            squares = max(error - float(penalty.sum()), 0.0)
+            squares = max(error - sum(penalties), 0.0)
             self.rmse.append(math.sqrt(squares / max(self.given.count, 1)))
 
 
@@ -433,13 +473,14 @@ def _constant(given: Ratings, chosen: Options) -> float:
     return float(np.sum(given.values.astype(np.float64) ** 2, dtype=np.float64))
 
 
-def _check_failed(state: fg.State, given: Ratings) -> None:
-    failed = state["failed"]
-    if failed.any():
+def _check_failed(state: fg.State, given: Ratings, target: str) -> None:
+    find_failed(state, target=target)
+    failures = int(state["failures"][0])
+    if failures:
         raise fg.FeatGraphError(
             "factors became infinite or nan",
-            where=given.name(int(np.argmax(failed))),
-            got=f"{int(failed.sum())} systems without a finite solution",
+            where=given.name(int(state["first_failed"][0])),
+            got=f"{failures} systems without a finite solution",
             fix="a larger regularization, or dtype=np.float64",
         )
 
@@ -480,7 +521,7 @@ def solve_side(
     if implicit:
         gram_of_others.on(given.items)(state, target=target)
     cholesky_half.on(given.users)(state, target=target)
-    _check_failed(state, given)
+    _check_failed(state, given, target)
     found: npt.NDArray[Any] = state["x"][: given.user_count]
     return found
 

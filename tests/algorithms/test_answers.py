@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import featgraph as fg
 from featgraph import _cuda
 from featgraph.algorithms import (
+    als,
     belief_propagation,
     betweenness_centrality,
     bfs,
@@ -382,3 +384,18 @@ def test_nothing_over_the_vertices_is_moved(gpu: Gpu, name: str) -> None:
     assert sorted(gpu.downloads) == sorted(expected)
     assert expected or name == "closeness"  # of the vertices that were asked for
     assert not gpu.uploads
+
+
+def test_factors_are_moved_once(gpu: Gpu) -> None:
+    """Ratings are a graph of their own in each call; factors and errors stay there."""
+    rng = np.random.default_rng(11)
+    ratings = sp.random(3 * V, V, density=0.1, random_state=rng, format="csr")
+    del gpu.downloads[:]
+    result = als(ratings, factors=2, iterations=1, history=True, target="cuda")
+    assert max(gpu.downloads) < V, gpu.downloads
+    del gpu.downloads[:]
+    users = result.user_factors
+    assert np.shares_memory(users, result.factors)
+    assert gpu.downloads == [result.factors.nbytes]
+    alike = als(ratings, factors=2, iterations=1, history=True, target="cpu")
+    np.testing.assert_allclose(result.residuals, alike.residuals, rtol=1e-5)
