@@ -8,6 +8,7 @@
 ``kron21``        2.1M vertices, 85M directed edges: symmetric, simple, hubs of low id
 ``kron21-mixed``  the same with its vertices shuffled
 ``kron-S``        as ``kron21``, with 2**S vertices
+``graph500-S``    likewise with 16 draws a vertex, as Graph500 has them; ``...-mixed``
 ``mild22``        likewise, 4.2M vertices, 106M directed edges, quadrants less unequal
 ``gridN``         an N x N lattice, such as ``grid4096``
 ``delaunayS``     Delaunay triangulation of 2**S random points, numbered along a curve
@@ -46,6 +47,8 @@ SEED = 20261121
 A, B, C = 0.57, 0.19, 0.19
 #: Draws a vertex: 85.0M directed edges of 21 levels are left by expectation.
 KRON_DRAWS_A_VERTEX = 21.65
+#: Those of ``graph500-S``.
+GRAPH500 = (A, B, C, 16.0)
 #: Quadrants and draws a vertex of ``mild22``.
 MILD = (0.45, 0.22, 0.22, 12.65)
 RMAT45 = (0.45, 0.25, 0.15)
@@ -108,6 +111,9 @@ def make_graph(name: str) -> NamedGraph:
         graph, generator = _uniform(int(found[1]), int(found[2]))
     elif found := re.fullmatch(r"kron-?(\d+)(-mixed)?", name):
         graph, generator = _kept(name, lambda: _kron(int(found[1]), bool(found[2])))
+    elif found := re.fullmatch(r"graph500-(\d+)(-mixed)?", name):
+        scale, mixed = int(found[1]), bool(found[2])
+        graph, generator = _kept(name, lambda: _kron(scale, mixed, GRAPH500))
     elif found := re.fullmatch(r"mild-?(\d+)", name):
         graph, generator = _kept(name, lambda: _kron(int(found[1]), False, MILD))
     elif found := re.fullmatch(r"grid(\d+)", name):

@@ -122,6 +122,26 @@ TABLES: dict[str, Columns] = {
         **TIME,
         **CHECK,
     },
+    "traffic": {
+        "graph": _graph,
+        "order": _text("order"),
+        "grid": _text("grid"),
+        **{
+            name: _number(key)
+            for name, key in {
+                "edges max/mean": "uneven_edges",
+                "vertices max/mean": "uneven_vertices",
+                "all / V": "all_v",
+                "ms / V": "ms_v",
+                "largest halo P/V": "largest_halo",
+                "MB max": "most_memory_mb",
+                "MB mean": "mean_memory_mb",
+            }.items()
+        },
+        "choosing ms": _text("choosing_ms"),
+        "counting ms": _number("median_ms"),
+        **CHECK,
+    },
     "networkx-cpu": {
         "function": _text("function"),
         "graph": _graph,

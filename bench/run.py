@@ -45,6 +45,7 @@ BENCHES = {
     "learning-gpu": "bench.learning.session",
     "sanitizers-gpu": "bench.sanitizers.session",
     "algorithms-cpu": "bench.algorithms.algorithms_cpu",
+    "traffic": "bench.distributed.traffic",
     "fusing-cpu": "bench.algorithms.fusing_cpu",
     "classics-cpu": "bench.classics.cpu",
     "classics-gpu": "bench.classics.gpu",

@@ -1,4 +1,4 @@
-"""The command line: ``featgraph demo``, ``list``, ``run`` and ``show``."""
+"""The command line: ``featgraph demo``, ``forecast``, ``list``, ``run``, ``show``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from featgraph import __version__
+from featgraph.cli.forecast import add_forecast_options
 from featgraph.errors import FeatGraphError
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_demo(commands)
+    _add_forecast(commands)
     _add_list(commands)
     _add_run(commands)
     _add_show(commands)
@@ -93,6 +95,19 @@ def _add_demo(commands: Commands) -> None:
     demo.add_argument("--seed", type=int, default=0)
     _add_target(demo)
     demo.set_defaults(command=_demo)
+
+
+def _add_forecast(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "forecast",
+        help="count what a graph would take on several ranks",
+        description="Count, from real partitions, what each of several ranks would "
+        "have of a graph, and what would be sent in a superstep. Needs no ranks.",
+    )
+    parser.add_argument(
+        "--k", type=_positive, default=1, help="features of a vertex (default: 1)"
+    )
+    add_forecast_options(parser)
 
 
 def _add_run(commands: Commands) -> None:

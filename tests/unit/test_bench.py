@@ -54,6 +54,21 @@ def test_superstep_is_checked_and_recorded(tmp_path: Path) -> None:
         assert line["graph"]["digest"] == digest
 
 
+def test_traffic_is_checked_and_recorded(tmp_path: Path) -> None:
+    argv = ("traffic", "--graph", "graph500-8", "--ranks", "2,4", "--orders", "random")
+    lines = run_bench(tmp_path, *argv)
+    assert [(line["ranks"], line["contender"]) for line in lines] == [
+        (2, "range"),
+        (2, "grid"),
+        (4, "range"),
+        (4, "grid"),
+    ]
+    for line in lines:
+        assert line["checks"] == {"ok": True, "wrong": 0}
+        assert 0 < line["ms_v"] <= line["all_v"]
+        assert line["mean_memory_mb"] <= line["most_memory_mb"]
+
+
 class Clock(schedules_gpu.Stopwatch):
     """Tells 1 ms a superstep: the emulator has no events."""
 

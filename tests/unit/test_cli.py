@@ -54,7 +54,15 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [[], ["demo"], ["list"], ["run"], ["run", "label-propagation"], ["show"]],
+    [
+        [],
+        ["demo"],
+        ["list"],
+        ["run"],
+        ["run", "label-propagation"],
+        ["show"],
+        ["forecast"],
+    ],
 )
 def test_help_of_every_command(
     command: list[str], capsys: pytest.CaptureFixture[str]
@@ -171,6 +179,62 @@ def test_bad_options_exit_with_2(
     status, out, err = propagate(capsys, *path_files, *more)
     assert (status, out) == (2, "")
     assert err
+
+
+@pytest.fixture
+def ring_file(tmp_path: Path) -> str:
+    """A directed ring of 128 vertices."""
+    path = tmp_path / "ring.txt"
+    path.write_text("".join(f"{v} {(v + 1) % 128}\n" for v in range(128)))
+    return str(path)
+
+
+def test_forecast_prints_a_line_for_each_number_of_ranks(
+    ring_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("forecast", ring_file, "--ranks", "1,2,..,8", "--k", "8")
+    status, out, err = run(capsys, *command)
+    assert (status, err) == (0, "")
+    names, *lines = out.splitlines()
+    assert names.split()[:3] == ["ranks", "grid", "edges"]
+    assert [line.split()[:3] for line in lines] == [
+        ["1", "1x1", "128"],
+        ["2", "2x1", "64"],
+        ["4", "4x1", "32"],
+        ["8", "8x1", "32"],
+    ]
+
+
+def test_forecast_writes_csv(
+    ring_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("forecast", ring_file, "--ranks", "4", "--layout", "grid", "--k", "25")
+    _, out, _ = run(capsys, *command, "--dtype", "float64", "--format", "csv")
+    (row,) = csv.DictReader(io.StringIO(out))
+    # Four edges lead from a quarter of the ring to the next. Two of them belong to the
+    # owner of the source, which sends a partial aggregate; two to a rank that owns
+    # neither end, gets one row and sends another.
+    assert (row["grid"], row["uneven"]) == ("2x2", "1.00")
+    assert float(row["ms/V"]) == pytest.approx(6 / 128, rel=0.01)
+    assert float(row["ms MB"]) == pytest.approx(6 * 200 / 1e6, rel=0.01)
+    assert float(row["all/V"]) == 2
+
+
+@pytest.mark.parametrize("ranks", ["", "0", "2,x", "4..", "..4", "2,-4", "1..2..4"])
+def test_forecast_says_how_ranks_are_given(
+    ranks: str, ring_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = run(capsys, "forecast", ring_file, f"--ranks={ranks}")
+    assert status == 2
+    assert "2..1024" in err
+
+
+def test_forecast_names_what_is_wrong(
+    ring_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = run(capsys, "forecast", ring_file, "--balance", "1", "-8", "0")
+    assert status == 2
+    assert "balance" in err
 
 
 @pytest.mark.parametrize("stage", ["plan", "passes", "source"])

@@ -47,7 +47,7 @@ LAYERS = {
     "testing": DECLARED | {"_cuda", "device", "fold", "reference", "runtime"},
     "__init__": DECLARED
     | {"_cuda", "distributed", "fold", "ranks", "runtime", "testing"},
-    "cli": BASE | {"__init__", "algorithms"},
+    "cli": BASE | {"__init__", "algorithms", "graph"},
     "__main__": {"cli"},
     "networkx": BASE | {"__init__", "algorithms"},
 }

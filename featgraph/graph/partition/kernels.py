@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.graph.building.jit import jit
 
-__all__ = ["collect_ghosts", "fill_parts", "gather_rows", "renumber", "sweep"]
+__all__ = [
+    "collect_ghosts",
+    "count_row",
+    "fill_parts",
+    "gather_rows",
+    "renumber",
+    "sweep",
+]
 
 _Array: TypeAlias = NDArray[Any]
 
@@ -139,3 +147,40 @@ def fill_parts(
         first, done, ghosts = begin, 0.0, 0
     cuts[part + 1 :] = vertices.size
     return True
+
+
+@jit
+def count_row(
+    offsets: _Array,
+    columns: _Array,
+    vertices: _Array,
+    owner: _Array,
+    column: _Array,
+    seen: _Array,
+    first: int,
+    has: _Array,
+    elsewhere: _Array,
+) -> None:
+    """Count what the ranks of one row of a grid have; see `Counts`.
+
+    `first` is the first of them, `vertices` are those that they own, `column` is that
+    of each vertex's owner. `seen` has the row that last had an edge from a vertex.
+    """
+    width = has.shape[1]
+    last_target = np.full(width, -1, np.int64)
+    for i in range(vertices.size):
+        v = vertices[i]
+        for e in range(offsets[v], offsets[v + 1]):
+            u = columns[e]
+            j = column[u]
+            has[0, j] += 1
+            if seen[u] != first:
+                seen[u] = first
+                if owner[u] < first or owner[u] >= first + width:
+                    has[1, j] += 1
+                    elsewhere[0, owner[u]] += 1
+            if last_target[j] != i:
+                last_target[j] = i
+                if j != column[v]:
+                    has[2, j] += 1
+                    elsewhere[1, owner[v]] += 1

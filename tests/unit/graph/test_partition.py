@@ -166,18 +166,17 @@ def work_of(shard: Shard, balance: Any) -> float:
     return float(np.dot(balance, (shard.local.edge_count, shard.own, ghosts)))
 
 
-@given(
-    graphs(max_edges=400),
-    st.integers(1, 4),
-    st.sampled_from(["given", "locality"]),
-    seeds,
-)
-def test_ghosts_that_weigh_something_are_balanced(
-    graph: fg.Graph, parts: int, order: str, seed: int
-) -> None:
-    # A word more never weighs less, if a ghost does not weigh more than a vertex.
-    balance = (1, 8, np.random.default_rng(seed).integers(1, 9))
-    shards = graph.partition(order, parts, balance=balance)
+@pytest.mark.parametrize("order", ["given", "locality"])
+@pytest.mark.parametrize("seed", range(2))
+def test_ghosts_that_weigh_something_are_balanced(order: str, seed: int) -> None:
+    # Most sources are near, so that a range takes in what were ghosts of it before. A
+    # word more never weighs less, if a ghost does not weigh more than a vertex.
+    rng = np.random.default_rng(seed)
+    targets = np.sort(rng.integers(0, 1000, 4000) ** 2 // 1000)
+    sources = np.clip(targets + rng.integers(-50, 400, 4000), 0, 999)
+    graph = fg.Graph.from_edges(sources, targets, vertex_count=1000)
+    balance = (1, 8, 8)
+    shards = graph.partition(order, 3, balance=balance)
     most = max(work_of(shard, balance) for shard in shards)
     assert most <= least_work(graph, shards[0].partition, balance) * (1 + 1 / 256)
 
