@@ -5,6 +5,7 @@ Import this module inside functions only: it loads Numba.
 
 from __future__ import annotations
 
+import heapq
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ from featgraph.graph.building.jit import jit
 __all__ = [
     "collect_ghosts",
     "count_row",
+    "deal",
     "fill_parts",
     "gather_rows",
     "renumber",
@@ -184,3 +186,21 @@ def count_row(
                 if j != column[v]:
                     has[2, j] += 1
                     elsewhere[1, owner[v]] += 1
+
+
+@jit
+def deal(work: _Array, parts: int, last: int, part: _Array) -> None:
+    """Give each vertex in turn to the part that has least work so far.
+
+    The `last` vertices are given to all parts in equal numbers before.
+    """
+    given = np.zeros(parts)
+    for i in range(work.size - last, work.size):
+        part[i] = i % parts
+        given[part[i]] += work[i]
+    waiting = [(given[p], p) for p in range(parts)]
+    heapq.heapify(waiting)
+    for i in range(work.size - last):
+        done, p = waiting[0]
+        part[i] = p
+        heapq.heapreplace(waiting, (done + work[i], p))

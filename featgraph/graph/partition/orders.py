@@ -72,24 +72,21 @@ def _given(graph: Structure, parts: int, balance: Balance) -> Ordered:
 
 
 def _spread(graph: Structure, parts: int, balance: Balance) -> Ordered:
-    """Deal vertices out by falling in-degree, there and back again.
+    """Deal vertices out by falling in-degree, each to the part with least work."""
+    from featgraph.graph.partition import kernels  # loads Numba
 
-    Hands are whole words; those that get a word less come last.
-    """
-    count = graph.vertex_count
-    words = -(-count // WORD)
-    hands = np.full(parts, words // parts)
-    hands[: words % parts] += 1
-    cuts = np.minimum(np.concatenate(([0], np.cumsum(hands))) * WORD, count)
-    size = np.diff(cuts)
-    # A vertex's round and hand: a hand takes part in as many rounds as it has places.
-    rounds = np.arange(count) - np.repeat(cuts[:-1], size)
-    hand = np.repeat(np.arange(parts), size)
-    turn = np.where(rounds % 2, parts - 1 - hand, hand)
-    by_degree = np.argsort(-graph.in_degree.astype(np.int64), kind="stable")
-    order = np.empty(count, np.int32)
-    order[np.lexsort((turn, rounds))] = by_degree
-    return Ordered(order, cuts)
+    work = balance.edge * graph.in_degree + balance.vertex
+    falling = np.argsort(-graph.in_degree.astype(np.int64), kind="stable")
+    part = np.empty(falling.size, np.int32)
+    # Cuts are moved to whole words: what is moved are vertices of few edges, since
+    # those of many stand in the middle of a part, and each has a word of others.
+    few = WORD if WORD * parts <= falling.size else 0
+    kernels.deal(work[falling], parts, few * parts, part)
+    turn = np.arange(falling.size)
+    side = np.where(turn // parts % 2, turn, -turn)
+    order = falling[np.lexsort((side, part))].astype(np.int32)
+    size = np.bincount(part, minlength=parts)
+    return Ordered(order, round_cuts(np.concatenate(([0], np.cumsum(size)))))
 
 
 def _sweep(graph: Structure, parts: int, balance: Balance) -> Ordered:

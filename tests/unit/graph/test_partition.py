@@ -221,6 +221,17 @@ def test_spread_deals_hubs_out() -> None:
     assert np.ptp([s.local.edge_count for s in graph.partition(parts=4)]) > 100
 
 
+def test_a_hub_has_a_part_to_itself_but_for_a_word() -> None:
+    degree = np.r_[np.ones(500, int), 600, np.ones(523, int)]
+    targets = np.repeat(np.arange(1024), degree)
+    sources = np.random.default_rng(0).integers(0, 1024, targets.size)
+    graph = fg.Graph.from_edges(sources, targets, vertex_count=1024)
+    shards = graph.partition("spread", 8, balance=(1, 0, 0))
+    edges = [shard.local.edge_count for shard in shards]
+    assert max(edges) <= 600 + 32 + 16
+    assert sorted(edges)[-2] <= 1023 / 7 + 32
+
+
 @pytest.mark.parametrize("order", ["locality", "metis"])
 def test_orders_find_what_is_near_in_a_shuffled_grid(order: str) -> None:
     if order == "metis":
