@@ -11,6 +11,7 @@
 ``graph500-S``    likewise with 16 draws a vertex, as Graph500 has them; ``...-mixed``
 ``mild22``        likewise, 4.2M vertices, 106M directed edges, quadrants less unequal
 ``gridN``         an N x N lattice, such as ``grid4096``
+``pathN``         N vertices in a row
 ``delaunayS``     Delaunay triangulation of 2**S random points, numbered along a curve
 ``roadN``         N x N crossings, 72% of the streets, each of 0 to 8 further vertices
 ``chains-S``      directed: ``rmat-S-22`` and as many vertices again in long chains
@@ -119,6 +120,8 @@ def make_graph(name: str) -> NamedGraph:
     elif found := re.fullmatch(r"grid(\d+)", name):
         side = int(found[1])
         graph, generator = generators.grid(side, side), f"grid({side}, {side})"
+    elif found := re.fullmatch(r"path(\d+)", name):
+        graph, generator = generators.grid(1, int(found[1])), f"grid(1, {found[1]})"
     elif found := re.fullmatch(r"delaunay(\d+)", name):
         graph, generator = _kept(name, lambda: _delaunay(int(found[1])))
     elif found := re.fullmatch(r"road(\d+)", name):

@@ -1,9 +1,10 @@
 """The classics on the CPU, at about a million edges, beside what else Python has.
 
 NetworkX, scipy.sparse.csgraph, igraph and networkit, each with its own graph in hand;
-converting is not timed. NetworkX is run once, the others as often as ``--repeat`` says,
-in turn. Every answer of featgraph is checked by the algorithm's verifier, and numbers
-that all libraries give (reached vertices, components, triangles) are compared.
+converting is not timed. Of a search, SciPy's queue gives an order and predecessors; its
+Dijkstra gives distances, too. NetworkX is run once, the others as often as ``--repeat``
+says, in turn. Every answer of featgraph is checked by the algorithm's verifier, and
+numbers that all libraries give (reached vertices, components, triangles) are compared.
 """
 
 from __future__ import annotations
@@ -97,6 +98,9 @@ def traversals(i: Inputs) -> list[Program]:
                     i.networkx, s
                 ),
                 "SciPy csgraph": lambda: csgraph.breadth_first_order(i.matrix, s),
+                "SciPy dijkstra": lambda: csgraph.dijkstra(
+                    i.matrix, indices=s, unweighted=True, return_predecessors=True
+                ),
                 "igraph": lambda: i.igraph.bfs(s),
                 "networkit": lambda: networkit_run(
                     lambda: nk.distance.BFS(i.networkit, s, storePaths=True)
@@ -107,6 +111,7 @@ def traversals(i: Inputs) -> list[Program]:
                 "featgraph": lambda r: int((r.levels >= 0).sum()),
                 "networkx": len,
                 "SciPy csgraph": lambda r: r[0].size,
+                "SciPy dijkstra": lambda r: reached(r[0]),
             },
         ),
         Program(

@@ -94,7 +94,7 @@ CASES += [
         ("balanced_push", 8, "push"),
     )
 ]
-CASES += [("search", QUEUED["search"][0], 2, "cpu", "auto")]
+CASES += [("search", QUEUED["search"][0], k, "cpu", "auto") for k in (1, 2)]
 CASES += [
     (name, step, k, "cuda_nfa", "worklist")
     for name, step, k in (

@@ -120,6 +120,36 @@ def widths_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
     }
 
 
+# Rising: one source is enough, and vertices that have risen go on to rise, while others
+# read how high they stood
+
+
+@fg.vertex
+def is_low(f, v, d):
+    return d.height[v, f] < d.top[v]
+
+
+@fg.gather(into="lifted", combine="any", sources="active")
+def lifts(f, u, v, e, d):
+    return d.height[u, f] % 3 != 1
+
+
+@fg.vertex
+def rise(f, v, d):
+    if not d.lifted[v, f]:
+        return False
+    d.height_next[v, f] = d.height[v, f] + 1
+    return True
+
+
+def rising_state(graph: Any, k: int, rng: Rng) -> dict[str, Any]:
+    height = rng.integers(0, 3, (graph.vertex_count, k))
+    return {
+        "height": fg.vertex_property(height, iterated=True),
+        "top": fg.vertex_property(rng.integers(0, 9, graph.vertex_count)),
+    }
+
+
 #: Name -> foldmap, what makes its State, the key of near and far, and k.
 QUEUED: dict[str, tuple[Any, Any, str | None, int]] = {
     "search": (fg.foldmap(unseen, closest, settle), bfs_state, None, 3),
@@ -127,5 +157,6 @@ QUEUED: dict[str, tuple[Any, Any, str | None, int]] = {
     "peeling": (
         fg.foldmap(count_visits, fallen, stopped, fall), peeling_state, None, 1,
     ),
+    "rising": (fg.foldmap(is_low, lifts, rise), rising_state, None, 1),
     "widths": (fg.foldmap(widest, widen, within), widths_state, "width", 2),
 }  # fmt: skip

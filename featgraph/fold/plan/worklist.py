@@ -17,11 +17,21 @@ from featgraph.fold.analysis.gathers import (
     is_matrix,
     takes_active,
 )
+from featgraph.fold.analysis.overwriting import may_overwrite
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.schedules.mapping import Mapping
 
-__all__ = ["as_worklist", "is_free", "is_queued", "keys_of", "why_not_queued"]
+__all__ = [
+    "as_worklist",
+    "is_free",
+    "is_queued",
+    "keys_of",
+    "overwrites",
+    "parts_of",
+    "settles_at_once",
+    "why_not_queued",
+]
 
 #: Features that a thread of the loop has as named copies (CUDA).
 _MOST_COPIES = 16
@@ -120,3 +130,43 @@ def keys_of(analysis: Analysis, phases: Sequence[Phase]) -> tuple[str, ...]:
     }
     signature = analysis.signature
     return tuple(sorted(n for n in found if signature[n].dtype != "bool"))
+
+
+def parts_of(
+    functions: Sequence[Analysed],
+) -> tuple[list[Analysed], list[Analysed], list[Analysed]]:
+    """Return the vertex functions before the gathers, the gathers, and those behind."""
+    kinds = [f.kind for f in functions]
+    first = kinds.index("gather")
+    last = first + kinds[first:].index("vertex")
+    return list(functions[:first]), list(functions[first:last]), list(functions[last:])
+
+
+def overwrites(plan: FoldPlan) -> bool:
+    """Whether the loop of one thread stores new entries over those that it reads.
+
+    All edges of a superstep have been gone along before a vertex writes.
+    """
+    [phase] = plan.phases
+    before, _, behind = parts_of(plan.functions_of(phase))
+    return may_overwrite(before, behind, phase.width)
+
+
+def settles_at_once(plan: FoldPlan) -> bool:
+    """Whether that loop settles a vertex by the first edge that finds all it gathers.
+
+    Nothing that follows changes what was gathered. A vertex is passed by from then on,
+    mostly since the functions before the gathers refuse it: these only read, so that
+    they may be asked again. What it writes no other vertex reads in the superstep, but
+    where it is a source, too: those that go on themselves wait for all edges.
+    """
+    [phase] = plan.phases
+    before, gathers, behind = parts_of(plan.functions_of(phase))
+    changes = [a for f in (*before, *behind) for a in f.accesses if a.mode != "read"]
+    return (
+        bool(before)
+        and phase.width == 1
+        and all(f.into in phase.stops for f in gathers)
+        and all(a.version == "next" for a in changes)
+        and overwrites(plan)
+    )

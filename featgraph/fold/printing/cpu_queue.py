@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from featgraph.fold.functions.facts import Callee, Context
+from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.lowering.worklists.cpu import CpuWorklist
 from featgraph.fold.plan.plan import FoldPlan
@@ -55,12 +56,18 @@ class _QueuePrinter:
                 "goes_on_0", ["chunk", "v", "d"], worklist.goes_on,
                 "Whether vertex `v` goes on to its gathers.",
             )  # fmt: skip
+        if worklist.at_once:
+            self._function(
+                "settled_0", ["chunk", "u", "v", "e", "d"], worklist.settled_at_once,
+                "Settle `v`, if this edge is all it takes; whether, and if it commits.",
+                worklist.of_an_edge,
+            )  # fmt: skip
         inner = ["chunk", "d", *_LISTS, *self.arrays]
         self._function(
             "superstep_0", inner, worklist.superstep,
             "Run a superstep from `sources`; `passed` gets the committed vertices.",
         )  # fmt: skip
-        now = ["chunk", "now", *inner[2:]]
+        now = ["chunk", worklist.now, *inner[2:]]
         swapped = ", ".join(_swapped(f, phase.writes_next) for f in fields)
         unlike = [*_other_shapes(fields, plan), *self._other_rows()]
         loop = worklist.loop(
@@ -74,6 +81,7 @@ class _QueuePrinter:
         return Queue(
             "supersteps_0", tuple(arguments), self.facts.layout.arrays,
             self._types(), phase.writes_next, worklist.pushed.rows_along,
+            overwrites=worklist.overwrites,
         )  # fmt: skip
 
     def _function(
@@ -82,10 +90,12 @@ class _QueuePrinter:
         arguments: list[str],
         nest: Callable[[], Body],
         doc: str,
+        facts: Facts | None = None,
     ) -> None:
-        """Print a function that runs some of the user's."""
-        self.facts.nest, self.facts.arguments = nest, (*arguments, "goes_on_0")
-        self._print(name, arguments, lower(self.facts), doc)
+        """Print a function that runs some of the user's; `facts` are the loop's."""
+        facts = facts or self.facts
+        facts.nest, facts.arguments = nest, (*arguments, "goes_on_0", "settled_0")
+        self._print(name, arguments, lower(facts), doc)
 
     def _print(
         self,

@@ -152,6 +152,8 @@ class Queue:
     entry : Entry or None
         The kernel that it is, on a GPU; ``IDENTITIES`` of the module has what its
         memory holds before anything is gathered.
+    overwrites : bool
+        Whether the current buffers stand for the next ones (CPU).
     """
 
     name: str
@@ -161,6 +163,7 @@ class Queue:
     commits: tuple[str, ...]
     along: str
     entry: Entry | None = None
+    overwrites: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from featgraph.runtime.behind.ready import is_ready
 from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.pending import Pending
 from featgraph.runtime.loops.protocol import QueueRun
-from featgraph.runtime.memory.buffers import Buffers
+from featgraph.runtime.memory.buffers import ALL, Buffers
 from featgraph.runtime.superstep.bound import explained
 from featgraph.runtime.superstep.frontier import Frontier
 from featgraph.runtime.superstep.superstep import Superstep
@@ -56,7 +56,7 @@ class CpuQueue:
         self._key = -1
         if self.waiting is not None:
             self._key = step.plan.facts.queue_keys.index(self.waiting.key)
-        self._has_run = False
+        self._has_run = self._was_left = False
         self._graph = agenda.state.graph
         self._count = agenda.state.graph.vertex_count
         self._arrays: dict[str, Any] = {}
@@ -139,13 +139,14 @@ class CpuQueue:
         sizes, counts = np.zeros(4, np.int64), np.empty(most, np.int64)
         limits = np.empty(most + 1, np.float64)
         sizes[1] = self._loops.list_set(active, arrays["passed"])
-        step.bound.stale.begin()
-        # Both buffers are equal behind this.
+        in_place = self.queue.overwrites
+        step.bound.stale.begin(in_place)
+        # Where there are two buffers, both are equal behind this.
         step.bound.stale.freshen(buffers, step.plan.phases[0], step.bound.empty_words())
         known = {
             **arrays,
             "chunk": 0,
-            "d": step.bound.data(Frontier(), None),
+            "d": step.bound.data(Frontier(in_place=in_place), None),
             "most": most, "most_edges": most_edges, "most_work": _MOST_WORK,
             "key": self._key, "sizes": sizes, "limits": limits, "counts": counts,
             "sign": 1.0 if waiting is None else waiting.sign,
@@ -156,8 +157,10 @@ class CpuQueue:
         try:
             try:
                 left = self._call(values)
-            finally:  # also behind an interrupt: the loop leaves both buffers equal
-                buffers.end_in_place(dict.fromkeys(self.queue.commits), int(sizes[0]))
+            finally:  # also behind an interrupt
+                # Of two buffers, the loop leaves both equal.
+                stale = dict.fromkeys(self.queue.commits, ALL if in_place else None)
+                buffers.end_in_place(stale, int(sizes[0]))
             number, size, far_count, edges = sizes.tolist()
             words = np.zeros(word_count(count), np.uint32)
             self._loops.fill_set(left, size, words)
@@ -168,6 +171,8 @@ class CpuQueue:
             arrays["waits"].fill(0)
             raise
         self._has_run = True
+        may_work = edges + most_edges <= _MOST_WORK
+        self._was_left = size > 0 and number < most and may_work
         thresholds: list[float] = []
         if waiting is not None:
             waiting.limit = float(limits[number])
@@ -188,12 +193,17 @@ class CpuQueue:
             raise told from error
 
     def _pays(self, active: Words, buffers: Buffers) -> bool:
-        """Whether it is worth compiling the loop for these vertices."""
-        if self._has_run or not self._can_leave(asks=False):
+        """Whether it is worth compiling the loop for these vertices, or coming back.
+
+        Behind a loop with one buffer, the next superstep outside copies all entries. So
+        it is not entered again before there is much less to do than it was left for.
+        """
+        is_back = self._was_left and self.queue.overwrites
+        if (self._has_run and not is_back) or not self._can_leave(asks=False):
             return True
         sets = self.superstep.device.sets
         edges = sets.edges_of(active, buffers.graph, self.queue.along)
-        return edges <= self._most_edges
+        return bool(edges <= self._most_edges // (2 if is_back else 1))
 
 
 def _most_edges(superstep: Superstep, waits: bool) -> int:

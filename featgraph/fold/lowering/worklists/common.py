@@ -18,6 +18,7 @@ from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.layouts import layout_of
 from featgraph.fold.plan.layout import along_to_push
 from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.worklist import parts_of
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.tree.nodes import Areas, Comment, Copy, Run, Settle, Then
 from featgraph.fold.tree.statements import Body, code, when
@@ -44,12 +45,8 @@ class Worklist:
         schedule: Schedule,
     ) -> None:
         [phase] = plan.phases
-        functions = plan.functions_of(phase)
-        kinds = [f.kind for f in functions]
-        first = kinds.index("gather")
-        last = first + kinds[first:].index("vertex")
-        self.before, self.behind = functions[:first], functions[last:]
-        self.gathers = functions[first:last]
+        parts = parts_of(plan.functions_of(phase))
+        self.before, self.gathers, self.behind = parts
         along = along_to_push(phase.along, self.gathers, plan.analysis, plan.traits)
         self.pushed = replace(phase, along=along)
         self.repeats = not any(
