@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+from featgraph.errors import GraphInputError
 from featgraph.graph import _convert
 from featgraph.graph._structure import Structure
 from featgraph.graph.building.edges import edge_list
@@ -192,6 +193,7 @@ class Graph(Structure):
         *,
         cuts: object = None,
         balance: object = (1, 8, 0),
+        along: str = "in",
     ) -> list[Shard]:
         """Cut the graph into shards: ranges of vertices, with all edges into them.
 
@@ -210,6 +212,9 @@ class Graph(Structure):
         balance : tuple of 3 float
             What an in-edge, a vertex and a ghost weigh, where cuts are chosen: at
             multiples of 32, so that all parts weigh about the same.
+        along : {"in", "both"}, optional
+            "both": with all edges out of them, too. Those of an undirected graph are
+            there already.
 
         Returns
         -------
@@ -220,7 +225,7 @@ class Graph(Structure):
         ------
         GraphInputError
             No such order, or no permutation; no cuts, or of another graph; no number of
-            parts; no weights.
+            parts; no weights; another `along`.
         FeatGraphError
             ``order="metis"`` without pymetis.
 
@@ -236,7 +241,14 @@ class Graph(Structure):
         array([2, 3, 1], dtype=int32)
         """
         partition = choose_partition(self, order, parts, cuts=cuts, balance=balance)
-        return make_shards(self, partition)
+        if along not in {"in", "both"}:
+            raise GraphInputError(
+                "shards are cut along in-edges, or along all edges",
+                where="along=",
+                got=repr(along),
+                expected="'in' or 'both'",
+            )
+        return make_shards(self, partition, along)
 
     def to_networkx(self) -> Any:
         """Return a networkx graph: nodes are the names, weights attribute "weight".

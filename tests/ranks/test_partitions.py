@@ -71,6 +71,23 @@ def grow(f, v, d):
     return d.age[v] < 9
 
 
+@fg.gather(into="behind", combine="sum", along="out")
+def ages_ahead(f, u, v, e, d):
+    return d.age[u] * d.step[e]
+
+
+@fg.gather(into="at", combine="argmax", along="both", sources="active")
+def oldest_around(f, u, v, e, d):
+    return d.age[u] + d.weight[e]
+
+
+@fg.vertex
+def take(f, v, d):
+    d.source[v] = 1000 * d.at_source[v] + d.behind[v]
+    d.age_next[v] = max(d.age[v] - 1, 0)
+    return d.age[v] > 5
+
+
 @fg.reduce(into="mass", combine="max")
 def mass(f, v, d):
     return d.x[v, f]
@@ -78,6 +95,7 @@ def mass(f, v, d):
 
 search = fg.foldmap(lowest, nearest, adopt, least)
 ageing = fg.foldmap(is_younger, grow)
+around = fg.foldmap(ages_ahead, oldest_around, take)
 spread = fg.foldmap(mass, shares, mix, seen_around, keep)
 
 
@@ -114,12 +132,15 @@ def run(graph: fg.Graph, seed: int) -> list[Any]:
     again = fg.iterate(search, state, record_active=True)
     ran = fg.iterate([spread, search], state, max_supersteps=5, record_active=True)
     old = fg.iterate(ageing, state, active=[7, 60], record_active=True)
+    wide = fg.iterate(around, state, active=[2, 50, 90], record_active=True)
     within = np.flatnonzero(rng.random(V) < 0.5)
     out = spread.on(within)(state, active_in=within[::2])
-    told += [state[name] for name in ("label", "x", "seen", "around_kept", "age")]
+    told += [
+        state[name] for name in ("label", "x", "seen", "around_kept", "age", "source")
+    ]
     told += [state["weight"], state["step"], len(out), out.vertices, 5 in out]
     told.append(state["mass"])
-    for one in (first, again, ran, old):
+    for one in (first, again, ran, old, wide):
         told += [one.active_counts, one.supersteps, one.converged]
         told += [found.mask for found in one.active_sets]
     state["x"] = 0.0

@@ -64,7 +64,6 @@ REFUSED: dict[str, tuple[Callable[[fg.State], Any], str]] = {
     "edges": (fg.edgemap(carry), "edge functions"),
     "foreign": (fg.vertexmap(jump), "neither source nor target"),
     "atomics": (fg.vertexmap(tell), "atomic operation at another"),
-    "out": (fg.foldmap(lowest_out), "not those out of them"),
     "asynchronous": (
         lambda s: fg.iterate(step, s, asynchronous=True),
         "asynchronous=True",
@@ -89,6 +88,16 @@ def test_what_is_refused(name: str) -> None:
         assert state["x"].tolist() == [0, 1, 2, 3]
         step(state)  # it is as usable as before
         assert state["x"].tolist() == [0, 0, 1, 2]
+
+    run_ranks(2, on_a_rank)
+
+
+def test_out_edges_that_were_left_out() -> None:
+    def on_a_rank(engine: Any) -> None:
+        state = make(fg.distribute(WHOLE, cuts=[0, 2, 4], along="in"))
+        with pytest.raises(fg.PlanError, match='along="both"'):
+            fg.foldmap(lowest_out)(state)
+        fg.foldmap(lowest_out)(make(fg.distribute(WHOLE, cuts=[0, 2, 4])))
 
     run_ranks(2, on_a_rank)
 

@@ -69,8 +69,14 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
         halos=tuple(
             find_halo([functions[i] for i in p.functions], analysis) for p in phases
         ),
-        not_shared=why_not_shared(
-            functions, [(p.along, p.functions[0]) for p in phases], options
+        not_shared=why_not_shared(functions, options),
+        out_edges_at=next(
+            (
+                functions[p.functions[0]].declared.source.where()
+                for p in phases
+                if p.along != "in"
+            ),
+            "",
         ),
     )
 

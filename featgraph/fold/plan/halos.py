@@ -102,19 +102,8 @@ _TESTS: tuple[tuple[str, str, Callable[[Analysed], bool]], ...] = (
 )
 
 
-def why_not_shared(
-    functions: Sequence[Analysed], alongs: Sequence[tuple[str, int]], options: Options
-) -> Refusal | None:
-    """Return why a program does not run on several ranks; None if it does.
-
-    Parameters
-    ----------
-    functions : sequence of Analysed
-        All of them.
-    alongs : sequence of (str, int)
-        Along which edges each phase gathers, and its first function.
-    options : Options
-    """
+def why_not_shared(functions: Sequence[Analysed], options: Options) -> Refusal | None:
+    """Return why a program does not run on several ranks; None if it does."""
     if options.asynchronous:
         return Refusal(
             "updates within a superstep do not reach other ranks",
@@ -125,11 +114,4 @@ def why_not_shared(
         for why, fix, holds in _TESTS:
             if holds(function):
                 return Refusal(why, function.declared.source.where(), fix)
-    for along, first in alongs:
-        if along != "in":
-            return Refusal(
-                "a rank has the edges into its vertices, and not those out of them",
-                functions[first].declared.source.where(),
-                "gather along in-edges, of a graph with its edges reversed",
-            )
     return None

@@ -227,6 +227,8 @@ class Facts:
         Of each phase: what it reads of vertices that other ranks may own.
     not_shared : Refusal or None
         Why it does not run on several ranks.
+    out_edges_at : str
+        Where a function stands that needs the edges out of vertices; "" without one.
     """
 
     names: tuple[str, ...]
@@ -250,6 +252,7 @@ class Facts:
     twins_at: tuple[str, str]
     halos: tuple[Halo, ...]
     not_shared: Refusal | None
+    out_edges_at: str
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from featgraph._cached import cached_property
 from featgraph.errors import GraphInputError
+from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.building.host import host_array
 from featgraph.graph.partition.partition import Partition
@@ -40,13 +41,15 @@ class Shard:
         Of the whole graph.
     local : Graph
         Directed. All in-edges of own vertices, in local numbers; no edge leads to a
-        ghost. Its edge ids are the order in which its edges are given. Each row has
-        the order of that in the whole graph. It has the weights of the whole graph.
+        ghost, and edge ids are the order in which its edges are given. Cut along
+        "both", it has the out-edges of own vertices, too, where the whole graph is
+        directed. Each row has the order of that in the whole graph. It has the weights
+        of the whole graph.
     own : int
         How many vertices the rank owns.
     numbers : ndarray of int32, shape (own + ghosts,)
         The number of each local vertex in the whole graph.
-    edge_ids : range, or ndarray, one for each local edge
+    edge_ids : range, or ndarray, one for each local edge as given
         Its edge id in the whole graph.
     ghosts : ndarray of int64, shape (P + 1,)
         Local numbers ``ghosts[p]`` to ``ghosts[p + 1]`` are the ghosts that rank p
@@ -101,7 +104,9 @@ class Shard:
         return self.numbers[local], local
 
 
-def make_shards(graph: Structure, partition: Partition) -> list[Shard]:
+def make_shards(
+    graph: Structure, partition: Partition, along: str = "in"
+) -> list[Shard]:
     """Cut a graph into the shards of all ranks.
 
     Parameters
@@ -109,6 +114,8 @@ def make_shards(graph: Structure, partition: Partition) -> list[Shard]:
     graph : Graph
     partition : Partition
         Of as many vertices.
+    along : {"in", "both"}, optional
+        Which edges at own vertices a shard has.
 
     Returns
     -------
@@ -125,7 +132,10 @@ def make_shards(graph: Structure, partition: Partition) -> list[Shard]:
     """
     check_fits(graph, partition)
     numbers = np.zeros(graph.vertex_count, np.int32)
-    parts = [_find_part(graph, partition, r, numbers) for r in range(partition.parts)]
+    parts = [
+        _find_part(graph, partition, rank, numbers, along)
+        for rank in range(partition.parts)
+    ]
     # Where the ghosts of each part stand that a rank owns.
     bounds = [np.searchsorted(part.ghosts, partition.cuts) for part in parts]
     weights = graph.weights
@@ -150,17 +160,28 @@ def check_fits(graph: Structure, partition: Partition) -> None:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """The edges into own vertices: local sources, and places of ghosts, ascending."""
+class _Edges:
+    """Edges of a part: ends, and edge ids in the whole graph."""
 
     sources: NDArray[np.int32]
     targets: NDArray[np.int32]
-    edge_ids: range | NDArray[Any]
+    edge_ids: Any  # an array, or a range
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The edges of a part in local numbers, and places of ghosts, ascending."""
+
+    edges: _Edges
     ghosts: NDArray[np.int32]
 
 
 def _find_part(
-    graph: Structure, partition: Partition, rank: int, numbers: NDArray[np.int32]
+    graph: Structure,
+    partition: Partition,
+    rank: int,
+    numbers: NDArray[np.int32],
+    along: str,
 ) -> _Part:
     """Find the edges and ghosts of a rank.
 
@@ -171,34 +192,69 @@ def _find_part(
 
     first, last = map(int, partition.cuts[rank : rank + 2])
     own = last - first
-    targets, sources, edge_ids = _rows(graph, partition, first, last)
-    found = np.empty(min(sources.size, graph.vertex_count - own), np.int32)
-    count = kernels.collect_ghosts(sources, first, last, numbers, found)
+    edges = _edges_into(graph, partition, first, last)
+    ends = [edges.sources]
+    if along == "both" and graph.directed:
+        edges = _joined(graph, edges, _edges_out(graph, partition, first, last))
+        ends = [edges.sources, edges.targets]
+    at = np.concatenate(ends)
+    found = np.empty(min(at.size, graph.vertex_count - own), np.int32)
+    count = kernels.collect_ghosts(at, first, last, numbers, found)
     ghosts = np.sort(found[:count])
     numbers[ghosts] = np.arange(own, own + count, dtype=np.int32)
-    local = np.empty(sources.size, np.int32)
-    kernels.renumber(sources, first, last, numbers, local)
-    return _Part(local, targets, edge_ids, ghosts)
+    local = np.empty((2, edges.sources.size), np.int32)
+    for places, renumbered in zip((edges.sources, edges.targets), local, strict=True):
+        kernels.renumber(places, first, last, numbers, renumbered)
+    return _Part(_Edges(local[0].copy(), local[1].copy(), edges.edge_ids), ghosts)
+
+
+def _edges_into(
+    graph: Structure, partition: Partition, first: int, last: int
+) -> _Edges:
+    """Return the edges into the vertices at some places, by places."""
+    columns, edge_ids, own = _rows(graph.in_edges, partition, first, last)
+    return _Edges(columns, own, edge_ids)
+
+
+def _edges_out(graph: Structure, partition: Partition, first: int, last: int) -> _Edges:
+    """Return the edges out of the vertices at some places that lead elsewhere."""
+    rows = graph.out_edges
+    columns, slots, own = _rows(rows, partition, first, last)
+    leaves = (columns < first) | (columns >= last)
+    chosen = slice(slots.start, slots.stop) if isinstance(slots, range) else slots
+    edge_ids = cast("NDArray[Any]", rows.edge_ids)[chosen]
+    return _Edges(own[leaves], columns[leaves], edge_ids[leaves])
+
+
+def _joined(graph: Structure, one: _Edges, other: _Edges) -> _Edges:
+    """Return the edges of both, in the order in which they were given."""
+    into = np.asarray(one.edge_ids, other.edge_ids.dtype)
+    ids = np.concatenate((into, other.edge_ids))
+    order = np.argsort(graph.given_index[ids], kind="stable")
+    return _Edges(
+        np.concatenate((one.sources, other.sources))[order],
+        np.concatenate((one.targets, other.targets))[order],
+        freeze(ids[order]),
+    )
 
 
 def _rows(
-    graph: Structure, partition: Partition, first: int, last: int
-) -> tuple[NDArray[np.int32], NDArray[np.int32], range | NDArray[Any]]:
-    """Return local targets, places of sources, and edge ids of rows at some places."""
+    rows: Adjacency, partition: Partition, first: int, last: int
+) -> tuple[NDArray[np.int32], range | NDArray[Any], NDArray[np.int32]]:
+    """Return, of the rows at some places, the other ends, slots, and own places."""
     from featgraph.graph.partition import kernels  # loads Numba
 
-    offsets, columns = graph.in_edges.row_offsets, graph.in_edges.column_indices
-    own = np.arange(last - first, dtype=np.int32)
+    offsets, columns = rows.row_offsets, rows.column_indices
+    own = np.arange(first, last, dtype=np.int32)
     if partition.order is None or partition.places is None:
         degree = np.diff(offsets[first : last + 1])
         begin, end = int(offsets[first]), int(offsets[last])
-        return np.repeat(own, degree), columns[begin:end], range(begin, end)
+        return columns[begin:end], range(begin, end), np.repeat(own, degree)
     vertices = partition.order[first:last]
-    targets = np.repeat(own, offsets[vertices + 1] - offsets[vertices])
-    sources = np.empty(targets.size, np.int32)
-    edge_ids = np.empty(targets.size, offsets.dtype)
-    kernels.gather_rows(offsets, columns, vertices, partition.places, sources, edge_ids)
-    return targets, sources, freeze(edge_ids)
+    own = np.repeat(own, offsets[vertices + 1] - offsets[vertices])
+    ends, slots = np.empty(own.size, np.int32), np.empty(own.size, offsets.dtype)
+    kernels.gather_rows(offsets, columns, vertices, partition.places, ends, slots)
+    return ends, freeze(slots), own
 
 
 def _make_shard(
@@ -228,7 +284,7 @@ def _make_shard(
         local=_local_graph(type(graph), part, numbers.size, weights),
         own=own,
         numbers=freeze(numbers),
-        edge_ids=part.edge_ids,
+        edge_ids=part.edges.edge_ids,
         ghosts=freeze(own + bounds[rank]),
         send_lists=send_lists,
     )
@@ -240,7 +296,8 @@ def _local_graph(
     """Make the graph of a part; `weights` are those of all edge ids."""
     own = None
     if weights is not None:
-        ids = part.edge_ids
+        ids = part.edges.edge_ids
         chosen = slice(ids.start, ids.stop) if isinstance(ids, range) else ids
         own = weights[chosen].copy()
-    return kind(EdgeList(part.sources, part.targets, own, count, True))
+    edges = part.edges
+    return kind(EdgeList(edges.sources, edges.targets, own, count, True))

@@ -154,6 +154,14 @@ def _check_shared(kernel: Kernel, state: State) -> None:
     found = kernel.plan.facts.not_shared
     if found is not None:
         raise PlanError(found.why, where=found.where, got=state.graph, fix=found.fix)
+    out_edges_at = kernel.plan.facts.out_edges_at
+    if out_edges_at and state.graph.ranks.along == "in":
+        raise PlanError(
+            "ranks have the edges into their vertices only",
+            where=out_edges_at,
+            got='fg.distribute(graph, along="in")',
+            fix='fg.distribute(graph, along="both")',
+        )
     if kernel.plan.target != "cpu":
         raise PlanError(
             "a graph in parts runs on the CPU",

@@ -60,6 +60,28 @@ def test_every_edge_is_in_the_shard_of_its_target(
             assert sources.tolist() == columns[whole].tolist()
 
 
+@given(graphs(directed=True), st.data())
+def test_rows_of_both_directions_are_those_of_the_whole(
+    graph: fg.Graph, data: st.DataObject
+) -> None:
+    order = data.draw(st.sampled_from(["given", "spread"]))
+    cuts = data.draw(cut_anywhere(graph))
+    for shard in graph.partition(order, cuts=cuts, along="both"):
+        local = shard.local
+        ids = np.array(shard.edge_ids, int)[local.given_index]
+        for side in ("in_edges", "out_edges", "incident_edges"):
+            whole, here = getattr(graph, side), getattr(local, side)
+            slots = np.arange(graph.edge_count), np.arange(local.edge_count)
+            if whole.edge_ids is not None:
+                slots = whole.edge_ids, here.edge_ids
+            for v in range(shard.own):
+                row = slice(*whole.row_offsets[shard.numbers[v] :][:2])
+                own = slice(*here.row_offsets[v:][:2])
+                ends = shard.numbers[here.column_indices[own]]
+                assert ends.tolist() == whole.column_indices[row].tolist()
+                assert ids[slots[1][own]].tolist() == slots[0][row].tolist()
+
+
 @given(sharded())
 def test_own_vertices_come_first_and_then_ghosts_by_owner(
     drawn: tuple[fg.Graph, list[Shard]],
