@@ -87,7 +87,7 @@ class Sources:
 
     def result(self, values: fg.View) -> fg.View:
         """Return (V, k), or (V,) where that was asked for."""
-        return values.reshape(-1) if self.is_one else values
+        return values.reshape(len(values)) if self.is_one else values
 
     def of_column(self, column: int) -> Array:
         """Return the sources of one search."""

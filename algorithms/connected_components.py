@@ -162,7 +162,8 @@ def connected_components(
     method : {"auto", "link", "propagate"}, optional
         "link" passes over the edges once, with atomics. "propagate" repeats passes
         without them, in fewer supersteps with ``asynchronous=True``. "auto" links,
-        unless ``deterministic=True`` or ``asynchronous=True`` forbids atomics.
+        unless ``deterministic=True`` or ``asynchronous=True`` forbids atomics, or the
+        graph is on several ranks.
     **options
         ``target``, ``progress``, ``deterministic``, ... as for `featgraph.iterate`.
 
@@ -201,6 +202,7 @@ def connected_components(
         )
     if method == "auto":
         repeats = options.get("deterministic") or options.get("asynchronous")
+        repeats = repeats or graph.ranks is not None
         method = "propagate" if repeats else "link"
     label = fg.vertex_property(np.int32(0), iterated=method == "propagate")
     state = fg.State(graph, label=label, has_twins=not graph.directed)

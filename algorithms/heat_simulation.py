@@ -242,7 +242,7 @@ def heat_simulation(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=residuals,
-        temperatures=heat if np.ndim(temperatures) == 2 else heat.reshape(-1),
+        temperatures=heat if np.ndim(temperatures) == 2 else heat.reshape(len(heat)),
         dt=length,
         time=length * passed,
     )

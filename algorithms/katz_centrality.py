@@ -235,7 +235,7 @@ def katz_centrality(
         normalize(state, **where)
     centralities: Any = state.view("x")
     if np.ndim(beta) < 2:
-        centralities = centralities.reshape(-1)
+        centralities = centralities.reshape(len(centralities))
     return KatzResult(
         run=run,
         vertex_names=graph.vertex_names,

@@ -341,7 +341,7 @@ def pagerank(
     end[renormalize](state, **where)
     ranks: Any = state.view("share")
     if all(np.ndim(values) < 2 for values in given.values()):
-        ranks = ranks.reshape(-1)
+        ranks = ranks.reshape(len(ranks))
     return PageRankResult(
         run=run, vertex_names=graph.vertex_names, residuals=residuals, ranks=ranks
     )

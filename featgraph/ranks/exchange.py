@@ -55,7 +55,7 @@ class RankExchange:
 
     def ghosts(self, plan: FoldPlan) -> RankGhosts:
         """Return the ghosts of a plan's kernels."""
-        return RankGhosts(plan, self.share, self._own, self.device.sets)
+        return RankGhosts(plan, self.share, self.collect, self._own, self.device.sets)
 
     def count(self, words: Words) -> int:
         """Return how many vertices a set has on all ranks."""
@@ -112,6 +112,13 @@ class RankExchange:
             store(arrived, arrays, first)
             ghosts[first + arrived.positions] = True
         return self.device.sets.upload(packed(ghosts))
+
+    def collect(self, array: Array, mirror: Array) -> None:
+        """Fill the mirror of a property with the rows that each rank owns."""
+        own = self.device.download(array)[: self.shard.own]
+        parts = self.engine.all_gather(own, about="a mirror")
+        order = self.shard.partition.order
+        mirror[slice(None) if order is None else order] = np.concatenate(parts)
 
 
 def _lists_taken(shard: Shard) -> list[SendList]:

@@ -30,6 +30,8 @@ class RankGhosts:
     send : callable
         ``send(arrays, changed)`` hands rows of changed vertices to the ranks that have
         them as ghosts, and returns the ghosts that have come: `RankExchange.share`.
+    collect : callable
+        ``collect(array, mirror)`` fills a mirror with the rows of all ranks.
     own : words
         The vertices of this rank.
     sets : VertexSets
@@ -39,10 +41,11 @@ class RankGhosts:
         self,
         plan: FoldPlan,
         send: Callable[[Sequence[Array], Words], Words],
+        collect: Callable[[Array, Array], None],
         own: Words,
         sets: VertexSets,
     ) -> None:
-        self._halos, self._send = plan.facts.halos, send
+        self._halos, self._send, self._collect = plan.facts.halos, send, collect
         self._own, self._sets = own, sets
         signature = plan.analysis.signature
         written = [
@@ -64,6 +67,8 @@ class RankGhosts:
         if names:
             changed = reduce(self._sets.union, [buffers.unsent.pop(n) for n in names])
             self._share(buffers, names, changed)
+        for name in self._halos[number].mirrors:
+            self._collect(buffers.property(name), buffers.mirror(name))
 
     def refresh_next(self, buffers: Buffers, number: int) -> None:
         """Bring ``_next`` rows up to date that a phase reads: all of them."""

@@ -12,6 +12,7 @@ import pytest
 import featgraph as fg
 from featgraph import algorithms as al
 from featgraph.algorithms.bfs import verify_bfs
+from featgraph.algorithms.connected_components import verify_connected_components
 from featgraph.algorithms.eigenvector_centrality import verify_eigenvector_centrality
 from featgraph.algorithms.hits import verify_hits
 from featgraph.algorithms.pagerank import verify_pagerank
@@ -43,6 +44,9 @@ class Case:
 
 
 CASES = {
+    "components": Case(lambda g: al.connected_components(g, method="propagate"),
+                       ("labels", "count"),
+                       lambda g, *a: verify_connected_components(g, a[0])),
     "bfs": Case(lambda g: al.bfs(g, [3, 7]), ("levels", "parents"),
                 lambda g, *a: verify_bfs(g, [3, 7], *a)),
     "sssp": Case(lambda g: al.sssp(g, 5), ("distances", "predecessors"),
@@ -85,3 +89,15 @@ def test_an_algorithm_runs_on_ranks(name: str, directed: bool) -> None:
             for one, other in zip(found[1:], alone[1:], strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-12)
             case.verify(whole, *found[1:])
+
+
+def test_components_choose_what_runs_on_ranks() -> None:
+    whole = make_graph(directed=True)
+    alone = al.connected_components(whole)
+
+    def on_a_rank(engine: Any) -> None:
+        found = al.connected_components(fg.distribute(whole))
+        assert found.count == alone.count
+        assert np.array_equal(found.labels, alone.labels)
+
+    run_ranks(2, on_a_rank)

@@ -88,6 +88,24 @@ def take(f, v, d):
     return d.age[v] > 5
 
 
+@fg.vertex
+def write_far(f, v, d):
+    far = (d.pick[v] + 1) % d.vertex_count
+    d.seen[v, f] = d.x[far, f] + d.age[d.pick[v]]
+    return d.age[far] > 3
+
+
+@fg.gather(into="far", combine="sum")
+def what_they_picked(f, u, v, e, d):
+    return d.seen[d.pick[u], f]
+
+
+@fg.vertex
+def keep_far(f, v, d):
+    d.x_next[v, f] = d.far[v, f] * 0.5
+    return d.far[v, f] > 2
+
+
 @fg.reduce(into="mass", combine="max")
 def mass(f, v, d):
     return d.x[v, f]
@@ -95,6 +113,7 @@ def mass(f, v, d):
 
 search = fg.foldmap(lowest, nearest, adopt, least)
 ageing = fg.foldmap(is_younger, grow)
+far_away = fg.foldmap(write_far, what_they_picked, keep_far)
 around = fg.foldmap(ages_ahead, oldest_around, take)
 spread = fg.foldmap(mass, shares, mix, seen_around, keep)
 
@@ -124,6 +143,7 @@ def run(graph: fg.Graph, seed: int) -> list[Any]:
         around_kept=fg.vertex_property(np.float32(0), shape=(3,)),
         weight=fg.edge_property(rng.random(edges).astype(np.float32)),
         age=fg.vertex_property(rng.integers(0, 4, V), iterated=True),
+        pick=fg.vertex_property(rng.integers(0, V, V)),
         floor=0.125,
     )
     first = fg.iterate(search, state, active=[0, 3, 40], record_active=True)
@@ -133,6 +153,7 @@ def run(graph: fg.Graph, seed: int) -> list[Any]:
     ran = fg.iterate([spread, search], state, max_supersteps=5, record_active=True)
     old = fg.iterate(ageing, state, active=[7, 60], record_active=True)
     wide = fg.iterate(around, state, active=[2, 50, 90], record_active=True)
+    hops = fg.iterate(far_away, state, active=[4], max_supersteps=4, record_active=True)
     within = np.flatnonzero(rng.random(V) < 0.5)
     out = spread.on(within)(state, active_in=within[::2])
     told += [
@@ -140,7 +161,7 @@ def run(graph: fg.Graph, seed: int) -> list[Any]:
     ]
     told += [state["weight"], state["step"], len(out), out.vertices, 5 in out]
     told.append(state["mass"])
-    for one in (first, again, ran, old, wide):
+    for one in (first, again, ran, old, wide, hops):
         told += [one.active_counts, one.supersteps, one.converged]
         told += [found.mask for found in one.active_sets]
     state["x"] = 0.0

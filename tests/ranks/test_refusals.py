@@ -32,7 +32,7 @@ def adopt(f, v, d):
 
 @fg.vertex
 def jump(f, v, d):
-    d.x_next[v] = d.x[d.x[v]]
+    d.x_next[v] = d.in_degree[d.x[v]]
     return True
 
 
@@ -62,7 +62,7 @@ def make(graph: fg.Graph) -> fg.State:
 
 REFUSED: dict[str, tuple[Callable[[fg.State], Any], str]] = {
     "edges": (fg.edgemap(carry), "edge functions"),
-    "foreign": (fg.vertexmap(jump), "neither source nor target"),
+    "degrees": (fg.vertexmap(jump), "neither source nor target"),
     "atomics": (fg.vertexmap(tell), "atomic operation at another"),
     "asynchronous": (
         lambda s: fg.iterate(step, s, asynchronous=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from featgraph.fold.analysis.access import AccessRecord, check_accesses, find_accesses
@@ -40,7 +40,7 @@ from featgraph.fold.syntax.normal_form import has_collective, normal_form
 from featgraph.fold.syntax.resolve import Resolved, resolve_function
 from featgraph.fold.syntax.types import assign_types
 from featgraph.fold.syntax.variance import find_varying, returns_varying
-from featgraph.fold.syntax.vertex_numbers import NUMBER, with_numbers
+from featgraph.fold.syntax.vertex_numbers import NUMBER, mirrored, with_numbers
 from featgraph.program.combine import Combine
 from featgraph.program.functions import GatherFunction, ReduceFunction, UserFunction
 from featgraph.program.names import GENERATED, TRIANGLES
@@ -184,6 +184,9 @@ class Analysis:
         In the order in which they must be defined.
     renumbered : bool
         Whether the numbers of vertices are other ones in kernels.
+    mirrors : dict
+        What is read at vertices that are computed, as it is called in kernels that have
+        other numbers -> the property.
     """
 
     signature: Signature
@@ -194,6 +197,7 @@ class Analysis:
     reductions: dict[str, tuple[int, ...]] = field(default_factory=dict)
     helpers: list[HelperFunction] = field(default_factory=list)
     renumbered: bool = False
+    mirrors: dict[str, str] = field(default_factory=dict)
     combines: dict[str, HelperFunction] = field(default_factory=dict)
 
     def uses_numbers(self, *, cuda: bool) -> bool:
@@ -364,6 +368,8 @@ class _Analyser:
         check_accesses(
             source, function.kind, body, accesses, names.kinds, names.iterated, shared
         )
+        if self.result.renumbered:
+            self._mirror(body, accesses)
         nodes = [n for s in body for n in ast.walk(s)]
         operations = frozenset(n.name for n in nodes if isinstance(n, Operate))
         matrices = matrix_names(body)
@@ -400,6 +406,21 @@ class _Analyser:
             indexed=indexed,
             outer_product=_outer_product(function, body, returned),
         )
+
+    def _mirror(self, body: list[ast.stmt], accesses: tuple[AccessRecord, ...]) -> None:
+        """Have what is read elsewhere read from mirrors; its accesses keep its name."""
+        result, found = self.result, {}
+        known = {of: name for name, of in result.mirrors.items()}
+        for a in accesses:
+            is_read = (a.mode, a.version, a.where) == ("read", "now", "foreign")
+            if is_read and a.name in result.signature:
+                name = known.get(a.name, f"{a.name}_everywhere")
+                while name not in result.mirrors and name in result.signature:
+                    name += "_"
+                found[a.name], result.mirrors[name] = name, a.name
+                type_ = result.signature[a.name]
+                result.signature[name] = replace(type_, iterated=False)
+        mirrored(body, found)
 
     def _resolve_called(self, called: Any, names: Names) -> Resolved:
         if isinstance(called, Collaborative):

@@ -7,12 +7,16 @@ what has changed. A halo says which properties these are.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from featgraph.fold.analysis.access import AccessRecord
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.plan.options import Options
+from featgraph.fold.syntax.names import BUILTIN_ARRAYS
+from featgraph.fold.syntax.nodes import Access
+from featgraph.fold.syntax.vertex_numbers import is_at_end
 from featgraph.program.signature import PropertyKind
 
 __all__ = ["Halo", "Refusal", "find_halo", "why_not_shared"]
@@ -29,11 +33,14 @@ class Halo:
         be in the next superstep as far as earlier phases have come.
     writes : tuple of str
         Vertex properties that it writes in place.
+    mirrors : tuple of str
+        Vertex properties that it reads at vertices that it computes.
     """
 
     reads: tuple[str, ...]
     reads_next: tuple[str, ...]
     writes: tuple[str, ...]
+    mirrors: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,7 @@ def find_halo(functions: Sequence[Analysed], analysis: Analysis) -> Halo:
         reads=names("read", "now", "neighbor"),
         reads_next=names("read", "next", "neighbor"),
         writes=names("write", "now", "own"),
+        mirrors=names("read", "now", "foreign"),
     )
 
 
@@ -90,9 +98,9 @@ _TESTS: tuple[tuple[str, str, Callable[[Analysed], bool]], ...] = (
         lambda f: any(a.mode == "atomic" and a.where != "own" for a in f.accesses),
     ),
     (
-        "vertices that are neither source nor target may be another rank's",
-        "reach them along edges, in several supersteps",
-        lambda f: any(a.where == "foreign" for a in f.accesses),
+        "degrees of vertices that are neither source nor target may be another rank's",
+        "have them in a property, and read that",
+        lambda f: any(_is_far(n) for s in f.body for n in ast.walk(s)),
     ),
     (
         "the reverse of an edge may be another rank's",
@@ -100,6 +108,12 @@ _TESTS: tuple[tuple[str, str, Callable[[Analysed], bool]], ...] = (
         lambda f: bool(f.twin_operations) or any(a.where == "twin" for a in f.accesses),
     ),
 )
+
+
+def _is_far(node: ast.AST) -> bool:
+    if not isinstance(node, Access) or node.name not in BUILTIN_ARRAYS:
+        return False
+    return not is_at_end(node)
 
 
 def why_not_shared(functions: Sequence[Analysed], options: Options) -> Refusal | None:

@@ -202,6 +202,10 @@ def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
     for name in sorted(both):
         _add_access(found, analysis, name, "now")
         _add_access(found, analysis, name, "next")
+    for name, of in analysis.mirrors.items():
+        type_ = analysis.signature[of]
+        rank = 1 + len(type_.item_shape)
+        found[name] = Field(name, "mirror", type_.dtype, rank, of)
     stored = {n for p in plan.phases for n in p.incremental}
     for phase in plan.phases:
         for name in {

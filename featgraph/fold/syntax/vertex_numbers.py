@@ -1,7 +1,8 @@
 """Numbers of vertices as the user knows them, where kernels have others (S10).
 
 In a shard `u` and `v` are places among its rows. They stay that in an index, and become
-what the shard's array of numbers has there wherever they are a value.
+what the shard's array of numbers has there wherever they are a value. What is read at
+any other vertex, by its number, stands in a mirror: the rows of all vertices.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 
 from featgraph.fold.syntax.nodes import Access, Atomic, Whole, copy_location
 
-__all__ = ["NUMBER", "with_numbers"]
+__all__ = ["NUMBER", "is_at_end", "mirrored", "with_numbers"]
 
 #: The array, as generated code calls it.
 NUMBER = "vertex_number"
@@ -56,3 +57,24 @@ class _Numbers(ast.NodeTransformer):
         self.generic_visit(node)
         node.indices = [*own, *node.indices]
         return node
+
+
+def mirrored(body: list[ast.stmt], names: Mapping[str, str]) -> None:
+    """Have entries at computed vertices read from mirrors: rows of all vertices.
+
+    Parameters
+    ----------
+    body : list of ast.stmt
+        Changed: what stands at ``u`` or ``v`` stays.
+    names : mapping of str to str
+        Property -> its mirror.
+    """
+    for node in (inner for statement in body for inner in ast.walk(statement)):
+        if isinstance(node, Access | Whole) and not is_at_end(node):
+            node.name = names.get(node.name, node.name)
+
+
+def is_at_end(node: Access | Whole) -> bool:
+    """Whether an entry belongs to the vertex itself, or to that at the other end."""
+    first = node.indices[0]
+    return isinstance(first, ast.Name) and first.id in {"u", "v"}

@@ -124,6 +124,8 @@ class Buffers:
         #: Property -> vertices of this rank that were written since other ranks that
         #: have them as ghosts were told.
         self.unsent: dict[str, Any] = {}
+        #: Property -> its values at all vertices, of which this rank has a part.
+        self._mirrors: dict[str, Any] = {}
 
     @property
     def state(self) -> State:
@@ -230,6 +232,7 @@ class Buffers:
         # Whatever is bound to this may outlive it; arrays of the device do not.
         for arrays in (self.current, self.next, self._outdated, self.temporaries):
             arrays.clear()
+        self._mirrors.clear()
         self.stale.clear()
         self._shared.clear()
         self.state.residency = None
@@ -252,6 +255,14 @@ class Buffers:
             if not isinstance(column.values, np.ndarray):
                 column.values = None  # they are in the buffer, or it is they
         return found
+
+    def mirror(self, name: str) -> Any:
+        """Return memory for the values of a property at all vertices of the graph."""
+        if name not in self._mirrors:
+            type_, count = self.state.signature[name], self.state.graph.vertex_count
+            shape = (count, *type_.item_shape)
+            self._mirrors[name] = self.device.rows.empty(shape, type_.dtype)
+        return self._mirrors[name]
 
     def next_of(self, name: str) -> Any:
         """Return the next buffer of an iterated property.

@@ -37,6 +37,7 @@ class DataFields:
         #: Places, and the names of properties.
         self._current: list[tuple[int, str]] = []
         self._next: list[tuple[int, str]] = []
+        self._mirrors: list[tuple[int, str]] = []
         self._scalars: list[tuple[int, str, Any]] = []
         self._temporaries: list[tuple[int, tuple[str, str, tuple[int, ...]]]] = []
         #: What only the superstep knows, by its name.
@@ -46,6 +47,8 @@ class DataFields:
                 self._current.append((place, field.of))
             elif field.source == "next":
                 self._next.append((place, field.of))
+            elif field.source == "mirror":
+                self._mirrors.append((place, field.of))
             elif field.source == "scalar":
                 type_ = np.dtype(field.dtype).type
                 self._scalars.append((place, field.name, type_))
@@ -89,6 +92,8 @@ class DataFields:
             else:
                 known = next_.get(name)
                 values[place] = buffers.next_of(name) if known is None else known
+        for place, name in self._mirrors:
+            values[place] = buffers.mirror(name)
         for place, name, type_ in self._scalars:
             values[place] = type_(state._columns[name].values)
         for place, memory in self._temporaries:

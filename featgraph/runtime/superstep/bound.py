@@ -83,7 +83,9 @@ class BoundState:
             buffers.own(name)
         everyone = full_words(device, self.graph.vertex_count)
         self.full = self.exchange.own(everyone)
-        self.due = Due(self.plan, buffers.graph, device, self.full, everyone)
+        self.due = Due(
+            self.plan, buffers.graph, device, self.full, everyone, self.exchange.count
+        )
         self.stale = StaleEntries(source, state.signature, device, everyone)
         self.ghosts = self.exchange.ghosts(self.plan)
         self._data = DataFields(source, state.graph, buffers.graph)

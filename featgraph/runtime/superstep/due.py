@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -26,6 +27,8 @@ class Due:
         The set of all vertices that may be due.
     everyone : words
         The set of all that may be active: on several ranks, ghosts are, too.
+    count : callable
+        ``count(words)`` gives how many vertices a set has, on all ranks.
     """
 
     def __init__(
@@ -35,12 +38,13 @@ class Due:
         device: Device,
         full: Words,
         everyone: Words,
+        count: Callable[[Words], int],
     ) -> None:
         self._expands = plan.expands
         self._reads_foreign = plan.facts.reads_foreign
         self._graph = graph
         self._device = device
-        self._full, self._everyone = full, everyone
+        self._full, self._everyone, self._count = full, everyone, count
 
     def _base(self, frontier: Frontier) -> Words:
         """Return A, A with the vertices that gather from it, or all."""
@@ -49,7 +53,7 @@ class Due:
             if frontier.all_due:
                 frontier.base = self._full
             elif self._reads_foreign:
-                anything = self._device.sets.count(active) > 0
+                anything = self._count(active) > 0
                 frontier.base = self._full if anything else active
             elif self._expands:
                 frontier.base = self._expand(active, frontier, self._expands)
@@ -101,7 +105,10 @@ class Due:
         """Return A, as edge functions and gathers from active vertices see it."""
         if frontier.all_due:
             return self._everyone
-        return self._base(frontier) if self._reads_foreign else frontier.active
+        if not self._reads_foreign:
+            return frontier.active
+        base = self._base(frontier)
+        return self._everyone if base is self._full else base
 
     def sources(self, phase: Phase, frontier: Frontier) -> Words:
         """Return the vertices whose out-edges the edge functions of a phase run on."""
