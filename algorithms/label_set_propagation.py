@@ -254,7 +254,7 @@ def label_set_propagation(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=residuals,
-        distributions=distributions.reshape(graph.vertex_count, set_count, classes),
+        distributions=distributions.reshape(len(distributions), set_count, classes),
         labels=best,
     )
 

@@ -188,7 +188,7 @@ def neural_network(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=residuals,
-        outputs=outputs if np.ndim(inputs) == 2 else outputs.reshape(len(known)),
+        outputs=outputs if np.ndim(inputs) == 2 else outputs.reshape(len(outputs)),
     )
 
 

@@ -76,5 +76,4 @@ def mirrored(body: list[ast.stmt], names: Mapping[str, str]) -> None:
 
 def is_at_end(node: Access | Whole) -> bool:
     """Whether an entry belongs to the vertex itself, or to that at the other end."""
-    first = node.indices[0]
-    return isinstance(first, ast.Name) and first.id in {"u", "v"}
+    return any(isinstance(i, ast.Name) and i.id in {"u", "v"} for i in node.indices[:1])

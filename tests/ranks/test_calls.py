@@ -1,0 +1,72 @@
+"""Every algorithm on two ranks: what it answers on one, or a refusal that says why."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import fields
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph.distributed import run_ranks
+from tests.algorithms import test_answers
+from tests.algorithms.test_answers import CALLS, GRAPH
+
+#: What runs; others are refused.
+RUNS = {
+    "bfs", "sssp", "sswp", "propagate", "pagerank", "renormalized", "betweenness",
+    "closeness", "eigenvector", "hits", "label propagation", "label sets", "manifolds",
+    "neurons", "heat", "strong components",
+}  # fmt: skip
+#: One in so many is called also without the deep profile.
+ONE_IN = 4
+
+
+def called() -> list[str]:
+    is_deep = hypothesis.settings.get_current_profile_name() == "deep"
+    names = sorted(CALLS.keys() - {"katz"})  # which diverges on this graph
+    return [n for n in names if is_deep or zlib.crc32(n.encode()) % ONE_IN == 0]
+
+
+def answers(result: Any) -> dict[str, Any]:
+    names = {field.name for field in fields(result)} - {"run", "residuals"}
+    return {name: np.asarray(getattr(result, name)) for name in names}
+
+
+@pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
+@pytest.mark.parametrize("name", called())
+def test_an_algorithm_answers_as_on_one_rank(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    # What calls derive of the graph is made of the whole, and distributed then.
+    whole: dict[str, fg.Graph] = {}
+    for derive in ("simple", "weighted"):
+        whole[derive] = getattr(test_answers, derive)(GRAPH)
+    given = {n: getattr(test_answers, n)(GRAPH) for n in ("seeds", "sources")}
+    for derive, values in given.items():
+        monkeypatch.setattr(test_answers, derive, lambda _, v=values: v)
+    for derive in ("simple", "weighted"):
+        made = whole[derive]  # itself on one rank
+        monkeypatch.setattr(test_answers, derive, lambda _, g=made: fg.distribute(g))
+    alone = answers(CALLS[name](GRAPH, target="cpu"))
+
+    def on_a_rank(engine: Any) -> Any:
+        try:
+            return answers(CALLS[name](fg.distribute(GRAPH), target="cpu"))
+        except fg.FeatGraphError as error:
+            return str(error)
+
+    for found in run_ranks(2, on_a_rank):
+        if name not in RUNS:
+            assert isinstance(found, str), "it runs now: say so in RUNS"
+            assert "rank" in found
+            continue
+        assert not isinstance(found, str), found
+        for key, value in alone.items():
+            if value.dtype.kind == "f":
+                np.testing.assert_allclose(found[key], value, rtol=1e-4, atol=1e-6)
+            else:
+                np.testing.assert_array_equal(found[key], value)
