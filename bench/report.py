@@ -267,6 +267,14 @@ TABLES["algorithms-cpu"] = {
     "note": _text("note"),
 }
 
+TABLES["ranks-cpu"] = {
+    **COMMON,
+    "program": _text("program"),
+    "ranks": _text("contender"),
+    **TIME,
+    "bytes a rank sent": _text("sent_bytes"),
+    **CHECK,
+}
 TABLES["rows-cpu"] = {
     **COMMON,
     "changed": _text("density"),

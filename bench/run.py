@@ -50,6 +50,7 @@ BENCHES = {
     "classics-cpu": "bench.classics.cpu",
     "classics-gpu": "bench.classics.gpu",
     "rows-cpu": "bench.distributed.rows_cpu",
+    "ranks-cpu": "bench.distributed.ranks_cpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",
 }
 

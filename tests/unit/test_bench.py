@@ -13,6 +13,7 @@ import pytest
 
 from bench import report, run
 from bench.compile import agreement, agreement_task
+from bench.distributed import ranks_cpu
 from bench.graphs import make_graph
 from bench.programs import Problem, step
 from bench.record import Recorder, repeatable_command
@@ -96,6 +97,17 @@ class Clock(schedules_gpu.Stopwatch):
         assert not self.is_on
         laps, self.laps = self.laps, 0
         return laps * [1.0]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+def test_a_rank_writes_what_it_has_measured(tmp_path: Path) -> None:
+    ranks_cpu.be_a_rank("uniform-8-4", 2, 1, tmp_path / "told.json")
+    [(program, cell)] = json.loads((tmp_path / "told.json").read_text()).items()
+    assert program == "label propagation"
+    assert len(cell["trials_ms"]) == 1
+    assert cell["graph"]["vertices"] == 256
+    assert np.isfinite(cell["sample"]).all()
 
 
 @pytest.mark.slow

@@ -1,0 +1,141 @@
+"""Ranks of one thread each beside one rank of as many threads, on the CPU.
+
+Supersteps of label propagation (every vertex active, k features) and PageRank, each as
+a whole call that is warm. Ranks are processes over Gloo, with the graph cut as it is
+given. Answers are compared with those of one rank: `checks` has the largest difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.graphs import make_graph
+from bench.record import Recorder, child_environment
+
+DEFAULTS = {"graph": ["uniform-20-10"], "k": [1, 32], "repeat": 5, "ranks": 2}
+SUPERSTEPS = 10
+#: Longest that all ranks of one cell may take.
+LIMIT_S = 900
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", type=int, help="how many, each with a thread")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Time one rank with all threads, and ranks with one each, on every graph."""
+    ranks = arguments.ranks
+    for name in arguments.graph:
+        for k in arguments.k:
+            alone: dict[str, Any] = {}
+            for count, threads in ((1, ranks), (ranks, 1)):
+                found = measure(name, k, arguments.repeat, count, threads)
+                for program, cell in found.items():
+                    alone.setdefault(program, cell["sample"])
+                    apart = np.abs(np.subtract(cell["sample"], alone[program]))
+                    recorder.add(
+                        f"{count} of {threads} thread{'s' * (threads > 1)}",
+                        cell["trials_ms"],
+                        graph=cell["graph"],
+                        k=k,
+                        program=program,
+                        sent_bytes=cell["sent_bytes"],
+                        checks={
+                            "difference": float(apart.max()),
+                            "ok": bool(apart.max() <= 1e-6),
+                        },
+                    )
+
+
+def measure(name: str, k: int, repeat: int, ranks: int, threads: int) -> dict[str, Any]:
+    """Return what rank 0 has measured, by program."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        told = Path(folder) / "told.json"
+        common = child_environment() | {
+            "NUMBA_NUM_THREADS": str(threads),
+            "OMP_NUM_THREADS": str(threads),
+            "PYTHONWARNINGS": "ignore",  # runs end at a limit
+        }
+        if ranks > 1:
+            common |= {
+                "WORLD_SIZE": str(ranks),
+                "MASTER_PORT": f"{free.getsockname()[1]}",
+            }
+        free.close()
+        begun = [
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "bench.distributed.ranks_cpu",
+                    name,
+                    str(k),
+                    str(repeat),
+                    str(told),
+                ],
+                env=common | ({"RANK": str(rank)} if ranks > 1 else {}),
+            )
+            for rank in range(ranks)
+        ]
+        try:
+            codes = [process.wait(LIMIT_S) for process in begun]
+        finally:
+            for process in begun:
+                process.kill()
+        if any(codes):
+            raise RuntimeError(f"ranks ended with {codes}")
+        return json.loads(told.read_text())  # type: ignore[no-any-return]
+
+
+def be_a_rank(name: str, k: int, repeat: int, told: Path) -> None:
+    """Run the programs on this rank; the first one writes what it has found."""
+    import featgraph as fg
+    from featgraph.algorithms import label_propagation, pagerank
+
+    engine = fg.distributed.init(timeout=LIMIT_S / 2)
+    named = make_graph(name)
+    graph = fg.distribute(named.graph)
+    count = named.graph.vertex_count
+    seeds = np.where(np.arange(count) % 10 == 0, np.arange(count) % max(k, 2), -1)
+    limits = {"max_supersteps": SUPERSTEPS, "target": "cpu"}
+    programs = {
+        "pagerank": lambda: pagerank(graph, tol=0.0, **limits).ranks,
+        "label propagation": lambda: (
+            label_propagation(graph, seeds, epsilon=0.0, **limits).distributions
+        ),
+    }
+    found = {}
+    for program, call in programs.items():
+        if program == "pagerank" and k > 1:
+            continue
+        answer = call()
+        before, trials = engine.traffic.copy(), []
+        for _ in range(repeat):
+            engine.barrier()
+            begun = time.perf_counter()
+            call()
+            trials.append(1000 * (time.perf_counter() - begun))
+        sent = int((engine.traffic - before).sent.sum())
+        found[program] = {
+            "trials_ms": trials,
+            "sent_bytes": sent // repeat,
+            "graph": named.describe(),
+            "sample": answer[:: max(count // 1000, 1)].astype(float).ravel().tolist(),
+        }
+    if engine.rank == 0:
+        told.write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    be_a_rank(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
