@@ -162,8 +162,7 @@ def connected_components(
     method : {"auto", "link", "propagate"}, optional
         "link" passes over the edges once, with atomics. "propagate" repeats passes
         without them, in fewer supersteps with ``asynchronous=True``. "auto" links,
-        unless ``deterministic=True`` or ``asynchronous=True`` forbids atomics, or the
-        graph is on several ranks.
+        unless ``deterministic=True``, ``asynchronous=True`` or ranks forbid atomics.
     **options
         ``target``, ``progress``, ``deterministic``, ... as for `featgraph.iterate`.
 
@@ -201,9 +200,8 @@ def connected_components(
             expected="'auto', 'link' or 'propagate'",
         )
     if method == "auto":
-        repeats = options.get("deterministic") or options.get("asynchronous")
-        repeats = repeats or graph.ranks is not None
-        method = "propagate" if repeats else "link"
+        is_asked_for = options.get("deterministic") or options.get("asynchronous")
+        method = "propagate" if is_asked_for or graph.ranks else "link"
     label = fg.vertex_property(np.int32(0), iterated=method == "propagate")
     state = fg.State(graph, label=label, has_twins=not graph.directed)
     where = {"target": options.get("target", "auto")}

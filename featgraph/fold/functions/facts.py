@@ -217,7 +217,7 @@ class FunctionFacts:
     def returned(self, value: ast.expr) -> ast.expr:
         """Return what a function returns; of an argmin or argmax, key and source."""
         key = key_type(self.function, self.analysis)
-        return keyed(value, key, self._source()) if key else value
+        return keyed(value, key, self._source) if key else value
 
     def _source(self) -> ast.expr:
         """Return the number of the source of an edge, as the user knows it."""
@@ -302,7 +302,7 @@ def key_type(function: Analysed, analysis: Analysis) -> str:
     return analysis.real if temporary.type == "real" else temporary.type
 
 
-def keyed(value: ast.expr, key: str, source: ast.expr) -> ast.expr:
+def keyed(value: ast.expr, key: str, source: Callable[[], ast.expr]) -> ast.expr:
     """Return the pair (key, source) of what a gather returns."""
     inner = value.value if isinstance(value, Cast) else value
     if isinstance(inner, Identity):
@@ -310,4 +310,4 @@ def keyed(value: ast.expr, key: str, source: ast.expr) -> ast.expr:
     if isinstance(inner, ast.IfExp):
         sides = (keyed(inner.body, key, source), keyed(inner.orelse, key, source))
         return ast.IfExp(inner.test, *sides)
-    return ast.Tuple([Cast(key, value), source], ast.Load())
+    return ast.Tuple([Cast(key, value), source()], ast.Load())
