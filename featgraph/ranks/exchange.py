@@ -17,6 +17,7 @@ from featgraph.graph.partition.shard import Shard
 from featgraph.program.combine import Combine
 from featgraph.ranks.ghosts import RankGhosts
 from featgraph.ranks.members import Members, packed
+from featgraph.ranks.outboxes import combine_rows, identity, in_outbox
 from featgraph.runtime.devices.protocol import Array, Device
 
 __all__ = ["RankExchange"]
@@ -55,7 +56,7 @@ class RankExchange:
 
     def ghosts(self, plan: FoldPlan) -> RankGhosts:
         """Return the ghosts of a plan's kernels."""
-        return RankGhosts(plan, self.share, self.collect, self._own, self.device.sets)
+        return RankGhosts(plan, self, self._own, self.device.sets)
 
     def count(self, words: Words) -> int:
         """Return how many vertices a set has on all ranks."""
@@ -85,20 +86,7 @@ class RankExchange:
         self.device.copy(result, self.device.upload(np.asarray(found, own.dtype)))
 
     def share(self, arrays: Sequence[Array], changed: Words) -> Words:
-        """Send rows of own vertices to the ranks that have them as ghosts.
-
-        Parameters
-        ----------
-        arrays : sequence of array
-            Buffers of properties, in which the rows of ghosts are replaced.
-        changed : words
-            The vertices to send.
-
-        Returns
-        -------
-        words
-            The ghosts that have been sent from other ranks.
-        """
+        """Send rows of own vertices to the ranks that have them: see `Carrier`."""
         words = self.device.download(changed)
         sizes = row_bytes(arrays)
         messages = [
@@ -119,6 +107,33 @@ class RankExchange:
         parts = self.engine.all_gather(own, about="a mirror")
         order = self.shard.partition.order
         mirror[slice(None) if order is None else order] = np.concatenate(parts)
+
+    def empty_outbox(self, outbox: Array, operation: str) -> None:
+        """Make all rows of an outbox such that combining them changes nothing."""
+        self.device.fill(outbox, identity(operation, outbox.dtype))
+
+    def deliver(self, outbox: Array, array: Array, operation: str) -> Words:
+        """Combine the rows of an outbox at the owners of vertices: see `Carrier`.
+
+        What ranks have is combined in their order.
+        """
+        partition, rows = self.shard.partition, self.device.download(outbox)
+        messages = []
+        for begin, end in pairwise(partition.cuts.tolist()):
+            places = slice(begin, end)
+            order = partition.order
+            messages.append(
+                in_outbox(rows[places if order is None else order[places]], operation)
+            )
+        received = self.engine.all_to_allv(messages, about="atomic operations")
+        found = self.device.download(array)
+        own = found[: self.shard.own]
+        reached = np.zeros(self.shard.numbers.size, np.bool_)
+        for message in received:
+            reached[combine_rows(message, own, operation)] = True
+        if found is not array:
+            self.device.copy(array, self.device.upload(found))
+        return self.device.sets.upload(packed(reached))
 
 
 def _lists_taken(shard: Shard) -> list[SendList]:

@@ -7,18 +7,64 @@ that tell other ranks which vertices it has committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, Protocol
 
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.protocol import Array, VertexSets
 from featgraph.runtime.memory.buffers import ALL, Buffers
 
-__all__ = ["RankGhosts"]
+__all__ = ["Carrier", "RankGhosts"]
 
 Words = Any
+
+
+class Carrier(Protocol):
+    """What hands rows to other ranks; all of them call it."""
+
+    def share(self, arrays: Sequence[Array], changed: Words) -> Words:
+        """Send rows of own vertices to the ranks that have them as ghosts.
+
+        Parameters
+        ----------
+        arrays : sequence of array
+            Buffers of properties, in which the rows of ghosts are replaced.
+        changed : words
+            The vertices to send.
+
+        Returns
+        -------
+        words
+            The ghosts that have been sent from other ranks.
+        """
+        ...
+
+    def collect(self, array: Array, mirror: Array) -> None:
+        """Fill the mirror of a property with the rows that each rank owns."""
+
+    def empty_outbox(self, outbox: Array, operation: str) -> None:
+        """Make all rows of an outbox such that combining them changes nothing."""
+
+    def deliver(self, outbox: Array, array: Array, operation: str) -> Words:
+        """Combine the rows of an outbox into those that vertices have at their owners.
+
+        Parameters
+        ----------
+        outbox : array
+            What this rank has for the vertices of the whole graph.
+        array : array
+            The buffer of the property.
+        operation : str
+            "add", "min" or "max".
+
+        Returns
+        -------
+        words
+            Own vertices for which anything has come.
+        """
+        ...
 
 
 class RankGhosts:
@@ -27,25 +73,16 @@ class RankGhosts:
     Parameters
     ----------
     plan : FoldPlan
-    send : callable
-        ``send(arrays, changed)`` hands rows of changed vertices to the ranks that have
-        them as ghosts, and returns the ghosts that have come: `RankExchange.share`.
-    collect : callable
-        ``collect(array, mirror)`` fills a mirror with the rows of all ranks.
+    carrier : Carrier
     own : words
         The vertices of this rank.
     sets : VertexSets
     """
 
     def __init__(
-        self,
-        plan: FoldPlan,
-        send: Callable[[Sequence[Array], Words], Words],
-        collect: Callable[[Array, Array], None],
-        own: Words,
-        sets: VertexSets,
+        self, plan: FoldPlan, carrier: Carrier, own: Words, sets: VertexSets
     ) -> None:
-        self._halos, self._send, self._collect = plan.facts.halos, send, collect
+        self._halos, self._carrier = plan.facts.halos, carrier
         self._own, self._sets = own, sets
         signature = plan.analysis.signature
         written = [
@@ -62,23 +99,34 @@ class RankGhosts:
         self._ahead = ahead
 
     def refresh(self, buffers: Buffers, number: int) -> None:
-        """Bring rows up to date that a phase reads."""
+        """Bring rows up to date that a phase reads, and empty its outboxes."""
         names = [n for n in self._halos[number].reads if n in buffers.unsent]
         if names:
             changed = reduce(self._sets.union, [buffers.unsent.pop(n) for n in names])
             self._share(buffers, names, changed)
-        for name in self._halos[number].mirrors:
-            self._collect(buffers.property(name), buffers.mirror(name))
+        for name, of in self._halos[number].mirrors:
+            array = buffers.property(of)
+            self._carrier.collect(array, buffers.everywhere(name, of))
+        for name, of, operation in self._halos[number].outboxes:
+            self._carrier.empty_outbox(buffers.everywhere(name, of), operation)
 
     def refresh_next(self, buffers: Buffers, number: int) -> None:
         """Bring ``_next`` rows up to date that a phase reads: all of them."""
         names = self._halos[number].reads_next
         if names:
-            self._send([buffers.next_of(n) for n in names], self._own)
+            self._carrier.share([buffers.next_of(n) for n in names], self._own)
+        for name, of in self._halos[number].mirrors_next:
+            array = buffers.next_of(of)
+            self._carrier.collect(array, buffers.everywhere(name, of))
 
     def note(self, buffers: Buffers, number: int, due: Words) -> None:
-        """Remember what a phase has written in place, on due vertices."""
+        """Remember what a phase has written in place, on due vertices or elsewhere."""
         self._wait(buffers, self._halos[number].writes, due)
+        for name, of, operation in self._halos[number].outboxes:
+            outbox = buffers.everywhere(name, of)
+            array = buffers.property(of)
+            reached = self._carrier.deliver(outbox, array, operation)
+            self._wait(buffers, [of], reached)
 
     def announce(self, buffers: Buffers, committed: Words) -> Words:
         """Tell what was committed; return that with the ghosts that were, too."""
@@ -98,7 +146,7 @@ class RankGhosts:
     def _share(self, buffers: Buffers, names: Sequence[str], changed: Words) -> Words:
         """Send rows of changed vertices; return the ghosts that have come."""
         arrays = [buffers.property(name) for name in names]
-        ghosts = self._send(arrays, changed)
+        ghosts = self._carrier.share(arrays, changed)
         for name in names:  # the other buffer has what they were
             stale = buffers.stale.get(name, ALL)
             if stale is None:

@@ -31,15 +31,8 @@ def adopt(f, v, d):
 
 
 @fg.vertex
-def jump(f, v, d):
-    d.x_next[v] = d.in_degree[d.x[v]]
-    return True
-
-
-@fg.vertex
-def tell(f, v, d):
-    fg.atomic.min(d.least, d.x[v], v)
-    return True
+def ask(f, v, d):
+    return fg.atomic.min(d.least, d.x[v], v) > v
 
 
 @fg.edge
@@ -62,8 +55,7 @@ def make(graph: fg.Graph) -> fg.State:
 
 REFUSED: dict[str, tuple[Callable[[fg.State], Any], str]] = {
     "edges": (fg.edgemap(carry), "edge functions"),
-    "degrees": (fg.vertexmap(jump), "neither source nor target"),
-    "atomics": (fg.vertexmap(tell), "atomic operation at another"),
+    "atomics": (fg.vertexmap(ask), "in ask: the old value of least is used"),
     "asynchronous": (
         lambda s: fg.iterate(step, s, asynchronous=True),
         "asynchronous=True",

@@ -28,25 +28,38 @@ from featgraph.fold.analysis.gathered_values import (
 from featgraph.fold.analysis.outer_products import OuterProduct, find_outer_product
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.syntax.arithmetic import contributed, uses_numbers
-from featgraph.fold.syntax.names import CANONICAL, EDGES, Names, is_plain
+from featgraph.fold.syntax.names import (
+    BUILTIN_ARRAYS,
+    CANONICAL,
+    EDGES,
+    Names,
+    is_plain,
+)
 from featgraph.fold.syntax.nodes import (
     Access,
     Atomic,
     Helper,
     Operate,
     Scalar,
+    Whole,
 )
 from featgraph.fold.syntax.normal_form import has_collective, normal_form
 from featgraph.fold.syntax.resolve import Resolved, resolve_function
 from featgraph.fold.syntax.types import assign_types
 from featgraph.fold.syntax.variance import find_varying, returns_varying
-from featgraph.fold.syntax.vertex_numbers import NUMBER, mirrored, with_numbers
+from featgraph.fold.syntax.vertex_numbers import (
+    NUMBER,
+    is_at_end,
+    is_elsewhere,
+    redirected,
+    with_numbers,
+)
 from featgraph.program.combine import Combine
 from featgraph.program.functions import GatherFunction, ReduceFunction, UserFunction
 from featgraph.program.names import GENERATED, TRIANGLES
 from featgraph.program.operation import Collaborative
 from featgraph.program.program import Program
-from featgraph.program.signature import PropertyKind, Signature
+from featgraph.program.signature import PropertyKind, PropertyType, Signature
 from featgraph.program.source import FunctionSource
 
 __all__ = ["Analysed", "Analysis", "HelperFunction", "Temporary", "analyse"]
@@ -186,7 +199,10 @@ class Analysis:
         Whether the numbers of vertices are other ones in kernels.
     mirrors : dict
         What is read at vertices that are computed, as it is called in kernels that have
-        other numbers -> the property.
+        other numbers -> the property, or the degree, and its version.
+    outboxes : dict
+        What is combined at vertices that are computed, as it is called there -> the
+        property and the atomic operation.
     """
 
     signature: Signature
@@ -197,7 +213,8 @@ class Analysis:
     reductions: dict[str, tuple[int, ...]] = field(default_factory=dict)
     helpers: list[HelperFunction] = field(default_factory=list)
     renumbered: bool = False
-    mirrors: dict[str, str] = field(default_factory=dict)
+    mirrors: dict[str, tuple[str, str]] = field(default_factory=dict)
+    outboxes: dict[str, tuple[str, str]] = field(default_factory=dict)
     combines: dict[str, HelperFunction] = field(default_factory=dict)
 
     def uses_numbers(self, *, cuda: bool) -> bool:
@@ -369,7 +386,7 @@ class _Analyser:
             source, function.kind, body, accesses, names.kinds, names.iterated, shared
         )
         if self.result.renumbered:
-            self._mirror(body, accesses)
+            self._redirect(body)
         nodes = [n for s in body for n in ast.walk(s)]
         operations = frozenset(n.name for n in nodes if isinstance(n, Operate))
         matrices = matrix_names(body)
@@ -407,20 +424,44 @@ class _Analyser:
             outer_product=_outer_product(function, body, returned),
         )
 
-    def _mirror(self, body: list[ast.stmt], accesses: tuple[AccessRecord, ...]) -> None:
-        """Have what is read elsewhere read from mirrors; its accesses keep its name."""
-        result, found = self.result, {}
-        known = {of: name for name, of in result.mirrors.items()}
-        for a in accesses:
-            is_read = (a.mode, a.version, a.where) == ("read", "now", "foreign")
-            if is_read and a.name in result.signature:
-                name = known.get(a.name, f"{a.name}_everywhere")
-                while name not in result.mirrors and name in result.signature:
-                    name += "_"
-                found[a.name], result.mirrors[name] = name, a.name
-                type_ = result.signature[a.name]
-                result.signature[name] = replace(type_, iterated=False)
-        mirrored(body, found)
+    def _redirect(self, body: list[ast.stmt]) -> None:
+        """Have what is done elsewhere done in rows of all vertices.
+
+        The access table keeps the names of the properties.
+        """
+        mirrors = {of: name for name, of in self.result.mirrors.items()}
+        outboxes = {of: name for name, of in self.result.outboxes.items()}
+        for node in (n for s in body for n in ast.walk(s)):
+            if isinstance(node, Atomic) and is_elsewhere(node):
+                key = node.name, node.op
+                if key not in outboxes:
+                    outboxes[key] = self._whole(node.name, f"{node.op}_elsewhere")
+            elif isinstance(node, Access | Whole) and not is_at_end(node):
+                key = node.name, node.version
+                if key not in mirrors and self._is_of_vertices(node.name):
+                    ending = "next_" if node.version == "next" else ""
+                    mirrors[key] = self._whole(node.name, f"{ending}everywhere")
+        self.result.mirrors = {name: of for of, name in mirrors.items()}
+        self.result.outboxes = {name: of for of, name in outboxes.items()}
+        redirected(body, mirrors, outboxes)
+
+    def _is_of_vertices(self, name: str) -> bool:
+        type_ = self.result.signature.get(name)
+        is_property = type_ is not None and type_.kind is PropertyKind.VERTEX
+        return is_property or name in BUILTIN_ARRAYS
+
+    def _whole(self, of: str, ending: str) -> str:
+        """Return a name for rows of all vertices, which has a type from now on."""
+        signature = self.result.signature
+        name = f"{of}_{ending}"
+        while name in signature or name in self.temporaries:
+            name += "_"
+        if of in signature:
+            signature[name] = replace(signature[of], iterated=False)
+        else:
+            dtype = _BUILTIN_DTYPES[of]
+            signature[name] = PropertyType(PropertyKind.VERTEX, dtype, ())
+        return name
 
     def _resolve_called(self, called: Any, names: Names) -> Resolved:
         if isinstance(called, Collaborative):

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from featgraph.fold.analysis.access import AccessRecord
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.plan.options import Options
-from featgraph.fold.syntax.names import BUILTIN_ARRAYS
-from featgraph.fold.syntax.nodes import Access
-from featgraph.fold.syntax.vertex_numbers import is_at_end
+from featgraph.fold.syntax.nodes import Atomic
 from featgraph.program.signature import PropertyKind
 
 __all__ = ["Halo", "Refusal", "find_halo", "why_not_shared"]
@@ -32,15 +30,21 @@ class Halo:
         Vertex properties that it reads at neighbors: what they are, and what they will
         be in the next superstep as far as earlier phases have come.
     writes : tuple of str
-        Vertex properties that it writes in place.
-    mirrors : tuple of str
-        Vertex properties that it reads at vertices that it computes.
+        Vertex properties that it writes in place, or atomically at own vertices.
+    mirrors, mirrors_next : tuple of (str, str)
+        Vertex properties that it reads at vertices that it computes, likewise, each
+        behind the name of the array with the rows of all vertices.
+    outboxes : tuple of (str, str, str)
+        Arrays that hold what it combines at other vertices, with the property and the
+        operation of each.
     """
 
     reads: tuple[str, ...]
     reads_next: tuple[str, ...]
     writes: tuple[str, ...]
-    mirrors: tuple[str, ...]
+    mirrors: tuple[tuple[str, str], ...]
+    mirrors_next: tuple[tuple[str, str], ...]
+    outboxes: tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,29 @@ def find_halo(functions: Sequence[Analysed], analysis: Analysis) -> Halo:
         found = {a.name for a in records if (a.mode, a.version, a.where) == wanted}
         return tuple(sorted(found))
 
+    def mirrors(version: str) -> tuple[tuple[str, str], ...]:
+        read = names("read", version, "foreign")
+        known = analysis.mirrors.items()
+        return tuple((m, of) for m, (of, v) in known if v == version and of in read)
+
+    updated = {(n.name, n.op) for f in functions for n in _atomics(f)}
+    at_own = {a.name for a in records if a.mode == "atomic" and a.where != "foreign"}
     return Halo(
         reads=names("read", "now", "neighbor"),
         reads_next=names("read", "next", "neighbor"),
-        writes=names("write", "now", "own"),
-        mirrors=names("read", "now", "foreign"),
+        writes=tuple(sorted({*names("write", "now", "own"), *at_own})),
+        mirrors=mirrors("now"),
+        mirrors_next=mirrors("next"),
+        outboxes=tuple(
+            (name, *of)
+            for name, of in analysis.outboxes.items()
+            if (name, of[1]) in updated
+        ),
     )
+
+
+def _atomics(function: Analysed) -> list[Atomic]:
+    return [n for s in function.body for n in ast.walk(s) if isinstance(n, Atomic)]
 
 
 def _is_of_vertices(analysis: Analysis, record: AccessRecord) -> bool:
@@ -93,16 +114,6 @@ _TESTS: tuple[tuple[str, str, Callable[[Analysed], bool]], ...] = (
         lambda f: f.kind == "triangle",
     ),
     (
-        "an atomic operation at another vertex may be at another rank's",
-        "gather at that vertex instead",
-        lambda f: any(a.mode == "atomic" and a.where != "own" for a in f.accesses),
-    ),
-    (
-        "degrees of vertices that are neither source nor target may be another rank's",
-        "have them in a property, and read that",
-        lambda f: any(_is_far(n) for s in f.body for n in ast.walk(s)),
-    ),
-    (
         "the reverse of an edge may be another rank's",
         "gather what it has, at the vertex that reads it",
         lambda f: bool(f.twin_operations) or any(a.where == "twin" for a in f.accesses),
@@ -110,13 +121,9 @@ _TESTS: tuple[tuple[str, str, Callable[[Analysed], bool]], ...] = (
 )
 
 
-def _is_far(node: ast.AST) -> bool:
-    if not isinstance(node, Access) or node.name not in BUILTIN_ARRAYS:
-        return False
-    return not is_at_end(node)
-
-
-def why_not_shared(functions: Sequence[Analysed], options: Options) -> Refusal | None:
+def why_not_shared(
+    functions: Sequence[Analysed], analysis: Analysis, options: Options
+) -> Refusal | None:
     """Return why a program does not run on several ranks; None if it does."""
     if options.asynchronous:
         return Refusal(
@@ -128,4 +135,24 @@ def why_not_shared(functions: Sequence[Analysed], options: Options) -> Refusal |
         for why, fix, holds in _TESTS:
             if holds(function):
                 return Refusal(why, function.declared.source.where(), fix)
+    return _why_not_combined(functions, analysis)
+
+
+def _why_not_combined(
+    functions: Sequence[Analysed], analysis: Analysis
+) -> Refusal | None:
+    """Return which atomic is asked what was there, though only its owner will know."""
+    sent = {name: of for name, (of, _) in analysis.outboxes.items()}
+    for function in functions:
+        nodes = [n for s in function.body for n in ast.walk(s)]
+        unused = [n.value for n in nodes if isinstance(n, ast.Expr)]
+        for node in _atomics(function):
+            of = sent.get(node.name, node.name)
+            if of in sent.values() and not any(node is other for other in unused):
+                return Refusal(
+                    f"the old value of {of} is used, and atomic operations at vertices "
+                    "of other ranks reach them behind the phase",
+                    function.declared.source.where(node),
+                    "write a form that does not need it, or gather at that vertex",
+                )
     return None

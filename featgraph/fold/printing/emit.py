@@ -34,6 +34,7 @@ from featgraph.fold.printing.module import Entry, Field, KernelSource
 from featgraph.fold.printing.phase import PhaseToPrint
 from featgraph.fold.printing.statements import make_function, print_function
 from featgraph.fold.printing.writer import Writer
+from featgraph.fold.syntax.names import BUILTIN_ARRAYS
 from featgraph.fold.syntax.vertex_numbers import NUMBER
 from featgraph.fold.tree.passes import Pass
 from featgraph.fold.tree.statements import Body, code
@@ -202,10 +203,11 @@ def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
     for name in sorted(both):
         _add_access(found, analysis, name, "now")
         _add_access(found, analysis, name, "next")
-    for name, of in analysis.mirrors.items():
-        type_ = analysis.signature[of]
+    for name, (of, _) in (analysis.mirrors | analysis.outboxes).items():
+        type_ = analysis.signature[name]
         rank = 1 + len(type_.item_shape)
-        found[name] = Field(name, "mirror", type_.dtype, rank, of)
+        source = "degrees" if of in BUILTIN_ARRAYS else "everywhere"
+        found[name] = Field(name, source, type_.dtype, rank, of)
     stored = {n for p in plan.phases for n in p.incremental}
     for phase in plan.phases:
         for name in {

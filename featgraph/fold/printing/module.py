@@ -51,8 +51,9 @@ class Field:
     source : str
         "property", "next", "scalar", "vector", "temporary", "builtin", "fault",
         "incremental"
-        (an aggregate that stays) or "seen" (what a property was when the aggregates
-        last took it in): where the runtime finds it.
+        (an aggregate that stays), "seen" (what a property was when the aggregates
+        last took it in), "everywhere" (rows of all vertices, where the kernels have
+        some) or "degrees" (of all vertices then): where the runtime finds it.
     dtype : str
         NumPy dtype.
     rank : int

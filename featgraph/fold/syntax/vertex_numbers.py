@@ -2,7 +2,8 @@
 
 In a shard `u` and `v` are places among its rows. They stay that in an index, and become
 what the shard's array of numbers has there wherever they are a value. What is read at
-any other vertex, by its number, stands in a mirror: the rows of all vertices.
+any other vertex, by its number, stands in a mirror: the rows of all vertices. What is
+combined there, with an atomic, goes into an outbox: rows for all vertices.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 
 from featgraph.fold.syntax.nodes import Access, Atomic, Whole, copy_location
 
-__all__ = ["NUMBER", "is_at_end", "mirrored", "with_numbers"]
+__all__ = ["NUMBER", "is_at_end", "is_elsewhere", "redirected", "with_numbers"]
 
 #: The array, as generated code calls it.
 NUMBER = "vertex_number"
@@ -47,6 +48,9 @@ class _Numbers(ast.NodeTransformer):
         return self._indexed(node)
 
     def visit_Atomic(self, node: Atomic) -> ast.AST:
+        if is_elsewhere(node):  # by its number, be it the source of an edge
+            self.generic_visit(node)
+            return node
         return self._indexed(node)
 
     def _indexed(self, node: Access | Whole | Atomic) -> ast.AST:
@@ -59,21 +63,40 @@ class _Numbers(ast.NodeTransformer):
         return node
 
 
-def mirrored(body: list[ast.stmt], names: Mapping[str, str]) -> None:
-    """Have entries at computed vertices read from mirrors: rows of all vertices.
+def redirected(
+    body: list[ast.stmt],
+    mirrors: Mapping[tuple[str, str], str],
+    outboxes: Mapping[tuple[str, str], str],
+) -> None:
+    """Have what is done at computed vertices done in rows of all vertices.
 
     Parameters
     ----------
     body : list of ast.stmt
         Changed: what stands at ``u`` or ``v`` stays.
-    names : mapping of str to str
-        Property -> its mirror.
+    mirrors : mapping of (str, str) to str
+        Property and version -> its mirror.
+    outboxes : mapping of (str, str) to str
+        Property and atomic operation -> its outbox.
     """
     for node in (inner for statement in body for inner in ast.walk(statement)):
-        if isinstance(node, Access | Whole) and not is_at_end(node):
-            node.name = names.get(node.name, node.name)
+        if isinstance(node, Atomic) and is_elsewhere(node):
+            node.name = outboxes.get((node.name, node.op), node.name)
+        elif isinstance(node, Access | Whole) and not is_at_end(node):
+            mirror = mirrors.get((node.name, node.version))
+            if mirror is not None:
+                node.name, node.version = mirror, "now"
 
 
 def is_at_end(node: Access | Whole) -> bool:
     """Whether an entry belongs to the vertex itself, or to that at the other end."""
     return any(isinstance(i, ast.Name) and i.id in {"u", "v"} for i in node.indices[:1])
+
+
+def is_elsewhere(node: Atomic) -> bool:
+    """Whether an atomic is at another vertex than that whose rank runs it.
+
+    Edges are the target's.
+    """
+    first = node.indices[0]
+    return not (isinstance(first, ast.Name) and first.id in {"v", "e"})

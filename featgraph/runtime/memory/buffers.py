@@ -69,6 +69,14 @@ class GraphArrays(Mapping[str, Any]):
             self._shared[key] = self._device.rows.upload(values)
         return self._shared[key]
 
+    def degrees(self, graph: Graph, name: str) -> Any:
+        """Return degrees of all vertices of a graph, of which this is a part."""
+        key = f"{name} everywhere"
+        if key not in self._arrays:
+            found = np.ascontiguousarray(getattr(graph, name), np.int32)
+            self._arrays[key] = self._device.upload(found)
+        return self._arrays[key]
+
     def edges_along(self, along: str) -> int:
         """Return how many edges the rows along some edges have."""
         return self._edge_count * (2 if along == "both" else 1)
@@ -124,8 +132,8 @@ class Buffers:
         #: Property -> vertices of this rank that were written since other ranks that
         #: have them as ghosts were told.
         self.unsent: dict[str, Any] = {}
-        #: Property -> its values at all vertices, of which this rank has a part.
-        self._mirrors: dict[str, Any] = {}
+        #: What kernels have for all vertices, of which this rank has a part.
+        self._everywhere: dict[str, Any] = {}
 
     @property
     def state(self) -> State:
@@ -232,7 +240,7 @@ class Buffers:
         # Whatever is bound to this may outlive it; arrays of the device do not.
         for arrays in (self.current, self.next, self._outdated, self.temporaries):
             arrays.clear()
-        self._mirrors.clear()
+        self._everywhere.clear()
         self.stale.clear()
         self._shared.clear()
         self.state.residency = None
@@ -256,13 +264,16 @@ class Buffers:
                 column.values = None  # they are in the buffer, or it is they
         return found
 
-    def mirror(self, name: str) -> Any:
-        """Return memory for the values of a property at all vertices of the graph."""
-        if name not in self._mirrors:
-            type_, count = self.state.signature[name], self.state.graph.vertex_count
+    def everywhere(self, name: str, of: str) -> Any:
+        """Return memory for values of a property at all vertices of the graph.
+
+        `name` says which: there may be several for one property.
+        """
+        if name not in self._everywhere:
+            type_, count = self.state.signature[of], self.state.graph.vertex_count
             shape = (count, *type_.item_shape)
-            self._mirrors[name] = self.device.rows.empty(shape, type_.dtype)
-        return self._mirrors[name]
+            self._everywhere[name] = self.device.rows.empty(shape, type_.dtype)
+        return self._everywhere[name]
 
     def next_of(self, name: str) -> Any:
         """Return the next buffer of an iterated property.

@@ -10,7 +10,7 @@ import numpy as np
 from featgraph.fold.printing.module import KernelSource
 from featgraph.graph import Graph
 from featgraph.program.state import State
-from featgraph.runtime.memory.buffers import Buffers
+from featgraph.runtime.memory.buffers import Buffers, GraphArrays
 
 __all__ = ["DataFields"]
 
@@ -26,18 +26,17 @@ class DataFields:
     source : KernelSource
         What has these fields.
     graph : Graph
-    arrays : mapping of str to array
-        The arrays of the graph on the device.
+    arrays : GraphArrays
+        The arrays on the device of its part.
     """
 
-    def __init__(
-        self, source: KernelSource, graph: Graph, arrays: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, source: KernelSource, graph: Graph, arrays: GraphArrays) -> None:
         self._values: list[Any] = [None] * len(source.fields)
         #: Places, and the names of properties.
         self._current: list[tuple[int, str]] = []
         self._next: list[tuple[int, str]] = []
-        self._mirrors: list[tuple[int, str]] = []
+        #: Rows of all vertices, and the properties.
+        self._everywhere: list[tuple[int, str, str]] = []
         self._scalars: list[tuple[int, str, Any]] = []
         self._temporaries: list[tuple[int, tuple[str, str, tuple[int, ...]]]] = []
         #: What only the superstep knows, by its name.
@@ -47,8 +46,10 @@ class DataFields:
                 self._current.append((place, field.of))
             elif field.source == "next":
                 self._next.append((place, field.of))
-            elif field.source == "mirror":
-                self._mirrors.append((place, field.of))
+            elif field.source == "everywhere":
+                self._everywhere.append((place, field.name, field.of))
+            elif field.source == "degrees":
+                self._values[place] = arrays.degrees(graph, field.of)
             elif field.source == "scalar":
                 type_ = np.dtype(field.dtype).type
                 self._scalars.append((place, field.name, type_))
@@ -92,8 +93,8 @@ class DataFields:
             else:
                 known = next_.get(name)
                 values[place] = buffers.next_of(name) if known is None else known
-        for place, name in self._mirrors:
-            values[place] = buffers.mirror(name)
+        for place, name, of in self._everywhere:
+            values[place] = buffers.everywhere(name, of)
         for place, name, type_ in self._scalars:
             values[place] = type_(state._columns[name].values)
         for place, memory in self._temporaries:
