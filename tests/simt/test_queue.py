@@ -28,7 +28,7 @@ from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import WORKLIST
 from featgraph.program.names import GENERATED, LOOPS
 from featgraph.runtime.behind.queue import COMPILER
-from featgraph.runtime.devices import cuda_launch, cuda_queue
+from featgraph.runtime.devices import cuda_device, cuda_launch, cuda_queue
 from featgraph.runtime.loops import worklist_cuda
 from tests.programs.queued import QUEUED
 from tests.simt.gpu import Gpu, emulated_gpu
@@ -263,6 +263,22 @@ def test_runs_of_few_supersteps_have_it_compiled_together() -> None:
             COMPILER.wait()
             compiled.append(gpu.compiled_ahead.count("supersteps_0"))
     assert 2 <= len(compiled) <= 6
+    assert compiled[-1] == 1
+
+
+@pytest.mark.usefixtures("anew")
+def test_runs_that_compile_something_themselves_come_first() -> None:
+    """They would wait for the compiler."""
+    compiled = []
+    with emulated_gpu() as gpu:
+        launches = cuda_device.cuda_device().launches
+        for firsts in (1, 1, 1, 1, 1, 1, 0, 0, 0):
+            step, state = path_state(4)
+            run(step, state, "cuda", active=[0])
+            launches.firsts += firsts
+            COMPILER.wait()
+            compiled.append(gpu.compiled_ahead.count("supersteps_0"))
+    assert compiled[:6] == [0] * 6
     assert compiled[-1] == 1
 
 

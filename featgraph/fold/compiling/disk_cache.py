@@ -8,6 +8,7 @@ user likes. Here such a file counts as absent.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import pickle
 import uuid
@@ -30,7 +31,9 @@ class CheckedFile:
     """The index and data files of one function, in place of Numba's own.
 
     The sum of its contents stands behind each. That of a data file also covers its key:
-    two processes may give one number to different signatures.
+    two processes may give one number to different signatures. The index has keys as
+    texts: types are those of namedtuples of any module that the function was ever
+    called from, and another process can name them without these modules.
 
     Parameters
     ----------
@@ -51,16 +54,16 @@ class CheckedFile:
 
     def save(self, key: Any, data: Any) -> None:
         """Keep what was compiled for a signature."""
-        names = self._load_index()
+        names, known = self._load_index(), repr(key)
         try:
-            if key not in names:
+            if known not in names:
                 taken, number = set(names.values()), 1
                 while self._replaced._data_name(number) in taken:
                     number += 1
-                names[key] = self._replaced._data_name(number)
+                names[known] = self._replaced._data_name(number)
                 self._write(self._index, self._index_content(names), b"")
             content = self._replaced._dump(data)
-            self._write(self._folder / names[key], content, _salt(key))
+            self._write(self._folder / names[known], content, known.encode())
         except OSError as error:
             warnings.warn(
                 f"{self._index} cannot be written ({error}); "
@@ -71,30 +74,34 @@ class CheckedFile:
 
     def load(self, key: Any) -> Any:
         """Return what is kept for a signature, or None."""
-        name = self._load_index().get(key)
+        known = repr(key)
+        name = self._load_index().get(known)
         if name is None:
             return None
-        content = self._read(self._folder / name, _salt(key))
+        content = self._read(self._folder / name, known.encode())
         return None if content is None else pickle.loads(content)  # noqa: S301
 
     def has(self, key: Any) -> bool:
         """Whether something is kept for a signature; it is not read."""
-        name = self._load_index().get(key)
+        name = self._load_index().get(repr(key))
         return name is not None and (self._folder / name).is_file()
 
-    def _index_content(self, names: dict[Any, str]) -> bytes:
-        known = self._replaced
-        return bytes(known._dump((known._version, known._source_stamp, names)))
+    def _index_content(self, names: dict[str, str]) -> bytes:
+        return json.dumps([*self._made_by(), names]).encode()
 
-    def _load_index(self) -> dict[Any, str]:
+    def _load_index(self) -> dict[str, str]:
         content = self._read(self._index, b"")
         if content is None:
             return {}
-        known = self._replaced
-        version, stamp, names = pickle.loads(content)  # noqa: S301
-        if (version, stamp) != (known._version, known._source_stamp):
+        try:
+            *made_by, names = json.loads(content)
+        except ValueError:  # of a release that wrote another form
             return {}
-        return names  # type: ignore[no-any-return]
+        return names if made_by == self._made_by() else {}
+
+    def _made_by(self) -> list[str]:
+        """Return what the compiler and the function's file were."""
+        return [str(self._replaced._version), repr(self._replaced._source_stamp)]
 
     def _read(self, path: Path, salt: bytes) -> bytes | None:
         """Return the contents of a file, or None where they must not be used."""
@@ -160,10 +167,6 @@ def is_stored(function: Any, types: Sequence[Any]) -> bool:
         return False
     codegen = function.targetctx.codegen()
     return files.has(cache._index_key(tuple(types), codegen))
-
-
-def _salt(key: Any) -> bytes:
-    return repr(key).encode()
 
 
 def _warn(path: Path, problem: str) -> None:

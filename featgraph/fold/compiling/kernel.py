@@ -125,11 +125,16 @@ class Kernel:
         """The compiled loop over supersteps of few vertices."""
         return getattr(self.module, self.kernel_source.queue.name)  # type: ignore[union-attr]
 
-    def signature(self, entry: Entry) -> tuple[Any, ...]:
-        """Return the types of an entry's arguments, by which it can be compiled."""
+    def signature(
+        self, entry: Entry, module: ModuleType | None = None
+    ) -> tuple[Any, ...]:
+        """Return the types of an entry's arguments, by which it can be compiled.
+
+        `d` is of its own module, or of another form's, with which supersteps call it.
+        """
         from featgraph.fold.compiling.signatures import entry_signature
 
-        return entry_signature(self.kernel_source, entry, self.module)
+        return entry_signature(self.kernel_source, entry, module or self.module)
 
     def explain_error(self, error: Exception) -> Exception:
         """Return a compiler's error as one that names the user's function and line."""

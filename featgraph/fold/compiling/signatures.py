@@ -20,9 +20,7 @@ def entry_signature(
 ) -> tuple[Any, ...]:
     """Return the types of an entry's arguments, in order."""
     offset = "int64" if source.plan.traits.wide_offsets else "int32"
-    data = types.NamedTuple(
-        [_field_type(f, offset) for f in source.fields], module.Data
-    )
+    data = _namedtuple([_field_type(f, offset) for f in source.fields], module.Data)
     known: dict[str, Any] = {
         "d": data,
         "vertex_count": types.int64,
@@ -71,7 +69,12 @@ def _lists() -> tuple[Any, Any]:
     kinds = {"active": "uint32", "left": "uint32", "words": "int64"}
     arrays = [_array(kinds.get(name, "int32"), 1) for name in Lists._fields]
     far = [_array("int32", 2), _array("int32", 1), _array("float64", 1)]
-    return types.NamedTuple(arrays, Lists), types.NamedTuple(far, Far)
+    return _namedtuple(arrays, Lists), _namedtuple(far, Far)
+
+
+def _namedtuple(fields: list[Any], made: type[Any]) -> Any:
+    """Return the type that Numba gives a namedtuple, one for fields that are alike."""
+    return types.BaseTuple.from_types(fields, made)
 
 
 def _array(dtype: str, rank: int) -> Any:

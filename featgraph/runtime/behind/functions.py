@@ -48,7 +48,7 @@ def functions_of(superstep: Superstep, forms: Sequence[str]) -> list[Function]:
     if superstep.device.name == "cpu":
         data = _typeof(bound.data(Frontier(), None))
         return [f for entry in entries for f in _of_cpu(entry, data)]
-    return [_of_cuda(entry, superstep.device) for entry in entries]
+    return [_of_cuda(entry, superstep) for entry in entries]
 
 
 def set_functions_of(superstep: Superstep) -> list[Function]:
@@ -67,8 +67,10 @@ def set_functions_of(superstep: Superstep) -> list[Function]:
     return found
 
 
-def _of_cuda(entry: BoundEntry, device: Any) -> Function:
-    types, launches = entry.kernel.signature(entry.entry), device.launches
+def _of_cuda(entry: BoundEntry, superstep: Superstep) -> Function:
+    device: Any = superstep.device
+    types = entry.kernel.signature(entry.entry, superstep.kernel.module)
+    launches = device.launches
     function = entry.function
     is_there = launches.is_prepared(function) or is_stored(function, types)
     return Function(is_there, lambda: launches.prepare(function, types))

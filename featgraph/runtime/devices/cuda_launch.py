@@ -48,6 +48,11 @@ class Launches:
         ``compiled(kernel, arguments)`` tells what it has compiled, or None.
     ahead : callable, optional
         ``ahead(kernel, types)`` compiles for some types, and tells the same.
+
+    Attributes
+    ----------
+    firsts : int
+        Launches so far that went through the dialect, which may have compiled.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class Launches:
         self._words = ArrayWords(_cuda_driver.address_of)
         # What is packed must not change before the driver has read it.
         self._lock = threading.Lock()
+        self.firsts = 0
 
     def __call__(
         self,
@@ -110,6 +116,7 @@ class Launches:
         arguments: Sequence[Any],
         stream: Stream,
     ) -> None:
+        self.firsts += 1
         self._driver.note(*OPAQUE)
         self._by_dialect(kernel, blocks, threads, stream)(*arguments)
         if kernel in self._opaque:

@@ -34,11 +34,15 @@ BLOCKS = 32
 #: So long, in s, the device may be away: an interrupt is heard behind it.
 _MOST_AWAY = 0.05
 #: Supersteps of all runs of a kernel that would have been run in its loop, before that
-#: is compiled: a search of an R-MAT graph has two or three.
+#: is compiled: a search of an R-MAT graph has two or three. Nothing is compiled between
+#: them, for what a run compiles itself waits for the compiler: 5 s, for this loop.
 WANTED = 8
 
-#: Kernel -> how many supersteps would have been run in its loop.
-_wanted: weakref.WeakKeyDictionary[Kernel, int] = weakref.WeakKeyDictionary()
+#: Kernel -> how many supersteps would have been run in its loop, and how many kernels
+#: had been launched for the first time by then.
+_wanted: weakref.WeakKeyDictionary[Kernel, tuple[int, int]] = (
+    weakref.WeakKeyDictionary()
+)
 #: Kernel -> what compiles its loop.
 _jobs: weakref.WeakKeyDictionary[Kernel, Job] = weakref.WeakKeyDictionary()
 
@@ -116,8 +120,11 @@ class CudaQueue:
         """Return the kernel of the loop; have it compiled behind the run if need be."""
         kernel = self._step.kernel
         if kernel not in _jobs and config.compile_behind:
-            _wanted[kernel] = _wanted.get(kernel, 0) + 1
-            if _wanted[kernel] >= WANTED:
+            firsts = self._device.launches.firsts
+            count, before = _wanted.get(kernel, (0, firsts))
+            count = (count if before == firsts else 0) + 1
+            _wanted[kernel] = count, firsts
+            if count >= WANTED:
                 _jobs[kernel] = _job(kernel, self._device)
                 COMPILER.ask(_jobs[kernel])
         return kernel.in_form(WORKLIST) if is_compiled(kernel) else None
