@@ -1,26 +1,30 @@
 """Strong components: which vertices reach each other along the directions of edges.
 
 Every vertex gets the smallest vertex of its component as its label. What is left, the
-vertices without a label, is taken apart in three ways, each a foldmap or two::
+vertices without a label, is in groups: no component has vertices of two, so edges
+between them do not count. It is taken apart in three ways, each a foldmap or two::
 
-    trim      a vertex that no other one left points to, or that points to no other one
-              left, is a component of its own. Each counts how many do, and counts down
-              as those around it get labels: along out-edges until nothing changes, then
-              along in-edges. Neither makes work for the other
+    trim      a vertex that no other one of its group points to, or that points to no
+              other one of it, is a component of its own. Each counts how many do, and
+              counts down as those around it get labels: along out-edges until nothing
+              changes, then along in-edges. Neither makes work for the other
     pivot     the largest component, most likely: what one vertex reaches, and of that
               what reaches the vertex, both left
-    colour    colour(v) = min of v and of what is left and reaches v; a vertex with its
-              own number for colour is the smallest of its component, and the others of
-              it are those of that colour that reach it
+    colour    all vertices are put in some order; colour(v) = first of v and of what
+              reaches v inside of its group. The vertex that is its own colour is of a
+              component with those of that colour that reach it; the others of the
+              colour are a group
 
-Colours take apart all components at once that no smaller vertex outside reaches, so one
-component at least a round, and mostly many. Trimming runs before and behind: what a
-component leaves behind is often a chain. On an undirected graph the weak components are
-strong, and each round takes away all.
+Colours find a component of each group at once. The order is another one each time, as
+if drawn: a colour is any of those that reach a vertex, equally likely, and of the pairs
+of them (not of one component) at most half lie the one behind the other. So of those
+that reach a vertex, other than from its component, half are gone with each round, in
+the mean: the rounds are as many as the logarithm of V and a few, whatever the graph.
+A chain of rings would take a round for each if colours were numbers.
 
-No component has vertices that the pivot reaches and others, or vertices of two colours.
-So edges between them do not matter any more. Where what is left is much smaller than
-the graph, it goes on as a graph of its own, without those edges.
+On an undirected graph the weak components are strong, and each round takes away all.
+Components that colours have found are named at last, by spreading their numbers as if
+these were colours, and the groups components.
 
 A superstep costs the edges of what has changed. There are as many as the longest of the
 shortest paths that are followed, and as a chain has vertices; on the CPU they run in a
@@ -31,13 +35,14 @@ L. K. Fleischer, B. Hendrickson, A. Pınar, "On Identifying Strongly Connected C
 in Parallel", IPDPS Workshops, 2000 (pivot); S. Orzan, "On Distributed Verification and
 Verified Distribution", PhD thesis, Amsterdam, 2004 (colours); G. M. Slota,
 S. Rajamanickam, K. Madduri, "BFS and Coloring-based Parallel Algorithms for Strongly
-Connected Components and Related Problems", IPDPS, 2014 (one behind the other).
+Connected Components and Related Problems", IPDPS, 2014 (one behind the other);
+G. E. Blelloch, Y. Gu, J. Shun, Y. Sun, "Parallelism in Randomized Incremental
+Algorithms", Journal of the ACM 67, 2020 (section 6: why an order at random is enough).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,42 +64,42 @@ Array = npt.NDArray[Any]
 
 #: The label of a vertex that is left.
 LEFT = -1
-#: The class of vertices that are not left.
-OTHERS = -1
-#: Vertices and edges of what is left, from which on it is made a graph of its own: of
-#: smaller ones, supersteps would not run in a compiled loop on the CPU.
-SMALLEST = 2**15
+#: The group of a vertex that has got its label by trimming, or from the pivot. Colours
+#: leave -1 - label, and vertices that are left have groups of 0 and above.
+GONE = -(2**31)
 #: Supersteps in which colours go on at once to vertices whose turn is still to come:
 #: most are settled then. A long path is left to supersteps of few vertices.
 SWEEPS = 8
-#: Up to which part of the graph before it.
-FEWER = 0.5
+#: Orders of the vertices are functions of it, and of the round.
+SEED = 2020
+
+
+def place(v: Any, half: Any, mask: Any, factor: Any) -> Any:
+    """Return where vertex `v` is in an order: one to one on 0..mask."""
+    x = ((v ^ (v >> half)) * factor) & mask
+    x = ((x ^ (x >> half)) * factor) & mask
+    return x ^ (x >> half)
+
+
+def at_place(x: Any, half: Any, mask: Any, inverse: Any) -> Any:
+    """Return the vertex there: each step of `place` undone, the last one first."""
+    v = ((x ^ (x >> half)) * inverse) & mask
+    v = ((v ^ (v >> half)) * inverse) & mask
+    return v ^ (v >> half)
+
+
+@fg.vertex
+def stay(f, v, d):  # type: ignore[no-untyped-def]
+    """Pass vertices without a label; others leave their groups."""
+    if d.label[v] >= 0:
+        d.group[v] = d.gone
+    return d.label[v] < 0
 
 
 @fg.vertex
 def is_left(f, v, d):  # type: ignore[no-untyped-def]
     """Pass vertices without a label."""
     return d.label[v] < 0
-
-
-@fg.reduce(into="left", combine="sum")
-def count_left(f, v, d):  # type: ignore[no-untyped-def]
-    """Count them."""
-    return 1 if d.label[v] < 0 else 0
-
-
-@fg.reduce(into="edges_left", combine="sum")
-def count_edges_left(f, v, d):  # type: ignore[no-untyped-def]
-    """Count the edges out of them."""
-    return d.out_degree[v] if d.label[v] < 0 else 0
-
-
-@fg.vertex
-def note(f, v, d):  # type: ignore[no-untyped-def]
-    """Pass vertices that have got a label since this was last asked."""
-    is_new = d.label[v] >= 0 and not d.noted[v]
-    d.noted[v] = d.label[v] >= 0
-    return is_new
 
 
 # -- trim
@@ -115,30 +120,51 @@ def be_alone(f, v, d):  # type: ignore[no-untyped-def]
     return d.in_degree[v] == d.loops[v] or d.out_degree[v] == d.loops[v]
 
 
-@fg.gather(into="gone", combine="sum", sources="active")
+@fg.gather(into="before", combine="sum")
+def others_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Count vertices of the group that point here."""
+    return 1 if u != v and d.group[u] == d.group[v] else 0
+
+
+@fg.gather(into="after", combine="sum", along="out")
+def others_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Count vertices of the group that are pointed to from here."""
+    return 1 if u != v and d.group[u] == d.group[v] else 0
+
+
+@fg.vertex
+def be_alone_in_group(f, v, d):  # type: ignore[no-untyped-def]
+    """Be a component without edges from the group, or without any to it."""
+    d.behind[v] = d.before[v]
+    d.ahead[v] = d.after[v]
+    d.label_next[v] = v
+    return d.before[v] == 0 or d.after[v] == 0
+
+
+@fg.gather(into="lost", combine="sum", sources="active")
 def labelled_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Count those that point here and have just got a label: what is active."""
-    return 1
+    return 1 if d.group[u] == d.group[v] else 0
 
 
 @fg.vertex
 def lose_behind(f, v, d):  # type: ignore[no-untyped-def]
-    """Be a component if no other vertex left points here."""
-    d.behind[v] = d.behind[v] - d.gone[v]
+    """Be a component if no other vertex of the group points here."""
+    d.behind[v] = d.behind[v] - d.lost[v]
     d.label_next[v] = v
     return d.behind[v] == 0
 
 
-@fg.gather(into="gone", combine="sum", along="out", sources="active")
+@fg.gather(into="lost", combine="sum", along="out", sources="active")
 def labelled_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Count those that are pointed to and have just got a label."""
-    return 1
+    return 1 if d.group[u] == d.group[v] else 0
 
 
 @fg.vertex
 def lose_ahead(f, v, d):  # type: ignore[no-untyped-def]
-    """Be a component if no other vertex left is pointed to from here."""
-    d.ahead[v] = d.ahead[v] - d.gone[v]
+    """Be a component if no other vertex of the group is pointed to from here."""
+    d.ahead[v] = d.ahead[v] - d.lost[v]
     d.label_next[v] = v
     return d.ahead[v] == 0
 
@@ -205,56 +231,92 @@ def join_pivot(f, v, d):  # type: ignore[no-untyped-def]
     return d.returns[v]
 
 
+@fg.vertex
+def leave_pivot(f, v, d):  # type: ignore[no-untyped-def]
+    """Be in a group with what the pivot reaches, or with what it does not reach."""
+    gone = d.label[v] >= 0
+    d.group[v] = d.gone if gone else 1 if d.reached[v] else 0
+    return d.label[v] < 0
+
+
 # -- colour
 
 
 @fg.vertex
 def begin_colour(f, v, d):  # type: ignore[no-untyped-def]
-    """Begin with one's own number; those that are not left have a larger one."""
-    d.colour_next[v] = v if d.label[v] < 0 else d.vertex_count
+    """Begin with one's own place in the order."""
+    d.colour_next[v] = place(v, d.half, d.mask, d.factor)
     return True
+
+
+@fg.vertex
+def takes_part(f, v, d):  # type: ignore[no-untyped-def]
+    """Pass vertices of groups among which colours are spread."""
+    return d.group[v] >= d.least_group
 
 
 @fg.gather(into="low", combine="min")
 def colours_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Find the smallest colour of those that point here."""
-    return d.colour[u]
+    """Find the first colour of those of the group that point here."""
+    return d.colour[u] if d.group[u] == d.group[v] else fg.nothing
 
 
 @fg.gather(into="low", combine="min", sources="active")
 def new_colours_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Find the smallest that has just come."""
-    return d.colour[u]
+    """Find the first that has just come."""
+    return d.colour[u] if d.group[u] == d.group[v] else fg.nothing
 
 
 @fg.vertex
 def take_colour(f, v, d):  # type: ignore[no-untyped-def]
-    """Take it if it is smaller."""
+    """Take it if it comes before one's own."""
     d.colour_next[v] = min(d.colour[v], d.low[v])
     return d.low[v] < d.colour[v]
 
 
 @fg.vertex
-def be_smallest(f, v, d):  # type: ignore[no-untyped-def]
-    """Be the smallest of a component if no smaller vertex reaches here."""
+def be_root(f, v, d):  # type: ignore[no-untyped-def]
+    """Be the root of a component if no vertex reaches here that comes before."""
     d.label_next[v] = v
-    return d.label[v] < 0 and d.colour[v] == v
+    return d.colour[v] == place(v, d.half, d.mask, d.factor)
 
 
 @fg.gather(into="same", combine="any", along="out", sources="active")
 def own_colour_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Look for a vertex of the component that one's colour names, pointed to."""
-    return d.label[u] == d.colour[v]
+    return d.label[u] == at_place(d.colour[v], d.half, d.mask, d.inverse)
 
 
 @fg.vertex
-def join_colour(f, v, d):  # type: ignore[no-untyped-def]
+def join_root(f, v, d):  # type: ignore[no-untyped-def]
     """Be of it as well."""
-    d.label_next[v] = d.colour[v]
+    d.label_next[v] = at_place(d.colour[v], d.half, d.mask, d.inverse)
     return d.same[v]
 
 
+@fg.vertex
+def leave_root(f, v, d):  # type: ignore[no-untyped-def]
+    """Be in a group with the others of the colour, or with the component."""
+    root = at_place(d.colour[v], d.half, d.mask, d.inverse)
+    d.group[v] = -1 - d.label[v] if d.label[v] >= 0 else root
+    return d.label[v] < 0
+
+
 # -- behind all
+
+
+@fg.vertex
+def begin_name(f, v, d):  # type: ignore[no-untyped-def]
+    """Begin with one's own number, if colours have found the component."""
+    d.colour_next[v] = v
+    return d.gone < d.group[v]
+
+
+@fg.vertex
+def take_name(f, v, d):  # type: ignore[no-untyped-def]
+    """Be called by the smallest that has come."""
+    d.label_next[v] = d.colour[v]
+    return True
 
 
 @fg.reduce(into="smallest", combine="min")
@@ -276,19 +338,22 @@ def count_roots(f, v, d):  # type: ignore[no-untyped-def]
     return 1 if d.label[v] == v else 0
 
 
-find_left, find_new = fg.vertexmap(is_left), fg.vertexmap(note)
-survey = fg.foldmap(count_left, count_edges_left)
+find_left = fg.vertexmap(stay)
 find_alone = fg.foldmap(loops_at, be_alone)
+find_alone_in_group = fg.foldmap(others_behind, others_ahead, be_alone_in_group)
 trim_behind = fg.foldmap(is_left, labelled_behind, lose_behind)
 trim_ahead = fg.foldmap(is_left, labelled_ahead, lose_ahead)
 find_pivot, set_pivot = fg.foldmap(most_ways, first_of_most), fg.vertexmap(begin_pivot)
 forward = fg.foldmap(not_reached, reached_behind, go_forward)
 backward = fg.foldmap(may_join, joined_ahead, join_pivot)
+end_pivot = fg.vertexmap(leave_pivot)
 restart = fg.vertexmap(begin_colour)
-sweep = fg.foldmap(is_left, colours_behind, take_colour)
-spread = fg.foldmap(is_left, new_colours_behind, take_colour)
-begin = fg.vertexmap(be_smallest)
-step = fg.foldmap(is_left, own_colour_ahead, join_colour)
+sweep = fg.foldmap(takes_part, colours_behind, take_colour)
+spread = fg.foldmap(takes_part, new_colours_behind, take_colour)
+begin = fg.vertexmap(be_root)
+step = fg.foldmap(is_left, own_colour_ahead, join_root)
+end_colours = fg.vertexmap(leave_root)
+find_named, set_names = fg.vertexmap(begin_name), fg.vertexmap(take_name)
 end, total = fg.foldmap(smallest_of_pivot, rename), fg.foldmap(count_roots)
 
 
@@ -331,8 +396,7 @@ def strongly_connected_components(
     Notes
     -----
     Labels are the same on every target and with all options; no atomics where gathers
-    are pulled. Memory: 27 bytes a vertex, and the edges both ways;
-    the same again for what is left, where that is at most half of the graph.
+    are pulled. Memory: 30 bytes a vertex, and the edges both ways.
 
     Examples
     --------
@@ -346,64 +410,68 @@ def strongly_connected_components(
     ([0, 1, 1, 1, 4], 3)
     """
     graph = fg.as_graph(graph)
-    parts = [_Part(graph, None, options)]
+    search = _Search(graph, options)
+    search.trim(find_alone)
     rounds = 0
-    while (part := parts[-1]).left:
-        classes = part.take_colours() if rounds else part.take_pivot()
+    while len(search.left):
+        if rounds:
+            search.take_colours(rounds)
+        else:
+            search.take_pivot()
+        search.trim(find_alone_in_group.on(search.left))
         rounds += 1
-        part.trim(find_new(part.state, **part.where))
-        smaller = part.shrunk(classes)
-        parts += [] if smaller is None else [smaller]
-    count = sum(part.finished() for part in parts)
-    views = [(part.ids, part.state.view("label")) for part in parts]
-    labels: Any = views[0][1] if len(views) == 1 else lambda _: _told(views)
+    search.name(rounds)
+    labels: Any = search.state.view("label")
     return StrongComponentsResult(
-        run=joined([run for part in parts for run in part.runs]),
+        run=joined(search.runs),
         residuals=np.empty(0),
         vertex_names=graph.vertex_names,
         labels=labels,
-        count=count,
+        count=int(search.state["roots"][0]),
         rounds=max(rounds - 1, 0),
     )
 
 
-class _Part:
-    """Vertices that had no label when they were put together, and runs on them.
+class _Search:
+    """Labels so far, and runs that find more.
 
     Parameters
     ----------
     graph : Graph
-        Those vertices, and the edges between them that matter.
-    ids : ndarray of int32, shape (V,), or None
-        Which vertices they are in the whole graph, ascending; None: all.
     options : dict
         Of the runs.
 
     Attributes
     ----------
-    left, size : int
-        How many vertices have no label, and how many edges lead out of them beside.
+    left : ActiveSet or None
+        Vertices without a label, and perhaps some that have got one; None: all.
     """
 
-    def __init__(
-        self, graph: fg.Graph, ids: Array | None, options: dict[str, Any]
-    ) -> None:
-        self.graph, self.ids, self.options = graph, ids, options
+    def __init__(self, graph: fg.Graph, options: dict[str, Any]) -> None:
+        self.graph, self.options = graph, options
         self.where = {"target": options.get("target", "auto")}
         self.runs: list[fg.Run] = []
+        self.left: Any = None
+        # Places in an order are all numbers of so many bits.
+        bits = max(graph.vertex_count - 1, 1).bit_length()
         self.state = fg.State(
             graph,
             label=fg.vertex_property(np.int32(LEFT), iterated=True),
-            noted=fg.vertex_property(False),
+            group=fg.vertex_property(np.int32(0)),
             behind=fg.vertex_property(np.int32(0)),
             ahead=fg.vertex_property(np.int32(0)),
             colour=fg.vertex_property(np.int32(0), iterated=True),
             reached=fg.vertex_property(False, iterated=True),
             pivot=0,
+            gone=GONE,
+            least_group=0,
+            mask=(1 << bits) - 1,
+            half=(bits + 1) // 2,
+            factor=1,
+            inverse=1,
         )
-        self.trim(find_alone(self.state, **self.where))
 
-    def settle(self, step: fg.FoldMap, active: Any, **options: Any) -> fg.Run:
+    def settle(self, step: Any, active: Any, **options: Any) -> fg.Run:
         """Repeat a foldmap until nothing changes."""
         # Never reached: all supersteps but one change a vertex.
         options = {"max_supersteps": self.graph.vertex_count + 2, **options}
@@ -411,93 +479,66 @@ class _Part:
         self.runs.append(run)
         return run
 
-    def trim(self, labelled: fg.ActiveSet) -> None:
-        """Take away vertices that those with new labels were the last before or behind.
+    def trim(self, find: Any) -> None:
+        """Take away vertices that no cycle inside of a group goes through.
+
+        What is given finds the first of them, and counts neighbors of the others.
 
         A vertex that goes because nothing left points to it is pointed to by nothing
         left: so neither of the two searches has work for the other one.
         """
-        if len(labelled):
-            self.settle(trim_behind, labelled)
-            self.settle(trim_ahead, labelled)
-        find_new(self.state, **self.where)
-        survey(self.state, **self.where)
-        self.left = int(self.state["left"][0])
-        self.size = self.left + int(self.state["edges_left"][0])
+        alone = find(self.state, **self.where)
+        if len(alone):
+            self.settle(trim_behind, alone)
+            self.settle(trim_ahead, alone)
+        self.left = find_left(self.state, active_in=self.left, **self.where)
 
-    def take_pivot(self) -> str:
-        """Label the component of a vertex; return which property says what it reaches.
-
-        The vertex is one that is likely to be of the largest component.
-        """
+    def take_pivot(self) -> None:
+        """Label the component of a vertex, likely the largest, and make two groups."""
         find_pivot(self.state, **self.where)
         self.state["pivot"] = pivot = int(self.state["first"][0])
         set_pivot(self.state, **self.where)
         self.settle(forward, [pivot])
         self.settle(backward, [pivot])
-        return "reached"
+        self.left = end_pivot(self.state, active_in=self.left, **self.where)
 
-    def take_colours(self) -> str:
-        """Label the components that no smaller vertex reaches; return as before."""
-        everywhere = restart(self.state, **self.where)
-        if {"deterministic", "direction"} & set(self.options):
-            active = find_left(self.state, **self.where)
-        else:
+    def take_colours(self, number: int) -> None:
+        """Label a component of each group, and make a group of those of a colour."""
+        places = int(self.state["mask"]) + 1
+        factor = 1 | int(np.random.default_rng([SEED, number]).integers(places))
+        self.state["factor"] = factor
+        self.state["inverse"] = pow(factor, -1, places)
+        self.spread(restart(self.state, active_in=self.left, **self.where))
+        roots = begin(self.state, active_in=self.left, **self.where)
+        self.settle(step, roots)
+        self.left = end_colours(self.state, active_in=self.left, **self.where)
+
+    def spread(self, active: fg.ActiveSet) -> None:
+        """Spread colours inside of groups."""
+        if not ({"deterministic", "direction"} & set(self.options) or self.graph.ranks):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", fg.ConvergenceWarning)
                 run = self.settle(
-                    sweep,
-                    everywhere,  # finding due ones takes longer
+                    sweep.on(active),
+                    None,
                     asynchronous=True,
                     record_active=True,
                     max_supersteps=SWEEPS,
                 )
             active = run.active_sets[-1]  # type: ignore[index]
+            run.active_sets = None  # they have a bit for each vertex
         self.settle(spread, active)
-        self.settle(step, begin(self.state, **self.where))
-        return "colour"
 
-    def shrunk(self, classes: str) -> _Part | None:
-        """Return those left, with the edges inside of a class, if they are much fewer.
-
-        No component has vertices of two classes. The host makes their graph.
-        """
-        whole = self.graph.vertex_count + self.graph.edge_count
-        if not SMALLEST <= self.size <= whole * FEWER:
-            return None
-        left = np.flatnonzero(self.state["label"] < 0)
-        rows = self.graph.out_edges
-        first = rows.row_offsets[left].astype(np.int64)
-        degree = rows.row_offsets[left + 1] - first
-        shift = np.repeat(first - np.cumsum(degree) + degree, degree)
-        targets = rows.column_indices[np.arange(shift.size) + shift]
-        number = np.full(self.graph.vertex_count, LEFT, np.int32)
-        number[left] = np.arange(left.size, dtype=np.int32)
-        own = np.where(number >= 0, self.state[classes].astype(np.int32), OTHERS)
-        kept = own[targets] == np.repeat(own[left], degree)
-        graph = fg.Graph.from_edges(
-            np.repeat(number[left], degree)[kept],
-            number[targets[kept]],
-            vertex_count=left.size,
-        )
-        ids = left.astype(np.int32) if self.ids is None else self.ids[left]
-        return _Part(graph, ids, self.options)
-
-    def finished(self) -> int:
-        """Name components by their smallest vertices; return how many there are."""
-        end(self.state, **self.where)
+    def name(self, rounds: int) -> None:
+        """Name components by their smallest vertices, and count them."""
+        if rounds > 1:
+            self.state["least_group"] = GONE + 1
+            named = find_named(self.state, **self.where)
+            self.spread(named)
+            set_names(self.state, active_in=named, **self.where)
+        if rounds:
+            end(self.state, **self.where)
         total(self.state, **self.where)
-        return int(self.state["roots"][0])
-
-
-def _told(views: Sequence[tuple[Array | None, fg.View]]) -> Array:
-    """Return the labels of the whole graph: what each part knows of its vertices."""
-    labels = np.array(views[0][1])
-    for ids, view in views[1:]:
-        own = np.asarray(view)
-        known = np.flatnonzero(own >= 0)
-        labels[ids[known]] = ids[own[known]]  # type: ignore[index]
-    return labels
 
 
 def verify_strongly_connected_components(

@@ -195,6 +195,9 @@ CALLS: dict[str, Callable[..., Any]] = {
         simple(g), sources(g), max_supersteps=3, history=True, **o
     ),
     "strong components": lambda g, **o: strongly_connected_components(g, **o),
+    "strong components of rings": lambda g, **o: strongly_connected_components(
+        rings(g), **o
+    ),
     "cores": lambda g, **o: k_core(simple(g), max_supersteps=40, **o),
     "katz": lambda g, **o: katz_centrality(g, max_supersteps=3, **o),
 }
@@ -282,6 +285,17 @@ def simple(graph: fg.Graph) -> fg.Graph:
     return fg.Graph.from_edges(
         *np.unique(ends, axis=1), vertex_count=count, directed=False
     )
+
+
+@cache
+def rings(graph: fg.Graph) -> fg.Graph:
+    """Return rings of four vertices, in rows of sixteen, each pointing to the next."""
+    vertices = np.arange(graph.vertex_count // 4 * 4)
+    after = vertices + 1 - 4 * (vertices % 4 == 3)
+    first = vertices[(vertices % 4 == 0) & (vertices % 64 > 0)]
+    sources = np.concatenate([vertices, first - 1])
+    targets = np.concatenate([after, first])
+    return fg.Graph.from_edges(sources, targets, vertex_count=graph.vertex_count)
 
 
 @cache

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.sparse import csgraph
 
 import featgraph as fg
@@ -64,6 +65,15 @@ def rings(sizes: list[int], rng: np.random.Generator) -> fg.Graph:
     return fg.Graph.from_edges(names[sources], names[targets])
 
 
+def in_row(size: int, count: int) -> fg.Graph:
+    """Return rings in a row, numbered as they follow each other."""
+    first = np.arange(size * count)
+    last = first % size == size - 1
+    sources = np.concatenate([first, first[size::size] - 1])
+    targets = np.concatenate([first + 1 - size * last, first[size::size]])
+    return fg.Graph.from_edges(sources, targets)
+
+
 def test_rings_in_a_row_take_all_three_ways(
     target: str, rng: np.random.Generator
 ) -> None:
@@ -90,27 +100,11 @@ def test_without_cycles_all_is_trimmed(target: str) -> None:
     assert found.supersteps <= 52
 
 
-@pytest.mark.parametrize("smallest", [1, 2**15])
 @pytest.mark.parametrize("sweeps", [1, 8])
-def test_what_is_left_goes_on_as_a_graph_of_its_own(
-    target: str,
-    smallest: int,
-    sweeps: int,
-    rng: np.random.Generator,
-    monkeypatch: pytest.MonkeyPatch,
+def test_loops_repeated_edges_and_the_rest_of_a_spread(
+    target: str, sweeps: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parts of parts, with loops and repeated edges, and the rest of a spread."""
-    monkeypatch.setattr(module, "SMALLEST", smallest)
-    monkeypatch.setattr(module, "FEWER", 0.9)
     monkeypatch.setattr(module, "SWEEPS", sweeps)
-    made: list[fg.Graph] = []
-    build = module._Part.__init__
-
-    def built(part: Any, graph: fg.Graph, *rest: Any) -> None:
-        made.append(graph)
-        build(part, graph, *rest)
-
-    monkeypatch.setattr(module._Part, "__init__", built)
     for _ in range(4):
         graph = rings([1, 9, 40, 5, 3, 1, 3, 25, 4, 1, 1, 2, 7, 60, 2, 2], rng)
         loops = rng.integers(0, graph.vertex_count, 9)
@@ -121,7 +115,56 @@ def test_what_is_left_goes_on_as_a_graph_of_its_own(
         found = strongly_connected_components(graph, target=target)
         assert np.array_equal(found.labels, scipys(graph))
         verify_strongly_connected_components(graph, found.labels)
-    assert (len(made) > 8) == (smallest == 1)  # two smaller ones or more of each
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.booleans(), seeds)
+def test_without_atomics_and_passes_the_same(
+    sizes: list[int], is_reversed: bool, seed: int
+) -> None:
+    """Rings in a row, and edges that skip some, either way."""
+    rng = np.random.default_rng(seed)
+    row = rings(sizes, rng)
+    ends = np.sort(rng.integers(0, row.vertex_count, (2, 5)), axis=0)
+    ends = np.concatenate([[row.sources, row.targets], ends], axis=1)
+    graph = fg.Graph.from_edges(*(ends[::-1] if is_reversed else ends))
+    found = strongly_connected_components(graph, target="cpu", deterministic=True)
+    assert np.array_equal(found.labels, scipys(graph))
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending", "any"])
+@pytest.mark.parametrize("size", [2, 4])
+def test_rounds_are_few_however_many_rings_follow_each_other(
+    target: str, order: str, size: int, rng: np.random.Generator
+) -> None:
+    """Colours that were numbers would take one round for each of them."""
+    count = 64 if target == "cuda" else 2048
+    graph = rings([size] * count, rng)
+    names = np.arange(size * count)
+    if order != "any":
+        graph = in_row(size, count)
+    if order == "descending":
+        names = names[::-1]
+    ends = names[graph.sources], names[graph.targets]
+    found = strongly_connected_components(fg.Graph.from_edges(*ends), target=target)
+    assert found.count == count
+    assert found.rounds <= 3 * np.log2(count)
+    _, sizes = np.unique(found.labels, return_counts=True)
+    assert (sizes == size).all()
+
+
+@given(st.integers(1, 2**31 - 1), seeds)
+def test_an_order_has_each_place_once(count: int, seed: int) -> None:
+    bits = max(count - 1, 1).bit_length()
+    mask, half = (1 << bits) - 1, (bits + 1) // 2
+    rng = np.random.default_rng(seed)
+    factor = 1 | int(rng.integers(mask + 1))
+    vertices = rng.integers(0, count, 50)
+    places = module.place(vertices, half, mask, factor)
+    assert places.min() >= 0
+    assert places.max() <= mask
+    inverse = pow(factor, -1, mask + 1)
+    again = module.at_place(places, half, mask, inverse)
+    assert again.tolist() == vertices.tolist()
 
 
 @settings(max_examples=10)

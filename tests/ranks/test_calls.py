@@ -19,8 +19,10 @@ from tests.algorithms.test_answers import CALLS, GRAPH
 RUNS = {
     "bfs", "sssp", "sswp", "propagate", "pagerank", "renormalized", "betweenness",
     "closeness", "eigenvector", "hits", "label propagation", "label sets", "manifolds",
-    "neurons", "heat", "strong components",
+    "neurons", "heat", "strong components", "strong components of rings",
 }  # fmt: skip
+#: What makes graphs of a graph.
+DERIVED = ("simple", "weighted", "rings")
 #: One in so many is called also without the deep profile.
 ONE_IN = 4
 
@@ -43,12 +45,12 @@ def test_an_algorithm_answers_as_on_one_rank(
 ) -> None:
     # What calls derive of the graph is made of the whole, and distributed then.
     whole: dict[str, fg.Graph] = {}
-    for derive in ("simple", "weighted"):
+    for derive in DERIVED:
         whole[derive] = getattr(test_answers, derive)(GRAPH)
     given = {n: getattr(test_answers, n)(GRAPH) for n in ("seeds", "sources")}
     for derive, values in given.items():
         monkeypatch.setattr(test_answers, derive, lambda _, v=values: v)
-    for derive in ("simple", "weighted"):
+    for derive in DERIVED:
         made = whole[derive]  # itself on one rank
         monkeypatch.setattr(test_answers, derive, lambda _, g=made: fg.distribute(g))
     alone = answers(CALLS[name](GRAPH, target="cpu"))
