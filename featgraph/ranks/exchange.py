@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.rows.forms import SendList, choose
@@ -23,6 +24,7 @@ from featgraph.runtime.devices.protocol import Array, Device
 __all__ = ["RankExchange"]
 
 Words = Any
+HostArray = npt.NDArray[Any]
 #: What engines call the combines that they know.
 _OPERATORS = {
     "sum": "sum", "product": "product", "min": "min", "max": "max", "any": "or",
@@ -53,6 +55,30 @@ class RankExchange:
     def own(self, everyone: Words) -> Words:
         """Return the vertices that this rank owns."""
         return self._own
+
+    def among_own(self, words: Words) -> Words:
+        """Return what of a set this rank owns."""
+        return self.device.sets.intersection(words, self._own)
+
+    def with_ghosts(self, words: Words) -> Words:
+        """Return own vertices, with the ghosts that their owners call this with."""
+        return self.device.sets.union(words, self.share([], words))
+
+    def all_reduce(self, values: HostArray, operator: str) -> HostArray:
+        """Return numbers of the host, combined over all ranks."""
+        return self.engine.all_reduce(values, operator, about="numbers of all ranks")
+
+    def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
+        """Return what a checked kernel has recorded on the first rank that has any."""
+        told, shard = fault.copy(), self.shard
+        if told[0]:
+            _, _, vertex, edge, _, _ = fault.tolist()
+            told[2] = shard.numbers[vertex]
+            if edge >= 0:
+                told[3] = shard.edge_ids[int(shard.local.given_index[edge])]
+        found = self.engine.all_gather(told, about="checks of indices")
+        rank = next((r for r, other in enumerate(found) if other[0]), 0)
+        return found[rank], f", on rank {rank}"
 
     def ghosts(self, plan: FoldPlan) -> RankGhosts:
         """Return the ghosts of a plan's kernels."""

@@ -98,12 +98,13 @@ class RankGhosts:
         #: Properties of which a phase has had rows that were not committed yet.
         self._ahead = ahead
 
+    def refresh_all(self, buffers: Buffers) -> None:
+        """Bring rows up to date that phases read as they are now, of neighbors."""
+        self._send_waiting(buffers, sorted({n for h in self._halos for n in h.reads}))
+
     def refresh(self, buffers: Buffers, number: int) -> None:
         """Bring rows up to date that a phase reads, and empty its outboxes."""
-        names = [n for n in self._halos[number].reads if n in buffers.unsent]
-        if names:
-            changed = reduce(self._sets.union, [buffers.unsent.pop(n) for n in names])
-            self._share(buffers, names, changed)
+        self._send_waiting(buffers, self._halos[number].reads)
         for name, of in self._halos[number].mirrors:
             array = buffers.property(of)
             self._carrier.collect(array, buffers.everywhere(name, of))
@@ -135,6 +136,12 @@ class RankGhosts:
             self._wait(buffers, [name], self._own if name in self._ahead else committed)
         ghosts = self._share(buffers, self._sent, committed)
         return self._sets.union(committed, ghosts)
+
+    def _send_waiting(self, buffers: Buffers, names: Sequence[str]) -> None:
+        found = [name for name in names if name in buffers.unsent]
+        if found:
+            changed = reduce(self._sets.union, [buffers.unsent.pop(n) for n in found])
+            self._share(buffers, found, changed)
 
     def _wait(self, buffers: Buffers, names: Sequence[str], words: Words) -> None:
         for name in names:

@@ -56,12 +56,6 @@ def make(graph: fg.Graph) -> fg.State:
 REFUSED: dict[str, tuple[Callable[[fg.State], Any], str]] = {
     "edges": (fg.edgemap(carry), "edge functions"),
     "atomics": (fg.vertexmap(ask), "in ask: the old value of least is used"),
-    "asynchronous": (
-        lambda s: fg.iterate(step, s, asynchronous=True),
-        "asynchronous=True",
-    ),
-    "kept": (lambda s: fg.iterate(step, s, change_driven=True), "change_driven=True"),
-    "waiting": (lambda s: fg.iterate(step, s, near_far=fg.NearFar("x")), "near_far="),
     "touch": (lambda s: s.touch("x"), "a part of the values"),
     "save": (lambda s: s.save("nowhere"), "a part of the values"),
     "ends": (lambda s: s.graph.sources, "no rank has sources"),

@@ -267,6 +267,7 @@ def test_the_default_delta() -> None:
     """32 mean weights over the mean degree, and at least one of them."""
     from featgraph.runtime.devices.choose import choose_device
     from featgraph.runtime.loops.near_far import Waiting
+    from featgraph.runtime.superstep.exchange import exchange_of
 
     for graph, expected in (
         (fg.Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 0]), 2.5 * 32),
@@ -280,7 +281,8 @@ def test_the_default_delta() -> None:
             length=fg.edge_property(length.astype(np.float32)),
         )
         plan = PATHS.fold(given, target="cpu").plan
-        waiting = Waiting(fg.NearFar("distance"), [plan], given, choose_device("cpu"))
+        exchange = exchange_of(graph, choose_device("cpu"))
+        waiting = Waiting(fg.NearFar("distance"), [plan], given, exchange)
         assert waiting.delta == expected
 
 

@@ -69,7 +69,7 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
         halos=tuple(
             find_halo([functions[i] for i in p.functions], analysis) for p in phases
         ),
-        not_shared=why_not_shared(functions, analysis, options),
+        not_shared=why_not_shared(functions, analysis),
         out_edges_at=next(
             (
                 functions[p.functions[0]].declared.source.where()

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from featgraph.fold.analysis.access import AccessRecord
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.plan.options import Options
 from featgraph.fold.syntax.nodes import Atomic
 from featgraph.program.signature import PropertyKind
 
@@ -121,16 +120,8 @@ _TESTS: tuple[tuple[str, str, Callable[[Analysed], bool]], ...] = (
 )
 
 
-def why_not_shared(
-    functions: Sequence[Analysed], analysis: Analysis, options: Options
-) -> Refusal | None:
+def why_not_shared(functions: Sequence[Analysed], analysis: Analysis) -> Refusal | None:
     """Return why a program does not run on several ranks; None if it does."""
-    if options.asynchronous:
-        return Refusal(
-            "updates within a superstep do not reach other ranks",
-            "asynchronous=True",
-            "drop asynchronous=True",
-        )
     for function in functions:
         for why, fix, holds in _TESTS:
             if holds(function):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from featgraph.errors import PlanError
 from featgraph.fold.plan.options import IN_PLACE
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
@@ -90,15 +89,13 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
     size = state.graph.vertex_count + state.graph.edge_count
     watching = make_watching(asked.log, asked.test, [step.plan for step in steps])
     is_shared = state.graph.ranks is not None
-    if is_shared:
-        _check_shared(asked, steps)
     watched = Watched(device, size, asked.by, False, is_dense, is_shared=is_shared)
     if watching.extremes and not asked.by:
         by = "watch=" if asked.test is None else "until="
         watched = replace(watched, by=by, looks_at_results=True)
     waiting = _make_waiting(asked, steps, watched)
     for step in steps:
-        step.may_be_incremental = not (waiting or is_asynchronous or is_shared)
+        step.may_be_incremental = not (waiting or is_asynchronous)
         step.spreads = waiting is None
         step.may_sweep_all &= waiting is None  # far vertices wait
     pending = [
@@ -109,23 +106,6 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
     ]
     key = "" if waiting is None else waiting.key
     return Agenda(steps, pending, waiting, watching), replace(watched, key=key)
-
-
-def _check_shared(asked: Asked, steps: list[Step]) -> None:
-    """Refuse what a run on several ranks does not do."""
-    near_far = checked_near_far(asked.near_far)
-    if near_far is not None and not near_far.optional:
-        raise PlanError(
-            "which vertices are near is not agreed upon between ranks yet",
-            where=NEAR_FAR,
-            fix="drop near_far=",
-        )
-    if steps[0].change_driven is True:
-        raise PlanError(
-            "aggregates are not kept between supersteps on several ranks yet",
-            where="change_driven=True",
-            fix="use change_driven='auto', which keeps nothing here",
-        )
 
 
 def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting | None:
@@ -141,7 +121,8 @@ def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting 
     if near_far.optional and (not may_wait or steps[0].change_driven is True):
         return None
     check_any_order(steps, NEAR_FAR)
-    return Waiting(near_far, plans, asked.state, asked.device, in_a_loop)
+    bound = steps[0].plain.bound
+    return Waiting(near_far, plans, asked.state, bound.exchange, in_a_loop)
 
 
 def make_loops(

@@ -132,7 +132,7 @@ class Agenda:
         """Return a foldmap whose aggregates are rounded by patches, and where."""
         for place, step in enumerate(self.steps):
             words = step.unproven()
-            if words is not None and self.device.sets.count(words) > 0:
+            if words is not None and self.exchange.count(words) > 0:
                 return place, words
         return None
 

@@ -16,7 +16,6 @@ from featgraph.runtime.loops.pending import announce
 from featgraph.runtime.loops.protocol import Watched
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.recording.cycles import Traced
-from featgraph.runtime.superstep.bound import full_words
 from featgraph.runtime.superstep.frontier import Frontier
 
 __all__ = ["HostLoop"]
@@ -94,8 +93,8 @@ class HostLoop:
     def _nearest(self, words: Any, waiting: Waiting) -> tuple[Any, Any, int]:
         """Return the near ones of what is announced, the others, how many are near."""
         device, count = self._agenda.device, self._agenda.state.graph.vertex_count
-        full = full_words(device, count)
-        announced = full if words is None else words
+        everyone = self._agenda.steps[0].plain.bound.everyone
+        announced = everyone if words is None else words
         near, number = waiting.split(announced)
         far = device.sets.without(announced, near)
         return (None if number == count else near), far, number

@@ -19,8 +19,8 @@ from featgraph.fold.plan.plan import FoldPlan, GatherReads
 from featgraph.program.combines import RULES
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
-from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import buffers_of
+from featgraph.runtime.superstep.exchange import Exchange
 
 __all__ = ["NEAR_FAR", "NearFar", "Waiting", "checked_near_far"]
 
@@ -112,6 +112,9 @@ class Waiting:
         What was asked for.
     plans : iterable of FoldPlan
         The foldmaps of the run.
+    state : State
+    exchange : Exchange
+        What is done together with other ranks: there is one threshold for all.
     in_a_loop : bool
         Whether supersteps run in a compiled loop that knows the key.
 
@@ -126,12 +129,12 @@ class Waiting:
         given: NearFar,
         plans: Iterable[FoldPlan],
         state: State,
-        device: Device,
+        exchange: Exchange,
         in_a_loop: bool = False,
     ) -> None:
         self.key = given.key
         self.state = state
-        self.device = device
+        self.exchange, self.device = exchange, exchange.device
         _check_key(given.key, state)
         readers = [f for plan in plans for f in _readers(given.key, plan)]
         first = {gather.combine.rules.order == "min" for gather in readers}
@@ -145,7 +148,8 @@ class Waiting:
         self.sign = 1.0 if first == {True} else -1.0
         delta = given.delta
         if delta is None:
-            delta = _mean_step(readers, state, device.name if in_a_loop else "")
+            loop = self.device.name if in_a_loop else ""
+            delta = _mean_step(readers, state, exchange, loop)
         self.delta = float(delta)
         #: Keys times `sign` up to here are near.
         self.limit = -math.inf
@@ -164,16 +168,26 @@ class Waiting:
 
         The threshold moves where none is. Then one is, unless there is no vertex.
         """
-        keys = buffers_of(self.state, self.device).property(self.key)
-        width = math.prod(self.state.signature[self.key].item_shape)
-        near = self.device.sets.near(words, keys, width, self.sign, self.limit)
-        count = self.device.sets.count(near)
-        if count == 0 and self.device.sets.count(words) > 0:
-            first = self.device.sets.first_key(words, keys, width, self.sign)
-            self.limit = first + self.delta
-            near = self.device.sets.near(words, keys, width, self.sign, self.limit)
-            count = self.device.sets.count(near)
+        near, sets = self._near(words), self.device.sets
+        count = self.exchange.count(near)
+        if count == 0 and self.exchange.count(words) > 0:
+            own, keys = self.exchange.among_own(words), self._keys()
+            first = sets.first_key(own, *keys, self.sign)
+            [least] = self.exchange.all_reduce(np.array([first]), "min").tolist()
+            self.limit = least + self.delta
+            near = self._near(words)
+            count = self.exchange.count(near)
         return near, count
+
+    def _near(self, words: Words) -> Words:
+        own = self.exchange.among_own(words)
+        near = self.device.sets.near(own, *self._keys(), self.sign, self.limit)
+        return self.exchange.with_ghosts(near)
+
+    def _keys(self) -> tuple[Any, int]:
+        """Return the keys, and how many a vertex has."""
+        keys = buffers_of(self.state, self.device).property(self.key)
+        return keys, math.prod(self.state.signature[self.key].item_shape)
 
 
 def checked_near_far(given: Any) -> NearFar | None:
@@ -223,7 +237,9 @@ def _readers(name: str, plan: FoldPlan) -> list[GatherReads]:
     return found
 
 
-def _mean_step(readers: list[GatherReads], state: State, loop: str) -> float:
+def _mean_step(
+    readers: list[GatherReads], state: State, exchange: Exchange, loop: str
+) -> float:
     """Return the default delta, from the weights that the gathers read.
 
     `loop` is the target of a compiled loop, "" without one.
@@ -250,8 +266,10 @@ def _mean_step(readers: list[GatherReads], state: State, loop: str) -> float:
         stride = len(stored) // _MOST_SAMPLED + 1
         weights = np.abs(np.asarray(stored[::stride], np.float64))
         weights = weights[np.isfinite(weights)]
-        if weights.any():
-            mean = float(weights.mean())
+        own = np.array([weights.sum(), weights.size])
+        total, size = exchange.all_reduce(own, "sum").tolist()
+        if total:
+            mean = total / size
     degree = state.graph.edge_count / max(state.graph.vertex_count, 1)
     if loop:
         return mean * _EDGES_IN_A_LOOP[loop] / max(degree, 1.0)

@@ -160,8 +160,7 @@ class Step:
             return self._shorter(frontier) if is_free else self.plain
         self._knows_all = self._knows_all or everything
         patching, frontier.incremental = self._prepare()
-        buffers = buffers_of(self.state, self.device)
-        is_patched = frontier.incremental.begin(buffers, changed)
+        is_patched = self._begin(patching, frontier.incremental, changed)
         self.work = "patched" if is_patched else "kept"
         return patching
 
@@ -206,7 +205,7 @@ class Step:
         """Run a superstep on some vertices with their aggregates recomputed."""
         patching, incremental = self._prepare()
         none = self.device.sets.empty(words.size)
-        incremental.begin(buffers_of(self.state, self.device), none)
+        self._begin(patching, incremental, none)
         incremental.recompute(words)
         frontier = Frontier(
             none, base=words, only=self.only, left_out=self.left_out,
@@ -272,6 +271,15 @@ class Step:
                 self._patching.kernel, self.state, self.device
             )
         return self._patching, self._incremental
+
+    def _begin(
+        self, patching: Superstep, incremental: Incremental, changed: Words | None
+    ) -> bool:
+        """Begin a superstep; return whether anything is left to patch."""
+        buffers, ghosts = buffers_of(self.state, self.device), patching.bound.ghosts
+        if ghosts is not None:  # of which copies may be taken
+            ghosts.refresh_all(buffers)
+        return incremental.begin(buffers, changed)
 
     def _count_patches(self, incremental: Incremental) -> None:
         """Have what was patched recomputed from time to time: roundings add up."""

@@ -64,6 +64,8 @@ class BoundState:
         What is done together with other ranks.
     full : words
         The set of all vertices; on several ranks, of those that this one owns.
+    everyone : words
+        The set of all vertices; on several ranks, with ghosts.
     due : Due
     stale : StaleEntries
     ghosts : Ghosts or None
@@ -81,7 +83,7 @@ class BoundState:
         self.buffers = buffers
         for name in self.plan.facts.writes:
             buffers.own(name)
-        everyone = full_words(device, self.graph.vertex_count)
+        self.everyone = everyone = full_words(device, self.graph.vertex_count)
         self.full = self.exchange.own(everyone)
         self.due = Due(
             self.plan, buffers.graph, device, self.full, everyone, self.exchange.count
@@ -255,8 +257,13 @@ def explained(kernel: Kernel, name: str, error: BaseException) -> BaseException:
     return error
 
 
-def raise_fault(sites: list[tuple[str, str, int, str, int]], fault: Any) -> None:
-    """Raise the first violation that a checked kernel has recorded, if there is one."""
+def raise_fault(
+    sites: list[tuple[str, str, int, str, int]], fault: Any, place: str
+) -> None:
+    """Raise the first violation that a checked kernel has recorded, if there is one.
+
+    `place` goes behind the vertex or edge.
+    """
     taken, site, vertex, edge, index, bound = (int(x) for x in fault)
     if not taken:
         return
@@ -264,7 +271,7 @@ def raise_fault(sites: list[tuple[str, str, int, str, int]], fault: Any) -> None
     where = f"vertex {vertex}" if edge < 0 else f"edge {edge} at vertex {vertex}"
     error = KernelFaultError(
         f"an index of d.{name} is out of range",
-        where=f"{file}:{line} in {function}, {where}",
+        where=f"{file}:{line} in {function}, {where}{place}",
         got=f"index {index} on axis {axis}",
         expected=f"0 <= index < {bound}",
         fix="the state may have been written in part; make it anew",

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Protocol
 
+import numpy.typing as npt
+
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph import Graph
 from featgraph.program.active import Holder
@@ -16,6 +18,7 @@ from featgraph.runtime.memory.buffers import Buffers
 __all__ = ["Exchange", "Ghosts", "exchange_of"]
 
 Words = Any
+HostArray = npt.NDArray[Any]
 
 
 class Ghosts(Protocol):
@@ -23,6 +26,9 @@ class Ghosts(Protocol):
 
     All ranks call the same methods in the same order.
     """
+
+    def refresh_all(self, buffers: Buffers) -> None:
+        """Bring rows up to date that phases read as they are now, of neighbors."""
 
     def refresh(self, buffers: Buffers, number: int) -> None:
         """Bring rows up to date that a phase reads, by its number."""
@@ -40,6 +46,8 @@ class Ghosts(Protocol):
 class Exchange(Protocol):
     """What is done together with other ranks."""
 
+    device: Device
+
     @property
     def holder(self) -> Holder:
         """What the user's active sets are kept by."""
@@ -47,6 +55,23 @@ class Exchange(Protocol):
 
     def own(self, everyone: Words) -> Words:
         """Return the vertices that this rank owns, of all that it has."""
+
+    def among_own(self, words: Words) -> Words:
+        """Return what of a set this rank owns."""
+
+    def with_ghosts(self, words: Words) -> Words:
+        """Return own vertices, with the ghosts that their owners call this with."""
+
+    def all_reduce(self, values: HostArray, operator: str) -> HostArray:
+        """Return numbers of the host, combined over all ranks: "sum" or "min"."""
+        ...
+
+    def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
+        """Return what a checked kernel has recorded on the first rank that has any.
+
+        Vertex and edge are the whole graph's. And text that says where it was.
+        """
+        ...
 
     def ghosts(self, plan: FoldPlan) -> Ghosts | None:
         """Return the ghosts of a plan's kernels; None where nobody has any."""
@@ -67,13 +92,29 @@ class _Alone:
     """One rank, which has all vertices."""
 
     def __init__(self, device: Device) -> None:
-        self.holder = device
+        self.holder = self.device = device
         self.count = device.sets.count
         self.count_and_look = device.sets.count_and_look
 
     def own(self, everyone: Words) -> Words:
         """Return all of them."""
         return everyone
+
+    def among_own(self, words: Words) -> Words:
+        """Return the set: it has no others."""
+        return words
+
+    def with_ghosts(self, words: Words) -> Words:
+        """Return the set: there are none."""
+        return words
+
+    def all_reduce(self, values: HostArray, operator: str) -> HostArray:
+        """Return the numbers."""
+        return values
+
+    def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
+        """Return it."""
+        return fault, ""
 
     def ghosts(self, plan: FoldPlan) -> None:
         """Return None: nobody else owns any."""

@@ -111,7 +111,8 @@ class Superstep:
                 launched = None
                 if fault is not None:
                     sites = self.kernel.kernel_source.sites
-                    raise_fault(sites, np.array(device.download(fault)))
+                    found = np.array(device.download(fault))
+                    raise_fault(sites, *bound.exchange.first_fault(found))
                 finish(bound, own, frontier, given)
                 if ghosts is not None:
                     ghosts.note(buffers, own.number, given["due"])
