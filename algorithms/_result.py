@@ -24,7 +24,8 @@ the residual.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -222,22 +223,23 @@ def iterate_recorded(
     state: fg.State,
     *,
     history: bool = True,
-    callback: Callable[[fg.Run, fg.State], Any] | None = None,
     growth: str | None = None,
+    enough: int | None = None,
     **options: Any,
 ) -> tuple[fg.Run, npt.NDArray[np.float64]]:
     """Run `featgraph.iterate` and record the residual after every superstep.
 
     Parameters
     ----------
-    steps, state, callback, **options
+    steps, state, **options
         As for `featgraph.iterate`.
     history : bool, optional
         Record the largest over the features of ``residual``, which a reduce of the
         foldmaps fills. False records nothing.
     growth : str, optional
-        How to keep the recurrence from diverging. If given, a residual that is not
-        finite ends the run.
+        How to keep the recurrence from diverging. If given, residuals are finite.
+    enough : int, optional
+        How many supersteps are all that is wanted: a run has converged behind them.
 
     Returns
     -------
@@ -251,16 +253,32 @@ def iterate_recorded(
     DivergenceError
         If a residual is not finite and `growth` is given.
     """
-    if not history:
-        return fg.iterate(steps, state, callback=callback, **options), np.empty(0)
+    watch = "residual" if history else None
+    if enough is None:
+        run = fg.iterate(steps, state, watch=watch, **options)
+    else:
+        run = _iterate_enough(steps, state, enough, watch=watch, **options)
+    residuals = np.array(run.watched, np.float64)
+    is_bad = ~np.isfinite(residuals)
+    if growth is not None and is_bad.any():
+        refuse_growth(int(np.argmax(is_bad)) + 1, growth)
+    return run, residuals
 
-    def look(run: fg.Run, state: fg.State) -> Any:
-        refuse_growth(not np.isfinite(run.watched[-1]), run, str(growth))
-        return callback is not None and callback(run, state)
 
-    called = callback if growth is None else look
-    run = fg.iterate(steps, state, callback=called, watch="residual", **options)
-    return run, np.array(run.watched, np.float64)
+def _iterate_enough(
+    steps: Any, state: fg.State, enough: int, *, max_supersteps: int, **options: Any
+) -> fg.Run:
+    """Run up to so many supersteps, which are all that is wanted.
+
+    A limit is met wherever supersteps run; a function ``until=`` is the host's.
+    """
+    if max_supersteps < enough:
+        return fg.iterate(steps, state, max_supersteps=max_supersteps, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)
+        run = fg.iterate(steps, state, max_supersteps=enough, **options)
+    run.converged = run.converged or run.supersteps == enough
+    return run
 
 
 def joined(runs: Sequence[fg.Run]) -> fg.Run:
@@ -273,12 +291,11 @@ def joined(runs: Sequence[fg.Run]) -> fg.Run:
     return made
 
 
-def refuse_growth(is_unbounded: bool, run: fg.Run, fix: str) -> None:
-    """Raise DivergenceError if a run has left values that are not finite."""
-    if is_unbounded:
-        raise fg.DivergenceError(
-            "the values grow without bounds",
-            where=f"superstep {run.supersteps}",
-            expected="a recurrence that contracts",
-            fix=fix,
-        )
+def refuse_growth(superstep: int, fix: str) -> None:
+    """Raise DivergenceError: values of a superstep were not finite."""
+    raise fg.DivergenceError(
+        "the values grow without bounds",
+        where=f"superstep {superstep}",
+        expected="a recurrence that contracts",
+        fix=fix,
+    )

@@ -145,7 +145,7 @@ def bfs(
         state,
         history=False,
         active=begin.vertices if depth != 0 else begin.vertices[:0],
-        until=None if depth is None else lambda s: s.superstep >= depth,
+        enough=depth,
         **options,
     )
     return BfsResult(

@@ -225,14 +225,12 @@ def heat_simulation(
     state["dt"] = length
     state["epsilon"] = float(epsilon) if steps is None else -1.0
     set_step(state, **where)
-    first = state.superstep
-    limit = max_supersteps if steps is None else min(max_supersteps, steps)
     run, residuals = iterate_recorded(
         step_with_residual if history else step,
         state,
         history=history,
-        max_supersteps=limit,
-        until=None if steps is None else lambda s: s.superstep - first >= steps,
+        max_supersteps=max_supersteps,
+        enough=steps,
         **options,
     )
     # Where nothing is left that could change, the rest of the time brings no more.

@@ -6,11 +6,12 @@ With ``w(e)`` the weight of an edge, or one, and both vectors summing to one::
     hub(v)       = sum over edges v -> u of w(e) authority(u)  divided by its sum
 
 This is the power iteration for the largest singular value of the adjacency matrix. The
-two lines are a foldmap each, along in-edges and along out-edges. Neither divides what
-it writes: the sum of a vector is a reduce, and each read of the vector divides by it.
+two lines are kernels of one foldmap, along in-edges and along out-edges: hubs are of
+the authorities that the same superstep has written. Neither line divides what it
+writes: the sum of a vector is a reduce, and each read of the vector divides by it.
 
-State: ``hub`` and ``authority`` (V,), undivided. An iteration is two supersteps, which
-read every edge twice and move 4 V values.
+State: ``hub`` and ``authority`` (V,), undivided. A superstep reads every edge twice and
+moves 4 V values.
 
 J. M. Kleinberg, "Authoritative Sources in a Hyperlinked Environment", Journal of the
 ACM 46, 1999. Arguments, and the division by sums, are those of networkx.
@@ -66,7 +67,7 @@ def weighted_hubs_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
 @fg.vertex
 def be_authority(f, v, d):  # type: ignore[no-untyped-def]
     """Be as good as they are."""
-    d.authority_next[v] = share(d.inflow[v], d.hub_sum[0])
+    d.authority[v] = share(d.inflow[v], d.hub_sum[0])
     return True
 
 
@@ -111,22 +112,22 @@ def change(f, v, d):  # type: ignore[no-untyped-def]
 def be_divided(f, v, d):  # type: ignore[no-untyped-def]
     """Have the ratings of each kind sum to one."""
     d.hub_next[v] = share(d.hub[v], d.hub_sum[0])
-    d.authority_next[v] = share(d.authority[v], d.authority_sum[0])
+    d.authority[v] = share(d.authority[v], d.authority_sum[0])
     return True
 
 
-def _steps(behind: Any, ahead: Any) -> list[fg.FoldMap]:
-    """Return the two lines of an iteration."""
-    hubs = (sum_of_authorities, ahead, be_hub, sum_of_next, change)
-    return [fg.foldmap(sum_of_hubs, behind, be_authority), fg.foldmap(*hubs)]
+def _step(behind: Any, ahead: Any) -> fg.FoldMap:
+    """Return an iteration."""
+    authorities = (sum_of_hubs, behind, be_authority, sum_of_authorities)
+    return fg.foldmap(*authorities, ahead, be_hub, sum_of_next, change)
 
 
-#: weighted -> what runs in turn.
+#: weighted -> what runs.
 STEPS = {
-    False: _steps(hubs_behind, authorities_ahead),
-    True: _steps(weighted_hubs_behind, weighted_authorities_ahead),
+    False: _step(hubs_behind, authorities_ahead),
+    True: _step(weighted_hubs_behind, weighted_authorities_ahead),
 }
-step = STEPS[False][1]
+step = STEPS[False]
 divide = fg.foldmap(sum_of_hubs, sum_of_authorities, be_divided)
 
 
@@ -138,8 +139,8 @@ class HitsResult(Result):
     ----------
     hubs, authorities : ndarray of shape (V,)
         Non-negative; each sums to one, or is zero where there is no edge to count.
-    residuals : ndarray of float64, shape (S / 2,)
-        One for each iteration, which is two supersteps.
+    residuals : ndarray of float64, shape (S,)
+        One for each iteration, which is a superstep.
     """
 
     hubs: Array = answer()
@@ -199,7 +200,7 @@ def hits(
     An iteration shrinks the distance by the square of the second over the first
     singular value. Where the two are equal, the result depends on `nstart`.
 
-    Bitwise repeatable in pull direction; no atomics there. Memory: 4 values a vertex.
+    Bitwise repeatable in pull direction; no atomics there. Memory: 3 values a vertex.
 
     Examples
     --------
@@ -224,7 +225,7 @@ def hits(
     state = fg.State(
         graph,
         hub=column_property(graph, "nstart", nstart, real, iterated=True),
-        authority=fg.vertex_property(real.type(0), iterated=True),
+        authority=fg.vertex_property(real.type(0)),
         hub_sum=np.ones(1, real),
         **weight,
     )
@@ -232,7 +233,7 @@ def hits(
         STEPS[bool(weight)],
         state,
         until=fg.below("residual", tol),
-        max_supersteps=2 * int(max_iter),
+        max_supersteps=int(max_iter),
         **options,
     )
     divide(state, target=options.get("target", "auto"))

@@ -22,7 +22,6 @@ rule and scale are those of networkx.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -74,10 +73,16 @@ def change(f, v, d):  # type: ignore[no-untyped-def]
     return abs(d.x_next[v, f] - d.x[v, f])
 
 
+@fg.reduce(into="left", combine="max")
+def change_in_range(f, v, d):  # type: ignore[no-untyped-def]
+    """Take it as none where one is so large that numbers may end."""
+    return d.residual[f] if fg.feature_max(d.residual[f]) < d.most else 0.0
+
+
 #: weighted -> what runs.
 STEPS = {
-    False: fg.foldmap(from_sources, extend, change),
-    True: fg.foldmap(weighted_from_sources, extend, change),
+    False: fg.foldmap(from_sources, extend, change, change_in_range),
+    True: fg.foldmap(weighted_from_sources, extend, change, change_in_range),
 }
 step = STEPS[False]
 
@@ -141,7 +146,6 @@ def katz_centrality(
     normalized: bool = True,
     max_supersteps: int = 1000,
     dtype: npt.DTypeLike = np.float64,
-    callback: Callable[[fg.Run, fg.State], Any] | None = None,
     **options: Any,
 ) -> KatzResult:
     """Count walks into each vertex, by their lengths and where they begin.
@@ -168,10 +172,8 @@ def katz_centrality(
     dtype : dtype, optional
         float64, or float32: then choose `tol` so that V * tol is well above 1e-6 times
         the sum of the centralities, or the run ends at the limit.
-    callback : callable, optional
-        As for `featgraph.iterate`.
     **options
-        ``target``, ``direction``, ``progress``, ... as for `featgraph.iterate`.
+        ``target``, ``direction``, ``callback``, ... as for `featgraph.iterate`.
 
     Returns
     -------
@@ -217,17 +219,19 @@ def katz_centrality(
         x=fg.vertex_property(real.type(0), shape=(width,), iterated=True),
         beta=base,
         alpha=float(alpha),
+        most=math.sqrt(np.finfo(real).max),
         **weight,
     )
     run, residuals = iterate_recorded(
         STEPS[bool(weight)],
         state,
-        callback=_stop_above(math.sqrt(np.finfo(real).max), callback),
-        until=lambda s: bool(np.max(s["residual"]) < count * tol),
+        until=fg.below("left", count * tol),
         max_supersteps=max_supersteps,
         **options,
     )
     where = {"target": options.get("target", "auto")}
+    if run.supersteps:  # a run that numbers have ended has not converged
+        run.converged = bool(np.max(state["residual"]) < count * tol)
     if not run.converged:
         add_up(state, **where)
         _refuse_growth(run, residuals, float(np.max(state["total"])), alpha)
@@ -258,18 +262,6 @@ def _base(graph: fg.Graph, beta: npt.ArrayLike) -> Array:
     if np.ndim(beta) == 0:
         beta = np.full(graph.vertex_count, beta, np.float64)
     return columns(graph, "beta", beta)
-
-
-def _stop_above(
-    limit: float, callback: Callable[[fg.Run, fg.State], Any] | None
-) -> Callable[[fg.Run, fg.State], Any]:
-    """Return a callback that ends the run before its numbers end."""
-
-    def check(run: fg.Run, state: fg.State) -> Any:
-        asked = callback is not None and callback(run, state)
-        return asked or not np.max(state["residual"]) < limit
-
-    return check
 
 
 def _refuse_growth(run: fg.Run, residuals: Array, total: float, alpha: float) -> None:

@@ -287,7 +287,8 @@ def multi_manifold_ranking(
         **options,
     )
     end(state, **where)
-    refuse_growth(bool(state["unbounded"].any()), run, fix)
+    if state["unbounded"].any():
+        refuse_growth(run.supersteps, fix)
     scores: Any = state.view("score")
     return MultiManifoldRankingResult(
         run=run,

@@ -275,7 +275,8 @@ def multimodal_learning(
         **options,
     )
     end(state, **where)
-    refuse_growth(bool(state["unbounded"].any()), run, fix)
+    if state["unbounded"].any():
+        refuse_growth(run.supersteps, fix)
     values: Any = state.view("mmode")
     return MultimodalLearningResult(
         run=run, vertex_names=graph.vertex_names, residuals=residuals, values=values

@@ -400,6 +400,18 @@ def test_nothing_over_the_vertices_is_moved(gpu: Gpu, name: str) -> None:
     assert not gpu.uploads
 
 
+@pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "name",
+    ["pagerank", "hits", "eigenvector", "katz", "manifolds", "modalities", "heat"],
+)
+def test_supersteps_may_run_without_the_host(gpu: Gpu, name: str) -> None:
+    """No function of Python looks at each, and no other foldmap has a turn."""
+    run = CALLS[name](drawn_graph(3 * V), target="cuda").run
+    assert "replay" not in run.refused, run.explain()
+    assert len(run.kernels) == 1
+
+
 def test_factors_are_moved_once(gpu: Gpu) -> None:
     """Ratings are a graph of their own in each call; factors and errors stay there."""
     rng = np.random.default_rng(11)
