@@ -104,6 +104,22 @@ class Structure:
         """Put the values of vertices together from all places where they are."""
         return stored
 
+    def set_here(self, words: Any) -> Any:
+        """Return what kernels here need of a set of vertices, a bitvector."""
+        return words
+
+    def pieces_of_vertices(self, stored: Any) -> Any:
+        """Return the values of all vertices, or an iterable of their rows in turn."""
+        return stored
+
+    def pieces_of_edges(self, stored: Any, per_direction: bool) -> Any:
+        """Return the values of edges in given order, or an iterable as before."""
+        return self.collect_edge_values(stored, per_direction)
+
+    def pieces_of_set(self, words: Any) -> Any:
+        """Return a set of vertices, or an iterable of its words in turn."""
+        return words
+
     @property
     def vertex_count(self) -> int:
         """V."""

@@ -25,18 +25,21 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph.arrays.values import host_values
 from featgraph.errors import FileFormatError, StateError
 from featgraph.graph import Graph
 from featgraph.program.active import word_count
 from featgraph.program.column import Column
+from featgraph.program.given import edge_values
 from featgraph.program.names import name_problem
 from featgraph.program.signature import STORAGE_DTYPES, PropertyKind, PropertyType
 from featgraph.program.snapshot import Left, Snapshot
@@ -63,13 +66,30 @@ _SCALARS: dict[str, type] = {"bool": bool, "int64": int, "real": float}
 def write_state(path: str | os.PathLike[str], graph: Graph, snapshot: Snapshot) -> None:
     """Save a snapshot, with programs named by digests: all of it, or nothing.
 
+    Of several ranks, which all call it, the first one writes.
+
     Raises
     ------
     StateError
         If something else is at `path`.
     OSError
         If it cannot be written.
+    DistributedError
+        On other ranks, if the first one fails.
     """
+    if graph.ranks is None:
+        _write_folder(path, graph, snapshot)
+        return
+    graph.ranks.gather_first(
+        lambda: _write_folder(path, graph, snapshot),
+        lambda: _manifest(graph, snapshot, _pass_through),
+        "saving a State",
+    )
+
+
+def _write_folder(
+    path: str | os.PathLike[str], graph: Graph, snapshot: Snapshot
+) -> None:
     folder = Path(path)
     if not os.path.lexists(folder):
         beside = folder.with_name(f".{folder.name}.new-{secrets.token_hex(8)}")
@@ -101,12 +121,16 @@ def _write_into(folder: Path, graph: Graph, snapshot: Snapshot) -> None:
     key = secrets.token_hex(8)
     made: list[Path] = []
 
-    def keep(values: Array) -> dict[str, Any]:
+    def keep(values: Any) -> dict[str, Any]:
         name = f"{key}-{len(made)}.npy"
         made.append(folder / name)
-        plain = np.ascontiguousarray(values)
-        plain = plain.astype(plain.dtype.newbyteorder("<"), copy=False)
-        parts = [_header(plain.dtype, plain.shape), plain.reshape(-1).view(np.uint8)]
+        stored = values.dtype.newbyteorder("<")
+        pieces = [values] if isinstance(values, np.ndarray) else values
+        rows = (
+            np.ascontiguousarray(piece, stored).reshape(-1).view(np.uint8)
+            for piece in pieces
+        )
+        parts = chain([_header(stored, values.shape)], rows)
         return {"file": name, "sha256": _write_file(folder / name, parts)}
 
     manifest = folder / f"{_MANIFEST}.{key}"
@@ -144,16 +168,19 @@ def _manifest(graph: Graph, snapshot: Snapshot, keep: Any) -> bytes:
         if type_.kind is PropertyKind.SCALAR:
             row["value"] = values.hex() if isinstance(values, float) else values
         elif type_.kind is PropertyKind.EDGE:  # ids of edges may come to be others
-            given = graph.collect_edge_values(values, column.per_direction)
-            row["array"] = keep(given)
+            row["array"] = keep(graph.pieces_of_edges(values, column.per_direction))
+        elif type_.kind is PropertyKind.VERTEX:
+            row["array"] = keep(graph.pieces_of_vertices(values))
         else:
             row["array"] = keep(values)
         properties.append(row)
     pending = [
         {
             "program": digest,
-            "words": None if left.words is None else keep(left.words),
-            "left": None if left.left is None else keep(left.left),
+            "words": None
+            if left.words is None
+            else keep(graph.pieces_of_set(left.words)),
+            "left": None if left.left is None else keep(graph.pieces_of_set(left.left)),
             "scalars": None
             if left.scalars is None
             else [[name, values.hex()] for name, values in left.scalars],
@@ -171,6 +198,14 @@ def _manifest(graph: Graph, snapshot: Snapshot, keep: Any) -> bytes:
     return _text({**body, "sha256": hashlib.sha256(_text(body)).hexdigest()})
 
 
+def _pass_through(values: Any) -> dict[str, Any]:
+    """Take part where rank 0 writes values that come in pieces."""
+    if not isinstance(values, np.ndarray):
+        for _ in values:
+            pass
+    return {}
+
+
 def _text(body: dict[str, Any]) -> bytes:
     return json.dumps(body, indent=1, allow_nan=False).encode()
 
@@ -184,7 +219,7 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     return stream.getvalue()
 
 
-def _write_file(path: Path, parts: list[Any]) -> str:
+def _write_file(path: Path, parts: Iterable[Any]) -> str:
     """Write a new file to the disk and return its checksum."""
     digest = hashlib.sha256()
     handle = os.open(path, _NEW, 0o666)
@@ -253,7 +288,15 @@ def read_state(path: str | os.PathLike[str], graph: Graph) -> Snapshot:
         If it is none, or newer, or truncated, or altered.
     StateError
         If it was saved on another graph.
+    DistributedError
+        On other ranks, where one fails.
     """
+    if graph.ranks is None:
+        return _read_folder(path, graph)
+    return graph.ranks.on_all(lambda: _read_folder(path, graph), "loading a State")  # type: ignore[no-any-return]
+
+
+def _read_folder(path: str | os.PathLike[str], graph: Graph) -> Snapshot:
     folder = Path(path)
     text = b""
     for _ in range(5):
@@ -402,7 +445,9 @@ class _Reader:
         }[kind]
         array = self._array(row["array"], type_.dtype, (*rows, *shape))
         if kind is PropertyKind.EDGE:
-            array = self.graph.expand_edge_values(array)
+            array = host_values(edge_values(self.graph, array))
+        elif kind is PropertyKind.VERTEX:
+            array = self.graph.rows_here(array)
         return name, Column(type_, array, flags[2])
 
     def _check_type(self, name: str, type_: PropertyType, per_direction: bool) -> None:
@@ -456,7 +501,7 @@ class _Reader:
         tail = count % 32
         if tail and words.size and int(words[-1]) >> tail:
             raise _wrong(self.where, "a vertex beyond the last one", f"V = {count}")
-        return words
+        return self.graph.set_here(words)  # type: ignore[no-any-return]
 
     def _array(self, row: Any, dtype: str, shape: tuple[int, ...]) -> Array:
         """Return an array of a type and shape that follow from elsewhere."""

@@ -345,30 +345,38 @@ class State:
         """Say that the values of a property were written from outside.
 
         That is through a view, or in an array that was given with ``copy=False``. Every
-        vertex is due again, as behind an assignment. Views go on.
+        vertex is due again, as behind an assignment. Views go on. On several ranks, all
+        call it, and each has written the rows of its own vertices; arrays that were
+        given are not read any more.
 
         Raises
         ------
         StateError
-            If there is no such property, or another thread runs on this State.
+            If there is no such property, or another thread runs on this State; on
+            several ranks, if it belongs to edges.
         """
         with self.in_use.hold(f"state.touch({name!r})", changes=False):
-            self._column(name)
-            self._require_whole(f"state.touch({name!r})")
+            column = self._column(name)
+            if self.graph.ranks is not None:
+                self._renew_ghosts(name, column)
             if self.residency is not None:
                 self.residency.touched(name)
             self.version += 1
 
-    def _require_whole(self, where: str) -> None:
-        """Refuse what a State of a graph in parts does not do."""
-        if self.graph.part is not self.graph:
+    def _renew_ghosts(self, name: str, column: Column) -> None:
+        """Have the rows of other ranks, where no runtime has them yet."""
+        if column.type.kind is PropertyKind.EDGE:
             raise StateError(
-                "a rank has a part of the values only",
-                where=where,
+                "an edge may have values on two ranks",
+                where=f"state.touch({name!r})",
                 got=repr(self.graph),
-                fix="assign all values, state[name] = values, on all ranks; or save "
-                "state[name], which all ranks read together",
+                fix="assign all values, state[name] = values, on all ranks",
             )
+        held = None if self.residency is None else self.residency.array(name)
+        if column.type.kind is PropertyKind.VERTEX and held is None:
+            values = column.in_an_array()
+            whole = self.graph.collect_vertex_values(values)
+            values[...] = self.graph.rows_here(whole)
 
     def __setitem__(self, name: str, value: Any) -> None:
         with self.in_use.hold(f"writing state[{name!r}]"):
@@ -467,7 +475,6 @@ class State:
         OSError
             If it cannot be written.
         """
-        self._require_whole("state.save")
         write_state(path, self.graph, take_snapshot(self).by_digest())
 
     @classmethod
@@ -510,7 +517,6 @@ class State:
                 got=type(graph).__name__,
                 expected="fg.State.load(path, graph)",
             )
-        cls(graph)._require_whole("fg.State.load")
         return cls.restore(graph, read_state(path, graph))
 
 

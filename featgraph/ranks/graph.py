@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,8 @@ from featgraph.fold.plan.traits import graph_traits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.exchange import RankExchange
+from featgraph.ranks.members import packed, unpacked
+from featgraph.ranks.pieces import Pieces, gather_first, on_all
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["DistributedGraph", "distribute"]
@@ -136,6 +139,47 @@ class DistributedGraph(Graph):
         if per_direction:
             result[given + self._loops] = result[self._loops]
         return result
+
+    def set_here(self, words: Any) -> Any:
+        """Return the part of a set of vertices."""
+        return packed(unpacked(words)[self.shard.numbers])
+
+    def pieces_of_vertices(self, stored: Any) -> Pieces:
+        """Return the rows of all vertices, piece by piece; all ranks go through it."""
+        return self._of_vertices(host_values(stored), as_set=False)
+
+    def pieces_of_set(self, words: Any) -> Pieces:
+        """Return the words of a set of vertices likewise."""
+        return self._of_vertices(unpacked(words), as_set=True)
+
+    def _of_vertices(self, rows: Array, as_set: bool) -> Pieces:
+        shard = self.shard
+        numbers = shard.numbers[: shard.own].astype(np.int64)
+        own = rows[: shard.own]
+        return Pieces(self.engine, self.vertex_count, numbers, own, as_set)
+
+    def pieces_of_edges(self, stored: Any, per_direction: bool) -> Pieces:
+        """Return the values of all edges in given order likewise."""
+        given, places = self.given_edge_count, self._given_rows.astype(np.int64)
+        chosen = np.arange(places.size)
+        if per_direction:  # a loop is its own twin
+            loops = np.flatnonzero(np.isin(places, self._loops))
+            places = np.concatenate([places, given + places[loops]])
+            chosen = np.concatenate([chosen, loops])
+        count = given * (1 + per_direction)
+        is_wanted = places < count
+        rows = np.take(np.asarray(stored), chosen[is_wanted], axis=0)
+        return Pieces(self.engine, count, places[is_wanted], rows, as_set=False)
+
+    def gather_first(
+        self, first: Callable[[], Any], others: Callable[[], Any], about: str
+    ) -> None:
+        """Have rank 0 run what goes through pieces of rows: see `pieces`."""
+        gather_first(self.engine, first, others, about)
+
+    def on_all(self, function: Callable[[], Any], about: str) -> Any:
+        """Run a function on each rank; where one fails, raise on all."""
+        return on_all(self.engine, function, about)
 
     def expand_edge_values(self, values: object) -> Array:
         """Refuse: no rank has the edges of the whole graph."""

@@ -56,8 +56,7 @@ def make(graph: fg.Graph) -> fg.State:
 REFUSED: dict[str, tuple[Callable[[fg.State], Any], str]] = {
     "edges": (fg.edgemap(carry), "edge functions"),
     "atomics": (fg.vertexmap(ask), "in ask: the old value of least is used"),
-    "touch": (lambda s: s.touch("x"), "a part of the values"),
-    "save": (lambda s: s.save("nowhere"), "a part of the values"),
+    "touch": (lambda s: s.touch("load"), "values on two ranks"),
     "ends": (lambda s: s.graph.sources, "no rank has sources"),
     "rows": (lambda s: s.graph.in_edges, "no rank has in_edges"),
 }

@@ -214,6 +214,9 @@ class Buffers:
             self.written(name)
         elif name in self.current:
             self.stale[name] = ALL
+            ranks = self.state.graph.ranks
+            if ranks is not None:
+                self.unsent[name] = ranks.exchange(self.device).own(None)
 
     def own(self, name: str) -> None:
         """Have values in memory that is not the caller's: they will be written."""
