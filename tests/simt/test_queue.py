@@ -6,6 +6,7 @@ import ast
 import builtins
 import re
 import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ if not _cuda.is_installed():
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import WORKLIST
 from featgraph.program.names import GENERATED, LOOPS
-from featgraph.runtime.behind.queue import COMPILER
+from featgraph.runtime.behind.queue import COMPILER, Job
 from featgraph.runtime.devices import cuda_device, cuda_launch, cuda_queue
 from featgraph.runtime.loops import worklist_cuda
 from tests.programs.queued import QUEUED
@@ -268,17 +269,31 @@ def test_runs_of_few_supersteps_have_it_compiled_together() -> None:
 
 @pytest.mark.usefixtures("anew")
 def test_runs_that_compile_something_themselves_come_first() -> None:
-    """They would wait for the compiler."""
+    """They would wait for the compiler; so would what another job has made possible."""
     compiled = []
     with emulated_gpu() as gpu:
-        launches = cuda_device.cuda_device().launches
-        for firsts in (1, 1, 1, 1, 1, 1, 0, 0, 0):
+        launches, may_end = cuda_device.cuda_device().launches, threading.Event()
+
+        def search() -> None:
             step, state = path_state(4)
             run(step, state, "cuda", active=[0])
-            launches.firsts += firsts
-            COMPILER.wait()
             compiled.append(gpu.compiled_ahead.count("supersteps_0"))
-    assert compiled[:6] == [0] * 6
+
+        for _ in range(6):
+            search()
+            launches.firsts += 1
+        COMPILER.ask(Job("another", lambda: [may_end.wait]))
+        COMPILER.begin()
+        for _ in range(6):
+            search()
+        may_end.set()
+        COMPILER.wait()
+        search()
+        assert compiled == [0] * 13
+        for _ in range(3):
+            search()
+            COMPILER.wait()
+        search()
     assert compiled[-1] == 1
 
 

@@ -68,9 +68,16 @@ class Job:
 
 
 class BehindRuns:
-    """A queue of jobs, and a thread that goes through it while there are any."""
+    """A queue of jobs, and a thread that goes through it while there are any.
+
+    Attributes
+    ----------
+    ended : int
+        How many jobs have been compiled, or could not be.
+    """
 
     def __init__(self) -> None:
+        self.ended = 0
         self._changed = threading.Condition()
         #: What was asked for; its parts are not prepared.
         self._asked: list[Job] = []
@@ -80,6 +87,11 @@ class BehindRuns:
         self._failed: list[Job] = []
         self._thread: threading.Thread | None = None
         self._is_over = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is asked for that is not compiled."""
+        return not self._asked and not self._queue and self._current is None
 
     def ask(self, job: Job) -> None:
         """Have something compiled, once, from the next `begin` on."""
@@ -197,6 +209,7 @@ class BehindRuns:
         finally:
             with self._changed:
                 self._current = None
+                self.ended += 1
                 self._changed.notify_all()
         return True
 

@@ -38,9 +38,9 @@ _MOST_AWAY = 0.05
 #: them, for what a run compiles itself waits for the compiler: 5 s, for this loop.
 WANTED = 8
 
-#: Kernel -> how many supersteps would have been run in its loop, and how many kernels
-#: had been launched for the first time by then.
-_wanted: weakref.WeakKeyDictionary[Kernel, tuple[int, int]] = (
+#: Kernel -> how many supersteps would have been run in its loop, and what had been
+#: compiled by then: kernels launched for the first time, and jobs behind runs.
+_wanted: weakref.WeakKeyDictionary[Kernel, tuple[int, tuple[int, int]]] = (
     weakref.WeakKeyDictionary()
 )
 #: Kernel -> what compiles its loop.
@@ -119,11 +119,11 @@ class CudaQueue:
     def _find_kernel(self) -> Kernel | None:
         """Return the kernel of the loop; have it compiled behind the run if need be."""
         kernel = self._step.kernel
-        if kernel not in _jobs and config.compile_behind:
-            firsts = self._device.launches.firsts
-            count, before = _wanted.get(kernel, (0, firsts))
-            count = (count if before == firsts else 0) + 1
-            _wanted[kernel] = count, firsts
+        if kernel not in _jobs and config.compile_behind and COMPILER.is_idle:
+            now = self._device.launches.firsts, COMPILER.ended
+            count, before = _wanted.get(kernel, (0, now))
+            count = (count if before == now else 0) + 1
+            _wanted[kernel] = count, now
             if count >= WANTED:
                 _jobs[kernel] = _job(kernel, self._device)
                 COMPILER.ask(_jobs[kernel])
