@@ -13,13 +13,15 @@ import contextvars
 import copy
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from featgraph._interrupts import deferred_interrupts
 from featgraph.distributed.current import engine_of_context
 from featgraph.distributed.engines.calls import Call, mismatch
-from featgraph.distributed.engines.messages import Bytes, MessageEngine
-from featgraph.distributed.engines.protocol import Engine
+from featgraph.distributed.engines.messages import MessageEngine
+from featgraph.distributed.engines.protocol import Engine, GpuArray
 from featgraph.errors import ArgumentError, DistributedError, WorkerLostError
 
 __all__ = ["run_ranks"]
@@ -127,7 +129,27 @@ class _LoopbackEngine(MessageEngine):
         self._baton = baton
         self._thread = threading.get_ident()
 
-    def _swap(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
+    def hand_over(
+        self,
+        arrays: Sequence[GpuArray | None],
+        sizes: Sequence[int],
+        *,
+        about: str = "",
+    ) -> list[GpuArray | None]:
+        """Hand arrays of the GPU that all ranks share to them: see `GpuEngine`.
+
+        What ranks launch on it runs in the order in which they launch it.
+        """
+        self.exchanges += 1
+        call = Call(self.exchanges, "hand_over(arrays of a GPU)", about)
+        received = self._swap(call, arrays)
+        for rank in range(self.size):
+            if rank != self.rank:
+                self.traffic.sent[rank] += _size(arrays[rank])
+                self.traffic.received[rank] += _size(received[rank])
+        return received
+
+    def _swap(self, call: Call, messages: Sequence[Any]) -> list[Any]:
         is_own = threading.get_ident() == self._thread
         if not is_own or self.rank in self._baton.ended:
             raise DistributedError(
@@ -167,8 +189,8 @@ class _Baton:
         self.refusal: BaseException | None = None
         self._turns = [threading.Semaphore(0) for _ in range(size)]
         self._calls: dict[int, Call] = {}
-        self._sent: dict[int, Sequence[Bytes]] = {}
-        self._received: dict[int, list[Bytes]] = {}
+        self._sent: dict[int, Sequence[Any]] = {}
+        self._received: dict[int, list[Any]] = {}
 
     def begin(self) -> None:
         """Hand the baton to the first rank."""
@@ -179,7 +201,7 @@ class _Baton:
         self._turns[rank].acquire()
         self._raise_refusal()
 
-    def swap(self, rank: int, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
+    def swap(self, rank: int, call: Call, messages: Sequence[Any]) -> list[Any]:
         """Let all ranks come to an exchange; return what they handed to this one."""
         self._raise_refusal()
         self._calls[rank], self._sent[rank] = call, messages
@@ -217,12 +239,22 @@ class _Baton:
             self.done.set()
 
     def _deliver(self) -> None:
-        """Copy all messages, if all ranks have made one call."""
+        """Deliver all messages, if all ranks have made one call."""
         if self._calls and self.refusal is None:
             self.refusal = mismatch(self._calls, self.ended)
         if self.refusal is None:
             for to in self._sent:
                 senders = sorted(self._sent)
-                self._received[to] = [self._sent[by][to].copy() for by in senders]
+                self._received[to] = [_taken(self._sent[by][to]) for by in senders]
         self._calls.clear()
         self._sent.clear()
+
+
+def _size(array: GpuArray | None) -> int:
+    """Return the bytes of what was handed over."""
+    return 0 if array is None else int(array.size)
+
+
+def _taken(message: Any) -> Any:
+    """Return a message as the receiver's own; arrays of a GPU were given away."""
+    return message.copy() if isinstance(message, np.ndarray) else message

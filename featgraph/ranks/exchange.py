@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph.distributed.engines.protocol import Engine
-from featgraph.distributed.rows.forms import SendList, choose
-from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.combine import Combine
-from featgraph.ranks.ghosts import RankGhosts
+from featgraph.ranks.ghosts import Carrier, RankGhosts
+from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.members import Members, packed
-from featgraph.ranks.outboxes import combine_rows, identity, in_outbox
 from featgraph.runtime.devices.protocol import Array, Device
 
 __all__ = ["RankExchange"]
@@ -45,12 +42,10 @@ class RankExchange:
 
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
         self.shard, self.engine, self.device = shard, engine, device
-        self.holder = Members(shard, engine, device)
         own = np.arange(shard.numbers.size) < shard.own
         self._own = device.sets.upload(packed(own))
-        #: What this rank sends to each rank, and what each sends to this one.
-        self._sent = [SendList(numbers, shard.own) for numbers in shard.send_lists]
-        self._taken = _lists_taken(shard)
+        self.holder = Members(shard, engine, device, self._own)
+        self._carrier = _carrier_on(shard, engine, device)
 
     def own(self, everyone: Words) -> Words:
         """Return the vertices that this rank owns."""
@@ -62,7 +57,7 @@ class RankExchange:
 
     def with_ghosts(self, words: Words) -> Words:
         """Return own vertices, with the ghosts that their owners call this with."""
-        return self.device.sets.union(words, self.share([], words))
+        return self.device.sets.union(words, self._carrier.share([], words))
 
     def all_reduce(self, values: HostArray, operator: str) -> HostArray:
         """Return numbers of the host, combined over all ranks."""
@@ -80,9 +75,16 @@ class RankExchange:
         rank = next((r for r, other in enumerate(found) if other[0]), 0)
         return found[rank], f", on rank {rank}"
 
+    def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return which rows of this rank a mask of all vertices means."""
+        numbers = self.shard.numbers
+        found: npt.NDArray[np.bool_] = mask[numbers]
+        found[self.shard.own :] = False
+        return found
+
     def ghosts(self, plan: FoldPlan) -> RankGhosts:
         """Return the ghosts of a plan's kernels."""
-        return RankGhosts(plan, self, self._own, self.device.sets)
+        return RankGhosts(plan, self._carrier, self._own, self.device.sets)
 
     def count(self, words: Words) -> int:
         """Return how many vertices a set has on all ranks."""
@@ -111,65 +113,11 @@ class RankExchange:
             found = reduce(pair, self.engine.all_gather(own, about=about))
         self.device.copy(result, self.device.upload(np.asarray(found, own.dtype)))
 
-    def share(self, arrays: Sequence[Array], changed: Words) -> Words:
-        """Send rows of own vertices to the ranks that have them: see `Carrier`."""
-        words = self.device.download(changed)
-        sizes = row_bytes(arrays)
-        messages = [
-            encode(link, choose(link, words, sizes), arrays) for link in self._sent
-        ]
-        received = self.engine.all_to_allv(messages, about="rows of ghosts")
-        ghosts = np.zeros(self.shard.numbers.size, np.bool_)
-        for rank, message in enumerate(received):
-            arrived = decode(self._taken[rank], message, arrays)
-            first = int(self.shard.ghosts[rank])
-            store(arrived, arrays, first)
-            ghosts[first + arrived.positions] = True
-        return self.device.sets.upload(packed(ghosts))
 
-    def collect(self, array: Array, mirror: Array) -> None:
-        """Fill the mirror of a property with the rows that each rank owns."""
-        own = self.device.download(array)[: self.shard.own]
-        parts = self.engine.all_gather(own, about="a mirror")
-        order = self.shard.partition.order
-        mirror[slice(None) if order is None else order] = np.concatenate(parts)
+def _carrier_on(shard: Shard, engine: Engine, device: Device) -> Carrier:
+    """Return what hands rows over from where a device has them."""
+    if device.name == "cpu":
+        return HostRows(shard, engine, device)
+    from featgraph.ranks.gpu_rows import GpuRows
 
-    def empty_outbox(self, outbox: Array, operation: str) -> None:
-        """Make all rows of an outbox such that combining them changes nothing."""
-        self.device.fill(outbox, identity(operation, outbox.dtype))
-
-    def deliver(self, outbox: Array, array: Array, operation: str) -> Words:
-        """Combine the rows of an outbox at the owners of vertices: see `Carrier`.
-
-        What ranks have is combined in their order.
-        """
-        partition, rows = self.shard.partition, self.device.download(outbox)
-        messages = []
-        for begin, end in pairwise(partition.cuts.tolist()):
-            places = slice(begin, end)
-            order = partition.order
-            messages.append(
-                in_outbox(rows[places if order is None else order[places]], operation)
-            )
-        received = self.engine.all_to_allv(messages, about="atomic operations")
-        found = self.device.download(array)
-        own = found[: self.shard.own]
-        reached = np.zeros(self.shard.numbers.size, np.bool_)
-        for message in received:
-            reached[combine_rows(message, own, operation)] = True
-        if found is not array:
-            self.device.copy(array, self.device.upload(found))
-        return self.device.sets.upload(packed(reached))
-
-
-def _lists_taken(shard: Shard) -> list[SendList]:
-    """Return the send list of each rank to this one, in that rank's numbers."""
-    partition, found = shard.partition, []
-    for rank, (begin, end) in enumerate(pairwise(shard.ghosts)):
-        places = shard.numbers[begin:end]
-        if partition.places is not None:
-            places = partition.places[places]
-        first, last = partition.cuts[rank : rank + 2]
-        numbers = np.ascontiguousarray(places - first, np.int32)
-        found.append(SendList(numbers, int(last - first)))
-    return found
+    return GpuRows(shard, engine, device)

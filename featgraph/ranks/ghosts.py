@@ -13,23 +13,27 @@ from typing import Any, Protocol
 
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.signature import PropertyKind
-from featgraph.runtime.devices.protocol import Array, VertexSets
+from featgraph.runtime.devices.protocol import VertexSets
 from featgraph.runtime.memory.buffers import ALL, Buffers
 
 __all__ = ["Carrier", "RankGhosts"]
 
+Values = Any
 Words = Any
 
 
 class Carrier(Protocol):
-    """What hands rows to other ranks; all of them call it."""
+    """What hands rows to other ranks; all of them call it.
 
-    def share(self, arrays: Sequence[Array], changed: Words) -> Words:
+    Values are as `PropertyRows.held` returns them: arrays of the host, or of a device.
+    """
+
+    def share(self, values: Sequence[Values], changed: Words) -> Words:
         """Send rows of own vertices to the ranks that have them as ghosts.
 
         Parameters
         ----------
-        arrays : sequence of array
+        values : sequence of values
             Buffers of properties, in which the rows of ghosts are replaced.
         changed : words
             The vertices to send.
@@ -41,20 +45,20 @@ class Carrier(Protocol):
         """
         ...
 
-    def collect(self, array: Array, mirror: Array) -> None:
+    def collect(self, values: Values, mirror: Values) -> None:
         """Fill the mirror of a property with the rows that each rank owns."""
 
-    def empty_outbox(self, outbox: Array, operation: str) -> None:
+    def empty_outbox(self, outbox: Values, operation: str) -> None:
         """Make all rows of an outbox such that combining them changes nothing."""
 
-    def deliver(self, outbox: Array, array: Array, operation: str) -> Words:
+    def deliver(self, outbox: Values, values: Values, operation: str) -> Words:
         """Combine the rows of an outbox into those that vertices have at their owners.
 
         Parameters
         ----------
-        outbox : array
+        outbox : values
             What this rank has for the vertices of the whole graph.
-        array : array
+        values : values
             The buffer of the property.
         operation : str
             "add", "min" or "max".
@@ -106,27 +110,29 @@ class RankGhosts:
         """Bring rows up to date that a phase reads, and empty its outboxes."""
         self._send_waiting(buffers, self._halos[number].reads)
         for name, of in self._halos[number].mirrors:
-            array = buffers.property(of)
-            self._carrier.collect(array, buffers.everywhere(name, of))
+            values = buffers.held(of, buffers.property(of))
+            self._carrier.collect(values, self._everywhere(buffers, name, of))
         for name, of, operation in self._halos[number].outboxes:
-            self._carrier.empty_outbox(buffers.everywhere(name, of), operation)
+            outbox = self._everywhere(buffers, name, of)
+            self._carrier.empty_outbox(outbox, operation)
 
     def refresh_next(self, buffers: Buffers, number: int) -> None:
         """Bring ``_next`` rows up to date that a phase reads: all of them."""
         names = self._halos[number].reads_next
         if names:
-            self._carrier.share([buffers.next_of(n) for n in names], self._own)
+            rows = [buffers.held(n, buffers.next_of(n)) for n in names]
+            self._carrier.share(rows, self._own)
         for name, of in self._halos[number].mirrors_next:
-            array = buffers.next_of(of)
-            self._carrier.collect(array, buffers.everywhere(name, of))
+            values = buffers.held(of, buffers.next_of(of))
+            self._carrier.collect(values, self._everywhere(buffers, name, of))
 
     def note(self, buffers: Buffers, number: int, due: Words) -> None:
         """Remember what a phase has written in place, on due vertices or elsewhere."""
         self._wait(buffers, self._halos[number].writes, due)
         for name, of, operation in self._halos[number].outboxes:
-            outbox = buffers.everywhere(name, of)
-            array = buffers.property(of)
-            reached = self._carrier.deliver(outbox, array, operation)
+            outbox = self._everywhere(buffers, name, of)
+            values = buffers.held(of, buffers.property(of))
+            reached = self._carrier.deliver(outbox, values, operation)
             self._wait(buffers, [of], reached)
 
     def announce(self, buffers: Buffers, committed: Words) -> Words:
@@ -143,6 +149,11 @@ class RankGhosts:
             changed = reduce(self._sets.union, [buffers.unsent.pop(n) for n in found])
             self._share(buffers, found, changed)
 
+    @staticmethod
+    def _everywhere(buffers: Buffers, name: str, of: str) -> Values:
+        """Return values of a property at all vertices."""
+        return buffers.held(of, buffers.everywhere(name, of))
+
     def _wait(self, buffers: Buffers, names: Sequence[str], words: Words) -> None:
         for name in names:
             known = buffers.unsent.get(name)
@@ -152,8 +163,8 @@ class RankGhosts:
 
     def _share(self, buffers: Buffers, names: Sequence[str], changed: Words) -> Words:
         """Send rows of changed vertices; return the ghosts that have come."""
-        arrays = [buffers.property(name) for name in names]
-        ghosts = self._carrier.share(arrays, changed)
+        values = [buffers.held(name, buffers.property(name)) for name in names]
+        ghosts = self._carrier.share(values, changed)
         for name in names:  # the other buffer has what they were
             stale = buffers.stale.get(name, ALL)
             if stale is None:

@@ -37,12 +37,23 @@ class Members:
 
     Words are of the part: own vertices, then ghosts. All ranks call the same methods in
     the same order.
+
+    Parameters
+    ----------
+    shard : Shard
+    engine : Engine
+    device : Device
+    own : words
+        The vertices of this rank, of those of its part.
     """
 
     is_scarce = False  # where a set goes to the host, all ranks take part
 
-    def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
+    def __init__(
+        self, shard: Shard, engine: Engine, device: Device, own: Words
+    ) -> None:
         self._shard, self._engine, self._device = shard, engine, device
+        self._own = own
 
     @property
     def sets(self) -> Members:
@@ -70,8 +81,8 @@ class Members:
 
     def count(self, words: Words) -> int:
         """Return how many vertices a set has on all ranks."""
-        own = unpacked(self._device.download(words))[: self._shard.own]
-        return self.total(int(np.count_nonzero(own)))
+        sets = self._device.sets
+        return self.total(sets.count(sets.intersection(words, self._own)))
 
     def total(self, number: int) -> int:
         """Return the sum of a number of each rank."""

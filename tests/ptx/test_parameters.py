@@ -17,6 +17,7 @@ from featgraph.fold.compiling.signatures import entry_signature
 from featgraph.fold.folder import fold_due_set
 from featgraph.fold.lowering.due_sets import KERNELS
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.ranks import gpu_kernels
 from featgraph.runtime.devices import cuda_control, cuda_lists, cuda_loops
 from featgraph.runtime.recording.control import At
 from tests.ptx.test_kernels import _compile, _kernel
@@ -90,11 +91,37 @@ def test_small_kernels() -> None:
     counts, edges = types.int32[::1], types.int64[::1]
     signatures["add_up"] = (counts, edges, types.int64, offsets, counts)
     signatures["control"] = control_signature()
+    signatures |= link_signatures()
     for name, signature in signatures.items():
-        modules = cuda_control, cuda_lists, cuda_loops, elements
+        modules = cuda_control, cuda_lists, cuda_loops, elements, gpu_kernels
         [kernel] = [getattr(m, name) for m in modules if hasattr(m, name)]
         ptx = _cuda.compile_ptx(kernel, signature, (9, 0))
         assert sizes_packed(signature) == sizes_taken(ptx), name
+
+
+def link_signatures() -> dict[str, tuple[Any, ...]]:
+    """Return the types that kernels over rows of other ranks are launched with."""
+    from numba import types
+
+    words, numbers, number = types.uint32[::1], types.int32[::1], types.int64
+    rows, message = types.uint16[:, ::1], types.uint16[::1]
+    listed = numbers, number, number
+    chunks = numbers, numbers, numbers, number, number, numbers, words
+    return {
+        "mark_changed": (words, numbers, numbers, words, numbers),
+        "take_bits": (words, numbers, number, number, words, numbers),
+        "add_up_links": (numbers, numbers, numbers),
+        "list_marked": (words, numbers, *chunks),
+        "pick_listed": (numbers, number, words, number, numbers),
+        "copy_words": (words, number, number, words),
+        "gather_rows": (rows, number, *listed, message, number),
+        "scatter_rows": (message, number, number, *listed, rows),
+        "add_vertices": (*listed, words),
+        "mark_used": (rows, number, types.uint16, words),
+        "lower_rows": (message, number, number, *listed, rows),
+        "raise_rows": (message, number, number, *listed, rows),
+        "add_rows": (message, number, number, *listed, rows),
+    }
 
 
 def control_signature() -> tuple[Any, ...]:

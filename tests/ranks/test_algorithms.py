@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,28 +38,28 @@ class Case:
         For which graphs it runs on ranks.
     """
 
-    run: Callable[[fg.Graph], Any]
+    run: Callable[..., Any]
     reads: tuple[str, ...]
     verify: Callable[..., None]
     directed: tuple[bool, ...] = (False, True)
 
 
 CASES = {
-    "components": Case(lambda g: al.connected_components(g, method="propagate"),
+    "components": Case(partial(al.connected_components, method="propagate"),
                        ("labels", "count"),
                        lambda g, *a: verify_connected_components(g, a[0])),
-    "bfs": Case(lambda g: al.bfs(g, [3, 7]), ("levels", "parents"),
+    "bfs": Case(partial(al.bfs, sources=[3, 7]), ("levels", "parents"),
                 lambda g, *a: verify_bfs(g, [3, 7], *a)),
-    "sssp": Case(lambda g: al.sssp(g, 5), ("distances", "predecessors"),
+    "sssp": Case(partial(al.sssp, sources=5), ("distances", "predecessors"),
                  lambda g, *a: verify_sssp(g, 5, *a)),
-    "pagerank": Case(lambda g: al.pagerank(g, weights=None), ("ranks",),
+    "pagerank": Case(partial(al.pagerank, weights=None), ("ranks",),
                      verify_pagerank),
-    "betweenness": Case(lambda g: al.betweenness_centrality(g, sources=[0, 3]),
+    "betweenness": Case(partial(al.betweenness_centrality, sources=[0, 3]),
                         ("centralities",), lambda g, *a: None),
     "eigenvector": Case(al.eigenvector_centrality, ("centralities",),
                         lambda g, *a: verify_eigenvector_centrality(g, *a)),
     "hits": Case(al.hits, ("hubs", "authorities"), verify_hits),
-    "label_propagation": Case(lambda g: al.label_propagation(g, LABELS),
+    "label_propagation": Case(partial(al.label_propagation, labels=LABELS),
                               ("distributions", "labels"), lambda g, *a: None),
 }  # fmt: skip
 
@@ -75,19 +76,21 @@ def make_graph(directed: bool) -> fg.Graph:
 @pytest.mark.parametrize(
     ("name", "directed"), [(n, d) for n, case in CASES.items() for d in case.directed]
 )
-def test_an_algorithm_runs_on_ranks(name: str, directed: bool) -> None:
+def test_an_algorithm_runs_on_ranks(target: str, name: str, directed: bool) -> None:
     case, whole = CASES[name], make_graph(directed)
 
     def answers(graph: fg.Graph) -> list[Any]:
-        result = case.run(graph)
+        result = case.run(graph, target=target)
         return [result.supersteps, *(getattr(result, name) for name in case.reads)]
 
     alone = answers(whole)
+    # On a GPU pushed sums have other bits each time, and residuals with them.
+    most, rtol = (0, 1e-6) if target == "cpu" else (1, 1e-4)
     for ranks in (2, 3):
         for found in run_ranks(ranks, lambda _: answers(fg.distribute(whole))):
-            assert found[0] == alone[0]
+            assert abs(found[0] - alone[0]) <= most
             for one, other in zip(found[1:], alone[1:], strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-12)
+                np.testing.assert_allclose(one, other, rtol=rtol, atol=1e-12)
             case.verify(whole, *found[1:])
 
 

@@ -35,7 +35,9 @@ def make_graph(seed: int, directed: bool) -> fg.Graph:
     return fg.Graph.from_edges(sources, targets, vertex_count=V, directed=directed)
 
 
-def run(program: BankProgram, graph: fg.Graph, seed: int) -> dict[str, Any] | None:
+def run(
+    program: BankProgram, graph: fg.Graph, seed: int, target: str
+) -> dict[str, Any] | None:
     """Return all values behind some supersteps; None where a foldmap is refused."""
     whole, k = make_graph(seed, graph.directed), program.widths[0]
     given = program.make_state(whole, k, np.random.default_rng(seed))
@@ -44,30 +46,31 @@ def run(program: BankProgram, graph: fg.Graph, seed: int) -> dict[str, Any] | No
     for step in program.foldmaps:
         before = {name: state[name] for name in state}
         try:
-            active = step(state, active_in=active, target="cpu")
+            active = step(state, active_in=active, target=target)
         except fg.PlanError:
             for name, value in before.items():
                 np.testing.assert_array_equal(state[name], value)
             return None
     if program.iterable:
-        fg.iterate(list(program.foldmaps), state, max_supersteps=5, target="cpu")
+        fg.iterate(list(program.foldmaps), state, max_supersteps=5, target=target)
     return {name: state[name] for name in state} | {"": active.mask}
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 @pytest.mark.parametrize("name", chosen())
-def test_a_program_gives_the_same_on_ranks(name: str) -> None:
+def test_a_program_gives_the_same_on_ranks(target: str, name: str) -> None:
     program, seed = BY_NAME[name], zlib.crc32(name.encode()) % 1000
     whole = make_graph(seed, directed=seed % 2 == 0)
     cuts = [[0, 32, V], [0, 5, 5, V]][seed % 2]
     found = run_ranks(
-        len(cuts) - 1, lambda _: run(program, fg.distribute(whole, cuts=cuts), seed)
+        len(cuts) - 1,
+        lambda _: run(program, fg.distribute(whole, cuts=cuts), seed, target),
     )
     if found[0] is None:
         assert found == [None] * len(found)
         return
-    alone = run(program, whole, seed)
+    alone = run(program, whole, seed, target)
     assert alone is not None
     for values in found:
         assert values.keys() == alone.keys()
@@ -80,10 +83,10 @@ def test_a_program_gives_the_same_on_ranks(name: str) -> None:
                 )
 
 
-def test_not_all_programs_are_refused() -> None:
+def test_not_all_programs_are_refused(target: str) -> None:
     whole = make_graph(0, directed=True)
     program = BY_NAME["label_propagation"]
     found = run_ranks(
-        2, lambda _: run(program, fg.distribute(whole, cuts=[0, 32, V]), 0)
+        2, lambda _: run(program, fg.distribute(whole, cuts=[0, 32, V]), 0, target)
     )
     assert None not in found

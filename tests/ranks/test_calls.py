@@ -41,7 +41,7 @@ def answers(result: Any) -> dict[str, Any]:
 @pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
 @pytest.mark.parametrize("name", called())
 def test_an_algorithm_answers_as_on_one_rank(
-    monkeypatch: pytest.MonkeyPatch, name: str
+    monkeypatch: pytest.MonkeyPatch, target: str, name: str
 ) -> None:
     # What calls derive of the graph is made of the whole, and distributed then.
     whole: dict[str, fg.Graph] = {}
@@ -53,11 +53,11 @@ def test_an_algorithm_answers_as_on_one_rank(
     for derive in DERIVED:
         made = whole[derive]  # itself on one rank
         monkeypatch.setattr(test_answers, derive, lambda _, g=made: fg.distribute(g))
-    alone = answers(CALLS[name](GRAPH, target="cpu"))
+    alone = answers(CALLS[name](GRAPH, target=target))
 
     def on_a_rank(engine: Any) -> Any:
         try:
-            return answers(CALLS[name](fg.distribute(GRAPH), target="cpu"))
+            return answers(CALLS[name](fg.distribute(GRAPH), target=target))
         except fg.FeatGraphError as error:
             return str(error)
 

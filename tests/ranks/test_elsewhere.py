@@ -80,11 +80,11 @@ STARTS = ([1, 5, 40], None)
 NAMES = sorted(make_state(GRAPHS[True], 0))
 
 
-def run(graph: fg.Graph, seed: int) -> list[Any]:
+def run(graph: fg.Graph, seed: int, target: str) -> list[Any]:
     """Return all values behind some supersteps, and what was committed."""
     state, found = make_state(graph, seed), []
     for active in STARTS:
-        out = step(state, active_in=active, target="cpu")
+        out = step(state, active_in=active, target=target)
         assert len(out) > 10
         found += [out.mask, *(state[name] for name in NAMES)]
     return found
@@ -114,7 +114,7 @@ EXPECTED: dict[tuple[bool, int], list[Any]] = {}
     order=st.sampled_from(["given", "spread", "locality", "reversed"]),
 )
 def test_what_reaches_other_vertices(
-    directed: bool, seed: int, inner: list[int], order: str
+    target: str, directed: bool, seed: int, inner: list[int], order: str
 ) -> None:
     cuts, whole = [0, *inner, V], GRAPHS[directed]
     given_order: Any = np.arange(V)[::-1] if order == "reversed" else order
@@ -122,7 +122,7 @@ def test_what_reaches_other_vertices(
         EXPECTED[directed, seed] = interpreted(seed, directed)
     found = run_ranks(
         len(cuts) - 1,
-        lambda _: run(fg.distribute(whole, order=given_order, cuts=cuts), seed),
+        lambda _: run(fg.distribute(whole, order=given_order, cuts=cuts), seed, target),
     )
     for values in found:
         for name, one, other in zip(

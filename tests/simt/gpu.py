@@ -25,6 +25,7 @@ from featgraph import _cuda
 from featgraph._cuda_driver import Compiled, ParameterType, _parameters
 from featgraph.arrays import foreign, memory
 from featgraph.graph.building import host
+from featgraph.ranks import gpu_links, gpu_rows, through_host
 from featgraph.runtime.behind import functions
 from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_rows, cuda_sets
 from featgraph.runtime.devices.cuda_launch import Launches
@@ -99,8 +100,10 @@ class DeviceArray:
 
     def view(self, dtype: Any = None) -> Any:
         if dtype is not None:
-            assert np.dtype(dtype).itemsize == self.dtype.itemsize
-            return self._alike(self.shape, dtype)
+            *rows, last = self.shape
+            size = last * self.dtype.itemsize
+            assert size % np.dtype(dtype).itemsize == 0
+            return self._alike((*rows, size // np.dtype(dtype).itemsize), dtype)
         count = self.size * self.dtype.itemsize
         return self.memory[:count].view(self.dtype).reshape(self.shape)
 
@@ -518,7 +521,9 @@ def emulated_gpu() -> Iterator[Gpu]:
             patch.setattr(module, "cuda", gpu)
         for module in (cuda_arrays, cuda_device, cuda_sets):
             patch.setattr(module, "BLOCK", 32)
-        patch.setattr(cuda_rows, "BLOCK", 32)
+        for module in (cuda_rows, gpu_links, gpu_rows):
+            patch.setattr(module, "BLOCK", 32)
+        patch.setattr(through_host, "cuda", gpu)
         patch.setattr(foreign, "cuda", gpu)
         patch.setattr(memory, "cuda", gpu)
         patch.setattr(memory, "array_of", gpu.device_array)

@@ -43,7 +43,8 @@ LAYERS = {
     # Bytes, and who hands them to whom: of no graph.
     "distributed": BASE,
     "runtime": DECLARED | {"arrays", "_cuda", "_cuda_driver", "device", "fold"},
-    "ranks": DECLARED | {"arrays", "distributed", "fold", "runtime"},
+    "ranks": DECLARED
+    | {"_cuda", "_cuda_driver", "arrays", "device", "distributed", "fold", "runtime"},
     "testing": DECLARED | {"_cuda", "device", "fold", "reference", "runtime"},
     "__init__": DECLARED
     | {"_cuda", "distributed", "fold", "ranks", "runtime", "testing"},

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from featgraph.distributed.engines.calls import Call
 from featgraph.distributed.engines.messages import Bytes, MessageEngine
+from featgraph.distributed.engines.protocol import GpuArray
 
 __all__ = ["NullEngine"]
 
@@ -27,3 +28,13 @@ class NullEngine(MessageEngine):
 
     def _swap(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
         return [messages[0].copy()]
+
+    def hand_over(
+        self,
+        arrays: Sequence[GpuArray | None],
+        sizes: Sequence[int],
+        *,
+        about: str = "",
+    ) -> list[GpuArray | None]:
+        """Return what is handed over: see `GpuEngine`."""
+        return list(arrays)

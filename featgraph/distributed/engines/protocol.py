@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Engine", "Traffic"]
+__all__ = ["Array", "Engine", "GpuEngine", "Traffic"]
 
 Array = npt.NDArray[Any]
+#: Bytes in the memory of a GPU, an array of the dialect.
+GpuArray = Any
 
 
 @dataclass(frozen=True)
@@ -112,4 +114,33 @@ class Engine(Protocol):
 
     def barrier(self, *, about: str = "") -> None:
         """Return when all ranks have called it."""
+        ...
+
+
+@runtime_checkable
+class GpuEngine(Engine, Protocol):
+    """An engine that hands over arrays of GPUs, too, without the host."""
+
+    def hand_over(
+        self,
+        arrays: Sequence[GpuArray | None],
+        sizes: Sequence[int],
+        *,
+        about: str = "",
+    ) -> list[GpuArray | None]:
+        """Hand an array to each rank, and return what each rank handed to this one.
+
+        They are given away: nothing writes them any more. What comes is only read, and
+        may be what was handed over itself. Nothing waits for the GPU: what is launched
+        on the default stream behind the call finds the arrays there.
+
+        Parameters
+        ----------
+        arrays : sequence of array or None
+            Of uint8, by rank, itself included; None for no bytes.
+        sizes : sequence of int
+            How many bytes each rank hands to this one.
+        about : str
+            What the call is for.
+        """
         ...

@@ -105,7 +105,8 @@ class CudaDevice(CudaArrays):
         # What few vertices reach cannot be told where there are hubs.
         can_pack = plan.can_take("packed", phase) and not phase.mapping.hubs
         if count is not None and can_pack:
-            due = count * (1 + graph.edge_count / graph.vertex_count)
+            # A rank may have no vertices.
+            due = count * (1 + graph.edge_count / max(graph.vertex_count, 1))
             one_in = (
                 _PACKED_ALONE if phase.mapping.lanes_per_vertex == 1 else _PACKED_SHARED
             )

@@ -183,7 +183,11 @@ class Buffers:
             return None
         if found is None:
             return None
-        return self.device.rows.held(found, self._shape(name, found))
+        return self.held(name, found)
+
+    def held(self, name: str, array: Any) -> Any:
+        """Return an array as values of a property, for who holds or lends them."""
+        return self.device.rows.held(array, self._shape(name, array))
 
     def _shape(self, name: str, array: Any) -> tuple[int, ...]:
         """Return the shape of the values that a buffer of a property has."""

@@ -96,5 +96,6 @@ def pulls_all(bound: BoundState, active_count: int | None) -> bool:
     graph = bound.graph
     if is_soon_swept(graph, max(p.width for p in bound.plan.phases)):
         return True
-    reached = active_count * (1 + graph.edge_count / graph.vertex_count)
+    # A rank may have no vertices.
+    reached = active_count * (1 + graph.edge_count / max(graph.vertex_count, 1))
     return reached >= LEAST_REACHED * graph.vertex_count

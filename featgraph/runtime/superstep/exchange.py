@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 from featgraph.fold.plan.plan import FoldPlan
@@ -73,6 +74,9 @@ class Exchange(Protocol):
         """
         ...
 
+    def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return which rows of this rank a mask of all vertices means."""
+
     def ghosts(self, plan: FoldPlan) -> Ghosts | None:
         """Return the ghosts of a plan's kernels; None where nobody has any."""
 
@@ -115,6 +119,10 @@ class _Alone:
     def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
         """Return it."""
         return fault, ""
+
+    def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return the mask itself."""
+        return mask
 
     def ghosts(self, plan: FoldPlan) -> None:
         """Return None: nobody else owns any."""

@@ -182,15 +182,20 @@ class FoldMap:
         """Return what `on` has restricted this to; it stays on the device."""
         if self.vertices is None:
             return None
-        holder = exchange_of(state.graph, device).holder
+        exchange = exchange_of(state.graph, device)
+        holder = exchange.holder
         key = holder, state.graph.vertex_count
         if key not in self._on:
             given = as_active(self.vertices, state)
             # A list is made on the host: not of a set that has never been there.
-            is_held, words = given.is_held, given.on(holder)
-            listed = cache(
-                lambda: None if is_held else device.list_vertices(given.mask)
-            )
+            is_held, words = given.is_held, exchange.among_own(given.on(holder))
+
+            def find_listed() -> Any:
+                if is_held:
+                    return None
+                return device.list_vertices(exchange.owned_rows(given.mask))
+
+            listed = cache(find_listed)
             self._on[key] = Restriction(words, listed)
         return self._on[key]
 

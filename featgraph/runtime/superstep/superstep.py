@@ -163,13 +163,6 @@ def _check_shared(kernel: Kernel, state: State) -> None:
             got='fg.distribute(graph, along="in")',
             fix='fg.distribute(graph, along="both")',
         )
-    if kernel.plan.target != "cpu":
-        raise PlanError(
-            "a graph in parts runs on the CPU",
-            where="target=",
-            got=kernel.plan.target,
-            expected="'cpu'",
-        )
 
 
 def _check_graph(kernel: Kernel, state: State) -> None:

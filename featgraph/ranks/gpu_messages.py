@@ -1,0 +1,144 @@
+"""Rows of several properties as one message in the memory of a GPU.
+
+A message has which vertices changed, as words of 32 bits, and the rows of each property
+behind them, those of the widest entries first. What form it has, and how many rows, its
+receiver is told beforehand: from that both sides know where everything stands.
+
+========= =====================================================
+form      which vertices changed
+========= =====================================================
+none      none of them, and the message has no bytes
+ms        all of them: nothing is said
+vr        a bit for each vertex of the send list
+vr-list   their positions in the send list
+========= =====================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.arrays.values import DeviceValues
+from featgraph.errors import DistributedError
+
+__all__ = ["FORMS", "Entries", "Outline", "as_rows", "unit_of"]
+
+FORMS = ("none", "ms", "vr", "vr-list")
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """The values of a property, as kernels copy them.
+
+    Attributes
+    ----------
+    array : array of uint8 to uint64
+        Of shape (N, stride).
+    width : int
+        Entries of a row.
+    item : int
+        Bytes of an entry.
+    """
+
+    array: Any
+    width: int
+    item: int
+
+    @classmethod
+    def of(cls, values: DeviceValues) -> Entries:
+        """Return values as entries, without a copy."""
+        item = values.array.dtype.itemsize
+        matrix = as_rows(values.array.view(unit_of(item)))
+        return cls(matrix, math.prod(values.shape[1:]), item)
+
+
+def as_rows(array: Any) -> Any:
+    """Return an array as a matrix of rows, without a copy."""
+    rows = array.shape[0]
+    return array.reshape((rows, array.size // max(rows, 1)))
+
+
+def unit_of(item: int) -> np.dtype[Any]:
+    """Return the unsigned integers of so many bytes."""
+    return np.dtype(f"u{item}")
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a message has, and where.
+
+    Attributes
+    ----------
+    form : str
+        One of `FORMS`.
+    count : int
+        How many rows of each property.
+    words : int
+        How many words say which.
+    firsts : tuple of int
+        Of each property, the entry with which its rows begin.
+    nbytes : int
+        Bytes of the message: whole entries of 8 bytes.
+    """
+
+    form: str
+    count: int
+    words: int
+    firsts: tuple[int, ...]
+    nbytes: int
+
+    @classmethod
+    def of(
+        cls, form: str, count: int, words: int, entries: Sequence[Entries]
+    ) -> Outline:
+        """Return the outline of a message of so many rows; the list has `words`."""
+        words = {"vr": words, "vr-list": count}.get(form, 0)
+        at, firsts = -(-4 * words // 8) * 8, [0] * len(entries)
+        for which in sorted(range(len(entries)), key=lambda w: -entries[w].item):
+            firsts[which] = at // entries[which].item
+            at += count * entries[which].width * entries[which].item
+        return cls(form, count, words, tuple(firsts), -(-at // 8) * 8)
+
+    @classmethod
+    def cheapest(cls, count: int, size: int, entries: Sequence[Entries]) -> Outline:
+        """Return the outline of fewest bytes, where so many rows of a list changed."""
+        words = -(-size // 32)
+        if count == 0:
+            return cls.of("none", 0, 0, ())
+        form = "vr-list" if count < words else "vr"
+        return cls.of("ms" if count == size else form, count, words, entries)
+
+    @property
+    def told(self) -> npt.NDArray[np.int64]:
+        """What the receiver is told of it."""
+        return np.array([FORMS.index(self.form), self.count], np.int64)
+
+    @classmethod
+    def read(
+        cls, told: npt.NDArray[np.int64], size: int, entries: Sequence[Entries]
+    ) -> Outline:
+        """Return the outline of a message that a receiver was told of.
+
+        Raises
+        ------
+        DistributedError
+            If it is of no such list.
+        """
+        form, count = told.tolist()
+        fits = 0 < count < size if form > 1 else count == (0, size)[max(form, 0)]
+        if not (0 <= form < len(FORMS) and fits):
+            raise DistributedError(
+                "a message of rows cannot be read",
+                got=f"form {form} with {count} rows",
+                expected=f"rows of a list of {size} vertices",
+                fix="one graph and one version of featgraph on all ranks",
+            )
+        if count == 0:
+            return cls.of("none", 0, 0, ())
+        return cls.of(FORMS[form], count, -(-size // 32), entries)

@@ -1,0 +1,251 @@
+"""Rows of ghosts on the GPU: packed, handed over and stored there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from featgraph._cached import cached_property
+from featgraph.arrays.values import DeviceValues
+from featgraph.distributed.engines.protocol import Engine, GpuEngine
+from featgraph.graph.partition.shard import Shard
+from featgraph.ranks import gpu_kernels as kernels
+from featgraph.ranks.gpu_links import BLOCK, GpuLinks, blocks_for
+from featgraph.ranks.gpu_messages import Entries, Outline, as_rows, unit_of
+from featgraph.ranks.outboxes import identity
+from featgraph.ranks.through_host import ThroughHost
+from featgraph.runtime.devices.protocol import Device
+
+__all__ = ["GpuRows"]
+
+Array = Any
+Words = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Came:
+    """A message that has come.
+
+    Attributes
+    ----------
+    outline : Outline
+    message : array of uint8 or None
+        None where it has no bytes.
+    listed : array and int
+        The vertices whose rows it has, and where they begin there.
+    """
+
+    outline: Outline
+    message: Any
+    listed: tuple[Array, int]
+
+    @property
+    def count(self) -> int:
+        """How many rows it has."""
+        return self.outline.count
+
+
+class GpuRows:
+    """Hands rows to other ranks and takes theirs: a `Carrier`.
+
+    The host learns how many rows of each list changed, and the other rank's host is
+    told; all else stays on the GPU where the engine hands over arrays from there.
+
+    Parameters
+    ----------
+    shard : Shard
+    engine : Engine
+    device : CudaDevice
+    """
+
+    def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
+        self._shard, self._engine, self._device = shard, engine, device
+        self._launch: Any = device.launches  # type: ignore[attr-defined]
+        self._carrier: GpuEngine | ThroughHost
+        if isinstance(engine, GpuEngine):
+            self._carrier = engine
+        else:
+            self._carrier = ThroughHost(engine, device)
+        ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
+        self._sent = GpuLinks(shard.send_lists, device)
+        self._taken = GpuLinks(ghosts, device)
+        self._word_count = -(-shard.numbers.size // 32)
+
+    def share(self, values: Sequence[DeviceValues], changed: Words) -> Words:
+        """Send rows of own vertices to the ranks that have them: see `Carrier`."""
+        entries = [Entries.of(one) for one in values]
+        ghosts = self._device.sets.empty(self._word_count)
+        links = self._sent, self._taken
+        for came in self._swap(links, entries, changed, "rows of ghosts"):
+            for own, first in zip(entries, came.outline.firsts, strict=True):
+                self._scatter(came.message, first, own, came.listed, came.count)
+            self._add(came, ghosts)
+        return ghosts
+
+    def collect(self, values: DeviceValues, mirror: DeviceValues) -> None:
+        """Fill the mirror of a property with the rows that each rank owns."""
+        own, whole = Entries.of(values), Entries.of(mirror)
+        cuts = self._shard.partition.cuts.tolist()
+        outlines = [Outline.of("ms", e - b, 0, [own]) for b, e in pairwise(cuts)]
+        outline = outlines[self._engine.rank]
+        message = self._message(outline)
+        if message is not None:
+            self._gather(own, (self._own_numbers, 0), outline.count, message, 0)
+        messages, sizes = [message] * len(outlines), [o.nbytes for o in outlines]
+        received = self._carrier.hand_over(messages, sizes, about="a mirror")
+        for rank, outline in enumerate(outlines):
+            if outline.count:
+                listed = self._places, cuts[rank]
+                self._scatter(received[rank], 0, whole, listed, outline.count)
+
+    def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
+        """Make all rows of an outbox such that combining them changes nothing."""
+        self._device.fill(outbox.array, identity(operation, outbox.dtype))
+
+    def deliver(
+        self, outbox: DeviceValues, values: DeviceValues, operation: str
+    ) -> Words:
+        """Combine the rows of an outbox at the owners of vertices: see `Carrier`.
+
+        What ranks have is combined in their order.
+        """
+        every, own = Entries.of(outbox), Entries.of(values)
+        nothing = identity(operation, outbox.dtype)
+        words = self._device.sets.empty(-(-every.array.shape[0] // 32))
+        typed, kernel = as_rows(outbox.array), kernels.COMBINING[operation]
+        given = typed, every.width, outbox.dtype.type(nothing), words
+        blocks = blocks_for(int(words.size) * 32)
+        self._launch(kernels.mark_used, blocks, BLOCK, given)
+        reached = self._device.sets.empty(self._word_count)
+        target = as_rows(values.array)
+        for came in self._swap(self._ends, [every], words, "atomic operations"):
+            rows = came.message.view(outbox.dtype), came.outline.firsts[0], own.width
+            blocks = blocks_for(came.count * own.width)
+            combined = *rows, *came.listed, came.count, target
+            self._launch(kernel, blocks, BLOCK, combined)
+            self._add(came, reached)
+        return reached
+
+    @cached_property
+    def _ends(self) -> tuple[GpuLinks, GpuLinks]:
+        """All vertices by their owners, and own ones for each rank."""
+        partition, shard = self._shard.partition, self._shard
+        order = partition.order
+        numbers = np.arange(partition.cuts[-1]) if order is None else order
+        owned = [numbers[slice(*pair)] for pair in pairwise(partition.cuts)]
+        own = [np.arange(shard.own)] * self._engine.size
+        return GpuLinks(owned, self._device), GpuLinks(own, self._device)
+
+    @cached_property
+    def _own_numbers(self) -> Array:
+        return self._device.upload(np.arange(self._shard.own, dtype=np.int32))
+
+    @cached_property
+    def _places(self) -> Array:
+        """The user's number at each place in the order of the partition."""
+        partition = self._shard.partition
+        order = partition.order
+        numbers = np.arange(partition.cuts[-1]) if order is None else order
+        return self._device.upload(numbers.astype(np.int32))
+
+    def _message(self, outline: Outline) -> Array | None:
+        """Return memory for a message; None where it has no bytes."""
+        if outline.nbytes == 0:
+            return None
+        return self._device.empty((outline.nbytes,), "uint8")
+
+    def _encode(
+        self,
+        links: GpuLinks,
+        rank: int,
+        outline: Outline,
+        entries: Sequence[Entries],
+    ) -> Array | None:
+        """Return a message of rows; None where it has no bytes."""
+        message = self._message(outline)
+        if message is None:
+            return None
+        begin = links.begins[rank]
+        if outline.words:
+            is_list = outline.form == "vr-list"
+            source = (links.positions, begin) if is_list else (links.bits, begin // 32)
+            given = *source, outline.words, message.view(unit_of(4))
+            self._launch(kernels.copy_words, blocks_for(outline.words), BLOCK, given)
+        listed = links.taken if outline.words else links.numbers
+        for own, first in zip(entries, outline.firsts, strict=True):
+            self._gather(own, (listed, begin), outline.count, message, first)
+        return message
+
+    def _swap(
+        self,
+        links: tuple[GpuLinks, GpuLinks],
+        entries: Sequence[Entries],
+        changed: Words,
+        about: str,
+    ) -> Iterator[Came]:
+        """Send rows of a set's vertices; give what has come, by rank."""
+        sent, taken = links
+        both = zip(sent.mark(changed), sent.sizes, strict=True)
+        outlines = [Outline.cheapest(count, size, entries) for count, size in both]
+        told = self._engine.all_to_allv([o.told for o in outlines], about=about)
+        pairs = zip(told, taken.sizes, strict=True)
+        coming = [Outline.read(one, size, entries) for one, size in pairs]
+        if any(outline.words for outline in outlines):
+            sent.list_all()
+        messages = [self._encode(sent, r, o, entries) for r, o in enumerate(outlines)]
+        sizes = [outline.nbytes for outline in coming]
+        received = self._carrier.hand_over(messages, sizes, about=about)
+        for rank, outline in enumerate(coming):
+            if outline.count:
+                message = received[rank]
+                numbers = self._listed(taken, rank, outline, message)
+                yield Came(outline, message, (numbers, taken.begins[rank]))
+
+    def _listed(
+        self, links: GpuLinks, rank: int, outline: Outline, message: Array | None
+    ) -> Array:
+        """Return the array that has, from the list's begin on, whose rows came."""
+        if message is None or not outline.words:
+            return links.numbers
+        words = message.view(unit_of(4))
+        if outline.form == "vr":
+            links.take_bits(rank, words)
+        else:
+            links.take_positions(rank, words, outline.count)
+        return links.taken
+
+    def _add(self, came: Came, words: Words) -> None:
+        """Add the vertices whose rows came to a set."""
+        given = *came.listed, came.count, words
+        self._launch(kernels.add_vertices, blocks_for(came.count), BLOCK, given)
+
+    def _gather(
+        self,
+        source: Entries,
+        listed: tuple[Array, int],
+        count: int,
+        message: Array,
+        first: int,
+    ) -> None:
+        blocks, to = (
+            blocks_for(count * source.width),
+            message.view(unit_of(source.item)),
+        )
+        given = source.array, source.width, *listed, count, to, first
+        self._launch(kernels.gather_rows, blocks, BLOCK, given)
+
+    def _scatter(
+        self,
+        message: Array,
+        first: int,
+        target: Entries,
+        listed: tuple[Array, int],
+        count: int,
+    ) -> None:
+        blocks = blocks_for(count * target.width)
+        given = message.view(unit_of(target.item)), first, target.width, *listed, count
+        self._launch(kernels.scatter_rows, blocks, BLOCK, (*given, target.array))

@@ -1,0 +1,96 @@
+"""Rows of ghosts in memory of the host: packed, handed over and stored there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from featgraph.distributed.engines.protocol import Array, Engine
+from featgraph.distributed.rows.forms import SendList, choose
+from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
+from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.members import packed
+from featgraph.ranks.outboxes import combine_rows, identity, in_outbox
+from featgraph.runtime.devices.protocol import Device
+
+__all__ = ["HostRows"]
+
+Words = Any
+
+
+class HostRows:
+    """Hands rows to other ranks and takes theirs: a `Carrier`.
+
+    Parameters
+    ----------
+    shard : Shard
+    engine : Engine
+    device : CpuDevice
+    """
+
+    def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
+        self._shard, self._engine, self._device = shard, engine, device
+        #: What this rank sends to each rank, and what each sends to this one.
+        self._sent = [SendList(numbers, shard.own) for numbers in shard.send_lists]
+        self._taken = _lists_taken(shard)
+
+    def share(self, values: Sequence[Array], changed: Words) -> Words:
+        """Send rows of own vertices to the ranks that have them: see `Carrier`."""
+        sizes = row_bytes(values)
+        messages = [
+            encode(link, choose(link, changed, sizes), values) for link in self._sent
+        ]
+        received = self._engine.all_to_allv(messages, about="rows of ghosts")
+        ghosts = np.zeros(self._shard.numbers.size, np.bool_)
+        for rank, message in enumerate(received):
+            arrived = decode(self._taken[rank], message, values)
+            first = int(self._shard.ghosts[rank])
+            store(arrived, values, first)
+            ghosts[first + arrived.positions] = True
+        return self._device.sets.upload(packed(ghosts))
+
+    def collect(self, values: Array, mirror: Array) -> None:
+        """Fill the mirror of a property with the rows that each rank owns."""
+        own = values[: self._shard.own]
+        parts = self._engine.all_gather(own, about="a mirror")
+        order = self._shard.partition.order
+        mirror[slice(None) if order is None else order] = np.concatenate(parts)
+
+    def empty_outbox(self, outbox: Array, operation: str) -> None:
+        """Make all rows of an outbox such that combining them changes nothing."""
+        outbox.fill(identity(operation, outbox.dtype))
+
+    def deliver(self, outbox: Array, values: Array, operation: str) -> Words:
+        """Combine the rows of an outbox at the owners of vertices: see `Carrier`.
+
+        What ranks have is combined in their order.
+        """
+        partition, messages = self._shard.partition, []
+        for begin, end in pairwise(partition.cuts.tolist()):
+            places = slice(begin, end)
+            order = partition.order
+            messages.append(
+                in_outbox(outbox[places if order is None else order[places]], operation)
+            )
+        received = self._engine.all_to_allv(messages, about="atomic operations")
+        own = values[: self._shard.own]
+        reached = np.zeros(self._shard.numbers.size, np.bool_)
+        for message in received:
+            reached[combine_rows(message, own, operation)] = True
+        return self._device.sets.upload(packed(reached))
+
+
+def _lists_taken(shard: Shard) -> list[SendList]:
+    """Return the send list of each rank to this one, in that rank's numbers."""
+    partition, found = shard.partition, []
+    for rank, (begin, end) in enumerate(pairwise(shard.ghosts)):
+        places = shard.numbers[begin:end]
+        if partition.places is not None:
+            places = partition.places[places]
+        first, last = partition.cuts[rank : rank + 2]
+        numbers = np.ascontiguousarray(places - first, np.int32)
+        found.append(SendList(numbers, int(last - first)))
+    return found

@@ -1,0 +1,196 @@
+"""Ranks whose kernels run on an emulated GPU: rows, algorithms, whole programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import featgraph as fg
+from featgraph import _cuda
+from featgraph import algorithms as al
+from featgraph.distributed import run_ranks
+from featgraph.distributed.engines.protocol import Engine
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
+from featgraph.errors import DistributedError
+from featgraph.graph.partition.shard import Shard
+from featgraph.ranks import gpu_links
+from featgraph.ranks.gpu_messages import FORMS, Outline
+from featgraph.ranks.gpu_rows import GpuRows
+from featgraph.ranks.host_rows import HostRows
+from featgraph.ranks.members import packed
+from featgraph.runtime.devices.choose import choose_device
+from tests.ranks import test_elsewhere, test_partitions
+from tests.simt.gpu import Gpu, emulated_gpu
+
+V = 150
+#: Shape of a row and dtype of properties, of all units; some rows are padded.
+PROPERTIES: list[tuple[tuple[int, ...], str]] = [
+    ((), "float32"), ((5,), "float32"), ((), "int64"), ((3,), "float64"),
+    ((), "bool"), ((), "int16"), ((2, 2), "float32"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[Gpu]:
+    with emulated_gpu() as made:
+        yield made
+
+
+def make_graph(edges: int, seed: int = 0, count: int = V) -> fg.Graph:
+    ends = np.random.default_rng(seed).integers(0, count, (2, edges))
+    return fg.Graph.from_edges(*ends, vertex_count=count)
+
+
+class OfHost:
+    """An engine without the call that takes arrays of a GPU."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.rank, self.size, self.traffic = engine.rank, engine.size, engine.traffic
+        self.all_reduce, self.all_gather = engine.all_reduce, engine.all_gather
+        self.all_to_allv, self.barrier = engine.all_to_allv, engine.barrier
+        self.broadcast = engine.broadcast
+
+
+def share_and_compare(
+    engine: Engine, shard: Shard, which: list[int], share: float, seed: int
+) -> None:
+    """Share rows in both memories, and have the same ghosts and rows there."""
+    rng = np.random.default_rng([seed, engine.rank])
+    count = shard.numbers.size
+    arrays: list[Any] = []
+    for shape, dtype in (PROPERTIES[one] for one in which):
+        arrays.append(rng.integers(0, 100, (count, *shape)).astype(dtype))
+    changed = packed(rng.random(count) < share)
+    cpu, device = choose_device("cpu"), choose_device("cuda")
+    rows = device.rows
+    values = [rows.held(rows.upload(a.copy()), a.shape) for a in arrays]
+    ghosts = GpuRows(shard, engine, device).share(values, device.sets.upload(changed))
+    meant = HostRows(shard, engine, cpu).share(arrays, changed)
+    np.testing.assert_array_equal(device.download(ghosts), meant)
+    for value, array in zip(values, arrays, strict=True):
+        found = rows.download(value.array, array.shape)
+        np.testing.assert_array_equal(found, array)
+
+
+@settings(max_examples=12, deadline=None)
+@example(which=[1, 4, 3], share=0.01, inner=[64], seed=0, through_host=False)
+@example(which=[0], share=1.0, inner=[], seed=0, through_host=False)
+@example(which=[2, 5], share=0.6, inner=[9, 9], seed=1, through_host=True)
+@given(
+    which=st.lists(st.integers(0, len(PROPERTIES) - 1), max_size=3, unique=True),
+    share=st.sampled_from([0.0, 0.01, 0.5, 1.0]),
+    inner=st.lists(st.integers(0, V), max_size=2).map(sorted),
+    seed=st.integers(0, 3),
+    through_host=st.booleans(),
+)
+def test_rows_reach_ghosts_as_on_the_host(
+    gpu: Gpu,
+    which: list[int],
+    share: float,
+    inner: list[int],
+    seed: int,
+    through_host: bool,
+) -> None:
+    shards = make_graph(500, seed).partition(cuts=[0, *inner, V])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu_links, "_CHUNK_WORDS", 2)  # several chunks of a list
+
+        def on_a_rank(engine: Any) -> None:
+            used = OfHost(engine) if through_host else engine
+            share_and_compare(used, shards[engine.rank], which, share, seed)
+
+        run_ranks(len(shards), on_a_rank)
+
+
+def test_what_crosses_a_link_is_what_changed(gpu: Gpu) -> None:
+    shards = make_graph(2000).partition(cuts=[0, 70, V])
+
+    def on_a_rank(engine: Any) -> list[int]:
+        shard, device = shards[engine.rank], choose_device("cuda")
+        rows = GpuRows(shard, engine, device)
+        array = np.zeros((shard.numbers.size, 5), np.float32)
+        value = device.rows.held(device.rows.upload(array), array.shape)
+        listed, sent = shard.send_lists[1 - engine.rank], []
+        for taken in (listed[:0], listed[3:4], listed[::2], listed):
+            mask = np.isin(np.arange(shard.numbers.size), taken)
+            before = engine.traffic.copy()
+            rows.share([value], device.sets.upload(packed(mask)))
+            sent.append(int((engine.traffic - before).sent.sum()))
+        words = -(-listed.size // 32)
+        assert sent[0] == 16  # a form and a count
+        assert sent[1] == 16 + 8 + 24
+        half = listed[::2].size
+        assert sent[2] - 16 - 20 * half - 4 * words in range(12)
+        assert sent[3] - 16 - 20 * listed.size in range(8)
+        return sent
+
+    run_ranks(2, on_a_rank)
+
+
+def test_a_message_of_another_list_is_refused() -> None:
+    for form, count in ((7, 1), (-1, 0), (1, 4), (2, 0), (3, 5), (0, 1)):
+        with pytest.raises(DistributedError, match="rows cannot be read"):
+            Outline.read(np.array([form, count]), 5, [])
+    for count in range(6):
+        outline = Outline.cheapest(count, 5, [])
+        assert Outline.read(outline.told, 5, []) == outline
+    assert Outline.cheapest(1, 64, []).form == "vr-list"
+    assert {Outline.cheapest(c, 64, []).form for c in range(65)} == set(FORMS)
+
+
+ALGORITHMS: dict[str, Any] = {
+    "bfs": lambda g, **o: al.bfs(g, [3, 60], **o).levels,
+    "pagerank": lambda g, **o: al.pagerank(g, weights=None, tol=1e-2, **o).ranks,
+    "components": lambda g, **o: (
+        al.connected_components(g, method="propagate", **o).labels
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_algorithm_runs_on_ranks_of_a_gpu(gpu: Gpu, name: str) -> None:
+    whole, call = make_graph(180, count=66), ALGORITHMS[name]
+    alone = call(whole, target="cpu")
+    for ranks in (1, 2, 3):
+        for found in run_ranks(
+            ranks, lambda _: call(fg.distribute(whole), target="cuda")
+        ):
+            np.testing.assert_allclose(found, alone, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_atomics_reach_their_owners(gpu: Gpu) -> None:
+    whole, order = test_elsewhere.GRAPHS[True], np.arange(test_elsewhere.V)[::-1]
+    meant = test_elsewhere.interpreted(1, True)
+    found = run_ranks(
+        3,
+        lambda _: test_elsewhere.run(
+            fg.distribute(whole, order=order, cuts=[0, 9, 40, len(order)]), 1, "cuda"
+        ),
+    )
+    for values in found:
+        test_partitions.require_same(values, meant)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+def test_programs_have_the_bits_of_one_rank(gpu: Gpu, directed: bool) -> None:
+    """With mirrors, along all edges, restricted, in other orders."""
+    whole, run = test_partitions.GRAPHS[directed], test_partitions.run
+    alone = run(whole, 0, "cuda")
+    order, cuts = ("locality", [0, 40, 97]) if directed else ("spread", [0, 9, 9, 97])
+
+    def on_a_rank(engine: Any) -> list[Any]:
+        return run(fg.distribute(whole, order=order, cuts=cuts), 0, "cuda")
+
+    for found in run_ranks(len(cuts) - 1, on_a_rank):
+        test_partitions.require_same(found, alone)
