@@ -275,6 +275,7 @@ TABLES["ranks-cpu"] = {
     "bytes a rank sent": _text("sent_bytes"),
     **CHECK,
 }
+TABLES["ranks-gpu"] = TABLES["ranks-cpu"] | {"supersteps": _text("supersteps")}
 TABLES["rows-cpu"] = {
     **COMMON,
     "changed": _text("density"),

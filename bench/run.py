@@ -51,6 +51,7 @@ BENCHES = {
     "classics-gpu": "bench.classics.gpu",
     "rows-cpu": "bench.distributed.rows_cpu",
     "ranks-cpu": "bench.distributed.ranks_cpu",
+    "ranks-gpu": "bench.distributed.ranks_gpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",
 }
 

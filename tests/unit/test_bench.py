@@ -13,7 +13,7 @@ import pytest
 
 from bench import report, run
 from bench.compile import agreement, agreement_task
-from bench.distributed import ranks_cpu
+from bench.distributed import ranks_cpu, ranks_gpu
 from bench.graphs import make_graph
 from bench.programs import Problem, step
 from bench.record import Recorder, repeatable_command
@@ -108,6 +108,20 @@ def test_a_rank_writes_what_it_has_measured(tmp_path: Path) -> None:
     assert len(cell["trials_ms"]) == 1
     assert cell["graph"]["vertices"] == 256
     assert np.isfinite(cell["sample"]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+def test_ranks_of_a_gpu_are_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the CPU: which answers are compared, and that all ways run."""
+    monkeypatch.setattr(ranks_gpu, "TARGET", "cpu")
+    monkeypatch.setattr(ranks_gpu, "SUPERSTEPS", 3)
+    rows = rows_of(["ranks-gpu", "--graph", "rmat-6-4", "--repeat", "1"], tmp_path)
+    assert len(rows) == 8
+    assert all(row["checks"]["ok"] for row in rows)
+    assert [row["sent_bytes"] > 0 for row in rows] == 2 * [False, False, False, True]
 
 
 @pytest.mark.slow
