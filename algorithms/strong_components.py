@@ -515,7 +515,7 @@ class _Search:
 
     def spread(self, active: fg.ActiveSet) -> None:
         """Spread colours inside of groups."""
-        if not ({"deterministic", "direction"} & set(self.options) or self.graph.ranks):
+        if not {"deterministic", "direction"} & set(self.options):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", fg.ConvergenceWarning)
                 run = self.settle(

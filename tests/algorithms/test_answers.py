@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse as sp
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph import _cuda, algorithms
 from featgraph.algorithms import (
     als,
     belief_propagation,
@@ -220,6 +220,15 @@ GIVEN_OF_EDGES = {"beliefs by edges": [16]}
 OF_EDGES = {"trusses": 4, "circuit": 8, "beliefs": 8, "beliefs by edges": 8}
 
 
+#: Algorithm -> why no call of it is counted as others are.
+APART = {
+    "AlternatingLeastSquares": "an estimator around als",
+    "LabelPropagation": "an estimator around label_propagation",
+    "als": "ratings are a graph of their own: test_factors_are_moved_once",
+    "factor_propagation": "a FactorGraph has tables of Python, and answers have names",
+}
+
+
 def given_bytes(name: str, graph: fg.Graph) -> list[int]:
     """Return how many bytes there are of each array that a call is given."""
     of_vertices = [graph.vertex_count * size for size in GIVEN.get(name, [])]
@@ -369,6 +378,12 @@ def test_nothing_over_the_vertices_is_made_on_the_host(
         assert sum(large) - watch.taken[0] <= 1.01 * sum(given_bytes(name, graph))
     else:
         assert not large, watch.taken
+
+
+def test_every_algorithm_is_called() -> None:
+    called = {name for call in CALLS.values() for name in call.__code__.co_names}
+    assert called & {*APART} == set()
+    assert {*algorithms.__all__} - called == {*APART}
 
 
 def test_a_watch_sees_what_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

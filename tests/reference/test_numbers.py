@@ -36,7 +36,8 @@ def check(
     count = len(next(iter(columns.values())))
     rows = [{n: x[v].item() for n, x in columns.items()} for v in range(count)]
     wanted = {n: [compute(**row) for row in rows] for n, compute in expected.items()}
-    real = "float32" if _has(columns, "float32") else "float64"
+    is_narrow = _has(columns, "float32") and not _has(columns, "float64")
+    real = "float32" if is_narrow else "float64"
     kinds = {bool: "bool", int: "int64", float: real}
     graph = fg.Graph.from_edges([], [], vertex_count=count)
     state = fg.State(
@@ -230,6 +231,84 @@ def test_integers_compare_exactly_with_reals(dtype: str, target: str) -> None:
         "chain": lambda i, x: wrapped(i - 1) < i <= x < 9007199254740993,
     }
     check(compare, columns, expected, target)
+
+
+def times(x, y):
+    return x * y
+
+
+@fg.vertex
+def mixed(f, v, d):
+    product = d.a[v] * d.b[v]
+    d.product[v] = product
+    d.rest[v] = product - d.c[v]
+    d.total[v] = d.a[v] + d.b[v]
+    d.quotient[v] = -d.a[v] / d.b[v]
+    d.most[v] = max(d.a[v] * d.b[v], d.a[v] + d.b[v])
+    d.root[v] = math.sqrt(abs(d.b[v]))
+    d.helped[v] = times(d.a[v], d.s[0])
+    d.whole[v] = int(d.a[v] * 16777216 + d.b[v])
+    return True
+
+
+def test_float32_is_widened_where_reals_are_float64(target: str) -> None:
+    """S10: what is loaded has the real type before anything is done with it."""
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((2, 40)).astype(np.float32)
+    scale = float(np.float32(0.1))
+    columns = {"a": a, "b": b, "c": a.astype(np.float64) * b}
+    expected = {
+        "product": lambda a, b, c: a * b,
+        "rest": lambda a, b, c: a * b - c,
+        "total": lambda a, b, c: a + b,
+        "quotient": lambda a, b, c: -a / b,
+        "most": lambda a, b, c: max(a * b, a + b),
+        "root": lambda a, b, c: math.sqrt(abs(b)),
+        "helped": lambda a, b, c: a * scale,
+        "whole": lambda a, b, c: int(a * 16777216 + b),
+    }
+    check(mixed, columns, expected, target, s=np.array([0.1], np.float32))
+
+
+@fg.gather(into="sent", combine="sum")
+def weighted(f, u, v, e, d):
+    return d.w[e] * d.a[u, f]
+
+
+@fg.vertex
+def together(f, v, d):
+    d.received[v, f] = d.sent[v, f]
+    d.inner[v, f] = fg.dot(d.a[v], d.b[v])
+    d.times[v, f] = fg.matvec(d.m[v], d.a[v, f])
+    return True
+
+
+@pytest.mark.parametrize("width", [3, 8, 24])
+@pytest.mark.parametrize("is_wide", [True, False])
+def test_float32_is_widened_in_gathers_and_together(
+    target: str, width: int, is_wide: bool, rng: np.random.Generator
+) -> None:
+    source, end = rng.integers(0, 9, (2, 20))
+    graph = fg.Graph.from_edges(source, end, vertex_count=9)
+    given = {n: rng.random((9, width), np.float32) for n in "ab"}
+    given["m"] = rng.random((9, width, width), np.float32)
+    w = rng.random(20, np.float32)
+    a, b, m = (given[n].astype(np.float64) for n in "abm")
+    received = np.zeros((9, width))
+    np.add.at(received, end, w.astype(np.float64)[:, None] * a[source])
+    state = fg.State(
+        graph,
+        **{name: fg.vertex_property(values) for name, values in given.items()},
+        w=fg.edge_property(w),
+        received=fg.vertex_property(np.zeros((9, width))),
+        inner=fg.vertex_property(np.zeros((9, width))),
+        times=fg.vertex_property(np.zeros((9, width))),
+    )
+    fg.foldmap(weighted, together)(state, target=target, feature_parallel=is_wide)
+    inner = np.broadcast_to((a * b).sum(axis=1)[:, None], a.shape)
+    times = (m @ a[:, :, None])[:, :, 0]
+    for name, meant in (("received", received), ("inner", inner), ("times", times)):
+        np.testing.assert_allclose(state[name], meant, rtol=1e-14, err_msg=name)
 
 
 @fg.vertex

@@ -21,11 +21,13 @@ import pytest
 from hypothesis import Phase, given, settings
 
 import featgraph as fg
-from featgraph import reference
+from featgraph import _cuda, reference
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.printing.emit import emit
+from tests.reference import test_numbers
+from tests.simt.gpu import emulated_gpu
 from tests.simt.superstep import Superstep
 from tests.strategies import seeds
 
@@ -299,3 +301,13 @@ def test_expressions(real: str, tmp_path: Path) -> None:
         check(expressions, seed, real, tmp_path)
 
     holds()
+
+
+@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the dialect")
+def test_float32_is_widened_on_the_gpu() -> None:
+    with emulated_gpu():
+        test_numbers.test_float32_is_widened_where_reals_are_float64("cuda")
+        for width in (3, 40):
+            test_numbers.test_float32_is_widened_in_gathers_and_together(
+                "cuda", width, True, np.random.default_rng(width)
+            )

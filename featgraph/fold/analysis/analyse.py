@@ -371,6 +371,7 @@ class _Analyser:
             self._dtypes(),
             self._call_helper,
             "bool" if decides or _combine_of(function).rules.gives == "bool" else None,
+            self.result.real,
         )
         if not decides:
             returned = contributed(function, body, returned)
@@ -499,7 +500,13 @@ class _Analyser:
         resolved = resolve_function(source, roles, captured, names)
         parameters = dict(zip(roles, types, strict=True))
         body, _, returned = assign_types(
-            source, resolved.tree.body, parameters, {}, self._call_helper, None
+            source,
+            resolved.tree.body,
+            parameters,
+            {},
+            self._call_helper,
+            None,
+            self.result.real,
         )
         helper = HelperFunction(
             _emitted_name(source.name, self.taken),

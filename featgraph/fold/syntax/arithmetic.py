@@ -129,8 +129,13 @@ def _counted(node: ast.expr) -> ast.expr:
     return copy_location(Cast("int32", node), node)
 
 
-def loaded(node: ast.expr, dtype: str) -> ast.expr:
-    """Return a load as an operand: Numba would go on with unsigned integers."""
+def loaded(node: ast.expr, dtype: str, real: str) -> ast.expr:
+    """Return a load as an operand, where Numba would go on with its storage type.
+
+    That is with unsigned integers, and with float32 where real numbers are float64.
+    """
+    if dtype == "float32" and real == "float64":
+        return copy_location(Cast("real", node), node)
     if not dtype.startswith("uint"):
         return node
     return copy_location(Cast("int", node), node)

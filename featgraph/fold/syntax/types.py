@@ -66,6 +66,7 @@ def assign_types(
     dtypes: Mapping[str, str],
     call_helper: Callable[[Helper, list[str]], str],
     returns: str | None,
+    real: str,
 ) -> tuple[list[ast.stmt], dict[str, str], str]:
     """Type a function in normal form.
 
@@ -84,6 +85,8 @@ def assign_types(
         on the node.
     returns : str or None
         "bool" for functions that decide; None for values.
+    real : str
+        The storage type: "float32" or "float64".
 
     Returns
     -------
@@ -93,13 +96,13 @@ def assign_types(
     variables = dict(parameters)
     returned = "bool"
     while True:
-        values = _Expressions(source, variables, dtypes, call_helper)
+        values = _Expressions(source, variables, dtypes, call_helper, real)
         typer = _Statements(values, returns)
         typer.block(copy.deepcopy(body))
         if values.variables == variables and typer.returned == returned:
             break
         variables, returned = values.variables, typer.returned
-    values = _Expressions(source, variables, dtypes, call_helper)
+    values = _Expressions(source, variables, dtypes, call_helper, real)
     typed = _Statements(values, returns, returned).block(copy.deepcopy(body))
     return typed, variables, returned
 
@@ -113,8 +116,9 @@ class _Expressions:
         variables: Mapping[str, str],
         dtypes: Mapping[str, str],
         call_helper: Callable[[Helper, list[str]], str],
+        real: str,
     ) -> None:
-        self.source = source
+        self.source, self.storage = source, real
         self.variables = dict(variables)
         self.dtypes = dtypes
         self.call_helper = call_helper
@@ -193,7 +197,7 @@ class _Expressions:
     def _access(self, node: Access) -> Typed:
         node.indices = [self.index(i) for i in node.indices]
         dtype = self.dtypes[node.name]
-        return loaded(node, dtype), type_of_dtype(dtype)
+        return loaded(node, dtype, self.storage), type_of_dtype(dtype)
 
     def _whole(self, node: Whole) -> Typed:
         node.indices = [self.index(i) for i in node.indices]
@@ -292,7 +296,7 @@ class _Expressions:
                 node,
             )
         node.value = converted(value, type_, wanted)
-        return loaded(node, self.dtypes[node.name]), wanted
+        return loaded(node, self.dtypes[node.name], self.storage), wanted
 
     def _operate(self, node: Operate) -> Typed:
         node.extra = [
