@@ -21,7 +21,7 @@ from featgraph._interrupts import deferred_interrupts
 from featgraph.distributed.current import engine_of_context
 from featgraph.distributed.engines.calls import Call, mismatch
 from featgraph.distributed.engines.messages import MessageEngine
-from featgraph.distributed.engines.protocol import Engine, GpuArray
+from featgraph.distributed.engines.protocol import Engine, GpuArray, bytes_of
 from featgraph.errors import ArgumentError, DistributedError, WorkerLostError
 
 __all__ = ["run_ranks"]
@@ -145,8 +145,8 @@ class _LoopbackEngine(MessageEngine):
         received = self._swap(call, arrays)
         for rank in range(self.size):
             if rank != self.rank:
-                self.traffic.sent[rank] += _size(arrays[rank])
-                self.traffic.received[rank] += _size(received[rank])
+                self.traffic.sent[rank] += bytes_of(arrays[rank])
+                self.traffic.received[rank] += bytes_of(received[rank])
         return received
 
     def _swap(self, call: Call, messages: Sequence[Any]) -> list[Any]:
@@ -248,11 +248,6 @@ class _Baton:
                 self._received[to] = [_taken(self._sent[by][to]) for by in senders]
         self._calls.clear()
         self._sent.clear()
-
-
-def _size(array: GpuArray | None) -> int:
-    """Return the bytes of what was handed over."""
-    return 0 if array is None else int(array.size)
 
 
 def _taken(message: Any) -> Any:

@@ -111,7 +111,9 @@ class RankExchange:
         else:
             pair = np.frompyfunc(combine.function, 2, 1)  # type: ignore[arg-type]
             found = reduce(pair, self.engine.all_gather(own, about=about))
-        self.device.copy(result, self.device.upload(np.asarray(found, own.dtype)))
+        made = self.device.upload(np.asarray(found, own.dtype), result)
+        if made is not result:
+            self.device.copy(result, made)
 
 
 def _carrier_on(shard: Shard, engine: Engine, device: Device) -> Carrier:

@@ -17,6 +17,7 @@ vr-list   their positions in the send list
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,7 @@ import numpy.typing as npt
 from featgraph.arrays.values import DeviceValues
 from featgraph.errors import DistributedError
 
-__all__ = ["FORMS", "Entries", "Outline", "as_rows", "unit_of"]
+__all__ = ["FORMS", "Entries", "Outline", "as_rows", "in_units"]
 
 FORMS = ("none", "ms", "vr", "vr-list")
 
@@ -53,15 +54,29 @@ class Entries:
     @classmethod
     def of(cls, values: DeviceValues) -> Entries:
         """Return values as entries, without a copy."""
-        item = values.array.dtype.itemsize
-        matrix = as_rows(values.array.view(unit_of(item)))
-        return cls(matrix, math.prod(values.shape[1:]), item)
+        found = _known.get(values.array)
+        if found is None:
+            item = values.array.dtype.itemsize
+            matrix = as_rows(values.array.view(unit_of(item)))
+            made = cls(matrix, math.prod(values.shape[1:]), item)
+            _known[values.array] = found = made
+        return found
+
+
+#: Array of a property -> its entries: making views takes as long as a launch.
+_known: weakref.WeakKeyDictionary[Any, Entries] = weakref.WeakKeyDictionary()
 
 
 def as_rows(array: Any) -> Any:
     """Return an array as a matrix of rows, without a copy."""
     rows = array.shape[0]
     return array.reshape((rows, array.size // max(rows, 1)))
+
+
+def in_units(message: Any, item: int) -> Any:
+    """Return a message as unsigned integers of so many bytes, without a copy."""
+    unit = unit_of(item)
+    return message if message.dtype == unit else message.view(unit)
 
 
 def unit_of(item: int) -> np.dtype[Any]:
@@ -83,14 +98,17 @@ class Outline:
         How many words say which.
     firsts : tuple of int
         Of each property, the entry with which its rows begin.
+    item : int
+        Bytes of the narrowest entries that it has.
     nbytes : int
-        Bytes of the message: whole entries of 8 bytes.
+        Bytes of the message: a multiple of 8.
     """
 
     form: str
     count: int
     words: int
     firsts: tuple[int, ...]
+    item: int
     nbytes: int
 
     @classmethod
@@ -103,7 +121,9 @@ class Outline:
         for which in sorted(range(len(entries)), key=lambda w: -entries[w].item):
             firsts[which] = at // entries[which].item
             at += count * entries[which].width * entries[which].item
-        return cls(form, count, words, tuple(firsts), -(-at // 8) * 8)
+        items = [*(one.item for one in entries), *[4] * bool(words)]
+        item = min(items, default=8)
+        return cls(form, count, words, tuple(firsts), item, -(-at // 8) * 8)
 
     @classmethod
     def cheapest(cls, count: int, size: int, entries: Sequence[Entries]) -> Outline:

@@ -15,7 +15,7 @@ from featgraph.distributed.engines.protocol import Engine, GpuEngine
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks import gpu_kernels as kernels
 from featgraph.ranks.gpu_links import BLOCK, GpuLinks, blocks_for
-from featgraph.ranks.gpu_messages import Entries, Outline, as_rows, unit_of
+from featgraph.ranks.gpu_messages import Entries, Outline, as_rows, in_units
 from featgraph.ranks.outboxes import identity
 from featgraph.ranks.through_host import ThroughHost
 from featgraph.runtime.devices.protocol import Device
@@ -33,7 +33,7 @@ class Came:
     Attributes
     ----------
     outline : Outline
-    message : array of uint8 or None
+    message : array or None
         None where it has no bytes.
     listed : array and int
         The vertices whose rows it has, and where they begin there.
@@ -156,7 +156,8 @@ class GpuRows:
         """Return memory for a message; None where it has no bytes."""
         if outline.nbytes == 0:
             return None
-        return self._device.empty((outline.nbytes,), "uint8")
+        size, item = outline.nbytes, outline.item
+        return self._device.empty((size // item,), f"uint{8 * item}")
 
     def _encode(
         self,
@@ -173,7 +174,7 @@ class GpuRows:
         if outline.words:
             is_list = outline.form == "vr-list"
             source = (links.positions, begin) if is_list else (links.bits, begin // 32)
-            given = *source, outline.words, message.view(unit_of(4))
+            given = *source, outline.words, in_units(message, 4)
             self._launch(kernels.copy_words, blocks_for(outline.words), BLOCK, given)
         listed = links.taken if outline.words else links.numbers
         for own, first in zip(entries, outline.firsts, strict=True):
@@ -211,7 +212,7 @@ class GpuRows:
         """Return the array that has, from the list's begin on, whose rows came."""
         if message is None or not outline.words:
             return links.numbers
-        words = message.view(unit_of(4))
+        words = in_units(message, 4)
         if outline.form == "vr":
             links.take_bits(rank, words)
         else:
@@ -233,7 +234,7 @@ class GpuRows:
     ) -> None:
         blocks, to = (
             blocks_for(count * source.width),
-            message.view(unit_of(source.item)),
+            in_units(message, source.item),
         )
         given = source.array, source.width, *listed, count, to, first
         self._launch(kernels.gather_rows, blocks, BLOCK, given)
@@ -247,5 +248,5 @@ class GpuRows:
         count: int,
     ) -> None:
         blocks = blocks_for(count * target.width)
-        given = message.view(unit_of(target.item)), first, target.width, *listed, count
+        given = in_units(message, target.item), first, target.width, *listed, count
         self._launch(kernels.scatter_rows, blocks, BLOCK, (*given, target.array))

@@ -10,12 +10,10 @@ import numpy.typing as npt
 
 from featgraph._cuda import cuda
 from featgraph._cuda_driver import address_of
-from featgraph.distributed.engines.protocol import Engine
+from featgraph.distributed.engines.protocol import Engine, GpuArray, bytes_of
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["ThroughHost"]
-
-GpuArray = Any
 
 
 class ThroughHost:
@@ -40,7 +38,7 @@ class ThroughHost:
         about: str = "",
     ) -> list[GpuArray | None]:
         """Hand an array to each rank: see `GpuEngine`."""
-        counts = [0 if array is None else int(array.size) for array in arrays]
+        counts = [bytes_of(array) for array in arrays]
         total = sum(counts)
         if self._landing.size < total:
             self._landing = cuda.pinned_array(total, np.uint8)

@@ -9,10 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Engine", "GpuEngine", "Traffic"]
+__all__ = ["Array", "Engine", "GpuArray", "GpuEngine", "Traffic", "bytes_of"]
 
 Array = npt.NDArray[Any]
-#: Bytes in the memory of a GPU, an array of the dialect.
+#: An array of the dialect, of one axis of unsigned integers.
 GpuArray = Any
 
 
@@ -137,10 +137,15 @@ class GpuEngine(Engine, Protocol):
         Parameters
         ----------
         arrays : sequence of array or None
-            Of uint8, by rank, itself included; None for no bytes.
+            By rank, itself included; None for no bytes.
         sizes : sequence of int
             How many bytes each rank hands to this one.
         about : str
             What the call is for.
         """
         ...
+
+
+def bytes_of(array: GpuArray | None) -> int:
+    """Return how many bytes are handed over."""
+    return 0 if array is None else int(array.size) * int(array.dtype.itemsize)
