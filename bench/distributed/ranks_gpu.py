@@ -1,9 +1,10 @@
 """Ranks of one process on one GPU beside a run without ranks.
 
 Breadth-first search and PageRank as whole calls that are warm: without ranks, as ever
-and with supersteps driven by the host (a callback asks for that); on one rank through
-the path of several; and on ranks that share the GPU and take turns, so that their work
-adds up. `checks` has the largest difference from the answers without ranks.
+and with supersteps driven by the host (a callback asks for that); and on ranks that
+share the GPU and take turns, so that their work adds up. A single rank has the graph
+itself, and is not timed. `checks` has the largest difference from the answers without
+ranks.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from bench.graphs import make_graph
 from bench.record import Recorder
 from bench.timing import join_compilers, wait_for_gpu
 from featgraph.algorithms import bfs, pagerank
-from featgraph.ranks.graph import DistributedGraph
 
 DEFAULTS = {"graph": ["rmat-18-16"], "repeat": 7, "ranks": 2}
 TARGET = "cuda"
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Time both algorithms on every graph, in each of the four ways."""
+    """Time both algorithms on every graph, in each of the three ways."""
     for name in arguments.graph:
         named = make_graph(name)
         for program, (call, answer) in programs(named.graph).items():
@@ -79,12 +79,6 @@ def ways(whole: fg.Graph, ranks: int) -> dict[str, Call]:
         trials = timed(lambda: call(whole, **driven), repeat)
         return trials, call(whole, **driven), 0
 
-    def one_rank(call: Call, repeat: int) -> tuple[list[float], Any, int]:
-        [shard] = whole.partition(parts=1, along="both")
-        engine = fg.distributed.NullEngine()
-        graph = DistributedGraph(whole, shard, engine)
-        return timed(lambda: call(graph), repeat), call(graph), 0
-
     def several(call: Call, repeat: int) -> tuple[list[float], Any, int]:
         def on_a_rank(engine: Any) -> tuple[list[float], Any, int]:
             graph = fg.distribute(whole)
@@ -101,7 +95,6 @@ def ways(whole: fg.Graph, ranks: int) -> dict[str, Call]:
     return {
         "no ranks": alone,
         "no ranks, by the host": by_host,
-        "one rank": one_rank,
         f"{ranks} ranks": several,
     }
 

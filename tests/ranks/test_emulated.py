@@ -27,7 +27,7 @@ from featgraph.ranks.gpu_rows import GpuRows
 from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.members import packed
 from featgraph.runtime.devices.choose import choose_device
-from tests.ranks import test_elsewhere, test_partitions
+from tests.ranks import test_elsewhere, test_options, test_partitions
 from tests.simt.gpu import Gpu, emulated_gpu
 
 V = 150
@@ -178,6 +178,21 @@ def test_atomics_reach_their_owners(gpu: Gpu) -> None:
     )
     for values in found:
         test_partitions.require_same(values, meant)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", [test_options.keep, test_options.settle])
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+def test_options_run_on_ranks_of_a_gpu(gpu: Gpu, call: Any) -> None:
+    whole = test_options.GRAPHS[True]
+    alone = call(whole, 0)  # on the GPU: there seems to be one
+
+    def on_a_rank(engine: Any) -> list[Any]:
+        graph = fg.distribute(whole, order="locality", cuts=[0, 40, test_options.V])
+        return call(graph, 0)  # type: ignore[no-any-return]
+
+    for found in run_ranks(2, on_a_rank):
+        test_partitions.require_same(found, alone)
 
 
 @pytest.mark.slow
