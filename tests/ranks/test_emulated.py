@@ -135,6 +135,22 @@ def test_what_crosses_a_link_is_what_changed(gpu: Gpu) -> None:
     run_ranks(2, on_a_rank)
 
 
+def test_lists_of_many_chunks(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_links, "_CHUNK_WORDS", 1)
+    rng, count = np.random.default_rng(0), 1500
+    lists = [np.sort(rng.permutation(count)[:size]) for size in (40, 0, 1211)]
+    mask, device = rng.random(count) < 0.3, choose_device("cuda")
+    links = gpu_links.GpuLinks(lists, device)
+    counts = links.mark(device.sets.upload(packed(mask)))
+    links.list_all()
+    taken, positions = device.download(links.taken), device.download(links.positions)
+    for begin, listed, found in zip(links.begins, lists, counts, strict=True):
+        meant = np.flatnonzero(mask[listed])
+        rows = slice(begin, begin + found)
+        np.testing.assert_array_equal(positions[rows], meant)
+        np.testing.assert_array_equal(taken[rows], listed[meant])
+
+
 def test_a_message_of_another_list_is_refused() -> None:
     for form, count in ((7, 1), (-1, 0), (1, 4), (2, 0), (3, 5), (0, 1)):
         with pytest.raises(DistributedError, match="rows cannot be read"):
