@@ -158,7 +158,7 @@ def k_core(
     Raises
     ------
     GraphInputError
-        If an edge is a self-loop, or k is negative.
+        If an edge is a self-loop, or k is negative; on ranks, if the graph is directed.
 
     Warns
     -----
@@ -226,21 +226,29 @@ def k_core(
 def _without_directions(graph: fg.Graph) -> fg.Graph:
     """Return an undirected graph with the same edges, once it has no self-loops."""
     if graph not in _undirected:
-        sources, targets = np.asarray(graph.sources), np.asarray(graph.targets)
-        loops = np.flatnonzero(sources == targets)
+        loops = graph.self_loops
         if loops.size:
             raise fg.GraphInputError(
                 "cores are not defined with self-loops",
                 where=f"edge {loops[0]}",
-                got=f"vertex {sources[loops[0]]} to itself",
+                got="a vertex to itself",
                 fix="drop the edges whose ends are the same",
             )
-        count = graph.vertex_count
+        if graph.directed and graph.ranks:
+            raise fg.GraphInputError(
+                "no rank can take the directions from the whole graph",
+                got=repr(graph),
+                expected="an undirected graph on ranks",
+                fix="distribute fg.Graph.from_edges(..., directed=False)",
+            )
         _undirected[graph] = (
-            fg.Graph.from_edges(sources, targets, vertex_count=count, directed=False)
+            fg.Graph.from_edges(
+                graph.sources, graph.targets,
+                vertex_count=graph.vertex_count, directed=False,
+            )
             if graph.directed
             else None
-        )
+        )  # fmt: skip
     made = _undirected[graph]
     return graph if made is None else made
 

@@ -151,6 +151,14 @@ class Structure:
         return self._edges.targets
 
     @property
+    def self_loops(self) -> NDArray[np.int64]:
+        """Rows in given order of the edges from a vertex to itself."""
+        if "self_loops" not in self._cache:
+            loops = np.asarray(self.sources) == np.asarray(self.targets)
+            self._cache["self_loops"] = np.flatnonzero(loops)
+        return self._cache["self_loops"]  # type: ignore[no-any-return]
+
+    @property
     def weights(self) -> NDArray[Any] | None:
         """Weights in given order, (E_given,), float or integer; None without."""
         return self._edges.weights

@@ -165,6 +165,8 @@ class Residency(Protocol):
 
     def touched(self, name: str) -> None: ...
 
+    def renew_ghosts(self) -> None: ...
+
 
 class State:
     """The properties and scalars of a running program.
@@ -445,6 +447,8 @@ class State:
         [1.0, 2.0]
         """
         with self.in_use.hold("copying a State", changes=False):
+            if self.residency is not None:
+                self.residency.renew_ghosts()
             snapshot = _snapshot(self, self._current)
         return type(self).restore(self.graph, snapshot)
 

@@ -57,7 +57,11 @@ class RankExchange:
 
     def with_ghosts(self, words: Words) -> Words:
         """Return own vertices, with the ghosts that their owners call this with."""
-        return self.device.sets.union(words, self._carrier.share([], words))
+        return self.device.sets.union(words, self.share([], words))
+
+    def share(self, values: Sequence[Any], changed: Words) -> Words:
+        """Send rows of own vertices to the ranks that have them: see `Carrier`."""
+        return self._carrier.share(values, changed)
 
     def all_reduce(self, values: HostArray, operator: str) -> HostArray:
         """Return numbers of the host, combined over all ranks."""

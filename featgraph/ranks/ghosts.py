@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.protocol import VertexSets
-from featgraph.runtime.memory.buffers import ALL, Buffers
+from featgraph.runtime.memory.buffers import Buffers
 
 __all__ = ["Carrier", "RankGhosts"]
 
@@ -165,10 +165,5 @@ class RankGhosts:
         """Send rows of changed vertices; return the ghosts that have come."""
         values = [buffers.held(name, buffers.property(name)) for name in names]
         ghosts = self._carrier.share(values, changed)
-        for name in names:  # the other buffer has what they were
-            stale = buffers.stale.get(name, ALL)
-            if stale is None:
-                buffers.stale[name] = ghosts
-            elif not isinstance(stale, str):
-                buffers.stale[name] = self._sets.union(stale, ghosts)
+        buffers.ghosts_came(names, ghosts)
         return ghosts

@@ -60,7 +60,7 @@ class DistributedGraph(Graph):
         Which edges at its vertices the rank has: "in" or "both"; "undirected".
     """
 
-    __slots__ = ("_exchanges", "_given_rows", "_loops", "along", "engine", "shard")
+    __slots__ = ("_exchanges", "_given_rows", "along", "engine", "shard")
 
     def __init__(
         self, whole: Graph, shard: Shard, engine: Engine, along: str = "both"
@@ -74,8 +74,7 @@ class DistributedGraph(Graph):
         self._given_rows = whole.given_index[chosen]
         if self.along == "both":  # local edge ids are not the order of local edges
             self._given_rows = self._given_rows[shard.local.given_index]
-        #: Given edges whose twin they are themselves.
-        self._loops = np.flatnonzero(whole.sources == whole.targets)
+        self._cache["self_loops"] = whole.self_loops
         self._exchanges: dict[Device, RankExchange] = {}
         local = shard.local
         local._cache["vertex_numbers"] = np.ascontiguousarray(shard.numbers, np.int32)
@@ -137,7 +136,7 @@ class DistributedGraph(Graph):
         is_wanted = rows < result.shape[0]
         result[rows[is_wanted]] = array[is_wanted]
         if per_direction:
-            result[given + self._loops] = result[self._loops]
+            result[given + self.self_loops] = result[self.self_loops]
         return result
 
     def set_here(self, words: Any) -> Any:
@@ -163,7 +162,7 @@ class DistributedGraph(Graph):
         given, places = self.given_edge_count, self._given_rows.astype(np.int64)
         chosen = np.arange(places.size)
         if per_direction:  # a loop is its own twin
-            loops = np.flatnonzero(np.isin(places, self._loops))
+            loops = np.flatnonzero(np.isin(places, self.self_loops))
             places = np.concatenate([places, given + places[loops]])
             chosen = np.concatenate([chosen, loops])
         count = given * (1 + per_direction)

@@ -19,7 +19,7 @@ from tests.algorithms.test_answers import CALLS, GRAPH
 RUNS = {
     "bfs", "sssp", "sswp", "propagate", "pagerank", "renormalized", "betweenness",
     "closeness", "eigenvector", "hits", "label propagation", "label sets", "manifolds",
-    "neurons", "heat", "strong components", "strong components of rings",
+    "neurons", "heat", "strong components", "strong components of rings", "cores",
 }  # fmt: skip
 #: What makes graphs of a graph.
 DERIVED = ("simple", "weighted", "rings")

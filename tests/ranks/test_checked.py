@@ -79,6 +79,7 @@ def test_a_fault_is_told_on_all_ranks(
         for shard in whole.partition(order=order, parts=3)
         if 29 in shard.numbers[: shard.own]
     )
+    assert str(alone).partition(": an index of d.")[2] in str(faults[0])
     assert f"vertex 29, on rank {owner}" in str(faults[0])
     for part in ("vertex", "edge", "index", "bound", "function"):
         assert getattr(faults[0], part) == getattr(alone, part)

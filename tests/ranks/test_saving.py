@@ -50,6 +50,26 @@ def go_on(state: fg.State) -> list[Any]:
     return [run.active_counts, state.superstep, *found, *(state[n] for n in state)]
 
 
+@fg.vertex
+def mark(f, v, d):
+    d.base_of[v] = d.x[v] + 1
+    return True
+
+
+@fg.gather(into="most", combine="max")
+def marks(f, u, v, e, d):
+    return d.base_of[u]
+
+
+@fg.vertex
+def take(f, v, d):
+    d.y_next[v] = d.most[v]
+    return True
+
+
+marking, taking = fg.vertexmap(mark), fg.foldmap(marks, take)
+
+
 def require_same(found: list[Any], wanted: list[Any]) -> None:
     assert len(found) == len(wanted)
     for place, (one, other) in enumerate(zip(found, wanted, strict=True)):
@@ -167,6 +187,27 @@ def test_what_is_written_through_views_reaches_ghosts() -> None:
             fg.iterate(step, state, max_supersteps=2)
             told += [state[name] for name in state]
         return told
+
+    wanted = run(whole)
+    for found in run_ranks(3, lambda _: run(fg.distribute(whole, order="spread"))):
+        require_same(found, wanted)
+
+
+def test_a_copy_has_what_has_not_been_sent_yet() -> None:
+    whole = GRAPHS[True]
+
+    def run(graph: fg.Graph) -> list[Any]:
+        state = fg.State(
+            graph,
+            x=fg.vertex_property(np.arange(V)[::-1]),
+            y=fg.vertex_property(0, iterated=True),
+            base_of=fg.vertex_property(0),
+        )
+        marking(state)
+        copy = state.copy()
+        taking(copy)
+        taking(state)
+        return [copy["y"], state["y"]]
 
     wanted = run(whole)
     for found in run_ranks(3, lambda _: run(fg.distribute(whole, order="spread"))):

@@ -115,9 +115,18 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
         queue = target.print_queue(writer, context, plan, callees, fields)
         entries += [queue.entry] if queue.entry is not None else []
     return KernelSource(
-        plan, writer.text, tuple(entries), fields, writer.origins, sites or [], queue,
-        tuple(forwarded), plan.form == "plain" and _waits(plan, callees),
+        plan, writer.text, tuple(entries), fields, writer.origins,
+        _named(sites or [], plan.analysis), queue, tuple(forwarded),
+        plan.form == "plain" and _waits(plan, callees),
     )  # fmt: skip
+
+
+def _named(sites: list[Site], analysis: Analysis) -> list[Site]:
+    """Return where indices stand, with the user's names of what has other ones."""
+    known = {
+        name: of for name, (of, _) in (analysis.mirrors | analysis.outboxes).items()
+    }
+    return [(f, file, line, known.get(n, n), axis) for f, file, line, n, axis in sites]
 
 
 def _check_pushed(plan: FoldPlan, phase: Phase) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -240,6 +240,7 @@ class Buffers:
 
     def leave(self) -> None:
         """Bring everything back to the State, for another device to take over."""
+        self.renew_ghosts()
         for name in self.current:
             column = self.state._columns[name]
             if column.borrowed is None:
@@ -251,6 +252,27 @@ class Buffers:
         self.stale.clear()
         self._shared.clear()
         self.state.residency = None
+
+    # -- rows of other ranks
+
+    def renew_ghosts(self) -> None:
+        """Have all rows of vertices that other ranks own as these have them."""
+        ranks, unsent = self.state.graph.ranks, self.unsent
+        self.unsent = {}
+        for name, words in sorted(unsent.items()):
+            exchange = ranks.exchange(self.device)
+            self.ghosts_came(
+                [name], exchange.share([self.held(name, self.property(name))], words)
+            )
+
+    def ghosts_came(self, names: Iterable[str], ghosts: Any) -> None:
+        """Note that rows of ghosts have come: the other buffers have earlier ones."""
+        for name in names:
+            stale = self.stale.get(name, ALL)
+            if stale is None:
+                self.stale[name] = ghosts
+            elif not isinstance(stale, str):
+                self.stale[name] = self.device.sets.union(stale, ghosts)
 
     # -- kernel arguments
 
