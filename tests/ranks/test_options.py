@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.distributed import run_ranks
+from tests.programs.monotone import MONOTONE, Monotone
 
 V = 83
 
@@ -165,3 +166,27 @@ def test_options_give_what_they_give_on_one_rank(
         assert len(values) == len(EXPECTED[key])
         for place, (one, other) in enumerate(zip(values, EXPECTED[key], strict=True)):
             np.testing.assert_array_equal(one, other, err_msg=f"the value at {place}")
+
+
+@pytest.mark.parametrize("program", MONOTONE, ids=lambda p: p.name)
+def test_monotone_programs_have_one_fixpoint(program: Monotone) -> None:
+    whole = GRAPHS[True]
+    options: list[dict[str, Any]] = [{"asynchronous": True}]
+    if program.waits:
+        options.append({"near_far": fg.NearFar(program.key)})
+
+    def run(graph: fg.Graph, **options: Any) -> Any:
+        state = fg.State(
+            graph, **program.make_state(whole, program.k, np.random.default_rng(7))
+        )
+        assert fg.iterate(list(program.foldmaps), state, **options).converged
+        return state[program.key]
+
+    wanted = run(whole)
+    for each in options:
+        for cuts in ([0, 5, 40, V], [0, V // 2, V]):
+            found = run_ranks(
+                len(cuts) - 1,
+                lambda _, c=cuts, o=each: run(fg.distribute(whole, cuts=c), **o),
+            )
+            assert all(np.array_equal(one, wanted) for one in found)
