@@ -83,6 +83,30 @@ def test_jobs_come_one_after_the_other(behind: BehindRuns) -> None:
     assert found == list(range(20))
 
 
+@pytest.mark.parametrize("users", [5e-3, 1e-5])
+@pytest.mark.parametrize("changed", [None, 2e-3])
+def test_runs_get_the_interpreter_soon(
+    users: float, changed: float | None, behind: BehindRuns
+) -> None:
+    before, gate = sys.getswitchinterval(), Gate()
+    try:
+        sys.setswitchinterval(users)
+        behind.ask(Job("", lambda: [gate]))
+        behind.begin()
+        assert gate.begun.wait(60)
+        assert sys.getswitchinterval() == pytest.approx(min(users, 1e-4))
+        if changed is not None:
+            sys.setswitchinterval(changed)
+        thread = behind._thread
+        gate.opened.set()
+        behind.wait()
+        if thread is not None:
+            thread.join(60)
+        assert sys.getswitchinterval() == pytest.approx(changed or users)
+    finally:
+        sys.setswitchinterval(before)
+
+
 @pytest.mark.parametrize("fails_in", ["prepare", "part"])
 def test_an_error_is_told_once_and_the_next_job_compiled(
     fails_in: str, behind: BehindRuns

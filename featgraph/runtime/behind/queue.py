@@ -27,6 +27,9 @@ __all__ = ["COMPILER", "LONG", "BehindRuns", "Job"]
 LONG = 32
 #: The name of the thread.
 _THREAD = "featgraph compiler"
+#: So long, in s, the thread keeps the interpreter while others want it. A search
+#: on a GPU lets go of it a hundred times, and waited 5 ms each time it wanted it back.
+_KEEPS_S = 1e-4
 #: So often, in s, a thread that compiles is told that the process ends: library code
 #: may not hear it at once.
 _AGAIN_S = 0.25
@@ -184,11 +187,17 @@ class BehindRuns:
             self._thread.start()
 
     def _work(self) -> None:
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(min(before, _KEEPS_S))
+        ours = sys.getswitchinterval()
         try:
             while self._compile_next():
                 pass
         except _Stopped:
             pass
+        finally:
+            if sys.getswitchinterval() == ours:  # nobody has set another one meanwhile
+                sys.setswitchinterval(before)
 
     def _compile_next(self) -> bool:
         """Compile what is first in the queue; False if it is empty."""
