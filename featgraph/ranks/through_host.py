@@ -28,7 +28,8 @@ class ThroughHost:
     def __init__(self, engine: Engine, device: Device) -> None:
         self._engine, self._device = engine, device
         self._driver: Any = device.driver  # type: ignore[attr-defined]
-        self._landing: npt.NDArray[np.uint8] = cuda.pinned_array(0, np.uint8)
+        # The dialect makes none without bytes.
+        self._landing: npt.NDArray[np.uint8] = cuda.pinned_array(1, np.uint8)
 
     def hand_over(
         self,

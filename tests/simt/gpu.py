@@ -248,6 +248,8 @@ class Gpu:
         return array
 
     def pinned_array(self, shape: Any, dtype: Any) -> Any:
+        if np.prod(shape) == 0:
+            raise ValueError("null buffer pointer")
         return np.empty(shape, dtype)
 
     def mapped_array(self, shape: Any, dtype: Any) -> MappedArray:
