@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from bench.graphs import make_graph
-from bench.record import Recorder
+from bench.record import Recorder, gpu_name
 from bench.timing import join_compilers, wait_for_gpu
 from featgraph.algorithms import bfs, pagerank
 
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time both algorithms on every graph, in each of the three ways."""
+    recorder.device = gpu_name()
     for name in arguments.graph:
         named = make_graph(name)
         for program, (call, answer) in programs(named.graph).items():
