@@ -300,8 +300,8 @@ def _result(
         "remaining": state.view("waiting"),
     }
     if one:
-        count = state.graph.vertex_count
-        answers = {name: view.reshape(count) for name, view in answers.items()}
+        # Of a graph in parts a rank has some of the rows.
+        answers = {name: view.reshape(len(view)) for name, view in answers.items()}
     return PageRankPushResult(
         run=run,
         vertex_names=state.graph.vertex_names,

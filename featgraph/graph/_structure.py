@@ -37,6 +37,7 @@ __all__ = [
     "out_columns",
     "out_edges",
     "owns",
+    "with_out_edges",
 ]
 
 
@@ -434,12 +435,23 @@ def out_edges(graph: Structure) -> Adjacency:
     return Adjacency(rows.row_offsets, rows.column_indices, ids)
 
 
+def with_out_edges(graph: Structure, rows: Adjacency) -> Structure:
+    """Return a graph that has only some of the out-edges, and is the same otherwise.
+
+    For sweeps over some edges: nothing but its rows along out-edges tells.
+    """
+    made = object.__new__(type(graph))
+    made._edges = graph._edges
+    made._cache = {**graph._cache, "out_columns": rows, "out_edges": rows}
+    return made
+
+
 def out_columns(graph: Structure) -> Adjacency:
     """Return the CSR without edge ids."""
-    if not graph.directed:
-        return graph.in_edges
     cache = graph._cache
     if "out_columns" not in cache:
+        if not graph.directed:
+            return graph.in_edges
         build = _builder(graph)
         cache["out_columns"] = build.build_out_columns(graph._edges)
     return cache["out_columns"]  # type: ignore[no-any-return]

@@ -213,8 +213,8 @@ class Graph(Structure):
             What an in-edge, a vertex and a ghost weigh, where cuts are chosen: at
             multiples of 32, so that all parts weigh about the same.
         along : {"in", "both"}, optional
-            "both": with all edges out of them, too. Those of an undirected graph are
-            there already.
+            "both": with all edges out of them, too, which are the twins of those of an
+            undirected graph.
 
         Returns
         -------

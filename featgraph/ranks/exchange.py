@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -10,13 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.distributed.engines.protocol import Engine
+from featgraph.fold.plan.layout import rows_along, rows_with
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.combine import Combine
+from featgraph.program.signature import PropertyKind
+from featgraph.ranks.edge_ghosts import EdgeGhosts, send_waiting
+from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.ghosts import Carrier, RankGhosts
 from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.members import Members, packed
 from featgraph.runtime.devices.protocol import Array, Device
+from featgraph.runtime.memory.buffers import Buffers, GraphArrays, graph_arrays
 
 __all__ = ["RankExchange"]
 
@@ -36,12 +41,17 @@ class RankExchange:
     ----------
     shard : Shard
         What this rank has.
+    edges : PartEdges
+        Which of its edges are its own.
     engine : Engine
     device : Device
     """
 
-    def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
+    def __init__(
+        self, shard: Shard, edges: PartEdges, engine: Engine, device: Device
+    ) -> None:
         self.shard, self.engine, self.device = shard, engine, device
+        self._edges = edges
         own = np.arange(shard.numbers.size) < shard.own
         self._own = device.sets.upload(packed(own))
         self.holder = Members(shard, engine, device, self._own)
@@ -88,7 +98,28 @@ class RankExchange:
 
     def ghosts(self, plan: FoldPlan) -> RankGhosts:
         """Return the ghosts of a plan's kernels."""
-        return RankGhosts(plan, self._carrier, self._own, self.device.sets)
+        edges = EdgeGhosts(plan, self._edges, self.engine, self.device)
+        return RankGhosts(plan, self._carrier, edges, self._own, self.device.sets)
+
+    def rows_for(self, kind: str, arrays: GraphArrays) -> Mapping[str, Array]:
+        """Return the arrays of the graph for a kind of phase, of those of the part.
+
+        Edge functions run on the edges into vertices that this rank owns.
+        """
+        if kind != "edge":
+            return arrays
+        own = graph_arrays(self._edges.into_own, self.device)
+        return _OwnEdges(arrays, own)
+
+    def renew(self, buffers: Buffers) -> None:
+        """Send all that waits: then ghosts are as their owners have them."""
+        waiting, types = sorted(buffers.unsent), buffers.state.signature
+        of_edges = [n for n in waiting if types[n].kind is PropertyKind.EDGE]
+        send_waiting(self._edges, self.engine, buffers, of_edges)
+        for name in sorted(buffers.unsent):
+            values = buffers.held(name, buffers.property(name))
+            ghosts = self.share([values], buffers.unsent.pop(name))
+            buffers.ghosts_came([name], ghosts)
 
     def count(self, words: Words) -> int:
         """Return how many vertices a set has on all ranks."""
@@ -118,6 +149,23 @@ class RankExchange:
         made = self.device.upload(np.asarray(found, own.dtype), result)
         if made is not result:
             self.device.copy(result, made)
+
+
+class _OwnEdges(Mapping[str, Array]):
+    """The arrays of a part, but out-edges that lead into own vertices only."""
+
+    def __init__(self, part: GraphArrays, own: GraphArrays) -> None:
+        self._part, self._own = part, own
+
+    def __getitem__(self, name: str) -> Array:
+        goes_out = rows_with(name) == rows_along("out")
+        return (self._own if goes_out else self._part)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._part)
+
+    def __len__(self) -> int:
+        return len(self._part)
 
 
 def _carrier_on(shard: Shard, engine: Engine, device: Device) -> Carrier:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.signature import PropertyKind
+from featgraph.ranks.edge_ghosts import EdgeGhosts
 from featgraph.runtime.devices.protocol import VertexSets
 from featgraph.runtime.memory.buffers import Buffers
 
@@ -78,15 +79,22 @@ class RankGhosts:
     ----------
     plan : FoldPlan
     carrier : Carrier
+    edges : EdgeGhosts
+        The same of edges.
     own : words
         The vertices of this rank.
     sets : VertexSets
     """
 
     def __init__(
-        self, plan: FoldPlan, carrier: Carrier, own: Words, sets: VertexSets
+        self,
+        plan: FoldPlan,
+        carrier: Carrier,
+        edges: EdgeGhosts,
+        own: Words,
+        sets: VertexSets,
     ) -> None:
-        self._halos, self._carrier = plan.facts.halos, carrier
+        self._halos, self._carrier, self._edges = plan.facts.halos, carrier, edges
         self._own, self._sets = own, sets
         signature = plan.analysis.signature
         written = [
@@ -96,9 +104,9 @@ class RankGhosts:
         ]
         read = {name for halo in self._halos for name in halo.reads}
         ahead = {name for halo in self._halos for name in halo.reads_next}
-        #: Committed properties that go with the bits, and those that wait.
+        self._written = written
+        #: Committed properties that may go with the bits.
         self._sent = [n for n in written if n in read and n not in ahead]
-        self._waiting = [n for n in written if n not in self._sent]
         #: Properties of which a phase has had rows that were not committed yet.
         self._ahead = ahead
 
@@ -115,6 +123,7 @@ class RankGhosts:
         for name, of, operation in self._halos[number].outboxes:
             outbox = self._everywhere(buffers, name, of)
             self._carrier.empty_outbox(outbox, operation)
+        self._edges.refresh(buffers, number)
 
     def refresh_next(self, buffers: Buffers, number: int) -> None:
         """Bring ``_next`` rows up to date that a phase reads: all of them."""
@@ -125,23 +134,35 @@ class RankGhosts:
         for name, of in self._halos[number].mirrors_next:
             values = buffers.held(of, buffers.next_of(of))
             self._carrier.collect(values, self._everywhere(buffers, name, of))
+        self._edges.refresh_next(buffers, number)
 
-    def note(self, buffers: Buffers, number: int, due: Words) -> None:
-        """Remember what a phase has written in place, on due vertices or elsewhere."""
-        self._wait(buffers, self._halos[number].writes, due)
-        for name, of, operation in self._halos[number].outboxes:
+    def note(
+        self, buffers: Buffers, number: int, vertices: Words | None, sources: Words
+    ) -> None:
+        """Remember what a phase has written: see `Ghosts`."""
+        halo = self._halos[number]
+        self._wait(buffers, halo.writes, self._own if vertices is None else vertices)
+        self._edges.note(buffers, number, sources)
+        for name, of, operation in halo.outboxes:
             outbox = self._everywhere(buffers, name, of)
             values = buffers.held(of, buffers.property(of))
             reached = self._carrier.deliver(outbox, values, operation)
             self._wait(buffers, [of], reached)
 
-    def announce(self, buffers: Buffers, committed: Words) -> Words:
-        """Tell what was committed; return that with the ghosts that were, too."""
-        for name in self._waiting:
+    def announce(self, buffers: Buffers, committed: Words | None, told: Words) -> Words:
+        """Tell which vertices were committed, if any function could, and are active.
+
+        Returns the latter with the ghosts that are, too.
+        """
+        self._edges.announce(buffers)
+        # Rows go with the bits where these say which vertices they are of.
+        sent = self._sent if told is committed else []
+        for name in self._written:
             # What another phase has had of it may never have been committed.
-            self._wait(buffers, [name], self._own if name in self._ahead else committed)
-        ghosts = self._share(buffers, self._sent, committed)
-        return self._sets.union(committed, ghosts)
+            changed = self._own if name in self._ahead else committed
+            if name not in sent:
+                self._wait(buffers, [name], changed)
+        return self._sets.union(told, self._share(buffers, sent, told))
 
     def _send_waiting(self, buffers: Buffers, names: Sequence[str]) -> None:
         found = [name for name in names if name in buffers.unsent]

@@ -16,6 +16,7 @@ from featgraph.errors import GraphInputError
 from featgraph.fold.plan.traits import graph_traits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.exchange import RankExchange
 from featgraph.ranks.members import packed, unpacked
 from featgraph.ranks.pieces import Pieces, gather_first, on_all
@@ -57,10 +58,12 @@ class DistributedGraph(Graph):
     engine : Engine
         By what ranks hand each other bytes.
     along : str
-        Which edges at its vertices the rank has: "in" or "both"; "undirected".
+        Which edges at its vertices the rank has: "in" or "both".
+    edges : PartEdges
+        Which of the edges that the rank has are its own.
     """
 
-    __slots__ = ("_exchanges", "_given_rows", "along", "engine", "shard")
+    __slots__ = ("_exchanges", "_given_rows", "along", "edges", "engine", "shard")
 
     def __init__(
         self, whole: Graph, shard: Shard, engine: Engine, along: str = "both"
@@ -68,18 +71,17 @@ class DistributedGraph(Graph):
         self._edges = _WholeEdges(whole)  # type: ignore[assignment]
         self._cache = {"is_in_given_order": False, "digest": shard.digest}
         self.shard, self.engine = shard, engine
-        self.along = along if whole.directed else "undirected"
+        self.along, self.edges = along, PartEdges(shard, along)
         ids = shard.edge_ids
         chosen = slice(ids.start, ids.stop) if isinstance(ids, range) else ids
-        self._given_rows = whole.given_index[chosen]
-        if self.along == "both":  # local edge ids are not the order of local edges
-            self._given_rows = self._given_rows[shard.local.given_index]
+        self._given_rows: Array = whole.given_index[chosen][shard.local.given_index]
         self._cache["self_loops"] = whole.self_loops
         self._exchanges: dict[Device, RankExchange] = {}
         local = shard.local
         local._cache["vertex_numbers"] = np.ascontiguousarray(shard.numbers, np.int32)
         for side in ("in_degree", "out_degree"):  # those of the whole graph
-            local._cache[side] = getattr(whole, side)[shard.numbers]
+            key = side if local.directed else "degree"
+            local._cache[key] = getattr(whole, side)[shard.numbers]
         traits = replace(graph_traits(whole), renumbered=True)
         set_traits(local, replace(traits, wide_offsets=False, wide_both=False))
 
@@ -99,7 +101,7 @@ class DistributedGraph(Graph):
     def exchange(self, device: Device) -> RankExchange:
         """Return how runs on a device exchange rows with those of other ranks."""
         if device not in self._exchanges:
-            made = RankExchange(self.shard, self.engine, device)
+            made = RankExchange(self.shard, self.edges, self.engine, device)
             self._exchanges[device] = made
         return self._exchanges[device]
 
@@ -129,8 +131,9 @@ class DistributedGraph(Graph):
     def collect_edge_values(self, stored: object, per_direction: bool = False) -> Array:
         """Return the values of all edges in given order; all ranks call it."""
         about, given = "the values of a property", self.given_edge_count
-        array = np.asarray(stored)
-        rows = np.concatenate(self.engine.all_gather(self._given_rows, about=about))
+        own = slice(self.edges.own)
+        rows, array = self._given_rows[own], np.asarray(stored)[own]
+        rows = np.concatenate(self.engine.all_gather(rows, about=about))
         array = np.concatenate(self.engine.all_gather(array, about=about))
         result = np.empty((given * (1 + per_direction), *array.shape[1:]), array.dtype)
         is_wanted = rows < result.shape[0]
@@ -159,7 +162,8 @@ class DistributedGraph(Graph):
 
     def pieces_of_edges(self, stored: Any, per_direction: bool) -> Pieces:
         """Return the values of all edges in given order likewise."""
-        given, places = self.given_edge_count, self._given_rows.astype(np.int64)
+        given, own = self.given_edge_count, slice(self.edges.own)
+        places = self._given_rows[own].astype(np.int64)
         chosen = np.arange(places.size)
         if per_direction:  # a loop is its own twin
             loops = np.flatnonzero(np.isin(places, self.self_loops))
@@ -186,7 +190,7 @@ class DistributedGraph(Graph):
 
     def _degree(self, side: str) -> Array:
         if f"{side}_degree" not in self._cache:
-            own = self.part._cache[f"{side}_degree"]
+            own = getattr(self.part, f"{side}_degree")
             self._cache[f"{side}_degree"] = self.collect_vertex_values(own)
         return self._cache[f"{side}_degree"]  # type: ignore[no-any-return]
 
@@ -236,7 +240,8 @@ def distribute(
         balanced.
     along : {"both", "in"}, optional
         "in": keep the edges into own vertices only, which saves up to half of the
-        memory of a directed graph. Programs that gather along out-edges are refused.
+        memory. Programs that gather along out-edges, or ask for the reverse of an edge,
+        are refused.
     engine : Engine, optional
         By what ranks hand each other bytes. Default: `distributed.current_engine`.
 

@@ -19,7 +19,9 @@ from tests.algorithms.test_answers import CALLS, GRAPH
 RUNS = {
     "bfs", "sssp", "sswp", "propagate", "pagerank", "renormalized", "betweenness",
     "closeness", "eigenvector", "hits", "label propagation", "label sets", "manifolds",
-    "neurons", "heat", "strong components", "strong components of rings", "cores",
+    "neurons", "heat", "strong components", "strong components of rings",
+    "beliefs", "beliefs by edges", "circuit", "modalities", "push",
+    "push weighted", "cores",
 }  # fmt: skip
 #: What makes graphs of a graph.
 DERIVED = ("simple", "weighted", "rings")

@@ -225,3 +225,25 @@ def test_programs_have_the_bits_of_one_rank(gpu: Gpu, directed: bool) -> None:
 
     for found in run_ranks(len(cuts) - 1, on_a_rank):
         test_partitions.require_same(found, alone)
+
+
+@fg.edge
+def carry(f, u, v, e, d):
+    d.load[e] = d.x[u]
+    return True
+
+
+def test_edge_functions_run_on_the_cpu_only(gpu: Gpu) -> None:
+    whole = make_graph(200)
+    step = fg.edgemap(carry)
+
+    def on_a_rank(engine: Engine) -> None:
+        graph = fg.distribute(whole, cuts=[0, 64, V])
+        x = fg.vertex_property(np.arange(V))
+        state = fg.State(graph, x=x, load=fg.edge_property(0))
+        with pytest.raises(fg.PlanError, match="on the CPU only"):
+            step(state, target="cuda")
+        step(state, target="cpu")
+        assert np.array_equal(state["load"], whole.sources)
+
+    run_ranks(2, on_a_rank)

@@ -36,8 +36,14 @@ def ask(f, v, d):
 
 
 @fg.edge
-def carry(f, u, v, e, d):
-    d.load[e] = d.x[u]
+def turn(f, u, v, e, d):
+    d.load[e] = d.x[u] + fg.is_twin(e)
+    return True
+
+
+@fg.edge
+def tell_back(f, u, v, e, d):
+    fg.atomic.add(d.load, fg.reverse(e), 1)
     return True
 
 
@@ -54,7 +60,6 @@ def make(graph: fg.Graph) -> fg.State:
 
 
 REFUSED: dict[str, tuple[Callable[[fg.State], Any], str]] = {
-    "edges": (fg.edgemap(carry), "edge functions"),
     "atomics": (fg.vertexmap(ask), "in ask: the old value of least is used"),
     "touch": (lambda s: s.touch("load"), "values on two ranks"),
     "ends": (lambda s: s.graph.sources, "no rank has sources"),
@@ -83,6 +88,27 @@ def test_out_edges_that_were_left_out() -> None:
         with pytest.raises(fg.PlanError, match='along="both"'):
             fg.foldmap(lowest_out)(state)
         fg.foldmap(lowest_out)(make(fg.distribute(WHOLE, cuts=[0, 2, 4])))
+
+    run_ranks(2, on_a_rank)
+
+
+def test_twins_that_were_left_out() -> None:
+    whole = fg.Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 0], directed=False)
+    step = fg.edgemap(turn)
+
+    def on_a_rank(engine: Any) -> None:
+        for along in ("in", "both"):
+            graph = fg.distribute(whole, cuts=[0, 2, 4], along=along)
+            load = fg.edge_property(0, per_direction=True)
+            state = fg.State(graph, x=fg.vertex_property(np.arange(4)), load=load)
+            with pytest.raises(fg.PlanError, match="at the reverse of an edge"):
+                fg.edgemap(tell_back)(state)
+            if along == "in":
+                with pytest.raises(fg.PlanError, match='along="both"'):
+                    step(state)
+                assert state["load"].tolist() == [0] * 8
+        step(state)
+        assert state["load"].tolist() == [0, 1, 2, 3, 2, 3, 4, 1]
 
     run_ranks(2, on_a_rank)
 

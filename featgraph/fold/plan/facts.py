@@ -19,6 +19,7 @@ from featgraph.fold.plan.halos import find_halo, why_not_shared
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import Facts, GatherReads, Phase, Reduction
 from featgraph.fold.plan.worklist import is_free, keys_of, why_not_queued
+from featgraph.program.signature import PropertyKind
 
 __all__ = ["find_facts"]
 
@@ -70,6 +71,7 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
             find_halo([functions[i] for i in p.functions], analysis) for p in phases
         ),
         not_shared=why_not_shared(functions, analysis),
+        edges_at=_edges_at(analysis),
         out_edges_at=next(
             (
                 functions[p.functions[0]].declared.source.where()
@@ -79,6 +81,16 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
             "",
         ),
     )
+
+
+def _edges_at(analysis: Analysis) -> str:
+    """Return where a function stands that writes edges, or reads what they will be."""
+    of_edges = {n for n, t in analysis.signature.items() if t.kind is PropertyKind.EDGE}
+    for function in analysis.functions:
+        asks = (a.version == "next" for a in function.accesses if a.name in of_edges)
+        if function.kind == "edge" or any(asks):
+            return function.declared.source.where()
+    return ""
 
 
 def _scalars(functions: Sequence[Analysed]) -> set[str]:

@@ -1,8 +1,9 @@
 """What the ranks of a run send each other: found in the access table.
 
-A rank runs the functions of its own vertices. What they read at neighbors stands in
-ghosts, rows of vertices that other ranks own: before a phase reads them, owners send
-what has changed. A halo says which properties these are.
+A rank runs the functions of its own vertices, and of the edges into them. What they
+read at neighbors, and at edges out of own vertices, stands in ghosts, rows that other
+ranks own: before a phase reads them, owners send what has changed. A halo says which
+properties these are.
 """
 
 from __future__ import annotations
@@ -13,10 +14,32 @@ from dataclasses import dataclass
 
 from featgraph.fold.analysis.access import AccessRecord
 from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.gathers import declared_along
 from featgraph.fold.syntax.nodes import Atomic
 from featgraph.program.signature import PropertyKind
 
-__all__ = ["Halo", "Refusal", "find_halo", "why_not_shared"]
+__all__ = ["EdgeHalo", "Halo", "Refusal", "find_halo", "why_not_shared"]
+
+
+@dataclass(frozen=True)
+class EdgeHalo:
+    """What one phase reads at edges that may be another rank's, and what it writes.
+
+    An edge belongs to the owner of its target. Twins of its own edges, and edges out of
+    its vertices, may belong to others.
+
+    Attributes
+    ----------
+    reads, reads_next : tuple of str
+        What it reads there, now and for the next superstep.
+    writes, writes_next : tuple of str
+        What edge functions write, in place and for the next superstep.
+    """
+
+    reads: tuple[str, ...]
+    reads_next: tuple[str, ...]
+    writes: tuple[str, ...]
+    writes_next: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -36,6 +59,8 @@ class Halo:
     outboxes : tuple of (str, str, str)
         Arrays that hold what it combines at other vertices, with the property and the
         operation of each.
+    edges : EdgeHalo
+        The same of edge properties.
     """
 
     reads: tuple[str, ...]
@@ -44,6 +69,7 @@ class Halo:
     mirrors: tuple[tuple[str, str], ...]
     mirrors_next: tuple[tuple[str, str], ...]
     outboxes: tuple[tuple[str, str, str], ...]
+    edges: EdgeHalo
 
 
 @dataclass(frozen=True)
@@ -63,7 +89,12 @@ class Refusal:
 
 def find_halo(functions: Sequence[Analysed], analysis: Analysis) -> Halo:
     """Return the halo of a phase with these functions."""
-    records = [a for f in functions for a in f.accesses if _is_of_vertices(analysis, a)]
+    records = [
+        a
+        for f in functions
+        for a in f.accesses
+        if _is_of(PropertyKind.VERTEX, analysis, a)
+    ]
 
     def names(mode: str, version: str, where: str) -> tuple[str, ...]:
         wanted = mode, version, where
@@ -88,6 +119,30 @@ def find_halo(functions: Sequence[Analysed], analysis: Analysis) -> Halo:
             for name, of in analysis.outboxes.items()
             if (name, of[1]) in updated
         ),
+        edges=_find_edges(functions, analysis),
+    )
+
+
+def _find_edges(functions: Sequence[Analysed], analysis: Analysis) -> EdgeHalo:
+    """Return what a phase with these functions reads and writes at edges."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for function in functions:
+        goes_out = function.kind == "gather" and declared_along(function) != "in"
+        for record in function.accesses:
+            if not _is_of(PropertyKind.EDGE, analysis, record):
+                continue
+            mode = "read" if record.mode == "read" else "write"
+            if mode == "write" or goes_out or record.where == "twin":
+                found.setdefault((mode, record.version), set()).add(record.name)
+
+    def names(mode: str, version: str) -> tuple[str, ...]:
+        return tuple(sorted(found.get((mode, version), ())))
+
+    return EdgeHalo(
+        reads=names("read", "now"),
+        reads_next=names("read", "next"),
+        writes=names("write", "now"),
+        writes_next=names("write", "next"),
     )
 
 
@@ -95,27 +150,22 @@ def _atomics(function: Analysed) -> list[Atomic]:
     return [n for s in function.body for n in ast.walk(s) if isinstance(n, Atomic)]
 
 
-def _is_of_vertices(analysis: Analysis, record: AccessRecord) -> bool:
+def _is_of(kind: PropertyKind, analysis: Analysis, record: AccessRecord) -> bool:
     type_ = analysis.signature.get(record.name)
-    return type_ is not None and type_.kind is PropertyKind.VERTEX
+    return type_ is not None and type_.kind is kind
 
 
 #: What a function may not do, as a test, and what to do instead.
 _TESTS: tuple[tuple[str, str, Callable[[Analysed], bool]], ...] = (
-    (
-        "edge functions do not run on several ranks yet",
-        "gather what they write, at the vertex that reads it",
-        lambda f: f.kind == "edge",
-    ),
     (
         "triangles are not looked for on several ranks yet",
         "run it on a graph without partition",
         lambda f: f.kind == "triangle",
     ),
     (
-        "the reverse of an edge may be another rank's",
+        "an atomic operation at the reverse of an edge may be at another rank's",
         "gather what it has, at the vertex that reads it",
-        lambda f: bool(f.twin_operations) or any(a.where == "twin" for a in f.accesses),
+        lambda f: any((a.mode, a.where) == ("atomic", "twin") for a in f.accesses),
     ),
 )
 

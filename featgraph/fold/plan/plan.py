@@ -227,6 +227,9 @@ class Facts:
         Of each phase: what it reads of vertices that other ranks may own.
     not_shared : Refusal or None
         Why it does not run on several ranks.
+    edges_at : str
+        Where a function stands that writes edges, or reads what they will be; ""
+        without one.
     out_edges_at : str
         Where a function stands that needs the edges out of vertices; "" without one.
     """
@@ -252,6 +255,7 @@ class Facts:
     twins_at: tuple[str, str]
     halos: tuple[Halo, ...]
     not_shared: Refusal | None
+    edges_at: str
     out_edges_at: str
 
 

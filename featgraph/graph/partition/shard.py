@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -42,15 +42,16 @@ class Shard:
     local : Graph
         Directed. All in-edges of own vertices, in local numbers; no edge leads to a
         ghost, and edge ids are the order in which its edges are given. Cut along
-        "both", it has the out-edges of own vertices, too, where the whole graph is
-        directed. Each row has the order of that in the whole graph. It has the weights
-        of the whole graph.
+        "both", it has the out-edges of own vertices, too, and is undirected where the
+        whole graph is: then it has the twins of all its edges. Each row of an own
+        vertex has the order of that in the whole graph, and in-edges of own vertices
+        have the first edge ids. It has the weights of the whole graph.
     own : int
         How many vertices the rank owns.
     numbers : ndarray of int32, shape (own + ghosts,)
         The number of each local vertex in the whole graph.
     edge_ids : range, or ndarray, one for each local edge as given
-        Its edge id in the whole graph.
+        Its edge id in the whole graph; behind them, those of their twins.
     ghosts : ndarray of int64, shape (P + 1,)
         Local numbers ``ghosts[p]`` to ``ghosts[p + 1]`` are the ghosts that rank p
         owns; ``ghosts[0]`` is `own`.
@@ -115,7 +116,8 @@ def make_shards(
     partition : Partition
         Of as many vertices.
     along : {"in", "both"}, optional
-        Which edges at own vertices a shard has.
+        Which edges at own vertices a shard has: of an undirected graph, whether it has
+        the twins of edges that are cut.
 
     Returns
     -------
@@ -161,11 +163,12 @@ def check_fits(graph: Structure, partition: Partition) -> None:
 
 @dataclass(frozen=True)
 class _Edges:
-    """Edges of a part: ends, and edge ids in the whole graph."""
+    """Edges of a part as given: ends, and edge ids of them and their twins."""
 
     sources: NDArray[np.int32]
     targets: NDArray[np.int32]
     edge_ids: Any  # an array, or a range
+    directed: bool = True
 
 
 @dataclass(frozen=True)
@@ -194,8 +197,11 @@ def _find_part(
     own = last - first
     edges = _edges_into(graph, partition, first, last)
     ends = [edges.sources]
-    if along == "both" and graph.directed:
-        edges = _joined(graph, edges, _edges_out(graph, partition, first, last))
+    if along == "both":
+        if graph.directed:
+            edges = _joined(graph, edges, _edges_out(graph, partition, first, last))
+        else:
+            edges = _undirected(graph, partition, edges.edge_ids)
         ends = [edges.sources, edges.targets]
     at = np.concatenate(ends)
     found = np.empty(min(at.size, graph.vertex_count - own), np.int32)
@@ -205,7 +211,8 @@ def _find_part(
     local = np.empty((2, edges.sources.size), np.int32)
     for places, renumbered in zip((edges.sources, edges.targets), local, strict=True):
         kernels.renumber(places, first, last, numbers, renumbered)
-    return _Part(_Edges(local[0].copy(), local[1].copy(), edges.edge_ids), ghosts)
+    here = replace(edges, sources=local[0].copy(), targets=local[1].copy())
+    return _Part(here, ghosts)
 
 
 def _edges_into(
@@ -236,6 +243,23 @@ def _joined(graph: Structure, one: _Edges, other: _Edges) -> _Edges:
         np.concatenate((one.targets, other.targets))[order],
         freeze(ids[order]),
     )
+
+
+def _undirected(graph: Structure, partition: Partition, into: Any) -> _Edges:
+    """Return the edges as given that stand at own vertices, by places.
+
+    `into` are the ids of all edges into these: each such edge, or its twin, or both.
+    """
+    ids = np.asarray(into, graph.twins.dtype)
+    given, count = graph.given_index[ids], graph.given_edge_count
+    is_twin = given >= count
+    given, first = np.unique(given - count * is_twin, return_index=True)
+    ids = np.where(is_twin, graph.twins[ids], ids)[first]
+    ids = np.concatenate((ids, graph.twins[ids]))
+    ends = graph.sources[given], graph.targets[given]
+    if partition.places is not None:
+        ends = partition.places[ends[0]], partition.places[ends[1]]
+    return _Edges(*ends, freeze(ids), directed=False)
 
 
 def _rows(
@@ -298,6 +322,6 @@ def _local_graph(
     if weights is not None:
         ids = part.edges.edge_ids
         chosen = slice(ids.start, ids.stop) if isinstance(ids, range) else ids
-        own = weights[chosen].copy()
+        own = weights[chosen][: part.edges.sources.size].copy()
     edges = part.edges
-    return kind(EdgeList(edges.sources, edges.targets, own, count, True))
+    return kind(EdgeList(edges.sources, edges.targets, own, count, edges.directed))

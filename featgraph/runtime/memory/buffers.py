@@ -129,8 +129,8 @@ class Buffers:
         #: words: they change places as buffers do.
         self.pools = ({}, {}) if recorder is None else recorder.lend_pools(self)
         self.temporaries: dict[tuple[str, str, tuple[int, ...]], Any] = {}
-        #: Property -> vertices of this rank that were written since other ranks that
-        #: have them as ghosts were told.
+        #: Property -> vertices, or edges, of this rank that were written since other
+        #: ranks that have them as ghosts were told.
         self.unsent: dict[str, Any] = {}
         #: What kernels have for all vertices, of which this rank has a part.
         self._everywhere: dict[str, Any] = {}
@@ -256,14 +256,9 @@ class Buffers:
     # -- rows of other ranks
 
     def renew_ghosts(self) -> None:
-        """Have all rows of vertices that other ranks own as these have them."""
-        ranks, unsent = self.state.graph.ranks, self.unsent
-        self.unsent = {}
-        for name, words in sorted(unsent.items()):
-            exchange = ranks.exchange(self.device)
-            self.ghosts_came(
-                [name], exchange.share([self.held(name, self.property(name))], words)
-            )
+        """Have all that other ranks own as these have it; all ranks call it."""
+        if self.unsent:
+            self.state.graph.ranks.exchange(self.device).renew(self)
 
     def ghosts_came(self, names: Iterable[str], ghosts: Any) -> None:
         """Note that rows of ghosts have come: the other buffers have earlier ones."""

@@ -30,12 +30,16 @@ class StaleEntries:
     signature : Signature
         Types of the State's properties.
     device : Device
-    full : words
-        The set of all vertices.
+    full : words or None
+        The set of all vertices; None where no phase writes the rows of all.
     """
 
     def __init__(
-        self, source: KernelSource, signature: Signature, device: Device, full: Words
+        self,
+        source: KernelSource,
+        signature: Signature,
+        device: Device,
+        full: Words | None,
     ) -> None:
         self._forwarded = source.forwarded
         self._commits_in_kernel = source.plan.options.asynchronous

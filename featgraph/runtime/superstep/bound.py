@@ -86,10 +86,12 @@ class BoundState:
         self.everyone = everyone = full_words(device, self.graph.vertex_count)
         self.full = self.exchange.own(everyone)
         self.due = Due(
-            self.plan, buffers.graph, device, self.full, everyone, self.exchange.count
+            self.plan, buffers.graph, device, self.full, everyone, self.exchange
         )
-        self.stale = StaleEntries(source, state.signature, device, everyone)
         self.ghosts = self.exchange.ghosts(self.plan)
+        # With ghosts no phase writes all rows that there are.
+        all_rows = everyone if self.ghosts is None else None
+        self.stale = StaleEntries(source, state.signature, device, all_rows)
         self._data = DataFields(source, state.graph, buffers.graph)
         self._word_count = word_count(self.graph.vertex_count)
         reductions = self.plan.facts.reductions
@@ -194,7 +196,8 @@ class BoundPhase:
         self.is_first_of_edges = all(p.kind != "edge" for p in phases[:number])
         self._kernel = kernel
         self._graph = bound.graph
-        self._arrays = bound.buffers.graph
+        graph = bound.buffers.graph
+        self._arrays = bound.exchange.rows_for(self.phase.kind, graph)
         self._device = bound.device
         self._in_form: dict[str, list[BoundEntry]] = {}
         # Kernels that go round have no listed form.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.runtime.devices.protocol import Device, DeviceGraph
+from featgraph.runtime.superstep.exchange import Exchange
 from featgraph.runtime.superstep.frontier import Frontier
 
 __all__ = ["Due"]
@@ -27,8 +27,8 @@ class Due:
         The set of all vertices that may be due.
     everyone : words
         The set of all that may be active: on several ranks, ghosts are, too.
-    count : callable
-        ``count(words)`` gives how many vertices a set has, on all ranks.
+    exchange : Exchange
+        Counts sets on all ranks, and tells which ghosts are in them.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class Due:
         device: Device,
         full: Words,
         everyone: Words,
-        count: Callable[[Words], int],
+        exchange: Exchange,
     ) -> None:
         self._expands = plan.expands
         self._reads_foreign = plan.facts.reads_foreign
         self._graph = graph
         self._device = device
-        self._full, self._everyone, self._count = full, everyone, count
+        self._full, self._everyone, self._exchange = full, everyone, exchange
 
     def _base(self, frontier: Frontier) -> Words:
         """Return A, A with the vertices that gather from it, or all."""
@@ -53,7 +53,7 @@ class Due:
             if frontier.all_due:
                 frontier.base = self._full
             elif self._reads_foreign:
-                anything = self._count(active) > 0
+                anything = self._exchange.count(active) > 0
                 frontier.base = self._full if anything else active
             elif self._expands:
                 frontier.base = self._expand(active, frontier, self._expands)
@@ -74,7 +74,7 @@ class Due:
         """Have everything due in what comes yet, if a flag of `differ` is set."""
         sets, full, active = self._device.sets, self._full, frontier.active
         frontier.base = sets.all_if(flag, full, lambda: self._base(frontier))
-        frontier.active = sets.all_if(flag, full, lambda: active)
+        frontier.active = sets.all_if(flag, self._everyone, lambda: active)
         if frontier.active is not active:  # how many they are, only the device knows
             frontier.active_count = None
 
@@ -92,8 +92,7 @@ class Due:
             due = self._device.sets.union(due, frontier.targets)
         if frontier.stopped is not None:
             due = self._device.sets.without(due, frontier.stopped)
-        if self._full is not self._everyone and due is not self._full:
-            due = self._device.sets.intersection(due, self._full)
+        due = self._own(due)
         if frontier.left_out is not None:
             return frontier.left_out.cut(due)
         if frontier.only is None:
@@ -113,7 +112,7 @@ class Due:
     def sources(self, phase: Phase, frontier: Frontier) -> Words:
         """Return the vertices whose out-edges the edge functions of a phase run on."""
         if phase.is_behind_vertices:
-            return frontier.passed
+            return self._exchange.with_ghosts(frontier.passed)
         return self.active(frontier)
 
     def targeted(self, sources: Words, due: Words, frontier: Frontier) -> Words:
@@ -121,4 +120,12 @@ class Due:
         if due is self._full:
             return due
         found = self._expand(sources, frontier)
-        return found if due is sources else self._device.sets.union(found, due)
+        if due is not sources:
+            found = self._device.sets.union(found, due)
+        return self._own(found)
+
+    def _own(self, words: Words) -> Words:
+        """Return those of a set that may be due."""
+        if self._full is self._everyone or words is self._full:
+            return words
+        return self._device.sets.intersection(words, self._full)

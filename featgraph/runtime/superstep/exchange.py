@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from featgraph.graph import Graph
 from featgraph.program.active import Holder
 from featgraph.program.combine import Combine
 from featgraph.runtime.devices.protocol import Array, Device
-from featgraph.runtime.memory.buffers import Buffers
+from featgraph.runtime.memory.buffers import Buffers, GraphArrays
 
 __all__ = ["Exchange", "Ghosts", "exchange_of"]
 
@@ -23,7 +23,7 @@ HostArray = npt.NDArray[Any]
 
 
 class Ghosts(Protocol):
-    """Rows of vertices that other ranks own, as one kernel reads them.
+    """Rows of vertices and edges that other ranks own, as one kernel reads them.
 
     All ranks call the same methods in the same order.
     """
@@ -37,11 +37,20 @@ class Ghosts(Protocol):
     def refresh_next(self, buffers: Buffers, number: int) -> None:
         """Bring ``_next`` rows up to date that a phase reads."""
 
-    def note(self, buffers: Buffers, number: int, due: Words) -> None:
-        """Remember what a phase has written in place, on due vertices."""
+    def note(
+        self, buffers: Buffers, number: int, vertices: Words | None, sources: Words
+    ) -> None:
+        """Remember what a phase has written.
 
-    def announce(self, buffers: Buffers, committed: Words) -> Words:
-        """Tell what was committed; return that with the ghosts that were, too."""
+        That is on the vertices that it ran on, if not on edges; on own edges out of
+        `sources`; and at others.
+        """
+
+    def announce(self, buffers: Buffers, committed: Words | None, told: Words) -> Words:
+        """Tell which vertices were committed, if any function could, and are active.
+
+        Returns the latter with the ghosts that are, too.
+        """
 
 
 class Exchange(Protocol):
@@ -79,6 +88,12 @@ class Exchange(Protocol):
 
     def ghosts(self, plan: FoldPlan) -> Ghosts | None:
         """Return the ghosts of a plan's kernels; None where nobody has any."""
+
+    def rows_for(self, kind: str, arrays: GraphArrays) -> Mapping[str, Array]:
+        """Return the arrays of the graph for a kind of phase, of those of a part.
+
+        Edge functions run on the edges into vertices that this rank owns.
+        """
 
     def combine(self, result: Array, combine: Combine) -> None:
         """Make the result of a reduce that of all ranks, in place."""
@@ -126,6 +141,10 @@ class _Alone:
 
     def ghosts(self, plan: FoldPlan) -> None:
         """Return None: nobody else owns any."""
+
+    def rows_for(self, kind: str, arrays: GraphArrays) -> Mapping[str, Array]:
+        """Return all of them: edges are this rank's."""
+        return arrays
 
     def combine(self, result: Array, combine: Combine) -> None:
         """Leave it as it is."""

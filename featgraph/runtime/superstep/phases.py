@@ -121,7 +121,7 @@ def _prepare_edges(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Gi
     bound.stale.remember_sources(phase, sources)
     frontier.targets = bound.empty_words()
     given: Given = {"sources": sources, "targets": frontier.targets}
-    if sources is frontier.active and sources is not bound.full:
+    if sources is frontier.active and sources is not bound.everyone:
         given["active_count"] = frontier.active_count
     if bound.plan.has_edge_state:
         given["edge_state"] = bound.edge_state(is_first=is_first)
@@ -146,7 +146,7 @@ def _prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> G
     sources = bound.due.sources(phase, frontier)
     due = bound.due.reached(frontier)
     swept = full
-    if sources is not full and not pulls_all(bound, frontier.active_count):
+    if sources is not bound.everyone and not pulls_all(bound, frontier.active_count):
         swept = bound.due.targeted(sources, due, frontier)
     allowed = full if frontier.only is None else frontier.only.words
     if frontier.stopped is not None:
@@ -162,7 +162,7 @@ def _prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> G
         "due": due,
         "allowed": allowed,
         "sources": sources,
-        "all_sources": sources is full,
+        "all_sources": sources is bound.everyone,
         "targets": frontier.targets,
         "passed": bound.empty_words(),
     }

@@ -115,7 +115,9 @@ class Superstep:
                     raise_fault(sites, *bound.exchange.first_fault(found))
                 finish(bound, own, frontier, given)
                 if ghosts is not None:
-                    ghosts.note(buffers, own.number, given["due"])
+                    vertices = given.get("swept", given.get("due"))
+                    sources = given.get("sources")
+                    ghosts.note(buffers, own.number, vertices, sources)
                 del given  # memory of sets that are not needed any more is used again
             if frontier.incremental is not None:
                 frontier.incremental.settle(buffers)
@@ -130,13 +132,19 @@ class Superstep:
                 raise
             raise told from error
         bound.stale.commit(buffers, frontier.passed)
+        told = self._told(frontier)
+        if ghosts is None:
+            return told
+        return ghosts.announce(buffers, frontier.passed, told)
+
+    def _told(self, frontier: Frontier) -> Words:
+        """Return what is active behind a superstep."""
         if self._ends_in_edges:
             return frontier.targets
-        out = bound.empty_words() if frontier.passed is None else frontier.passed
-        if ghosts is not None:
-            return ghosts.announce(buffers, out)
+        passed = frontier.passed
+        out = self.bound.empty_words() if passed is None else passed
         if self.plan.facts.tells_targets:
-            return device.sets.union(out, frontier.targets)
+            return self.device.sets.union(out, frontier.targets)
         return out
 
     def forms(self, count: int | None, only: Restriction | None) -> list[str]:
@@ -155,13 +163,21 @@ def _check_shared(kernel: Kernel, state: State) -> None:
     found = kernel.plan.facts.not_shared
     if found is not None:
         raise PlanError(found.why, where=found.where, got=state.graph, fix=found.fix)
-    out_edges_at = kernel.plan.facts.out_edges_at
-    if out_edges_at and state.graph.ranks.along == "in":
+    facts = kernel.plan.facts
+    far_edges_at = facts.out_edges_at or facts.twins_at[1]
+    if far_edges_at and state.graph.ranks.along == "in":
         raise PlanError(
             "ranks have the edges into their vertices only",
-            where=out_edges_at,
+            where=far_edges_at,
             got='fg.distribute(graph, along="in")',
             fix='fg.distribute(graph, along="both")',
+        )
+    if facts.edges_at and kernel.plan.target != "cpu":
+        raise PlanError(
+            "what edge functions write is sent between ranks on the CPU only",
+            where=facts.edges_at,
+            got=f"target={kernel.plan.target!r}",
+            fix="target='cpu'",
         )
 
 

@@ -60,6 +60,32 @@ def test_every_edge_is_in_the_shard_of_its_target(
             assert sources.tolist() == columns[whole].tolist()
 
 
+@given(graphs(directed=False), st.data())
+def test_edges_of_an_undirected_graph_have_their_twins(
+    graph: fg.Graph, data: st.DataObject
+) -> None:
+    order = data.draw(st.sampled_from(["given", "spread"]))
+    cuts = data.draw(cut_anywhere(graph))
+    count = graph.given_edge_count
+    for shard in graph.partition(order, cuts=cuts, along="both"):
+        local = shard.local
+        assert not local.directed
+        given = graph.given_index[np.array(shard.edge_ids, int)]
+        assert (given[: local.given_edge_count] < count).all()
+        whole_ids = given[local.given_index]
+        numbers, own = shard.numbers, shard.own
+        own_edges = local.in_edges.row_offsets[own]
+        assert own_edges == sum(graph.in_degree[numbers[:own]])
+        for v in range(numbers.size):
+            row = slice(*graph.in_edges.row_offsets[numbers[v] :][:2])
+            here = slice(*local.in_edges.row_offsets[v:][:2])
+            ends = graph.in_edges.column_indices[row]
+            has = slice(None) if v < own else np.isin(ends, numbers[:own])
+            columns = local.in_edges.column_indices[here]
+            assert numbers[columns].tolist() == ends[has].tolist()
+            assert whole_ids[here].tolist() == graph.given_index[row][has].tolist()
+
+
 @given(graphs(directed=True), st.data())
 def test_rows_of_both_directions_are_those_of_the_whole(
     graph: fg.Graph, data: st.DataObject

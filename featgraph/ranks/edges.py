@@ -1,0 +1,111 @@
+"""The edges of a part: those into own vertices, and entries of other ranks' edges.
+
+An edge belongs to the owner of its target. The owner of its source has its entry, too,
+as a ghost: of a directed graph for gathers along out-edges, of an undirected one also
+because the edge is the twin of one of its own. Both find by themselves, in the same
+order, which entries these are.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._cached import cached_property
+from featgraph.distributed.rows.forms import SendList
+from featgraph.graph import Graph
+from featgraph.graph._structure import with_out_edges
+from featgraph.graph.building.adjacency import Adjacency
+from featgraph.graph.partition.shard import Shard
+
+__all__ = ["PartEdges"]
+
+Array = npt.NDArray[Any]
+
+
+class PartEdges:
+    """Which edges of a part are its own, and which entries ranks send each other.
+
+    Parameters
+    ----------
+    shard : Shard
+    along : str
+        Which edges at its vertices a rank has: with "in", no entries of others.
+
+    Attributes
+    ----------
+    own : int
+        How many edges lead into own vertices: they have the first edge ids.
+    """
+
+    def __init__(self, shard: Shard, along: str) -> None:
+        self._shard, self._has_ghosts = shard, along == "both"
+        self._offsets = shard.local.in_edges.row_offsets
+        self.own = int(self._offsets[shard.own])
+
+    @cached_property
+    def into_own(self) -> Graph:
+        """The part with those out-edges only that lead into own vertices."""
+        local = self._shard.local
+        if self.own == local.edge_count:
+            return local  # type: ignore[no-any-return]
+        rows = local.out_edges
+        is_own = rows.column_indices < self._shard.own
+        before = np.zeros(is_own.size + 1, rows.row_offsets.dtype)
+        np.cumsum(is_own, out=before[1:])
+        found = rows.row_offsets, rows.column_indices, rows.edge_ids
+        offsets, columns, ids = (np.asarray(array) for array in found)
+        kept = Adjacency(before[offsets], columns[is_own], ids[is_own])
+        return with_out_edges(local, kept)  # type: ignore[return-value]
+
+    @cached_property
+    def bounds(self) -> list[tuple[int, int]]:
+        """Where the entries for each rank stand among all that are `sent`."""
+        counts = np.concatenate(([0], np.cumsum([part.size for part in self._parts])))
+        return list(pairwise(counts.tolist()))
+
+    @cached_property
+    def sent(self) -> Array:
+        """The own edges that other ranks have as ghosts, by rank and edge id."""
+        return np.concatenate(self._parts)
+
+    @cached_property
+    def sources(self) -> Array:
+        """The source of each of these edges."""
+        columns = self._shard.local.in_edges.column_indices
+        return np.asarray(columns[self.sent])
+
+    @cached_property
+    def links(self) -> list[SendList]:
+        """What is sent to each rank."""
+        return [SendList(part, self.own) for part in self._parts]
+
+    @cached_property
+    def taken(self) -> list[tuple[int, SendList]]:
+        """Where entries from each rank begin, and how many they are.
+
+        Their numbers at the owner matter to it alone.
+        """
+        found = self._offsets[self._shard.ghosts].tolist()
+        return [
+            (begin, SendList(np.arange(end - begin, dtype=np.int32), end - begin))
+            for begin, end in pairwise(found)
+        ]
+
+    @cached_property
+    def _parts(self) -> list[Array]:
+        """The own edges that each rank has as ghosts: those from its vertices.
+
+        Ascending, edges are ordered by target and then as given, as ghosts are.
+        """
+        dtype = np.int32 if self.own < 1 << 31 else np.int64
+        if not self._has_ghosts:
+            return [np.zeros(0, dtype)] * self._shard.partition.parts
+        sources = self._shard.local.in_edges.column_indices[: self.own]
+        cut = np.flatnonzero(sources >= self._shard.own)
+        owners = np.searchsorted(self._shard.ghosts, sources[cut], side="right") - 1
+        ranks = range(self._shard.partition.parts)
+        return [cut[owners == rank].astype(dtype) for rank in ranks]
