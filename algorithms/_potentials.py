@@ -15,6 +15,7 @@ __all__ = [
     "UNOBSERVED",
     "check_damping",
     "check_mode",
+    "checked_unary",
     "distributions",
     "explain_contradiction",
     "logarithm",
@@ -62,9 +63,9 @@ def distributions(beliefs: Array) -> npt.NDArray[np.float64]:
     return np.asarray(np.divide(raised, total, out=raised, where=total > 0))
 
 
-def _checked_logs(given: Array, what: str, item: str, is_log: bool) -> Array:
-    """Return logs of potentials, which are finite and not negative, or name one."""
-    values = given.astype(np.float64)
+def _checked(given: Array, what: str, item: str, is_log: bool) -> Array:
+    """Return potentials, which are finite and not negative, or logs; or name one."""
+    values = given.astype(np.float64, copy=False)
     good = values < np.inf if is_log else np.isfinite(values) & (values >= 0)
     if not good.all():
         place = np.argwhere(~good)[0]
@@ -76,15 +77,11 @@ def _checked_logs(given: Array, what: str, item: str, is_log: bool) -> Array:
             got=values[tuple(place)],
             fix=None if is_log else "is_log=True, if they are logarithms",
         )
-    return values if is_log else logarithm(values)
+    return values
 
 
-def unary_logs(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> Array:
-    """Return (V, K) logs in float64, each row with something possible in it.
-
-    The host takes them, where it checks potentials: some that have a log are zero in
-    float32.
-    """
+def checked_unary(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> Array:
+    """Return (V, K) potentials, or logs, in float64; no row has all impossible."""
     given = np.asarray(unary)
     if given.ndim != 2 or len(given) != graph.vertex_count or given.shape[1] == 0:
         raise fg.GraphInputError(
@@ -93,21 +90,31 @@ def unary_logs(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> Array:
             got=f"shape {given.shape}",
             expected=f"({graph.vertex_count}, K)",
         )
-    logs = _checked_logs(given, "unary", "vertex", is_log)
-    is_lost = ~(logs > -np.inf).any(axis=1)
+    values = _checked(given, "unary", "vertex", is_log)
+    is_lost = ~(values > (-np.inf if is_log else 0)).any(axis=1)
     if is_lost.any():
         raise fg.GraphInputError(
             "unary potentials leave no state",
             where=f"vertex {int(np.argmax(is_lost))}",
             fix="give a state a chance",
         )
-    return logs
+    return values
+
+
+def unary_logs(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> Array:
+    """Return the logs of what `checked_unary` returns."""
+    values = checked_unary(graph, unary, is_log)
+    return values if is_log else logarithm(values)
 
 
 def pairwise_logs(
     graph: fg.Graph, pairwise: npt.ArrayLike, k: int, is_log: bool
 ) -> Array:
-    """Return (E, K, K), or (K, K) for all edges, in float64."""
+    """Return (E, K, K), or (K, K) for all edges, in float64.
+
+    The host takes the logs, where it checks potentials: those of an edge are of both
+    directions, so that no edge function may write them.
+    """
     given = np.asarray(pairwise)
     shapes = ((k, k), (graph.given_edge_count, k, k))
     if given.shape not in shapes:
@@ -117,7 +124,8 @@ def pairwise_logs(
             got=f"shape {given.shape}",
             expected=f"{shapes[1]} or {shapes[0]}",
         )
-    return _checked_logs(given, "pairwise", "edge", is_log)
+    values = _checked(given, "pairwise", "edge", is_log)
+    return values if is_log else logarithm(values)
 
 
 def observed(

@@ -45,6 +45,7 @@ from featgraph.algorithms._potentials import (
     UNOBSERVED,
     check_damping,
     check_mode,
+    checked_unary,
     distributions,
     explain_contradiction,
     observed,
@@ -77,11 +78,18 @@ def of_shared_loops(f, u, v, e, d):  # type: ignore[no-untyped-def]
     return d.psi[f, f] if u == v else 0.0
 
 
+def log_of(x: float, is_log: bool) -> float:
+    """Return the log of a potential, in the type that it was given in, or itself."""
+    if is_log:
+        return x
+    return math.log(x) if x > 0 else -math.inf
+
+
 @fg.vertex
 def observe(f, v, d):  # type: ignore[no-untyped-def]
     """Have all states but the observed one impossible; begin with that belief."""
     is_out = d.observed[v] != UNOBSERVED and d.observed[v] != f
-    p = -math.inf if is_out else d.phi[v, f] + d.own[v, f]
+    p = -math.inf if is_out else log_of(d.unary[v, f], d.is_log) + d.own[v, f]
     d.phi[v, f] = p
     d.belief_next[v, f] = p
     d.possible[v] = fg.any_feature(p > -math.inf)
@@ -386,19 +394,21 @@ def belief_propagation(
     check_damping(damping)
     real = checked_reals(dtype)
     _require_undirected(graph)
-    phi = unary_logs(graph, unary, is_log)
-    psi = pairwise_logs(graph, pairwise, phi.shape[1], is_log).astype(real, copy=False)
-    seen, states = observed(evidence, *phi.shape)
+    given = checked_unary(graph, unary, is_log)
+    psi = pairwise_logs(graph, pairwise, given.shape[1], is_log)
+    psi = psi.astype(real, copy=False)
+    seen, states = observed(evidence, *given.shape)
     is_shared, where = psi.ndim == 2, {"target": options.get("target", "auto")}
     step = steps[mode, is_shared, damping > 0, history]
 
     def fresh() -> fg.State:
         made = message_state(
             graph,
-            phi,
+            given,
             real,
             damping,
             epsilon,
+            is_log=is_log,
             observed=fg.vertex_property(np.int32(UNOBSERVED), at=seen, entries=states),
             log=fg.vertex_property(np.float64(0)),
             psi=psi if is_shared else fg.edge_property(psi, copy=False),
@@ -441,17 +451,22 @@ def belief_propagation(
 
 def message_state(
     graph: fg.Graph,
-    phi: Array,
+    unary: Array,
     real: np.dtype[Any],
     damping: float,
     epsilon: float,
     **properties: Any,
 ) -> fg.State:
-    """Return a State with room for beliefs and messages, which are all zero."""
-    zero, shape = real.type(0), phi.shape[1:]
+    """Return a State with room for beliefs and messages, which are all zero.
+
+    Potentials stay float64, as do their logs until they are stored in `phi`: in float32
+    some would be zero that have a log.
+    """
+    zero, shape = real.type(0), unary.shape[1:]
     return fg.State(
         graph,
-        phi=fg.vertex_property(phi, dtype=real),
+        unary=fg.vertex_property(unary, copy=False),
+        phi=fg.vertex_property(zero, shape=shape),
         belief=fg.vertex_property(zero, shape=shape, iterated=True),
         msg=fg.edge_property(zero, shape=shape, iterated=True, per_direction=True),
         change=fg.vertex_property(zero, shape=shape),

@@ -35,13 +35,13 @@ from featgraph.algorithms._potentials import (
     check_damping,
     check_mode,
     explain_contradiction,
-    logarithm,
 )
 from featgraph.algorithms._result import Result, iterate_recorded
 from featgraph.algorithms.belief_propagation import (
     belief_propagation,
     distance,
     end,
+    log_of,
     make_step,
     message_state,
     settle,
@@ -92,7 +92,9 @@ def relay_max(f, u, v, e, d):  # type: ignore[no-untyped-def]
 @fg.vertex
 def know(f, v, d):  # type: ignore[no-untyped-def]
     """Begin with what the table, or those of the variable alone, say."""
-    d.belief_next[v, f] = d.phi[v, f]
+    p = log_of(d.unary[v, f], False)
+    d.phi[v, f] = p
+    d.belief_next[v, f] = p
     return True
 
 
@@ -224,7 +226,7 @@ def _on_factors(
     **options: Any,
 ) -> tuple[Array, fg.Run, Array]:
     """Return the beliefs (V, K) of the variables, and the record."""
-    graph, phi, digits = bipartite(model)
+    graph, unary, digits = bipartite(model)
     step = steps[mode, damping > 0, history]
     counts = np.ones(graph.vertex_count, np.int32)
     counts[: len(model.names)] = model.cardinalities
@@ -233,7 +235,7 @@ def _on_factors(
     def fresh() -> fg.State:
         made = message_state(
             graph,
-            phi,
+            unary,
             checked_reals(dtype),
             damping,
             epsilon,
@@ -271,8 +273,8 @@ def bipartite(model: fg.FactorGraph) -> tuple[fg.Graph, Array, Array]:
     graph : Graph
         Vertices 0 to V - 1 are the variables, the others the tables of two variables
         or more; edges lead from variables to tables.
-    phi : ndarray of float64, shape (V + F, K)
-        Logs of what a variable's own tables say, and of the entries of the others.
+    potentials : ndarray of float64, shape (V + F, K)
+        What a variable's own tables say, and the entries of the others.
     digits : ndarray of int32, shape (E, K)
         At [e, f] the state of the edge's variable in entry f of its table.
     """
@@ -287,15 +289,15 @@ def bipartite(model: fg.FactorGraph) -> tuple[fg.Graph, Array, Array]:
             expected=f"at most {MAX_ENTRIES}: every vertex takes as many values",
             fix="observe some of its variables, or split it",
         )
-    unary = logarithm(model.unary())
+    unary = model.unary()
     k = max(largest, unary.shape[1])
-    phi = np.full((len(unary) + len(tables), k), -np.inf)
-    phi[: len(unary), : unary.shape[1]] = unary
+    potentials = np.zeros((len(unary) + len(tables), k))
+    potentials[: len(unary), : unary.shape[1]] = unary
     sources: list[int] = []
     targets: list[int] = []
     digits: list[Array] = []
     for vertex, factor in enumerate(tables, len(unary)):
-        phi[vertex, : factor.table.size] = logarithm(factor.table).ravel()
+        potentials[vertex, : factor.table.size] = factor.table.ravel()
         for axis, variable in enumerate(factor.scope):
             sources.append(variable)
             targets.append(vertex)
@@ -305,10 +307,10 @@ def bipartite(model: fg.FactorGraph) -> tuple[fg.Graph, Array, Array]:
     graph = fg.Graph.from_edges(
         np.array(sources, np.int64),
         np.array(targets, np.int64),
-        vertex_count=len(phi),
+        vertex_count=len(potentials),
         directed=False,
     )
-    return graph, phi, np.array(digits, np.int32).reshape(-1, k)
+    return graph, potentials, np.array(digits, np.int32).reshape(-1, k)
 
 
 def _describe(model: fg.FactorGraph, vertex: int) -> str:

@@ -211,8 +211,8 @@ GIVEN: dict[str, list[int]] = {
     "neurons": [4, 1],
     "heat": [4],
     "circuit": [8, 1, 1],
-    "beliefs": [8],
-    "beliefs by edges": [8],
+    "beliefs": [16],
+    "beliefs by edges": [16],
 }
 #: Algorithm -> bytes an edge of what else a call is given, of a simple graph.
 GIVEN_OF_EDGES = {"beliefs by edges": [16]}
