@@ -171,17 +171,17 @@ def run(graph: fg.Graph, seed: int, rounds: int) -> list[Any]:
         step = every[number]
         if rng.random() < 0.3:
             step = step.on(np.flatnonzero(rng.random(V) < 0.6))
-        out = step(state, active_in=None if active.size == V else active)
+        out = step(state, active_in=None if active.size == V else active, target="cpu")
         told += [out.mask, len(out)]
         if rng.random() < 0.3:
             state["mark"] = state["mark"] * 3 % 101
-    told.append(loaded(state, active_in=out).mask)
+    told.append(loaded(state, active_in=out, target="cpu").mask)
     told += values_of(state).values()
     other = state.copy()
     for one in (state, other):
         ran = fg.iterate(
             list(every[: 1 + rounds % 2]), one, active=[1, 4, 50], max_supersteps=7,
-            record_active=True,
+            record_active=True, target="cpu",
         )  # fmt: skip
         told += [ran.active_counts, *(found.mask for found in ran.active_sets)]
         told += values_of(one).values()
@@ -242,7 +242,7 @@ def test_edge_functions_on_ranks_do_what_the_interpreter_does(
         graph = fg.distribute(whole, cuts=[0, 32, 33, V])
         for step, outcome in zip(every, told, strict=True):
             state = make_state(graph, 2)
-            out = step(state, active_in=active)
+            out = step(state, active_in=active, target="cpu")
             assert np.array_equal(out.mask, outcome.active_out.mask)
             for name, value in outcome.values.items():
                 np.testing.assert_array_equal(state[name], value, err_msg=name)
@@ -285,7 +285,7 @@ def test_only_entries_that_changed_cross_a_link() -> None:
         state, sent = fg.State(graph, x=x, msg=msg), []
         for _ in range(4):
             before = engine.traffic.copy()
-            step(state)
+            step(state, target="cpu")
             sent.append((engine.traffic - before).sent.tolist())
         return sent
 
