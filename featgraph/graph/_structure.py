@@ -29,6 +29,7 @@ __all__ = [
     "expand_edge_values",
     "gpu_edges",
     "gpu_oriented",
+    "has_degrees_of_whole",
     "incident_columns",
     "incident_edges",
     "is_built_on_gpu",
@@ -37,6 +38,7 @@ __all__ = [
     "out_columns",
     "out_edges",
     "owns",
+    "set_degrees",
     "with_out_edges",
 ]
 
@@ -433,6 +435,23 @@ def out_edges(graph: Structure) -> Adjacency:
         return Adjacency(rows.row_offsets, rows.column_indices, graph.twins)
     ids = _builder(graph).build_out_ids(graph._edges, lambda: graph.in_edges, rows)
     return Adjacency(rows.row_offsets, rows.column_indices, ids)
+
+
+def set_degrees(
+    graph: Structure, in_degree: NDArray[Any], out_degree: NDArray[Any]
+) -> None:
+    """Have the vertices of a part have the degrees of the whole graph."""
+    cache = graph._cache
+    cache["has_degrees_of_whole"] = True
+    if graph.directed:
+        cache["in_degree"], cache["out_degree"] = in_degree, out_degree
+    else:
+        cache["degree"] = in_degree
+
+
+def has_degrees_of_whole(graph: Structure) -> bool:
+    """Whether degrees are not what the edges of the graph say."""
+    return "has_degrees_of_whole" in graph._cache
 
 
 def with_out_edges(graph: Structure, rows: Adjacency) -> Structure:

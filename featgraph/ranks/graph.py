@@ -15,6 +15,7 @@ from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import GraphInputError
 from featgraph.fold.plan.traits import graph_traits, set_traits
 from featgraph.graph import Graph
+from featgraph.graph._structure import set_degrees
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.exchange import RankExchange
@@ -79,9 +80,8 @@ class DistributedGraph(Graph):
         self._exchanges: dict[Device, RankExchange] = {}
         local = shard.local
         local._cache["vertex_numbers"] = np.ascontiguousarray(shard.numbers, np.int32)
-        for side in ("in_degree", "out_degree"):  # those of the whole graph
-            key = side if local.directed else "degree"
-            local._cache[key] = getattr(whole, side)[shard.numbers]
+        numbers = shard.numbers
+        set_degrees(local, whole.in_degree[numbers], whole.out_degree[numbers])
         traits = replace(graph_traits(whole), renumbered=True)
         set_traits(local, replace(traits, wide_offsets=False, wide_both=False))
 

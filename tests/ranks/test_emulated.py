@@ -20,6 +20,7 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.errors import DistributedError
+from featgraph.graph.building import edges as edge_lists
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks import gpu_links
 from featgraph.ranks.gpu_messages import FORMS, Outline
@@ -225,6 +226,38 @@ def test_programs_have_the_bits_of_one_rank(gpu: Gpu, directed: bool) -> None:
 
     for found in run_ranks(len(cuts) - 1, on_a_rank):
         test_partitions.require_same(found, alone)
+
+
+@fg.gather(into="degrees", combine="sum")
+def degrees_around(f, u, v, e, d):
+    return d.out_degree[u] + 1000 * d.in_degree[u]
+
+
+@fg.vertex
+def keep_degrees(f, v, d):
+    d.kept[v] = d.degrees[v]
+    return True
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_ghosts_have_the_degrees_of_the_whole_graph(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, directed: bool
+) -> None:
+    monkeypatch.setattr(edge_lists, "MANY_EDGES", 0)  # a GPU makes rows by itself
+    ends = np.random.default_rng(3).integers(0, V, (2, 300))
+    whole = fg.Graph.from_edges(*ends, vertex_count=V, directed=directed)
+    step = fg.foldmap(degrees_around, keep_degrees)
+
+    def kept(graph: fg.Graph, target: str) -> Any:
+        state = fg.State(graph, kept=fg.vertex_property(0))
+        step(state, target=target)
+        return state["kept"]
+
+    def on_a_rank(engine: Engine) -> Any:
+        return kept(fg.distribute(whole, cuts=[0, 64, V]), "cuda")
+
+    for found in run_ranks(2, on_a_rank):
+        assert np.array_equal(found, kept(whole, "cpu"))
 
 
 @fg.edge

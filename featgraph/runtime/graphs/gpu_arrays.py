@@ -15,7 +15,11 @@ from featgraph.arrays.edges import GpuEdges, marked
 from featgraph.fold.plan.layout import REVERSED, rows_along, windows_of
 from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW
 from featgraph.graph import Graph
-from featgraph.graph._structure import gpu_edges, gpu_oriented
+from featgraph.graph._structure import (
+    gpu_edges,
+    gpu_oriented,
+    has_degrees_of_whole,
+)
 
 __all__ = ["built_array", "longest_first"]
 
@@ -30,6 +34,8 @@ def built_array(graph: Graph, name: str) -> Array | None:
 
     Equal to what the host makes of the same edges, bit for bit.
     """
+    if name in {"in_degree", "out_degree"} and has_degrees_of_whole(graph):
+        return None
     edges = gpu_edges(graph)
     made = _makers(edges).get(name)
     if made is not None:
