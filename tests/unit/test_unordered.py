@@ -286,6 +286,27 @@ def test_the_default_delta() -> None:
         assert waiting.delta == expected
 
 
+@pytest.mark.parametrize("given", ["weights", "lent", "one"])
+def test_no_weights_are_moved_for_a_delta(
+    given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample of them is enough, in the order in which they were given."""
+    from featgraph.arrays.values import Filled, Reordered
+    from featgraph.runtime.loops import near_far
+
+    weights = np.array([4.0, 1.0, 2.0], np.float32)
+    graph = fg.Graph.from_edges([2, 1, 0], [0, 2, 1], weights=weights)
+    own: Any = weights if given == "lent" else graph.weights_as(np.dtype(np.float32))
+    state = fg.State(
+        graph, length=fg.edge_property(-3.0 if given == "one" else own, copy=False)
+    )
+    kind = Filled if given == "one" else Reordered
+    assert isinstance(state._columns["length"].values, kind)
+    monkeypatch.setattr(Reordered, "on_host", lambda _: pytest.fail("a copy"))
+    found = near_far._sampled(state, "length")
+    assert found.tolist() == ([-3.0] if given == "one" else [4.0, 1.0, 2.0])
+
+
 @pytest.mark.parametrize("large_first", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 def test_which_are_near(large_first: bool, dtype: str, target: str) -> None:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from featgraph.arrays.values import Filled, Reordered
 from featgraph.errors import PlanError
 from featgraph.fold.plan.plan import FoldPlan, GatherReads
 from featgraph.program.combines import RULES
@@ -237,6 +239,19 @@ def _readers(name: str, plan: FoldPlan) -> list[GatherReads]:
     return found
 
 
+def _sampled(state: State, name: str) -> npt.NDArray[np.float64]:
+    """Return some values of an edge property, in any order; nothing of size E is made.
+
+    Those that a device has, alone, come from there.
+    """
+    values = state._columns[name].values
+    if isinstance(values, Filled) and values.apart is None:
+        return np.array([values.value], np.float64)
+    stored = values.array if isinstance(values, Reordered) else state.stored(name)
+    stride = len(stored) // _MOST_SAMPLED + 1
+    return np.asarray(stored[::stride], np.float64)
+
+
 def _mean_step(
     readers: list[GatherReads], state: State, exchange: Exchange, loop: str
 ) -> float:
@@ -262,9 +277,7 @@ def _mean_step(
         )
     mean = 1.0
     for name in names:
-        stored = state.stored(name)
-        stride = len(stored) // _MOST_SAMPLED + 1
-        weights = np.abs(np.asarray(stored[::stride], np.float64))
+        weights = np.abs(_sampled(state, name))
         weights = weights[np.isfinite(weights)]
         own = np.array([weights.sum(), weights.size])
         total, size = exchange.all_reduce(own, "sum").tolist()
