@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,9 @@ WORD_BITS = 32
 #: Sets that are kept on devices. Memory there is scarce, and whatever needs one there
 #: looks through all that are held.
 MOST_HELD = 32
+#: Sets of at most so many listed vertices are not made on the host before a device asks
+#: for them: it clears the words, and sets these.
+_FEW = 4
 
 
 def word_count(vertex_count: int) -> int:
@@ -34,6 +38,8 @@ class HeldSets(Protocol):
     """What is asked of a device's sets."""
 
     def upload(self, words: npt.NDArray[np.uint32]) -> Any: ...
+
+    def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Any: ...
 
     def snapshot(self, words: Any) -> Any: ...
 
@@ -84,18 +90,24 @@ class ActiveSet:
         self.vertex_count = _checked(count)
         #: A device and the words there, until they are asked for on the host.
         self._held: tuple[Holder, Any] | None = None
+        #: The words with bits, by their numbers, until all are asked for on the host.
+        self._few: dict[int, int] | None = None
         if vertices is None:
-            self._words = np.zeros(word_count(self.vertex_count), np.uint32)
+            self._few = {}
         elif isinstance(vertices, str) and vertices == "all":
             self._words = _pack(np.ones(self.vertex_count, np.bool_))
         else:
-            self._words = _as_words(vertices, self.vertex_count)
+            array = _checked_vertices(vertices, self.vertex_count)
+            if array.dtype != np.bool_ and array.size <= _FEW:
+                self._few = _few_words(array)
+            else:
+                self._words = _as_words(array, self.vertex_count)
 
     @classmethod
     def from_words(cls, vertex_count: int, words: npt.NDArray[np.uint32]) -> ActiveSet:
         """Return a set over a copy of `words`."""
         made = cls(vertex_count)
-        made._words = np.array(words, np.uint32)
+        made._words, made._few = np.array(words, np.uint32), None
         return made
 
     @classmethod
@@ -107,6 +119,7 @@ class ActiveSet:
         """
         made = cls.__new__(cls)
         made.vertex_count, made._held = _checked(vertex_count), (device, words)
+        made._few = None
         if not device.is_scarce:
             return made
         _sets_held[next(_numbers)] = made
@@ -127,6 +140,11 @@ class ActiveSet:
             device, words = held
             self._words = np.array(device.download(words), np.uint32)
             self._held = None
+        if self._few is not None:
+            self._words = np.zeros(word_count(self.vertex_count), np.uint32)
+            for number, bits in self._few.items():
+                self._words[number] = bits
+            self._few = None
         return self._words
 
     @words.setter
@@ -149,6 +167,8 @@ class ActiveSet:
         held = self._held
         if held is not None and held[0] is device:
             return device.sets.snapshot(held[1])
+        if self._few is not None:
+            return device.sets.empty(word_count(self.vertex_count), self._few)
         return device.sets.upload(self.words.copy())
 
     @property
@@ -160,6 +180,8 @@ class ActiveSet:
         held = self._held
         if held is not None:
             return held[0].sets.count(held[1])
+        if self._few is not None:
+            return sum(bits.bit_count() for bits in self._few.values())
         return int(np.bitwise_count(self.words).sum())
 
     def __contains__(self, vertex: object) -> bool:
@@ -200,7 +222,8 @@ _sets_held: weakref.WeakValueDictionary[int, ActiveSet] = weakref.WeakValueDicti
 _numbers = itertools.count()
 
 
-def _as_words(vertices: Any, vertex_count: int) -> npt.NDArray[np.uint32]:
+def _checked_vertices(vertices: Any, vertex_count: int) -> npt.NDArray[Any]:
+    """Return a mask of all vertices, or ids of some."""
     array = np.asarray(vertices)
     if array.dtype == np.bool_:
         if array.shape != (vertex_count,):
@@ -210,10 +233,9 @@ def _as_words(vertices: Any, vertex_count: int) -> npt.NDArray[np.uint32]:
                 got=f"shape {array.shape}",
                 expected=f"({vertex_count},)",
             )
-        return _pack(array)
-    words = np.zeros(word_count(vertex_count), np.uint32)
+        return array
     if array.size == 0:
-        return words
+        return np.zeros(0, np.int64)
     if array.dtype.kind not in "iu" or array.ndim != 1:
         raise GraphInputError(
             "vertices are integer ids or a boolean mask",
@@ -221,14 +243,32 @@ def _as_words(vertices: Any, vertex_count: int) -> npt.NDArray[np.uint32]:
             got=f"{array.dtype} of shape {array.shape}",
             expected="integers of shape (N,)",
         )
-    bad = np.flatnonzero((array < 0) | (array >= vertex_count))
-    if bad.size:
+    bad = (array < 0) | (array >= vertex_count)
+    if bad.any():
+        place = int(np.argmax(bad))
         raise GraphInputError(
             "vertex id out of range",
-            where=f"active set, position {bad[0]}",
-            got=int(array[bad[0]]),
+            where=f"active set, position {place}",
+            got=int(array[place]),
             expected=f"0 <= id < {vertex_count}",
         )
+    return array
+
+
+def _few_words(vertices: npt.NDArray[Any]) -> dict[int, int]:
+    """Return the words of a bitvector that have bits, by their numbers."""
+    words: dict[int, int] = {}
+    for vertex in vertices.tolist():
+        number, bit = divmod(vertex, WORD_BITS)
+        words[number] = words.get(number, 0) | 1 << bit
+    return words
+
+
+def _as_words(array: npt.NDArray[Any], vertex_count: int) -> npt.NDArray[np.uint32]:
+    """Return the bitvector of a mask, or of ids."""
+    if array.dtype == np.bool_:
+        return _pack(array)
+    words = np.zeros(word_count(vertex_count), np.uint32)
     if array.size > words.size:  # many: a byte each, and then one pass
         mask = np.zeros(vertex_count, np.bool_)
         mask[array] = True

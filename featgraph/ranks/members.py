@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,13 @@ class Members:
     def upload(self, words: npt.NDArray[np.uint32]) -> Words:
         """Return the part of a set of the whole graph."""
         return self._device.sets.upload(packed(unpacked(words)[self._shard.numbers]))
+
+    def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
+        """Return the part of a set of the whole graph, by its words with bits."""
+        words = np.zeros(count, np.uint32)
+        for number, bits in (apart or {}).items():
+            words[number] = bits
+        return self.upload(words)
 
     def download(self, words: Words) -> npt.NDArray[np.uint32]:
         """Return a set of the whole graph."""

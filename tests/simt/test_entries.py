@@ -18,6 +18,7 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.program.signature import STORAGE_DTYPES
+from featgraph.runtime.devices.cuda_arrays import _FEW_ENTRIES
 from tests.simt.gpu import Gpu, emulated_gpu
 
 V = 70
@@ -42,6 +43,35 @@ def keep_one(f, v, d):  # type: ignore[no-untyped-def]
 
 
 wide, narrow = fg.foldmap(keep), fg.foldmap(keep_one)
+
+
+@pytest.mark.parametrize("count", [1, _FEW_ENTRIES, _FEW_ENTRIES + 1])
+@pytest.mark.parametrize("dtype", STORAGE_DTYPES)
+def test_few_entries_take_nothing_from_the_host(
+    gpu: Gpu, dtype: str, count: int
+) -> None:
+    """The driver sets them; with more, their places are uploaded."""
+    at, entries = np.arange(count) * 7 + 2, np.arange(count) % 2 + 1
+    declared = fg.vertex_property(0, dtype=dtype, at=at, entries=entries > 0)
+    if dtype != "bool":
+        declared = fg.vertex_property(0, dtype=dtype, at=at, entries=entries)
+    narrow(fg.State(GRAPH, x=declared), target="cuda")  # with the set of all vertices
+    state, before = fg.State(GRAPH, x=declared), len(gpu.uploads)
+    narrow(state, target="cuda")
+    assert (len(gpu.uploads) > before) == (count > _FEW_ENTRIES)
+    expected = np.zeros(V, dtype)
+    expected[at] = entries
+    np.testing.assert_array_equal(state["x"], expected)
+
+
+def test_few_active_vertices_take_nothing_from_the_host(gpu: Gpu) -> None:
+    state = fg.State(GRAPH, x=fg.vertex_property(1.0))
+    narrow(state, target="cuda")
+    before = len(gpu.uploads)
+    for ids in ([5], [33, 5, 33, 69], []):
+        done = narrow(state, active_in=ids, target="cuda")
+        assert len(gpu.uploads) == before
+        assert done.vertices.tolist() == sorted(set(ids))
 
 
 @given(st.data())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.program.active import word_count
+from featgraph.runtime.devices.choose import choose_device
 
 
 @pytest.mark.parametrize("count", range(261))
@@ -48,6 +50,26 @@ def test_ids_and_masks(rng: np.random.Generator) -> None:
         small = (np.int8, np.uint8) if count <= 128 else (np.int16,)
         for dtype in (*small, np.int64, np.uint64):
             assert fg.ActiveSet(count, np.flatnonzero(mask).astype(dtype)) == by_mask
+
+
+@pytest.mark.parametrize("ids", [[], [33], [33, 0, 33], [1, 0, 32, 39]], ids=str)
+def test_few_vertices_are_set_where_they_are_asked_for(ids: list[int]) -> None:
+    device, expected = choose_device("cpu"), sorted(set(ids))
+    few = fg.ActiveSet(40, ids)
+    assert few._few is not None
+    assert len(few) == len(expected)
+    there = np.array(few.on(device))
+    there[:] ^= few.on(device)
+    assert not there.any(), "each is another array"
+    assert few._few is not None
+    assert fg.ActiveSet.from_words(40, few.on(device)).vertices.tolist() == expected
+    assert few.copy().vertices.tolist() == expected
+    few.words[0] |= 4  # from here on the words are the set
+    assert few.vertices.tolist() == sorted({2, *expected})
+    assert np.array_equal(few.on(device), few.words)
+    assert len(few) == len({2, *expected})
+    pickled = pickle.loads(pickle.dumps(fg.ActiveSet(40, ids)))
+    assert pickled.vertices.tolist() == expected
 
 
 def test_copies() -> None:

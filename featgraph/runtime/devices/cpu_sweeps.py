@@ -61,9 +61,12 @@ class CpuSets:
         """Return a set that stays as it is: a copy."""
         return None if words is None else words.copy()
 
-    def empty(self, count: int) -> Words:
-        """Return a bitvector of no vertices."""
-        return np.zeros(count, np.uint32)
+    def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
+        """Return a bitvector of no vertices but those in the words of `apart`."""
+        words = np.zeros(count, np.uint32)
+        for number, bits in (apart or {}).items():
+            words[number] = bits
+        return words
 
     def union(self, a: Words, b: Words) -> Words:
         """Return the union of two sets."""

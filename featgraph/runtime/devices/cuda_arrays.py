@@ -52,6 +52,9 @@ _WARP = 32
 _TOGETHER = 8
 #: The same of a loop that ends behind any superstep, each in a node of its own.
 _GATED_TOGETHER = 2
+#: So many entries are set by the driver, one by one; more by a kernel, which takes two
+#: copies from the host.
+_FEW_ENTRIES = 4
 #: Recorded supersteps that may be held at a time.
 _COUNTS = 256
 
@@ -228,12 +231,26 @@ class CudaArrays:
     def _place(self, array: Array, entries: Entries) -> None:
         """Set some entries; they come from the host."""
         count = entries.places.size
-        if count == 0:
+        if count <= _FEW_ENTRIES:
+            self._place_few(address_of(array), entries)
             return
         given = self.upload(entries.places), self.upload(entries.values)
         blocks = min(block_count(count), 1 << 12)
         flat = array.reshape(array.size)
         self.launches(cuda_loops.place, blocks, BLOCK, (flat, *given))
+
+    def _place_few(self, address: int, entries: Entries) -> None:
+        """Set entries of the array that begins at an address, by words or bytes."""
+        values = np.ascontiguousarray(entries.values)
+        item, raw = values.dtype.itemsize, values.tobytes()
+        size, put = 4, self.driver.set_words
+        if item % 4:
+            size, put = 1, self.driver.set_bytes
+        for number, place in enumerate(entries.places.tolist()):
+            for first in range(0, item, size):
+                begin = item * number + first
+                piece = int.from_bytes(raw[begin : begin + size], sys.byteorder)
+                put(address + item * place + first, piece, 1)
 
     def copy(self, target: Array, source: Array) -> None:
         """Copy an array to another one of the same type and shape."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,10 +83,13 @@ class CudaSets:
         """Return a set that stays as it is: itself, for none that is held is reused."""
         return words
 
-    def empty(self, count: int) -> Words:
-        """Return a bitvector of no vertices."""
+    def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
+        """Return a bitvector of no vertices but those in the words of `apart`."""
         words = self._words(count)
-        self._driver.set_words(address_of(words), 0, count)
+        first = address_of(words)
+        self._driver.set_words(first, 0, count)
+        for number, bits in (apart or {}).items():
+            self._driver.set_words(first + 4 * number, bits, 1)
         return words
 
     def _combine(self, function: Any, a: Words, b: Words) -> Words:

@@ -106,8 +106,8 @@ class VertexSets(Protocol):
     def snapshot(self, words: Words | None) -> Words | None:
         """Return a set that stays as it is, whatever runs next."""
 
-    def empty(self, count: int) -> Words:
-        """Return the empty set of `count` vertices."""
+    def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
+        """Return a bitvector of `count` words, zero but for some, by their numbers."""
 
     def union(self, a: Words, b: Words) -> Words:
         """Return the union of two sets."""
