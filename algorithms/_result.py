@@ -53,7 +53,7 @@ class _Answer:
         if self._name not in known and source is not None:
             # Two threads may both read it; they return the first one's.
             known.setdefault(self._name, self._read(result, source))
-            if not hasattr(source, "__cuda_array_interface__"):
+            if not (isinstance(source, fg.View) and source.is_on_gpu):
                 known.pop(self._source, None)
         return known[self._name]
 

@@ -17,7 +17,7 @@ from featgraph._cuda import cuda
 from featgraph._interrupts import import_whole
 from featgraph.errors import DeviceError
 
-__all__ = ["array_of", "lend", "unused_bytes"]
+__all__ = ["array_of", "is_lent", "lend", "unused_bytes"]
 
 
 def array_of(shape: tuple[int, ...], dtype: Any) -> Any:
@@ -43,6 +43,11 @@ def lend(address: int) -> None:
     It is given back when all streams are done with what they were given before.
     """
     _lent.add(address)
+
+
+def is_lent(address: int) -> bool:
+    """Whether other streams may use the memory of an array that begins there."""
+    return address in _lent
 
 
 def unused_bytes() -> int:

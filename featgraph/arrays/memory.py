@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph._cuda import cuda, launcher
-from featgraph._cuda_memory import array_of, unused_bytes
+from featgraph._cuda_memory import array_of, is_lent, unused_bytes
 from featgraph.arrays import elements
 from featgraph.errors import DeviceMemoryError
 
@@ -18,9 +19,11 @@ __all__ = [
     "copy_of",
     "empty",
     "filled",
+    "is_lent",
     "launch",
     "launch_over",
     "memory_error",
+    "on_shortage",
     "read",
     "upload",
 ]
@@ -29,12 +32,29 @@ __all__ = [
 BLOCK, MOST_BLOCKS = 256, 1 << 14
 
 
+#: What lets go of memory that is kept for later; each tells whether there was any.
+_releases: list[Callable[[], bool]] = []
+
+
+def on_shortage(release: Callable[[], bool]) -> None:
+    """Have something let go of memory where there is not enough."""
+    _releases.append(release)
+
+
 def empty(shape: tuple[int, ...], dtype: Any) -> Any:
     """Return an array of the dialect with any contents."""
     try:
         return array_of(shape, dtype)
     except Exception as error:
         wanted = math.prod(shape) * np.dtype(dtype).itemsize
+        told = memory_error(wanted, error)
+        is_short = isinstance(told, DeviceMemoryError)
+        released = [release() for release in _releases] if is_short else []
+        if not any(released):
+            raise told from error
+    try:
+        return array_of(shape, dtype)
+    except Exception as error:
         raise memory_error(wanted, error) from error
 
 

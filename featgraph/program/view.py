@@ -91,6 +91,11 @@ class View:
         return self._state.graph.given_index.copy() if is_edge else None
 
     @property
+    def is_on_gpu(self) -> bool:
+        """Whether the values are on the GPU; asking does not lend them."""
+        return not self._is_on_host
+
+    @property
     def _is_on_host(self) -> bool:
         return isinstance(self._array, np.ndarray)
 

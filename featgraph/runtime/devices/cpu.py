@@ -65,6 +65,9 @@ class CpuDevice(CpuSweeps):
         """Return an array that kernels write before they use it."""
         return self.empty(shape, dtype)
 
+    def make_spare_memory(self) -> None:
+        """Return None: memory of the host is given back to it."""
+
     def fill(self, array: Array, value: Any) -> None:
         """Set all elements."""
         array[...] = value

@@ -17,13 +17,14 @@ from featgraph._cuda import cuda
 from featgraph._cuda_driver import Driver, address_of
 from featgraph.arrays import elements
 from featgraph.arrays.foreign import Foreign
-from featgraph.arrays.memory import empty
+from featgraph.arrays.memory import empty, is_lent, on_shortage
 from featgraph.arrays.values import DeviceValues, Entries, Filled, Reordered
 from featgraph.errors import DeviceError
 from featgraph.fold.printing.module import ALIGNMENT
 from featgraph.runtime.devices import cuda_control, cuda_loops
 from featgraph.runtime.devices.cuda_launch import Launches
 from featgraph.runtime.devices.protocol import Values
+from featgraph.runtime.devices.spare import SpareMemory, release_spare_memory
 from featgraph.runtime.recording.control import HEADER, At, Shape
 from featgraph.runtime.recording.cuda_record import (
     ConditionalLoop,
@@ -57,6 +58,8 @@ _GATED_TOGETHER = 2
 _FEW_ENTRIES = 4
 #: Recorded supersteps that may be held at a time.
 _COUNTS = 256
+
+on_shortage(release_spare_memory)
 
 
 def block_count(threads: int, block: int | None = None) -> int:
@@ -211,6 +214,12 @@ class CudaArrays:
         made = self.empty(shape, dtype)
         self.fill(made, 0)
         return made
+
+    def make_spare_memory(self) -> SpareMemory:
+        """Return what keeps memory of States on a graph for the next ones."""
+        return SpareMemory(
+            self.recorder.lend_pools, lambda array: is_lent(address_of(array))
+        )
 
     def fill(self, array: Array, value: Any) -> None:
         """Set all elements."""

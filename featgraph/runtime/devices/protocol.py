@@ -13,6 +13,7 @@ from featgraph.arrays.values import DeviceValues, Filled, Reordered
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
+from featgraph.runtime.devices.spare import SpareMemory
 from featgraph.runtime.recording.cycles import KnownCycles
 from featgraph.runtime.recording.device_loop import DeviceLoop
 
@@ -248,6 +249,9 @@ class Device(Protocol):
 
     def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Return an array that kernels write before they use it."""
+
+    def make_spare_memory(self) -> SpareMemory | None:
+        """Return what keeps memory of States on a graph; None where nothing does."""
 
     def fill(self, array: Array, value: Any) -> None:
         """Set all elements."""

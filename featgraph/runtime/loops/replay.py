@@ -72,6 +72,8 @@ class ReplayLoop:
         self._recorder = recorder
         self._cycles = Cycles(len(agenda.steps), recorder.known)
         self._stage = agenda.stage
+        for step in agenda.steps:  # so that the first superstep asks for what others do
+            step.plain.bound.bring()
 
     @staticmethod
     def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:

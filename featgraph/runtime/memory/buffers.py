@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import Reordered
+from featgraph.arrays.padding import stored_shape
+from featgraph.arrays.values import Filled, Reordered
 from featgraph.fold.folder import fold_due_set
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph import Graph
@@ -18,6 +19,7 @@ from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.devices.bound import RowKernel
 from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.devices.spare import Kit
 
 __all__ = ["ALL", "Buffers", "GraphArrays", "buffers_of"]
 
@@ -45,6 +47,16 @@ class GraphArrays(Mapping[str, Any]):
         self._shared: dict[int, Any] = {}
         self._kernels: dict[tuple[str, str], RowKernel] = {}
         self.vertex_count, self._edge_count = graph.vertex_count, graph.edge_count
+        #: What States on the graph have left; None on devices that keep nothing.
+        self._spare = device.make_spare_memory()
+
+    def lend_kit(
+        self, names: tuple[str, ...], to: object
+    ) -> tuple[Kit, Callable[[], object]] | None:
+        """Return memory of a State that is gone: see `SpareMemory.lend`."""
+        if self._spare is None:
+            return None
+        return self._spare.lend(names, to, self._arrays)
 
     @property
     def graph(self) -> Graph:
@@ -124,10 +136,18 @@ class Buffers:
         #: Property -> where its next buffer differs from the current one: None, words,
         #: or `ALL`.
         self.stale: dict[str, Stale] = {}
-        recorder = device.recorder
+        #: What a State before has left for this one, and what gives it back.
+        self._kit: Kit | None = None
         #: Sets of the next superstep, and of the one behind it, by their numbers of
         #: words: they change places as buffers do.
-        self.pools = ({}, {}) if recorder is None else recorder.lend_pools(self)
+        self.pools: tuple[dict[int, list[Any]], ...] = ({}, {})
+        # Results of reduces, which come and go, are no part of what it is.
+        columns = state._columns.items()
+        names = tuple(n for n, column in columns if column.type.kind is not _VECTOR)
+        lent = self.graph.lend_kit(names, self)
+        if lent is not None:
+            self._kit, self._give_back = lent
+            self.pools = self._kit.pools
         self.temporaries: dict[tuple[str, str, tuple[int, ...]], Any] = {}
         #: Property -> vertices, or edges, of this rank that were written since other
         #: ranks that have them as ghosts were told.
@@ -248,6 +268,9 @@ class Buffers:
         # Whatever is bound to this may outlive it; arrays of the device do not.
         for arrays in (self.current, self.next, self._outdated, self.temporaries):
             arrays.clear()
+        if self._kit is not None:
+            self._give_back()
+            self._kit = None
         self._everywhere.clear()
         self.stale.clear()
         self._shared.clear()
@@ -275,17 +298,34 @@ class Buffers:
         """Return the current buffer of a property."""
         found = self.current.get(name)
         if found is None:
-            column, memory = self.state._columns[name], self._outdated
+            column = self.state._columns[name]
             if isinstance(column.values, Reordered) and column.values.is_shared:
                 found = self.graph.shared(column.values)
                 self._shared.add(name)
             elif column.type.kind is _VECTOR:
-                found = self.device.upload(column.values, memory.pop(name, None))
+                memory = self._outdated.pop(name, None)
+                found = self.device.upload(column.values, memory)
             else:
-                found = self.device.rows.upload(column.values, memory.pop(name, None))
+                found = self._upload(name, column.values)
             self.current[name] = found
             if not isinstance(column.values, np.ndarray):
                 column.values = None  # they are in the buffer, or it is they
+        return found
+
+    def _upload(self, name: str, values: Any) -> Any:
+        """Return a buffer with some values of a property.
+
+        Values that come with memory of their own, or in another order, are in new one.
+        """
+        memory = self._outdated.pop(name, None)
+        kit = self._kit if isinstance(values, Filled | np.ndarray) else None
+        use = "current", name
+        if memory is None and kit is not None:
+            stored = stored_shape(tuple(values.shape), values.dtype)
+            memory = kit.take(use, stored, values.dtype)
+        found = self.device.rows.upload(values, memory)
+        if kit is not None:
+            kit.note(use, found)
         return found
 
     def everywhere(self, name: str, of: str) -> Any:
@@ -305,18 +345,41 @@ class Buffers:
         New ones are stale everywhere.
         """
         if name not in self.next:
-            type_ = self.state.signature[name]
-            shape = self._shape(name, self.property(name))
-            self.next[name] = self.device.rows.empty(shape, type_.dtype)
+            self.next[name] = self._empty_like(name, self.property(name))
             self.stale[name] = ALL
         return self.next[name]
+
+    def _empty_like(self, name: str, current: Any) -> Any:
+        """Return another buffer of a property, with any contents."""
+        use = "next", name
+        if self._kit is not None:
+            found = self._kit.take(use, current.shape, current.dtype)
+            if found is not None:
+                return found
+        dtype = self.state._columns[name].type.dtype
+        made = self.device.rows.empty(self._shape(name, current), dtype)
+        if self._kit is not None:
+            self._kit.note(use, made)
+        return made
 
     def temporary(self, name: str, dtype: str, shape: tuple[int, ...]) -> Any:
         """Return memory of the foldmap's own, cached between supersteps."""
         key = (name, dtype, shape)
         if key not in self.temporaries:
-            self.temporaries[key] = self.device.working_memory(shape, dtype)
+            self.temporaries[key] = self._working_memory(key)
         return self.temporaries[key]
+
+    def _working_memory(self, key: tuple[str, str, tuple[int, ...]]) -> Any:
+        _, dtype, shape = key
+        kit = self._kit
+        found = None if kit is None else kit.take(key, shape, np.dtype(dtype))
+        if found is not None:
+            self.device.fill(found, 0)  # as new memory is
+            return found
+        made = self.device.working_memory(shape, dtype)
+        if kit is not None:
+            kit.note(key, made)
+        return made
 
     def swap(self, stale: Mapping[str, Stale]) -> None:
         """Make the next buffer current.

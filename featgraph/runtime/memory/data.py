@@ -67,6 +67,12 @@ class DataFields:
             else:
                 self._values[place] = arrays[field.name]
 
+    def bring(self, state: State, buffers: Buffers) -> None:
+        """Bring the values of properties to the device that are not there yet."""
+        for _, name in self._current:
+            if name in state:
+                buffers.property(name)
+
     def find(
         self, state: State, buffers: Buffers, extra: Mapping[str, Any], in_place: bool
     ) -> list[Any]:

@@ -110,6 +110,10 @@ class BoundState:
         self.buffers = buffers_of(self.state, self.device)
         return self.buffers
 
+    def bring(self) -> None:
+        """Have what kernels read on the device before a superstep asks for it."""
+        self._data.bring(self.state, self.arrive())
+
     def data(self, frontier: Frontier, fault: Any) -> Any:
         """Return the namedtuple `d`."""
         state = self.state

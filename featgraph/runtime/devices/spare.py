@@ -1,0 +1,160 @@
+"""Memory of States that are gone, for the next ones on their graphs (0049)."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+__all__ = ["Kit", "SpareMemory", "release_spare_memory"]
+
+Array = Any
+Pools = Any
+#: Kits that are kept of a graph.
+_MOST_KITS = 8
+#: They take at most as many bytes as the graph's own arrays on the device, and of a
+#: small graph as many as this.
+_LEAST_BYTES = 1 << 26
+
+
+def _count_references(entries: list[Array]) -> int:
+    """Return how many references to an entry there are, as `Kit.take` sees them."""
+    taken = entries.pop()
+    return sys.getrefcount(taken)
+
+
+_UNHELD = _count_references([object()])
+
+_all: weakref.WeakSet[SpareMemory] = weakref.WeakSet()
+
+
+class Kit:
+    """The arrays of one State, by what they are for, and its pools of sets.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Of the State's properties: another one with these finds its arrays here.
+    pools : tuple of dict
+        Of its sets.
+    is_lent : callable
+        Whether another library may have an array, whose memory is not used again then.
+    """
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        pools: Pools,
+        is_lent: Callable[[Array], bool],
+    ) -> None:
+        self.names, self.pools, self._is_lent = names, pools, is_lent
+        #: Those that the State has, and those that an earlier one has left.
+        self._own: dict[Hashable, Array] = {}
+        self._left: dict[Hashable, list[Array]] = {}
+
+    def take(self, use: Hashable, shape: tuple[int, ...], dtype: Any) -> Array | None:
+        """Return an array with any contents that a State before had for some use."""
+        left = self._left.pop(use, None)
+        if left is None:
+            return None
+        found = left.pop()
+        if sys.getrefcount(found) > _UNHELD or self._is_lent(found):
+            return None
+        if (tuple(found.shape), found.dtype) != (tuple(shape), dtype):
+            return None
+        self._own[use] = found
+        return found
+
+    def note(self, use: Hashable, array: Array) -> None:
+        """Remember what the State uses an array for."""
+        self._own[use] = array
+
+    def end(self) -> None:
+        """Have the arrays for the next State; what this one did not use is dropped."""
+        self._left = {use: [array] for use, array in self._own.items()}
+        self._own = {}
+
+    @property
+    def byte_count(self) -> int:
+        """How many bytes the arrays take that are left."""
+        return sum(a.size * a.dtype.itemsize for [a] in self._left.values())
+
+
+class SpareMemory:
+    """The kits of States on one graph that are gone.
+
+    A State ends in any thread, and within whatever allocates there: nothing here waits
+    for a lock, and each change of the list is one call.
+
+    Parameters
+    ----------
+    lend_pools : callable
+        ``lend_pools(to)`` gives pools of sets, for as long as an object lives.
+    is_lent : callable
+        See `Kit`.
+    """
+
+    def __init__(
+        self, lend_pools: Callable[[object], Pools], is_lent: Callable[[Array], bool]
+    ) -> None:
+        self._lend_pools, self._is_lent = lend_pools, is_lent
+        self._kits: list[Kit] = []
+        _all.add(self)
+
+    def lend(
+        self, names: tuple[str, ...], to: object, arrays: Mapping[str, Array]
+    ) -> tuple[Kit, Callable[[], object]]:
+        """Return the kit of a State, and what gives it back before an object is gone.
+
+        Parameters
+        ----------
+        names : tuple of str
+            Of the State's properties.
+        to : object
+            It has the arrays for as long as it lives.
+        arrays : mapping of str to array
+            Those of the graph, which bound what is kept.
+        """
+        kit = self._find(names)
+        if kit is None:
+            kit = Kit(names, None, self._is_lent)
+            kit.pools = self._lend_pools(kit)
+        ending = weakref.finalize(to, self._give_back, kit, arrays)
+        ending.atexit = False  # the driver may be gone before
+        return kit, ending
+
+    def release(self) -> bool:
+        """Let go of all memory; return whether there was any."""
+        had_any = any(kit.byte_count for kit in self._kits)
+        self._kits.clear()
+        return had_any
+
+    def _find(self, names: tuple[str, ...]) -> Kit | None:
+        """Return the kit that was given back last by a State with some properties."""
+        for kit in reversed(self._kits.copy()):
+            if kit.names == names:
+                try:
+                    self._kits.remove(kit)
+                except ValueError:  # another thread has it
+                    continue
+                return kit
+        return None
+
+    def _give_back(self, kit: Kit, arrays: Mapping[str, Array]) -> None:
+        kit.end()
+        kits = self._kits
+        kits.append(kit)
+        graph = sum(a.size * a.dtype.itemsize for a in list(arrays.values()))
+        most = max(graph, _LEAST_BYTES)
+        while len(kits) > _MOST_KITS or sum(k.byte_count for k in kits.copy()) > most:
+            try:
+                kits.pop(0)
+            except IndexError:
+                return
+
+
+def release_spare_memory() -> bool:
+    """Let go of what is kept for States to come; return whether there was any."""
+    released = [spare.release() for spare in list(_all)]
+    return any(released)
