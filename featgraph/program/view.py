@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,14 +44,23 @@ class View:
     dtype : numpy.dtype
     """
 
-    def __init__(self, state: Viewed, name: str, array: Any) -> None:
+    def __init__(
+        self,
+        state: Viewed,
+        name: str,
+        array: Any,
+        shape: tuple[int, ...] | None = None,
+    ) -> None:
         if isinstance(array, DeviceValues):
             from featgraph.arrays.foreign import lent  # imports the dialect
 
             array = lent(array)
         self._state, self._name, self._array = state, name, array
         self._made = _moment(state)
-        self.shape: tuple[int, ...] = tuple(array.shape)
+        #: The shape that the array gets when it is asked for: the dialect takes as long
+        #: for that as a small superstep.
+        self._wanted = shape
+        self.shape: tuple[int, ...] = tuple(array.shape) if shape is None else shape
         self.dtype: np.dtype[Any] = array.dtype
 
     def __repr__(self) -> str:
@@ -76,6 +86,9 @@ class View:
         array = self._current()
         if self._is_on_host:
             return View(self._state, self._name, array.reshape(shape))
+        is_plain = min(shape, default=0) >= 0 and array.is_c_contiguous()
+        if is_plain and math.prod(shape) == array.size:
+            return View(self._state, self._name, array, tuple(shape))
         from featgraph.arrays.foreign import reshaped
 
         return View(self._state, self._name, reshaped(array, shape))
@@ -108,6 +121,10 @@ class View:
                 expected="no call, superstep or assignment between a view and its use",
                 fix=f"ask for another one: state.view({self._name!r})",
             )
+        if self._wanted is not None:
+            from featgraph.arrays.foreign import reshaped
+
+            self._array, self._wanted = reshaped(self._array, self._wanted), None
         return self._array
 
     def __array__(
