@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ __all__ = [
     "Rows",
     "host_values",
     "is_on_gpu",
+    "name_of",
     "offset_dtype",
     "present_bytes",
 ]
@@ -75,7 +78,7 @@ class Filled:
     @property
     def nbytes(self) -> int:
         """How many bytes the array would have."""
-        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +164,12 @@ class Reordered:
         if len(self.array) == 0:
             return self.array.copy()
         return np.take(self.array, self.rows.on_host(), axis=0, mode="wrap")
+
+
+@functools.cache
+def name_of(dtype: np.dtype[Any]) -> str:
+    """Return the name of a type, which NumPy makes up anew each time."""
+    return dtype.name
 
 
 def offset_dtype(count: int) -> type[np.int32] | type[np.int64]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import Entries, Filled, Reordered
+from featgraph.arrays.values import Entries, Filled, Reordered, name_of
 from featgraph.errors import StateError
 from featgraph.graph import Graph
 from featgraph.graph._structure import edge_rows, is_in_given_order, owns
@@ -93,7 +93,7 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     # Without edges there is nothing to share, and 2 E rows look like E.
     shared = is_edge and not graph.directed and not per_direction and rows > 0
     type_ = PropertyType(
-        spec.kind, array.dtype.name, array.shape[1:], spec.iterated, shared
+        spec.kind, name_of(array.dtype), array.shape[1:], spec.iterated, shared
     )
     if is_lent:
         return _lent_column(graph, array, type_, per_direction)
@@ -238,9 +238,8 @@ def loose_column(name: str, given: Any, refused: type) -> Column:
             expected="a scalar, (K,) or (K, K) values of no vertex",
             fix=f"{name}=fg.vertex_property(values)",
         )
-    return Column(
-        PropertyType(PropertyKind.VECTOR, array.dtype.name, array.shape), array, False
-    )
+    type_ = PropertyType(PropertyKind.VECTOR, name_of(array.dtype), array.shape)
+    return Column(type_, array, False)
 
 
 def values_of_shape(

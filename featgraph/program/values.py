@@ -19,6 +19,7 @@ from featgraph.arrays.values import (
     LostValue,
     Rows,
     is_on_gpu,
+    name_of,
     present_bytes,
 )
 from featgraph.errors import (
@@ -92,7 +93,7 @@ def storage_dtype(dtype: Any, where: str) -> np.dtype[Any] | None:
             got=f"{dtype!r} ({type(dtype).__name__})",
             expected=", ".join(STORAGE_DTYPES),
         ) from error
-    if found.name not in STORAGE_DTYPES:
+    if name_of(found) not in STORAGE_DTYPES:
         raise _not_stored(found, where)
     return found
 
@@ -167,7 +168,7 @@ def storage_values(name: str, values: Any, dtype: Any = None) -> Array | Borrowe
     if foreign is None:
         return storage_array(name, values, dtype)
     wanted = storage_dtype(dtype, where) or foreign.dtype.newbyteorder("=")
-    if wanted.name not in STORAGE_DTYPES:
+    if name_of(wanted) not in STORAGE_DTYPES:
         raise _not_stored(wanted, where)
     return Borrowed(foreign, wanted, where)
 
@@ -180,7 +181,7 @@ def lent_array(values: Any, dtype: Any) -> Array | None:
     flags = values.flags
     is_plain = flags.c_contiguous and flags.aligned
     is_plain = is_plain and values.dtype == wanted and values.dtype.isnative
-    return values if is_plain and values.dtype.name in STORAGE_DTYPES else None
+    return values if is_plain and name_of(values.dtype) in STORAGE_DTYPES else None
 
 
 def storage_array(name: str, values: Any, dtype: Any = None) -> Array:
@@ -223,7 +224,7 @@ def storage_array(name: str, values: Any, dtype: Any = None) -> Array:
         is_float = array.dtype == np.float64 and not isinstance(values, np.float64)
         wanted = np.dtype(np.float32) if is_plain and is_float else array.dtype
         wanted = wanted.newbyteorder("=")
-        if wanted.name not in STORAGE_DTYPES:
+        if name_of(wanted) not in STORAGE_DTYPES:
             raise _not_stored(wanted, where)
     return _cast(array, wanted, where)
 

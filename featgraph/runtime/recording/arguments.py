@@ -8,7 +8,6 @@ changed since the last launch stays where it is.
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cuda_driver import ParameterType
+from featgraph.arrays.values import name_of
 
 __all__ = [
     "ArrayWords",
@@ -99,14 +99,8 @@ class ArrayWords:
         if array.size and not _same_strides(shape, tuple(array.strides), strides):
             raise OtherTypesError
         words = (0, 0, array.size, item, self._address_of(array), *shape, *strides)
-        type_ = self.same_type(ParameterType(_name_of(array.dtype), len(shape)))
+        type_ = self.same_type(ParameterType(name_of(array.dtype), len(shape)))
         return type_, np.array(words, np.int64)
-
-
-@functools.cache
-def _name_of(dtype: np.dtype[Any]) -> str:
-    """Return the name of a type, which NumPy makes up anew each time."""
-    return dtype.name
 
 
 class PackedArguments:
