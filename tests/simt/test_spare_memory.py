@@ -22,6 +22,7 @@ if not _cuda.is_installed():
 from featgraph._cuda_memory import _lent
 from featgraph.arrays import memory
 from featgraph.runtime.devices import spare
+from featgraph.runtime.memory import buffers
 from featgraph.runtime.memory.buffers import Buffers
 from tests.simt.gpu import Gpu, emulated_gpu
 
@@ -80,9 +81,9 @@ def after(state: fg.State, supersteps: int) -> Any:
 
 
 def arrays_of(state: fg.State) -> set[int]:
-    buffers = state.residency
-    assert isinstance(buffers, Buffers)
-    has = (buffers.current, buffers.next, buffers.temporaries)
+    residency = state.residency
+    assert isinstance(residency, Buffers)
+    has = (residency.current, residency.next, residency.temporaries)
     return {id(array.memory) for arrays in has for array in arrays.values()}
 
 
@@ -170,12 +171,12 @@ def test_memory_that_was_lent_is_not_taken(gpu: Gpu) -> None:
     graph, state = path(), ran(path(), 1)
     for lends in (False, True):
         state = ran(graph, 2)
-        buffers = state.residency
-        assert isinstance(buffers, Buffers)
-        before, own = arrays_of(state), buffers.current["x"].memory
+        residency = state.residency
+        assert isinstance(residency, Buffers)
+        before, own = arrays_of(state), residency.current["x"].memory
         if lends:
             gpu.as_cuda_array(state.view("x"))
-        del state, buffers
+        del state, residency
         state = ran(graph, 2)
         assert before - arrays_of(state) == ({id(own)} if lends else set())
         _lent.clear()
@@ -236,9 +237,9 @@ def test_what_is_kept_is_bounded(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def kits_of(state: fg.State) -> list[spare.Kit]:
-    buffers = state.residency
-    assert isinstance(buffers, Buffers)
-    memory = buffers.graph._spare
+    residency = state.residency
+    assert isinstance(residency, Buffers)
+    memory = residency.graph._spare
     assert memory is not None
     return memory._kits
 
@@ -289,3 +290,19 @@ def test_threads_have_memory_of_their_own(gpu: Gpu) -> None:
     assert len(found) == 12
     for n, values in found:
         np.testing.assert_array_equal(values, expected[n])
+
+
+def test_entries_of_kernels_are_bound_once_a_graph(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, made = path(9), []
+    bind = buffers.BoundEntry
+    monkeypatch.setattr(buffers, "BoundEntry", lambda *a: made.append(a) or bind(*a))
+    for expected in (True, False):
+        np.testing.assert_array_equal(ran(graph, 2)["x"], after(state_of(graph), 2))
+        assert bool(made) == expected
+        made.clear()
+    monkeypatch.setattr(buffers, "_MOST_ENTRIES", 1)
+    for _ in range(2):
+        np.testing.assert_array_equal(ran(graph, 2)["x"], after(state_of(graph), 2))
+    assert made

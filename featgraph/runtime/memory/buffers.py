@@ -12,12 +12,14 @@ import numpy.typing as npt
 
 from featgraph.arrays.padding import stored_shape
 from featgraph.arrays.values import Filled, Reordered
+from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold_due_set
 from featgraph.fold.plan.traits import graph_traits
+from featgraph.fold.printing.module import Entry
 from featgraph.graph import Graph
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
-from featgraph.runtime.devices.bound import RowKernel
+from featgraph.runtime.devices.bound import BoundEntry, RowKernel
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.devices.spare import Kit
 
@@ -27,6 +29,8 @@ __all__ = ["ALL", "Buffers", "GraphArrays", "buffers_of"]
 ALL = "all"
 Stale = Any
 _VECTOR = PropertyKind.VECTOR
+#: Entries of kernels that a graph has bound at a time.
+_MOST_ENTRIES = 128
 
 _graphs: weakref.WeakKeyDictionary[Graph, dict[str, GraphArrays]] = (
     weakref.WeakKeyDictionary()
@@ -46,6 +50,8 @@ class GraphArrays(Mapping[str, Any]):
         #: Number of an array that the graph has -> it, in the order of edge ids.
         self._shared: dict[int, Any] = {}
         self._kernels: dict[tuple[str, str], RowKernel] = {}
+        #: Of the kernels of all foldmaps that have run on the graph of late.
+        self._entries: dict[tuple[Kernel, str], BoundEntry] = {}
         self.vertex_count, self._edge_count = graph.vertex_count, graph.edge_count
         #: What States on the graph have left; None on devices that keep nothing.
         self._spare = device.make_spare_memory()
@@ -102,6 +108,17 @@ class GraphArrays(Mapping[str, Any]):
             traits = graph_traits(self.graph, target)
             made = fold_due_set(name, traits, target, along)
             self._kernels[key] = found = RowKernel(made, along, self)
+        return found
+
+    def entry(self, kernel: Kernel, entry: Entry) -> BoundEntry:
+        """Return an entry of a kernel with these arrays in place."""
+        key = kernel, entry.name
+        found = self._entries.get(key)
+        if found is None:
+            if len(self._entries) >= _MOST_ENTRIES:
+                self._entries.clear()
+            found = BoundEntry(kernel, entry, self.graph, self)
+            self._entries[key] = found
         return found
 
     def __iter__(self):  # type: ignore[no-untyped-def]
@@ -324,7 +341,7 @@ class Buffers:
             stored = stored_shape(tuple(values.shape), values.dtype)
             memory = kit.take(use, stored, values.dtype)
         found = self.device.rows.upload(values, memory)
-        if kit is not None:
+        if kit is not None and found is not memory:
             kit.note(use, found)
         return found
 

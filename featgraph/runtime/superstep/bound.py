@@ -234,7 +234,7 @@ class BoundPhase:
                 own = [(kernel, e) for kernel, e in own if e.role != "main"]
                 own += [(other, e) for e in other.entries]
             self._in_form[form] = found = [
-                BoundEntry(kernel, entry, self._graph, self._arrays)
+                self._arrays.entry(kernel, entry)
                 for kernel, entry in own
                 if entry.phase == self.number
             ]
