@@ -226,14 +226,20 @@ def test_memory_ends_with_the_graph(gpu: Gpu) -> None:
 def test_what_is_kept_is_bounded(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = path()
     alive = [ran(graph, 1) for _ in range(spare._MOST_KITS + 3)]
-    kits = kits_of(alive[0])
+    kits, residency = kits_of(alive[0]), alive[0].residency
+    assert isinstance(residency, Buffers)
+    graph_bytes = sum(a.size * a.dtype.itemsize for a in residency.graph.values())
     alive.clear()
+    del residency
     assert len(kits) == spare._MOST_KITS
-    monkeypatch.setattr(spare, "_LEAST_BYTES", 0)
+    each = kits[0].byte_count
+    monkeypatch.setattr(spare, "_LEAST_BYTES", 3 * each)
     ran(graph, 1)
-    graph_bytes = 4 * (2 * V + 2 * V)
-    assert sum(kit.byte_count for kit in kits) < 16 * graph_bytes
-    assert len(kits) < spare._MOST_KITS
+    assert len(kits) == max(3, graph_bytes // each)
+    monkeypatch.setattr(spare, "_LEAST_BYTES", 0)
+    many = len(kits)
+    ran(graph, 1, k=3 + graph_bytes // V)
+    assert len(kits) == many - 1, "one that is too large drives out no others"
 
 
 def kits_of(state: fg.State) -> list[spare.Kit]:
@@ -303,6 +309,8 @@ def test_entries_of_kernels_are_bound_once_a_graph(
         assert bool(made) == expected
         made.clear()
     monkeypatch.setattr(buffers, "_MOST_ENTRIES", 1)
+    graph = path(9)
     for _ in range(2):
+        made.clear()
         np.testing.assert_array_equal(ran(graph, 2)["x"], after(state_of(graph), 2))
-    assert made
+        assert made

@@ -143,10 +143,11 @@ class SpareMemory:
 
     def _give_back(self, kit: Kit, arrays: Mapping[str, Array]) -> None:
         kit.end()
-        kits = self._kits
-        kits.append(kit)
         graph = sum(a.size * a.dtype.itemsize for a in list(arrays.values()))
-        most = max(graph, _LEAST_BYTES)
+        kits, most = self._kits, max(graph, _LEAST_BYTES)
+        if kit.byte_count > most:  # it would drive out all others first
+            return
+        kits.append(kit)
         while len(kits) > _MOST_KITS or sum(k.byte_count for k in kits.copy()) > most:
             try:
                 kits.pop(0)
