@@ -10,6 +10,7 @@ import numpy as np
 
 from featgraph.errors import DeviceMemoryError, KernelFaultError
 from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.printing.module import Entry
 from featgraph.graph import Graph
 from featgraph.program.active import word_count
 from featgraph.program.signature import PropertyKind, PropertyType
@@ -200,7 +201,7 @@ class BoundPhase:
         self.is_first_of_edges = all(p.kind != "edge" for p in phases[:number])
         self._kernel = kernel
         self._graph = bound.graph
-        graph = bound.buffers.graph
+        self._own_arrays = graph = bound.buffers.graph
         self._arrays = bound.exchange.rows_for(self.phase.kind, graph)
         self._device = bound.device
         self._in_form: dict[str, list[BoundEntry]] = {}
@@ -234,11 +235,17 @@ class BoundPhase:
                 own = [(kernel, e) for kernel, e in own if e.role != "main"]
                 own += [(other, e) for e in other.entries]
             self._in_form[form] = found = [
-                self._arrays.entry(kernel, entry)
+                self._bind(kernel, entry)
                 for kernel, entry in own
                 if entry.phase == self.number
             ]
         return found
+
+    def _bind(self, kernel: Kernel, entry: Entry) -> BoundEntry:
+        """Return an entry with rows in place: those of the graph, or of its ranks."""
+        if self._arrays is self._own_arrays:
+            return self._own_arrays.entry(kernel, entry)
+        return BoundEntry(kernel, entry, self._graph, self._arrays)
 
 
 def explained(kernel: Kernel, name: str, error: BaseException) -> BaseException:
