@@ -1,4 +1,4 @@
-"""Memory of States that are gone, for the next ones on their graphs (0049)."""
+"""Memory of States that are gone, for the next ones on their graphs (0050)."""
 
 from __future__ import annotations
 
