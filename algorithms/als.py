@@ -232,6 +232,7 @@ class ALSResult(Result):
     residual_name = "regularised squared error"
 
 
+@fg.checkpointed
 def als(
     ratings: Any,
     *,
@@ -349,13 +350,11 @@ def als(
         steps or [half.on([])], state, active=items, max_supersteps=1 << 40,
         callback=record, **options,
     )  # fmt: skip
-    if record.has_settled:
-        run.converged = True
     count, found = given.user_count, cast("Any", state.view("x"))
     return ALSResult(
         run=run,
-        residuals=np.array(record.errors),
-        training_rmse=np.array(record.rmse),
+        residuals=np.array(run.notes.get("errors", [])),
+        training_rmse=np.array(run.notes.get("rmse", [])),
         factors=found,
         user_factors=_part(slice(None, count)),
         item_factors=_part(slice(count, None)),
@@ -413,7 +412,7 @@ def _where_to_begin(given: Ratings, factors: int, seed: int | None) -> dict[str,
 
 
 class _Record:
-    """Stops the run, checks the factors, and writes down the errors."""
+    """Stops the run, checks the factors, and notes the errors in its record."""
 
     def __init__(
         self,
@@ -435,8 +434,6 @@ class _Record:
         self.measures = measure.on(given.users), measure.on(given.items)
         #: The error of factors that explain nothing.
         self.constant = _constant(given, chosen) if wanted else 0.0
-        self.errors: list[float] = []
-        self.rmse: list[float] = []
         self.has_settled = False
 
     def __call__(self, run: fg.Run, state: fg.State) -> bool:
@@ -446,13 +443,17 @@ class _Record:
         updates_users = place < self.cycle / 2
         _check_failed(state, self.given, self.target)
         if self.wanted:
-            self._note(state, updates_users)
-        if not updates_users and len(self.errors) > 2:
-            before, now = self.errors[-3], self.errors[-1]
-            self.has_settled = before - now <= self.tolerance * before
-        return run.supersteps >= self.last or (self.tolerance > 0 and self.has_settled)
+            self._note(run.notes, state, updates_users)
+        errors = run.notes.get("errors", [])
+        if not updates_users and len(errors) > 2:
+            self.has_settled = errors[-3] - errors[-1] <= self.tolerance * errors[-3]
+        ends = run.supersteps >= self.last or (self.tolerance > 0 and self.has_settled)
+        run.converged = ends and self.has_settled
+        return ends
 
-    def _note(self, state: fg.State, updates_users: bool) -> None:
+    def _note(
+        self, notes: dict[str, list[float]], state: fg.State, updates_users: bool
+    ) -> None:
         """Work the error out of what the updated side explains of the ratings."""
         penalties, explained = [], []
         for of_side in self.measures:
@@ -461,10 +462,12 @@ class _Record:
             explained.append(float(state["all_explained"][0]))
         updated, held = (0, 1) if updates_users else (1, 0)
         error = self.constant - explained[updated] + penalties[held]
-        self.errors.append(error)
+        notes.setdefault("errors", []).append(error)
         if not self.chosen.implicit:
             squares = max(error - sum(penalties), 0.0)
-            self.rmse.append(math.sqrt(squares / max(self.given.count, 1)))
+            notes.setdefault("rmse", []).append(
+                math.sqrt(squares / max(self.given.count, 1))
+            )
 
 
 def _constant(given: Ratings, chosen: Options) -> float:

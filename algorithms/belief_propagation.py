@@ -314,6 +314,7 @@ class BeliefPropagationResult(Result):
     residual_name: ClassVar[str] = "largest change of the log of a message"
 
 
+@fg.checkpointed
 def belief_propagation(
     graph: fg.GraphLike,
     unary: npt.ArrayLike,

@@ -166,6 +166,7 @@ class BetweennessResult(Result):
     sources: npt.NDArray[np.int64]
 
 
+@fg.checkpointed
 def betweenness_centrality(
     graph: fg.GraphLike,
     *,
@@ -256,7 +257,7 @@ def betweenness_centrality(
         state, turn = weighted.state(graph, width, lengths, properties), weighted.run
         counted = weighted.count
     runs: list[fg.Run] = []
-    for first in range(0, len(chosen), width):
+    for first in fg.rounds(range(0, len(chosen), width), state, runs):
         some = chosen[first : first + width]
         state["source"] = np.append(some, np.full(width - len(some), NO_VERTEX))
         runs += turn(state, some, options)

@@ -82,6 +82,7 @@ class BfsResult(Result):
     parents: npt.NDArray[np.int32] = answer()
 
 
+@fg.checkpointed
 def bfs(
     graph: fg.GraphLike,
     sources: npt.ArrayLike,

@@ -181,6 +181,7 @@ class CircuitResult(Result):
     residual_name: ClassVar[str] = "largest change of a voltage"
 
 
+@fg.checkpointed
 def circuit_simulation(
     graph: fg.GraphLike,
     voltages: npt.ArrayLike,

@@ -159,6 +159,7 @@ class ClosenessResult(Result):
     vertices: npt.NDArray[np.int64]
 
 
+@fg.checkpointed
 def closeness_centrality(
     graph: fg.GraphLike,
     vertices: npt.ArrayLike | None = None,
@@ -220,8 +221,11 @@ def closeness_centrality(
     state = _state(graph, width, weights)
     steps = STEPS[weights is not None]
     runs: list[fg.Run] = []
-    counts, totals = [], []
-    for first in range(0, len(chosen), width):
+    reaching = np.zeros(len(chosen), np.int64)
+    distances = np.zeros(len(chosen))
+    for first in fg.rounds(
+        range(0, len(chosen), width), state, runs, reaching=reaching, far=distances
+    ):
         some = chosen[first : first + width]
         state["target"] = np.append(some, np.full(width - len(some), NO_VERTEX))
         steps[0](state, **options)
@@ -238,10 +242,8 @@ def closeness_centrality(
             )
         )
         steps[2](state, **options)
-        counts.append(state["reaching"][: len(some)])
-        totals.append(state["total"][: len(some)])
-    reaching = np.concatenate(counts).astype(np.int64) - 1
-    distances = np.concatenate(totals).astype(np.float64)
+        reaching[first : first + width] = state["reaching"][: len(some)] - 1
+        distances[first : first + width] = state["total"][: len(some)]
     centralities = reaching / np.where(distances == 0, np.inf, distances)
     if wf_improved:
         centralities *= reaching / max(graph.vertex_count - 1, 1)

@@ -150,6 +150,7 @@ class ConnectedComponentsResult(Result):
     count: int
 
 
+@fg.checkpointed
 def connected_components(
     graph: fg.GraphLike, *, method: str = "auto", **options: Any
 ) -> ConnectedComponentsResult:

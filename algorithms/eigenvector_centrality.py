@@ -114,6 +114,7 @@ class EigenvectorResult(Result):
     residual_name: ClassVar[str] = "L1 change of the centralities"
 
 
+@fg.checkpointed
 def eigenvector_centrality(
     graph: fg.GraphLike,
     *,

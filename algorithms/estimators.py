@@ -43,6 +43,9 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         ``alpha``, ``epsilon`` and ``max_supersteps`` of `label_propagation`.
     target : {"auto", "cpu", "cuda"}, optional
         Where to run.
+    checkpoint, every : path, float, optional
+        A folder from which `fit` goes on, and seconds between its checkpoints: see
+        `featgraph.Checkpoints`.
 
     Attributes
     ----------
@@ -77,12 +80,16 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         tol: float = 1e-3,
         max_iter: int = 1000,
         target: str = "auto",
+        checkpoint: Any = None,
+        every: float = 60.0,
     ) -> None:
         self.n_neighbors = n_neighbors
         self.alpha = alpha
         self.tol = tol
         self.max_iter = max_iter
         self.target = target
+        self.checkpoint = checkpoint
+        self.every = every
 
     def fit(self, X: Any, y: npt.ArrayLike) -> LabelPropagation:
         """Propagate the labels of `y` over the graph, or the graph of the points.
@@ -124,6 +131,8 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
             max_supersteps=self.max_iter,
             history=False,
             target=self.target,
+            checkpoint=self.checkpoint,
+            every=self.every,
         )
         prior = np.bincount(codes, minlength=len(self.classes_)) / len(codes)
         unreached = result.labels == UNLABELLED

@@ -134,6 +134,7 @@ class FactorPropagationResult(Result):
     residual_name: ClassVar[str] = "largest change of the log of a message"
 
 
+@fg.checkpointed
 def factor_propagation(
     model: fg.FactorGraph,
     *,

@@ -149,6 +149,7 @@ class HitsResult(Result):
     residual_name: ClassVar[str] = "L1 change of the hubs"
 
 
+@fg.checkpointed
 def hits(
     graph: fg.GraphLike,
     *,

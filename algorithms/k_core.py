@@ -128,6 +128,7 @@ class KCoreResult(Result):
     vertices: npt.NDArray[np.int64] = answer()
 
 
+@fg.checkpointed
 def k_core(
     graph: fg.GraphLike,
     k: int | None = None,

@@ -113,6 +113,7 @@ class KTrussResult(Result):
     edges: npt.NDArray[np.int64] = answer()
 
 
+@fg.checkpointed
 def k_truss(
     graph: fg.GraphLike,
     k: int | None = None,

@@ -136,6 +136,7 @@ class KatzResult(Result):
     residual_name: ClassVar[str] = "L1 change of the centralities"
 
 
+@fg.checkpointed
 def katz_centrality(
     graph: fg.GraphLike,
     *,

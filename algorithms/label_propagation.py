@@ -111,6 +111,7 @@ class LabelPropagationResult(Result):
     labels: npt.NDArray[np.int64] = answer()
 
 
+@fg.checkpointed
 def label_propagation(
     graph: fg.GraphLike,
     labels: npt.ArrayLike,

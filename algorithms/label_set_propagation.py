@@ -141,6 +141,7 @@ class LabelSetPropagationResult(Result):
     labels: npt.NDArray[np.int64] = answer()
 
 
+@fg.checkpointed
 def label_set_propagation(
     graph: fg.GraphLike,
     labels: npt.ArrayLike,

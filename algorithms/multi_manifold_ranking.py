@@ -178,6 +178,7 @@ class MultiManifoldRankingResult(Result):
         return np.asarray(np.argsort(-places.sum(axis=1), kind="stable"))
 
 
+@fg.checkpointed
 def multi_manifold_ranking(
     graph: fg.GraphLike,
     query: npt.ArrayLike,

@@ -163,6 +163,7 @@ class MultimodalLearningResult(Result):
         return np.where(self.values.any(axis=1), best, UNLABELLED).astype(np.int64)
 
 
+@fg.checkpointed
 def multimodal_learning(
     graph: fg.GraphLike,
     given: npt.ArrayLike,

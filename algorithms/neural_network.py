@@ -93,6 +93,7 @@ class NeuralNetworkResult(Result):
     residual_name: ClassVar[str] = "largest change of an output"
 
 
+@fg.checkpointed
 def neural_network(
     graph: fg.GraphLike,
     inputs: npt.ArrayLike,

@@ -212,6 +212,7 @@ class PageRankResult(Result):
     residual_name: ClassVar[str] = "L1 change of the ranks"
 
 
+@fg.checkpointed
 def pagerank(
     graph: fg.GraphLike,
     *,

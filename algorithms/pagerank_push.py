@@ -158,6 +158,7 @@ class PageRankPushResult(Result):
     residual_name: ClassVar[str] = "sum of the residuals"
 
 
+@fg.checkpointed
 def pagerank_push(
     graph: fg.GraphLike,
     *,

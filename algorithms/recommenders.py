@@ -169,6 +169,9 @@ class AlternatingLeastSquares(_Factors):
         Whether to record the error behind every half.
     target : {"auto", "cpu", "cuda"}, optional
         Where to run.
+    checkpoint, every : path, float, optional
+        A folder from which `fit` goes on, and seconds between its checkpoints: see
+        `featgraph.Checkpoints`.
 
     Attributes
     ----------
@@ -204,6 +207,8 @@ class AlternatingLeastSquares(_Factors):
         random_state: int | None = 0,
         history: bool = False,
         target: str = "auto",
+        checkpoint: Any = None,
+        every: float = 60.0,
     ) -> None:
         self.factors = factors
         self.regularization = regularization
@@ -217,6 +222,8 @@ class AlternatingLeastSquares(_Factors):
         self.random_state = random_state
         self.history = history
         self.target = target
+        self.checkpoint = checkpoint
+        self.every = every
 
     def fit(self, user_items: Any) -> AlternatingLeastSquares:
         """Find the factors of a sparse matrix of shape (U, I); returns itself.
@@ -236,6 +243,8 @@ class AlternatingLeastSquares(_Factors):
             random_state=self.random_state,
             history=self.history,
             target=self.target,
+            checkpoint=self.checkpoint,
+            every=self.every,
             **self._objective(),
         )
         self.user_factors = self.result_.user_factors

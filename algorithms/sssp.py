@@ -90,6 +90,7 @@ class SsspResult(Result):
     predecessors: npt.NDArray[np.int32] = answer()
 
 
+@fg.checkpointed
 def sssp(
     graph: fg.GraphLike,
     sources: npt.ArrayLike,

@@ -74,6 +74,7 @@ class SswpResult(Result):
     predecessors: npt.NDArray[np.int32] = answer()
 
 
+@fg.checkpointed
 def sswp(
     graph: fg.GraphLike,
     sources: npt.ArrayLike,

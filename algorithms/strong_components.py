@@ -42,6 +42,7 @@ Algorithms", Journal of the ACM 67, 2020 (section 6: why an order at random is e
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -376,6 +377,7 @@ class StrongComponentsResult(Result):
     rounds: int
 
 
+@fg.checkpointed
 def strongly_connected_components(
     graph: fg.GraphLike, **options: Any
 ) -> StrongComponentsResult:
@@ -411,15 +413,16 @@ def strongly_connected_components(
     """
     graph = fg.as_graph(graph)
     search = _Search(graph, options)
-    search.trim(find_alone)
-    rounds = 0
-    while len(search.left):
+    for rounds in fg.rounds(itertools.count(), search.state, search.runs):
+        if not rounds:
+            search.trim(find_alone)
+        if not len(search.find_left()):
+            break
         if rounds:
             search.take_colours(rounds)
         else:
             search.take_pivot()
         search.trim(find_alone_in_group.on(search.left))
-        rounds += 1
     search.name(rounds)
     labels: Any = search.state.view("label")
     return StrongComponentsResult(
@@ -492,6 +495,13 @@ class _Search:
             self.settle(trim_behind, alone)
             self.settle(trim_ahead, alone)
         self.left = find_left(self.state, active_in=self.left, **self.where)
+
+    def find_left(self) -> fg.ActiveSet:
+        """Return the vertices without a label, also where a run is gone on with."""
+        if self.left is None:
+            self.left = find_left(self.state, **self.where)
+        found: fg.ActiveSet = self.left
+        return found
 
     def take_pivot(self) -> None:
         """Label the component of a vertex, likely the largest, and make two groups."""

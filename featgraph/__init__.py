@@ -8,6 +8,7 @@ from featgraph.config import config
 from featgraph.errors import (
     ArgumentError,
     CacheWarning,
+    CheckpointWarning,
     CompilationWarning,
     ConvergenceWarning,
     DeviceError,
@@ -69,6 +70,8 @@ from featgraph.program.operations import (
 from featgraph.program.state import State, edge_property, vertex_property
 from featgraph.program.view import View
 from featgraph.ranks.graph import distribute
+from featgraph.runtime.checkpoints.folder import newest_checkpoint
+from featgraph.runtime.checkpoints.public import Checkpoints, checkpointed, rounds
 from featgraph.runtime.driver.driver import iterate
 from featgraph.runtime.loops.near_far import NearFar
 from featgraph.runtime.loops.run import Run
@@ -97,6 +100,8 @@ __all__ = [
     "ActiveSet",
     "ArgumentError",
     "CacheWarning",
+    "CheckpointWarning",
+    "Checkpoints",
     "CompilationWarning",
     "ConvergenceWarning",
     "DeviceError",
@@ -129,6 +134,7 @@ __all__ = [
     "atomic",
     "below",
     "broadcast",
+    "checkpointed",
     "collaborative",
     "combine",
     "config",
@@ -149,6 +155,7 @@ __all__ = [
     "log_normalize",
     "logsumexp",
     "matvec",
+    "newest_checkpoint",
     "norm",
     "normalize",
     "nothing",
@@ -164,6 +171,7 @@ __all__ = [
     "read_uai_marginals",
     "reduce",
     "reverse",
+    "rounds",
     "softmax",
     "solve",
     "triangle",

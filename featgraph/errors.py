@@ -12,6 +12,7 @@ from typing import Any
 __all__ = [
     "ArgumentError",
     "CacheWarning",
+    "CheckpointWarning",
     "CompilationWarning",
     "ConvergenceWarning",
     "DeviceError",
@@ -138,6 +139,10 @@ class WorkerLostError(DistributedError):
 
 class CacheWarning(UserWarning):
     """A stored kernel could not be read or written; it is compiled again."""
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written, or is damaged; the run goes on without it."""
 
 
 class CompilationWarning(UserWarning):

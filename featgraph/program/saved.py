@@ -44,7 +44,14 @@ from featgraph.program.names import name_problem
 from featgraph.program.signature import STORAGE_DTYPES, PropertyKind, PropertyType
 from featgraph.program.snapshot import Left, Snapshot
 
-__all__ = ["read_state", "write_state"]
+__all__ = [
+    "digests_of",
+    "read_state",
+    "rename_whole",
+    "sync_folder",
+    "write_file",
+    "write_state",
+]
 
 Array = npt.NDArray[Any]
 
@@ -97,8 +104,7 @@ def _write_folder(
         try:
             _write_into(beside, graph, snapshot)
             try:
-                _rename(beside, folder)
-                _sync_folder(folder.parent)
+                rename_whole(beside, folder)
                 return
             except OSError:
                 if not folder.is_dir():  # another process may have been first
@@ -131,49 +137,57 @@ def _write_into(folder: Path, graph: Graph, snapshot: Snapshot) -> None:
             for piece in pieces
         )
         parts = chain([_header(stored, values.shape)], rows)
-        return {"file": name, "sha256": _write_file(folder / name, parts)}
+        return {"file": name, "sha256": write_file(folder / name, parts)}
 
     manifest = folder / f"{_MANIFEST}.{key}"
     try:
         text = _manifest(graph, snapshot, keep)
         made.append(manifest)
-        _write_file(manifest, [text])
-        _sync_folder(folder)
+        write_file(manifest, [text])
+        sync_folder(folder)
         _rename(manifest, folder / _MANIFEST)
     except BaseException:
         for path in made:
             path.unlink(missing_ok=True)
         raise
-    _sync_folder(folder)
+    sync_folder(folder)
     for path in folder.iterdir():  # of earlier States, and of writers that have died
         if _OURS.fullmatch(path.name) and path not in made:
             path.unlink(missing_ok=True)
 
 
+def digests_of(graph: Graph, snapshot: Snapshot) -> dict[str, str]:
+    """Return the checksum of each property, whoever has it; {} on ranks but the first.
+
+    On several ranks, all call it.
+    """
+    found: list[dict[str, Any]] = []
+
+    def keep(values: Any) -> dict[str, Any]:
+        digest = hashlib.sha256()
+        for piece in [values] if isinstance(values, np.ndarray) else values:
+            stored = piece.dtype.newbyteorder("<")
+            rows: Any = np.ascontiguousarray(piece, stored).reshape(-1).view(np.uint8)
+            digest.update(rows)
+        return {"sha256": digest.hexdigest()}
+
+    def first() -> None:
+        found.extend(_properties(graph, snapshot, keep))
+
+    if graph.ranks is None:
+        first()
+    else:
+        graph.ranks.gather_first(
+            first,
+            lambda: _properties(graph, snapshot, _pass_through),
+            "digests of a State",
+        )
+    return {row["name"]: hashlib.sha256(_text(row)).hexdigest() for row in found}
+
+
 def _manifest(graph: Graph, snapshot: Snapshot, keep: Any) -> bytes:
     """Return the manifest's text; `keep` writes an array and says where."""
-    properties = []
-    for name, column in snapshot.columns.items():
-        type_ = column.type
-        row: dict[str, Any] = {
-            "name": name,
-            "kind": type_.kind.value,
-            "dtype": type_.dtype,
-            "item_shape": list(type_.item_shape),
-            "iterated": type_.iterated,
-            "shared": type_.shared,
-            "per_direction": column.per_direction,
-        }
-        values = column.values
-        if type_.kind is PropertyKind.SCALAR:
-            row["value"] = values.hex() if isinstance(values, float) else values
-        elif type_.kind is PropertyKind.EDGE:  # ids of edges may come to be others
-            row["array"] = keep(graph.pieces_of_edges(values, column.per_direction))
-        elif type_.kind is PropertyKind.VERTEX:
-            row["array"] = keep(graph.pieces_of_vertices(values))
-        else:
-            row["array"] = keep(values)
-        properties.append(row)
+    properties = _properties(graph, snapshot, keep)
     pending = [
         {
             "program": digest,
@@ -198,6 +212,33 @@ def _manifest(graph: Graph, snapshot: Snapshot, keep: Any) -> bytes:
     return _text({**body, "sha256": hashlib.sha256(_text(body)).hexdigest()})
 
 
+def _properties(graph: Graph, snapshot: Snapshot, keep: Any) -> list[dict[str, Any]]:
+    """Return what there is to know of each property."""
+    properties = []
+    for name, column in snapshot.columns.items():
+        type_ = column.type
+        row: dict[str, Any] = {
+            "name": name,
+            "kind": type_.kind.value,
+            "dtype": type_.dtype,
+            "item_shape": list(type_.item_shape),
+            "iterated": type_.iterated,
+            "shared": type_.shared,
+            "per_direction": column.per_direction,
+        }
+        values = column.values
+        if type_.kind is PropertyKind.SCALAR:
+            row["value"] = values.hex() if isinstance(values, float) else values
+        elif type_.kind is PropertyKind.EDGE:  # ids of edges may come to be others
+            row["array"] = keep(graph.pieces_of_edges(values, column.per_direction))
+        elif type_.kind is PropertyKind.VERTEX:
+            row["array"] = keep(graph.pieces_of_vertices(values))
+        else:
+            row["array"] = keep(values)
+        properties.append(row)
+    return properties
+
+
 def _pass_through(values: Any) -> dict[str, Any]:
     """Take part where rank 0 writes values that come in pieces."""
     if not isinstance(values, np.ndarray):
@@ -219,7 +260,7 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     return stream.getvalue()
 
 
-def _write_file(path: Path, parts: Iterable[Any]) -> str:
+def write_file(path: Path, parts: Iterable[Any]) -> str:
     """Write a new file to the disk and return its checksum."""
     digest = hashlib.sha256()
     handle = os.open(path, _NEW, 0o666)
@@ -250,7 +291,14 @@ def _rename(source: Path, target: Path) -> None:
     source.rename(target)
 
 
-def _sync_folder(folder: Path) -> None:
+def rename_whole(source: Path, target: Path) -> None:
+    """Rename what is written, so that it stays where the system fails behind it."""
+    _rename(source, target)
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

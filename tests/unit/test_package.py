@@ -81,6 +81,7 @@ FLOORS = (
     "runtime.superstep",
     "runtime.behind",
     "runtime.loops",
+    "runtime.checkpoints",
     "runtime.driver",
     "runtime",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ from featgraph.errors import ArgumentError, ConvergenceWarning, StateError
 from featgraph.graph.building.arguments import require_flag, shown
 from featgraph.program.state import State
 from featgraph.runtime.behind.queue import COMPILER, LONG
+from featgraph.runtime.checkpoints.session import Session, iterating
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.driver.setup import Asked, make_agenda, make_loops
 from featgraph.runtime.loops.agenda import Agenda, left_over
@@ -42,6 +44,8 @@ def iterate(
     recompute_every: int | None = 64,
     asynchronous: bool = False,
     near_far: NearFar | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: float = 60.0,
     **options: Any,
 ) -> Run:
     """Run supersteps until nothing is active.
@@ -95,6 +99,11 @@ def iterate(
     near_far : NearFar, optional
         Vertices whose key is beyond a moving threshold wait, and stay due: fewer edges
         are evaluated. Only the fixpoint is promised, for functions as above.
+    checkpoint : str or path, optional
+        A folder, see `Checkpoints`: the same run on the same values goes on from the
+        newest whole checkpoint there. One that had ended returns at once.
+    every : float, optional
+        Seconds from one checkpoint to the next.
     **options
         As for calling a foldmap, and ``change_driven``: True keeps aggregates and
         patches them with changes, "auto" (the default) does so where that is
@@ -110,21 +119,15 @@ def iterate(
     UserFunctionError, StateError, PlanError
         If functions, state and options do not fit; nothing has been changed then.
         PlanError, too, for ``change_driven=False``, ``asynchronous=True`` and
-        ``near_far=`` where they could change the result.
+        ``near_far=`` where they could change the result. StateError, too, if there are
+        checkpoints of something else.
 
     Warns
     -----
     ConvergenceWarning
         If the limit is reached.
     """
-    given: Any = steps if isinstance(steps, list | tuple) else [steps]
-    foldmaps: list[FoldMap] = list(given)
-    if not foldmaps or not all(isinstance(s, FoldMap) for s in foldmaps):
-        raise StateError(
-            "iterate runs foldmaps",
-            got=repr(steps),
-            expected="a FoldMap or a list of them",
-        )
+    foldmaps = _checked_foldmaps(steps)
     _check_counts(max_supersteps, recompute_every)
     progress = require_flag("progress", progress)
     for name, given in (("until", until), ("callback", callback)):
@@ -136,7 +139,18 @@ def iterate(
                 expected="a function that is called after each superstep",
             )
     test, call = (until, None) if isinstance(until, StoppingTest) else (None, until)
-    with require_state(state).in_use.hold("fg.iterate"):
+    calls = call, callback, then
+    told = {
+        "asynchronous": asynchronous, "near_far": near_far, "until": test,
+        "recompute_every": recompute_every, "watch": watch,
+        "record_active": record_active,
+    }  # fmt: skip
+    with (
+        iterating(checkpoint, every) as saved,
+        require_state(state).in_use.hold("fg.iterate"),
+    ):
+        is_written = any(function is not None for function in calls)
+        session = Session(saved, foldmaps, state, options | told, is_written)
         device = choose_device(target)
         looks = {
             "until=": call is not None,
@@ -144,7 +158,8 @@ def iterate(
             "record_active=": record_active,
         }
         asked = Asked(
-            foldmaps, state, device, active, recompute_every, near_far,
+            foldmaps, state, device, None if session.goes_on else active,
+            recompute_every, near_far,
             next((name for name, given in looks.items() if given), ""), watch, test,
             then is not None, options | {"asynchronous": asynchronous},
         )  # fmt: skip
@@ -165,7 +180,10 @@ def iterate(
         state.live.append(tell)
         try:
             agenda.release()
-            _run(run, agenda, loops, bar, max_supersteps, (call, callback, then))
+            session.begin(run, agenda)
+            bar.update(run.supersteps)
+            if not session.has_ended:
+                _run(run, agenda, loops, bar, max_supersteps, calls, session)
         finally:
             bar.close()
             agenda.store_pending()
@@ -181,6 +199,18 @@ def iterate(
     return run
 
 
+def _checked_foldmaps(steps: Any) -> list[FoldMap]:
+    given: Any = steps if isinstance(steps, list | tuple) else [steps]
+    foldmaps: list[FoldMap] = list(given)
+    if not foldmaps or not all(isinstance(s, FoldMap) for s in foldmaps):
+        raise StateError(
+            "iterate runs foldmaps",
+            got=repr(steps),
+            expected="a FoldMap or a list of them",
+        )
+    return foldmaps
+
+
 def _run(
     run: Run,
     agenda: Agenda,
@@ -188,10 +218,11 @@ def _run(
     bar: Any,
     max_supersteps: int,
     calls: tuple[Callable[..., Any] | None, ...],
+    session: Session,
 ) -> None:
     """Run supersteps until nothing is due, or a call of the user's ends the run."""
     until, callback, then = calls
-    state = agenda.state
+    state, ends = agenda.state, False
     while run.supersteps < max_supersteps and not run.converged:
         before = run.supersteps
         for loop in loops:
@@ -210,9 +241,12 @@ def _run(
         if agenda.watching.is_met or (until is not None and until(state)):
             run.converged = True
         if callback is not None and callback(run, state):
+            ends = True
             break
+        session.look(run, agenda)
     else:
         run.converged = run.converged or (then is None and not agenda.has_work())
+    session.end(run, agenda, ends or run.converged)
 
 
 def _check_counts(max_supersteps: Any, recompute_every: Any) -> None:

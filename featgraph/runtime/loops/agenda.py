@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.memory.scalars import ScalarsRead
 from featgraph.runtime.superstep.foldmap import FoldMap
 
-__all__ = ["Agenda", "left_over"]
+__all__ = ["Agenda", "all_pending", "left_over"]
 
 
 class Agenda:
@@ -68,6 +68,8 @@ class Agenda:
         self.version = self.state.version
         self.superstep = self.state.superstep
         self.turn = self.stage = 0
+        #: Whether loops are to come back to the host before they would.
+        self.wants_host: Callable[[], bool] = bool
         #: Of each foldmap.
         self.scalars = [ScalarsRead(self.state, s.plan.facts.scalars) for s in steps]
 
@@ -95,7 +97,7 @@ class Agenda:
     def store_pending(self) -> None:
         """Remember what stays due for a later call: all, behind a write that failed."""
         self.refresh_version()
-        store_pending(self.foldmaps, _all_pending(self), self.state, self.device)
+        store_pending(self.foldmaps, all_pending(self), self.state, self.device)
 
     def refresh_version(self) -> None:
         """Make everything due behind a write, or a superstep, from outside."""
@@ -198,13 +200,13 @@ def left_over(agenda: Agenda) -> dict[FoldMap, Left]:
     seen, state = (agenda.version, agenda.superstep), agenda.state
     is_whole = (state.version, state.superstep) == seen
     told = {}
-    for foldmap, pending in zip(agenda.foldmaps, _all_pending(agenda), strict=True):
+    for foldmap, pending in zip(agenda.foldmaps, all_pending(agenda), strict=True):
         known = pending if is_whole else replace(pending, words=None)
         told[foldmap.base] = host_left(known, agenda.device)
     return told
 
 
-def _all_pending(agenda: Agenda) -> list[Pending]:
+def all_pending(agenda: Agenda) -> list[Pending]:
     """Return what is pending, with what ``.on`` has left out."""
     return [
         pending

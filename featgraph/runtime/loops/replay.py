@@ -139,7 +139,9 @@ class ReplayLoop:
         else:
             flight = Flight(agenda, run, cycle, recordings, how)
             is_short = loop is not None and known
-            is_whole = flight.run(lambda: not is_short and loop_of() is not None)
+            is_whole = flight.run(
+                lambda: (not is_short and loop_of() is not None) or agenda.wants_host()
+            )
         if not is_whole:  # what comes next is not the first of the cycle
             self._cycles.forget()
 

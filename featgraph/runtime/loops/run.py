@@ -46,6 +46,9 @@ class Run:
         With `near_far`, the threshold of each superstep.
     refused : dict of str to str
         Ways to run many supersteps at once -> why this run could not take them.
+    notes : dict of str to list of float
+        For callbacks: what they put here is in checkpoints, and is there again when the
+        run is gone on with.
     """
 
     target: str
@@ -61,6 +64,7 @@ class Run:
     watched: list[float] = field(default_factory=list)
     thresholds: list[float] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, number: int, seconds: float, direction: str, work: str) -> None:
         """Record a superstep that committed `number` vertices."""

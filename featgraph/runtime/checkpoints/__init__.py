@@ -1,0 +1,1 @@
+"""Checkpoints of runs: taken, written beside them, and gone on from (0054)."""

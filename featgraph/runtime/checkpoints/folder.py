@@ -1,0 +1,351 @@
+"""A folder of checkpoints: each is whole, or not there.
+
+::
+
+    00000007/checkpoint.json     what it is of, and the checksums of the manifests below
+    00000007/state/...           a saved State: see `program.saved`
+    00000007/record/...          arrays of the record
+    00000007/round/...           the State with which a round began, where there is one,
+    00000007/round_record/...    and what was handed to it besides
+
+A checkpoint is written into a folder of another name, which is renamed when all of it
+is on the disk. The two newest are kept. One that does not hold what its checksums say
+is passed by, and the older one is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from featgraph.errors import (
+    CheckpointWarning,
+    FileFormatError,
+    StateError,
+)
+from featgraph.program.saved import rename_whole, sync_folder, write_file
+
+__all__ = ["CheckpointFolder", "FoundCheckpoint", "newest_checkpoint"]
+
+_MANIFEST = "checkpoint.json"
+_STATE_MANIFEST = "manifest.json"
+_FORMAT = "featgraph checkpoint"
+_VERSION = 1
+_NUMBER = re.compile(r"[0-9]{8,}")
+_BESIDE = re.compile(r"\.(new|old)-[0-9a-f]{16}")
+_KEPT = 2
+_PARTS = {"state", "record", "round", "round_record"}
+_MOST_BYTES = 1 << 28
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """A checkpoint that is whole.
+
+    Attributes
+    ----------
+    path : Path
+        Its folder.
+    number : int
+        They are numbered as they were written, over all runs.
+    function : str
+        Whose it is: of an algorithm, or "iterate".
+    supersteps : int
+        How many of its run had ended.
+    ended : bool
+        Whether the run had.
+    """
+
+    path: Path
+    number: int
+    function: str
+    supersteps: int
+    ended: bool
+
+
+def newest_checkpoint(folder: str | os.PathLike[str]) -> FoundCheckpoint | None:
+    """Return the newest checkpoint of a folder, which a run would go on from.
+
+    It is read while runs write; arrays are not looked at.
+
+    Parameters
+    ----------
+    folder : str or path
+        What ``checkpoint=`` was given.
+
+    Returns
+    -------
+    FoundCheckpoint or None
+        None where there is none, or no such folder.
+
+    Examples
+    --------
+    >>> import featgraph as fg, tempfile
+    >>> from featgraph.algorithms import pagerank
+    >>> graph = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pagerank(graph, checkpoint=folder, every=0)
+    ...     found = fg.newest_checkpoint(folder)
+    >>> found.function, found.ended
+    ('pagerank', True)
+    """
+    for number, path in reversed(_numbered(Path(folder))):
+        try:
+            body = _read_manifest(path)
+            return FoundCheckpoint(
+                path, number, str(body["call"]["function"]) or "iterate",
+                int(body["supersteps"]), bool(body["ended"]),
+            )  # fmt: skip
+        except (FileFormatError, KeyError, TypeError, ValueError):
+            continue
+    return None
+
+
+class CheckpointFolder:
+    """The folder of the checkpoints of a call; one process at a time has it.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    StateError
+        If something else is there, or another run writes there.
+    OSError
+        If it cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        #: Checkpoints that do not hold what they should.
+        self._damaged: set[int] = set()
+        path.mkdir(parents=True, exist_ok=True)
+        others = [p.name for p in path.iterdir() if not _is_ours(p.name)]
+        if others:
+            raise StateError(
+                "something else is there",
+                where=os.fspath(path),
+                got=", ".join(sorted(others)[:3]),
+                expected="no folder, an empty one, or one with checkpoints",
+                fix="choose another folder for checkpoint=",
+            )
+        self._lock = _lock(path)
+        try:
+            for left in path.iterdir():  # of processes that have ended
+                if _BESIDE.fullmatch(left.name):
+                    shutil.rmtree(left, ignore_errors=True)
+            probe = path / f".new-{secrets.token_hex(8)}"
+            probe.mkdir()
+            try:
+                write_file(probe / "probe", [b"checkpoint"])
+            finally:
+                shutil.rmtree(probe, ignore_errors=True)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let other processes have it."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def newest(self) -> tuple[Path, dict[str, Any]] | None:
+        """Return the newest checkpoint that is whole, and its record; None without any.
+
+        Raises
+        ------
+        FileFormatError
+            If there are some, and none is whole, or one is of a newer featgraph.
+        """
+        first: FileFormatError | None = None
+        for number, path in reversed(_numbered(self.path)):
+            try:
+                body = _read_manifest(path)
+                _verify(path, body)
+            except _NewerError:
+                raise
+            except FileFormatError as error:
+                first = first or error
+                self._damaged.add(number)
+                continue
+            if first is not None:
+                warnings.warn(
+                    f"a checkpoint is damaged, an older one is taken: {first}",
+                    CheckpointWarning,
+                    stacklevel=2,
+                )
+            return path, body
+        if first is not None:
+            raise FileFormatError(
+                "no checkpoint is whole",
+                where=os.fspath(self.path),
+                got=first.what,
+                fix="remove the folder to begin anew, or choose another one",
+            ) from first
+        return None
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[Path]:
+        """Have a folder that goes when this ends, whatever is left of it."""
+        made = self.path / f".new-{secrets.token_hex(8)}"
+        made.mkdir()
+        try:
+            yield made
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+    def finish(self, beside: Path, body: dict[str, Any]) -> None:
+        """Write the manifest of a checkpoint, and make it the newest."""
+        manifests = {
+            part.name: _digest_of_file(part / _STATE_MANIFEST)
+            for part in sorted(beside.iterdir())
+        }
+        write_file(beside / _MANIFEST, [_signed(body | {"manifests": manifests})])
+        sync_folder(beside)
+        known = _numbered(self.path)
+        number = known[-1][0] + 1 if known else 1
+        rename_whole(beside, self.path / f"{number:08d}")
+        whole = [*(n for n, _ in known if n not in self._damaged), number]
+        for old, path in known:
+            if old not in whole[-_KEPT:]:
+                self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        gone = self.path / f".old-{secrets.token_hex(8)}"
+        with contextlib.suppress(OSError):  # the next process tries again
+            path.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+
+class _NewerError(FileFormatError):
+    """A checkpoint of a newer featgraph."""
+
+
+def _is_ours(name: str) -> bool:
+    return bool(_NUMBER.fullmatch(name) or _BESIDE.fullmatch(name))
+
+
+def _numbered(folder: Path) -> list[tuple[int, Path]]:
+    """Return the checkpoints of a folder, oldest first."""
+    try:
+        found = [p for p in folder.iterdir() if _NUMBER.fullmatch(p.name)]
+    except OSError:
+        return []
+    return sorted((int(path.name), path) for path in found)
+
+
+def _lock(folder: Path) -> int | None:
+    """Have one run write at a time, where the system can tell."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise StateError(
+            "another run writes its checkpoints there",
+            where=os.fspath(folder),
+            fix="wait for it, or choose another folder for checkpoint=",
+        ) from error
+    except OSError:  # a file system without locks
+        os.close(handle)
+        return None
+    return handle
+
+
+def _signed(body: dict[str, Any]) -> bytes:
+    full = {"format": _FORMAT, "version": _VERSION, **body}
+    return _text({**full, "sha256": hashlib.sha256(_text(full)).hexdigest()})
+
+
+def _text(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, indent=1, allow_nan=False).encode()
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    where = path / _MANIFEST
+    try:
+        if where.stat().st_size > _MOST_BYTES:
+            raise _wrong(where, "a manifest too long")
+        body = json.loads(where.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise _wrong(where, error) from error
+    if not isinstance(body, dict) or body.get("format") != _FORMAT:
+        raise _wrong(where, "another format")
+    if type(body.get("version")) is not int or body["version"] > _VERSION:
+        raise _NewerError(
+            "this checkpoint is of a newer featgraph",
+            where=os.fspath(where),
+            got=f"version {body.get('version')!r:.20} of the format",
+            expected=f"at most {_VERSION}",
+            fix="install a newer featgraph, or choose another folder to begin anew",
+        )
+    told = body.pop("sha256", None)
+    if told != hashlib.sha256(_text(body)).hexdigest():
+        raise _wrong(where, "another checksum")
+    return body
+
+
+def _verify(path: Path, body: dict[str, Any]) -> None:
+    """See that all files of a checkpoint are as they were written."""
+    manifests = body.get("manifests")
+    if not isinstance(manifests, dict):
+        raise _wrong(path, "no list of manifests")
+    for part, told in manifests.items():
+        if part not in _PARTS:
+            raise _wrong(path, f"a part {part!r:.40}")
+        manifest = path / part / _STATE_MANIFEST
+        if _digest_of_file(manifest) != told:
+            raise _wrong(manifest, "another checksum")
+        for name, sum_ in _files_of(json.loads(manifest.read_bytes())):
+            if _digest_of_file(path / part / name) != sum_:
+                raise _wrong(path / part / name, "another checksum")
+
+
+def _files_of(tree: Any) -> Iterator[tuple[str, str]]:
+    """Return the files that a manifest names, with their checksums."""
+    if isinstance(tree, dict):
+        if set(tree) == {"file", "sha256"}:
+            yield Path(str(tree["file"])).name, tree["sha256"]
+        else:
+            for part in tree.values():
+                yield from _files_of(part)
+    elif isinstance(tree, list):
+        for part in tree:
+            yield from _files_of(part)
+
+
+def _digest_of_file(path: Path) -> str:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(_CHUNK):
+                digest.update(piece)
+    except OSError as error:
+        raise _wrong(path, error) from error
+    return digest.hexdigest()
+
+
+def _wrong(where: Path, got: object) -> FileFormatError:
+    return FileFormatError(
+        "not a checkpoint, or a damaged one",
+        where=os.fspath(where),
+        got=f"{got!s:.200}",
+        fix="remove it, or choose another folder to begin anew",
+    )

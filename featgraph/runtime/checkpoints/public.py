@@ -1,0 +1,192 @@
+"""What users and algorithms take for checkpoints."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import Token
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.errors import ArgumentError
+from featgraph.graph.building.arguments import shown
+from featgraph.program.state import State
+from featgraph.runtime.checkpoints.call import Call, Identity, current_call
+from featgraph.runtime.checkpoints.identity import argument_digests
+from featgraph.runtime.loops.run import Run
+
+__all__ = ["Checkpoints", "checkpointed", "rounds", "single"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_T = TypeVar("_T")
+
+
+class Checkpoints:
+    """Have all that is iterated within a ``with`` block go on from checkpoints.
+
+    The same block, run again, goes on from the newest whole checkpoint in the folder:
+    what comes before is repeated. So it must do the same again, with the same graphs
+    and values. In functions of `featgraph.algorithms`, and in `iterate`,
+    ``checkpoint=`` does this.
+
+    Parameters
+    ----------
+    folder : str or path
+        Is made where it is not there. On several ranks all see the same one, and the
+        first one writes. One run at a time.
+    every : float, optional
+        Seconds from one checkpoint to the next; 0 for one behind each superstep, for
+        which the run waits.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is of another kind.
+
+    Notes
+    -----
+    A checkpoint is copied to host memory between two supersteps and written beside the
+    run. If it cannot be written, a CheckpointWarning says so once, and the run goes on;
+    only at the beginning that is an error. The two newest ones are kept.
+
+    Examples
+    --------
+    >>> import featgraph as fg, tempfile
+    >>> from featgraph.algorithms import bfs, pagerank
+    >>> graph = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
+    >>> with tempfile.TemporaryDirectory() as folder, fg.Checkpoints(folder, every=60):
+    ...     ranks, levels = pagerank(graph).ranks, bfs(graph, 0).levels
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], every: float = 60.0) -> None:
+        if not isinstance(folder, str | os.PathLike):
+            raise ArgumentError(
+                "not a folder",
+                where="checkpoint=",
+                got=shown(folder),
+                expected="the path of a folder, which may be a new one",
+            )
+        is_number = isinstance(every, int | float | np.integer | np.floating)
+        if isinstance(every, bool) or not is_number or not 0 <= every < math.inf:
+            raise ArgumentError(
+                "not a time from one checkpoint to the next",
+                where="every=",
+                got=shown(every),
+                expected="seconds, 0 or more",
+            )
+        self._path, self._every = Path(folder), float(every)
+        self._identity = Identity()
+        self._entered: list[tuple[Call, Token[Call | None]]] = []
+
+    def __enter__(self) -> Checkpoints:
+        call = Call(self._path, self._every, self._identity)
+        self._entered.append((call, current_call.set(call)))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        call, token = self._entered.pop()
+        current_call.reset(token)
+        call.close()
+
+
+def _of(folder: Any, every: Any, identity: Identity) -> Checkpoints:
+    made = Checkpoints(folder, every)
+    made._identity = identity
+    return made
+
+
+def single(folder: Any, every: Any) -> Checkpoints:
+    """Return the checkpoints of one `iterate`."""
+    return _of(folder, every, Identity("iterate", is_single=True))
+
+
+def rounds(
+    items: Iterable[_T], state: State, runs: list[Run], **arrays: npt.NDArray[Any]
+) -> Iterator[_T]:
+    """Return items one by one: a loop within which checkpoints of its call can begin.
+
+    Where the call goes on from a checkpoint, items of rounds that had ended are passed
+    by, and the State is what it was when the next round began, and so are `runs` and
+    `arrays`. Nothing else may be handed from round to round.
+
+    Parameters
+    ----------
+    items : iterable
+        The same ones whenever the call is repeated.
+    state : State
+        On which all rounds work.
+    runs : list of Run
+        To which rounds add theirs; changed in place.
+    **arrays
+        NumPy arrays in which rounds leave results; changed in place.
+
+    Yields
+    ------
+    object
+        An item, for its round.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> state = fg.State(fg.Graph.from_edges([0], [1]), x=0)
+    >>> [item for item in fg.rounds("ab", state, [])]
+    ['a', 'b']
+    """
+    call = current_call.get()
+    begin = None if call is None else call.begin_rounds(state, runs, arrays)
+    if call is None or begin is None:
+        yield from items
+        return
+    try:
+        for number, item in enumerate(items):
+            if number > begin:
+                call.begin_round(state, number, runs, arrays)
+            if number >= begin:
+                yield item
+    finally:
+        call.end_rounds()
+
+
+def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Have a function take ``checkpoint=`` and ``every=``, as algorithms do.
+
+    Whatever it iterates is checkpointed, with no word of that in it: see `Checkpoints`.
+    Checkpoints of a call with other arguments are refused.
+
+    Parameters
+    ----------
+    function : callable
+        It does the same when it is called with the same arguments again; what it takes
+        besides, as ``**options``, it hands to `iterate`.
+
+    Returns
+    -------
+    callable
+        The function with the two options.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> @fg.checkpointed
+    ... def spread(graph, step, **options):
+    ...     state = fg.State(graph, x=fg.vertex_property(0.0, iterated=True))
+    ...     return fg.iterate(step, state, **options)
+    """
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        folder, every = kwargs.pop("checkpoint", None), kwargs.pop("every", 60.0)
+        if folder is None:
+            return function(*args, **kwargs)
+        name = getattr(function, "__name__", "function")
+        digests = argument_digests(function, args, kwargs)
+        with _of(folder, every, Identity(name, digests)):
+            return function(*args, **kwargs)
+
+    return call
