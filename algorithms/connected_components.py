@@ -187,8 +187,7 @@ def connected_components(
     --------
     >>> import featgraph as fg
     >>> from featgraph.algorithms import connected_components
-    >>> graph = fg.Graph.from_edges([2, 0, 5], [1, 2, 4])
-    >>> found = connected_components(graph)
+    >>> found = connected_components(fg.Graph.from_edges([2, 0, 5], [1, 2, 4]))
     >>> found.labels.tolist(), found.count
     ([0, 0, 0, 3, 4, 4], 3)
     """

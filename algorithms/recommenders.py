@@ -359,6 +359,7 @@ class AlternatingLeastSquares(_Factors):
 #: What NumPy, zip and JSON raise for a file that is not what it should be.
 _DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
 
+#: Saved with a model; not where a fit is gone on with, which is of one machine.
 _PARAMETERS = (
     "factors", "regularization", "alpha", "iterations", "implicit",
     "weighted_regularization", "tolerance", "solver", "random_state", "history",

@@ -499,7 +499,7 @@ class _Search:
     def find_left(self) -> fg.ActiveSet:
         """Return the vertices without a label, also where a run is gone on with."""
         if self.left is None:
-            self.left = find_left(self.state, **self.where)
+            self.left = fg.ActiveSet(self.graph, self.state["label"] < 0)
         found: fg.ActiveSet = self.left
         return found
 

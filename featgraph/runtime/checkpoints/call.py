@@ -93,7 +93,7 @@ class Call:
         self._place = [0, 0]
         self._round: dict[str, Any] | None = None
         self._round_parts: dict[str, Snapshot] = {}
-        self._in_rounds = False
+        self._in_rounds = self._has_written = False
         #: What is to be gone on from, and has not been reached yet.
         self._found: Found | None = None
 
@@ -174,7 +174,8 @@ class Call:
         if self._found is not None or self._opened is None:
             return False
         soonest = max(_SOONEST, self._opened.writer.seconds / _SHARE)
-        least = 0.0 if self._identity.is_single else min(self._every, soonest)
+        is_at_once = self._identity.is_single or not self._has_written
+        least = 0.0 if is_at_once else min(self._every, soonest)
         return self._opened.together.has_been(least)
 
     def write(
@@ -197,6 +198,7 @@ class Call:
             "ended": ended,
         }
         content = Content(body, graph, {**parts, **self._round_parts})
+        self._has_written = True
         self._opened.writer.write(content)
         self._opened.together.begin()
 

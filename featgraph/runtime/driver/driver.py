@@ -130,14 +130,7 @@ def iterate(
     foldmaps = _checked_foldmaps(steps)
     _check_counts(max_supersteps, recompute_every)
     progress = require_flag("progress", progress)
-    for name, given in (("until", until), ("callback", callback)):
-        if given is not None and not callable(given):
-            raise ArgumentError(
-                "not a function",
-                where=f"{name}=",
-                got=shown(given),
-                expected="a function that is called after each superstep",
-            )
+    _check_functions(until=until, callback=callback)
     test, call = (until, None) if isinstance(until, StoppingTest) else (None, until)
     calls = call, callback, then
     told = {
@@ -149,7 +142,7 @@ def iterate(
         iterating(checkpoint, every) as saved,
         require_state(state).in_use.hold("fg.iterate"),
     ):
-        is_written = any(function is not None for function in calls)
+        is_written = calls != (None, None, None)
         session = Session(saved, foldmaps, state, options | told, is_written)
         device = choose_device(target)
         looks = {
@@ -197,6 +190,17 @@ def iterate(
             stacklevel=2,
         )
     return run
+
+
+def _check_functions(**given: Any) -> None:
+    for name, function in given.items():
+        if function is not None and not callable(function):
+            raise ArgumentError(
+                "not a function",
+                where=f"{name}=",
+                got=shown(function),
+                expected="a function that is called after each superstep",
+            )
 
 
 def _checked_foldmaps(steps: Any) -> list[FoldMap]:
