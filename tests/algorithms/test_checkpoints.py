@@ -255,6 +255,19 @@ def test_calls_with_other_arguments_are_refused(tmp_path: Path) -> None:
     assert more.converged
 
 
+def test_what_is_drawn_takes_a_seed(tmp_path: Path) -> None:
+    kept: dict[str, Any] = {"checkpoint": tmp_path / "kept", "samples": 3}
+    al.betweenness_centrality(DIRECTED, **kept)
+    with pytest.raises(fg.StateError, match="other arguments: seed"):
+        al.betweenness_centrality(DIRECTED, **kept)
+    kept["checkpoint"] = tmp_path / "seeded"
+    first, second = (
+        al.betweenness_centrality(DIRECTED, seed=np.random.default_rng(2), **kept)
+        for _ in range(2)
+    )
+    require_same(answers(first), answers(second))
+
+
 def test_a_limit_may_be_raised(tmp_path: Path) -> None:
     kept: dict[str, Any] = {"checkpoint": tmp_path / "kept", "every": 0}
     wanted = answers(al.pagerank(DIRECTED, target="cpu"))

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import inspect
 import os
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,9 @@ __all__ = ["argument_digests", "iterate_identity", "refuse_other"]
 #: what is told of it.
 _FREE = frozenset({"target", "max_supersteps", "progress", "callback"})
 
+#: Arguments that stand for random numbers; None for others in each call.
+_SEEDS = frozenset({"seed", "random_state"})
+
 
 def argument_digests(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -35,6 +39,10 @@ def argument_digests(
     for parameter in bound.signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             given |= given.pop(parameter.name)
+    if given.get("samples", True) is not None:  # else nothing is drawn
+        for name in _SEEDS & given.keys():
+            if given[name] is None:
+                given[name] = secrets.token_bytes(8)  # the next call draws anew
     return {n: _digest(value) for n, value in given.items() if n not in _FREE}
 
 
