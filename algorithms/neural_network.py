@@ -148,8 +148,7 @@ def neural_network(
     Notes
     -----
     On convergence one more superstep would move no output by more than `epsilon`. All
-    neurons but inputs begin at zero. Bitwise repeatable in pull direction; no atomics
-    there.
+    but inputs begin at zero. Bitwise repeatable in pull direction; no atomics there.
 
     Examples
     --------

@@ -42,7 +42,6 @@ Algorithms", Journal of the ACM 67, 2020 (section 6: why an order at random is e
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -413,7 +412,8 @@ def strongly_connected_components(
     """
     graph = fg.as_graph(graph)
     search = _Search(graph, options)
-    for rounds in fg.rounds(itertools.count(), search.state, search.runs):
+    most = range(graph.vertex_count + 1)  # each finds a component at least
+    for rounds in fg.rounds(most, search.state, search.runs):
         if not rounds:
             search.trim(find_alone)
         if not len(search.find_left()):

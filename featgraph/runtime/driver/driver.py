@@ -184,12 +184,16 @@ def iterate(
             run.kernels = [s.kernel for s in agenda.steps]
     COMPILER.begin()
     if not run.converged and run.supersteps >= max_supersteps:
-        warnings.warn(
-            f"not converged after {run.supersteps} supersteps; raise max_supersteps",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
+        _warn_of_limit(run)
     return run
+
+
+def _warn_of_limit(run: Run) -> None:
+    warnings.warn(
+        f"not converged after {run.supersteps} supersteps; raise max_supersteps",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
 
 
 def _check_functions(**given: Any) -> None:
