@@ -7,8 +7,10 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -303,6 +305,31 @@ def test_modules_are_loaded_once(cache: Path) -> None:
     assert cache in Path(first.__file__).parents
     assert sys.modules[first.__name__] is first
     assert first.Data.__module__ == first.__name__
+
+
+def test_a_thread_waits_for_a_module_that_another_loads(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = fg.foldmap(_marker()).fold(k=3, target="cpu").kernel_source
+    entry, run = source.entries[0].name, compiling._TextLoader.exec_module
+    found: list[tuple[ModuleType, bool]] = []
+
+    def load() -> None:
+        module = compiling.load_module(source)
+        found.append((module, hasattr(module, entry)))
+
+    other = threading.Thread(target=load)
+
+    def meet(loader: Any, module: ModuleType) -> None:
+        if other.ident is None:
+            other.start()
+            other.join(timeout=0.2)  # it has nothing to return yet
+        run(loader, module)
+
+    monkeypatch.setattr(compiling._TextLoader, "exec_module", meet)
+    load()
+    other.join()
+    assert found[0] == found[1] == (found[0][0], True)
 
 
 def test_kernels_of_the_same_fields_are_known_apart(

@@ -53,16 +53,23 @@ def load_module(source: Source) -> ModuleType:
     check_module(source.text)
     path = module_path(source.text, source.stem)
     name = f"featgraph_kernel_{path.stem}"
-    known = sys.modules.get(name)
-    if known is not None and known.__file__ == str(path):
-        return known
-    loader = _TextLoader(name, path, source.text)
+    import_whole("numba")  # with the first kernel, not with featgraph
+    from numba.core.compiler_lock import global_compiler_lock
+
+    # Another thread may be within the module. Forks wait for this lock.
+    with global_compiler_lock:
+        known = sys.modules.get(name)
+        if known is not None and known.__file__ == str(path):
+            return known
+        return _import_text(name, path, source.text)
+
+
+def _import_text(name: str, path: Path, text: str) -> ModuleType:
+    loader = _TextLoader(name, path, text)
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None:  # not with a loader
         raise ImportError(str(path))
     module = importlib.util.module_from_spec(spec)
-    import_whole("numba")  # with the first kernel, not with featgraph
-
     # Numba's cache finds the namedtuple by its module's name.
     sys.modules[name] = module
     try:
