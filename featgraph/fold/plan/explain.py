@@ -6,6 +6,7 @@ import numpy as np
 
 from featgraph.fold.analysis.change_driven import IncrementalGather, entry_bytes
 from featgraph.fold.analysis.gathers import takes_active
+from featgraph.fold.plan.explain_ranks import explain_ranks
 from featgraph.fold.plan.layout import SAID
 from featgraph.fold.plan.plan import FoldPlan
 
@@ -72,6 +73,8 @@ def explain_plan(plan: FoldPlan) -> str:
         for a in function.accesses:
             name = a.name + ("_next" if a.version == "next" else "")
             lines.append(f"    {a.mode:6} {name:20} {a.where}")
+    if plan.traits.renumbered:  # of a graph in parts
+        lines += ["", *explain_ranks(plan)]
     return "\n".join(lines)
 
 
