@@ -53,7 +53,10 @@ class _Answer:
         if self._name not in known and source is not None:
             # Two threads may both read it; they return the first one's.
             known.setdefault(self._name, self._read(result, source))
-            if not (isinstance(source, fg.View) and source.is_on_gpu):
+            stays = isinstance(source, fg.View) and (
+                source.is_on_gpu or source.is_of_ranks
+            )
+            if not stays:
                 known.pop(self._source, None)
         return known[self._name]
 
@@ -164,6 +167,44 @@ class Result:
             where=f"{type(self).__name__}.view({name!r:.100})",
             expected=", ".join(one.name for one in fields(self)),
         )
+
+    def local(self, name: str) -> Array:
+        """Return what this rank owns of an answer, without asking other ranks.
+
+        Parameters
+        ----------
+        name : str
+            The attribute.
+
+        Returns
+        -------
+        ndarray
+            A copy, with a row for each of ``graph.own_vertices``; on one rank, all.
+
+        Raises
+        ------
+        FeatGraphError
+            If the result has no such array, or on several ranks if it is made of what
+            all of them have.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> from featgraph.algorithms import bfs
+        >>> bfs(fg.Graph.from_edges([0, 1], [1, 2]), 0).local("levels").tolist()
+        [0, 1, 2]
+        """
+        source = vars(self).get(_source_of(name))
+        if isinstance(source, fg.View):
+            return source.local()
+        is_known = name in {one.name for one in fields(self)}
+        if is_known and fg.distributed.current_engine().size > 1:
+            raise fg.FeatGraphError(
+                "the answer is made of what all ranks have",
+                where=f"{type(self).__name__}.local({name!r:.100})",
+                fix=f"read result.{name} on all ranks",
+            )
+        return np.array(self.view(name))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes, with all answers read."""

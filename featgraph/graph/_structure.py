@@ -107,6 +107,16 @@ class Structure:
         """Put the values of vertices together from all places where they are."""
         return stored
 
+    @property
+    def own_vertices(self) -> NDArray[np.int64]:
+        """Numbers of the vertices that this rank owns: all of them, int64."""
+        return np.arange(self.vertex_count)
+
+    @property
+    def own_edges(self) -> NDArray[Any]:
+        """Rows in given order of the edges that this rank owns, in kernel order."""
+        return self.given_index
+
     def set_here(self, words: Any) -> Any:
         """Return what kernels here need of a set of vertices, a bitvector."""
         return words

@@ -283,6 +283,44 @@ class State:
         is_ours = values is held or values is column.values
         return values.copy() if is_ours else values
 
+    def local(self, name: str) -> Any:
+        """Return a copy of the values that this rank owns, without asking others.
+
+        On one rank those are all. Scalars and vectors are the same on all ranks.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        ndarray or scalar
+            Rows of vertices as ``graph.own_vertices`` numbers them, of edges as
+            ``graph.own_edges`` does.
+
+        Raises
+        ------
+        StateError
+            If there is no such property, or another thread runs on this State.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> graph = fg.Graph.from_edges([0], [1])
+        >>> state = fg.State(graph, x=fg.vertex_property([3, 4]))
+        >>> state.local("x").tolist(), graph.own_vertices.tolist()
+        ([3, 4], [0, 1])
+        """
+        self.in_use.check(f"state.local({name!r})")
+        values, kind = self.stored(name), self._column(name).type.kind
+        if kind is PropertyKind.SCALAR:
+            return values
+        if kind is PropertyKind.VERTEX:
+            values = values[: self.graph.own_vertices.size]
+        elif kind is PropertyKind.EDGE:
+            values = values[: self.graph.own_edges.size]
+        return values.copy()
+
     def stored(self, name: str) -> Any:
         """Return the current values in kernel order.
 

@@ -81,6 +81,18 @@ class View:
             return array
         return self._state.graph.collect_vertex_values(array)  # type: ignore[no-any-return]
 
+    def local(self) -> npt.NDArray[Any]:
+        """Return a copy on the host of the rows that this rank owns."""
+        array, graph = self.__array__(copy=True), self._state.graph
+        if self._state.signature[self._name].kind is not PropertyKind.VERTEX:
+            return array
+        return array[: graph.own_vertices.size]
+
+    @property
+    def is_of_ranks(self) -> bool:
+        """Whether the values are in parts, of which this rank has one."""
+        return self._state.graph.ranks is not None
+
     def reshape(self, *shape: int) -> View:
         """Return a view of the same values in another shape."""
         array = self._current()

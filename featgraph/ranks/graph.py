@@ -110,6 +110,16 @@ class DistributedGraph(Graph):
         """Row in given order of each edge of this rank."""
         return self._given_rows
 
+    @property
+    def own_vertices(self) -> Array:
+        """Numbers of the vertices that this rank owns, int64."""
+        return self.shard.numbers[: self.shard.own].astype(np.int64)
+
+    @property
+    def own_edges(self) -> Array:
+        """Rows in given order of the edges that this rank owns."""
+        return self._given_rows[: self.edges.own]
+
     def rows_here(self, values: Any) -> Any:
         """Return the values of this rank's vertices, and of its ghosts."""
         numbers = self.shard.numbers

@@ -1,0 +1,102 @@
+"""What a rank reads of its own part, without asking others."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+import featgraph as fg
+from featgraph.algorithms import als, bfs, k_core
+from featgraph.distributed import run_ranks
+
+V = 70
+
+
+def make_graph(directed: bool, loops: bool = False) -> fg.Graph:
+    ends = np.random.default_rng(3).integers(0, V, (2, 200))
+    ends = ends[:, loops | (ends[0] != ends[1])]
+    return fg.Graph.from_edges(*ends, vertex_count=V, directed=directed)
+
+
+@settings(deadline=None)
+@given(st.data(), st.booleans(), st.sampled_from(["given", "spread", "locality"]))
+def test_a_state_in_parts(data: st.DataObject, directed: bool, order: str) -> None:
+    whole = make_graph(directed, loops=True)
+    cuts = [0, *sorted(data.draw(st.lists(st.integers(0, V), max_size=3))), V]
+    x = np.arange(V * 3.0).reshape(V, 3)
+    w = np.arange(whole.given_edge_count * (1 if directed else 2))
+
+    def on_a_rank(engine: Any) -> tuple[Any, ...]:
+        graph = fg.distribute(whole, order=order, cuts=cuts)
+        state = fg.State(
+            graph,
+            x=fg.vertex_property(x),
+            w=fg.edge_property(w, per_direction=not directed),
+            factor=2.5,
+            vector=np.arange(3.0),
+        )
+        before = engine.exchanges
+        local = {name: state.local(name) for name in state}
+        assert len(state) == 4
+        assert "w" in repr(state)
+        assert engine.exchanges == before
+        assert local["factor"] == 2.5
+        assert local["vector"].tolist() == [0, 1, 2]
+        local["x"] *= 1  # a copy
+        return graph.own_vertices, local["x"], graph.own_edges, local["w"]
+
+    vertices, rows, edges, entries = map(
+        np.concatenate, zip(*run_ranks(len(cuts) - 1, on_a_rank), strict=True)
+    )
+    assert np.array_equal(np.sort(vertices), np.arange(V))
+    assert np.array_equal(rows, x[vertices])
+    assert np.array_equal(np.sort(edges), np.sort(whole.given_index))
+    assert np.array_equal(entries, w[edges])
+
+
+def test_a_state_on_one_rank() -> None:
+    graph = make_graph(directed=True)
+    w = np.arange(graph.given_edge_count)
+    state = fg.State(graph, x=fg.vertex_property(np.arange(V)), w=fg.edge_property(w))
+    assert np.array_equal(state.local("x"), state["x"][graph.own_vertices])
+    assert np.array_equal(state.local("w"), w[graph.own_edges])
+    with pytest.raises(fg.StateError, match="y"):
+        state.local("y")
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_results_in_parts(is_read: bool) -> None:
+    whole = make_graph(directed=False)
+    alone = bfs(whole, 0).levels
+
+    def on_a_rank(engine: Any) -> None:
+        graph = fg.distribute(whole, order="spread")
+        result, core = bfs(graph, 0), k_core(graph, k=2)
+        if is_read:
+            assert np.array_equal(result.levels, alone)
+        before = engine.exchanges
+        assert np.array_equal(result.local("levels"), alone[graph.own_vertices])
+        with pytest.raises(fg.FeatGraphError, match=r"read result\.vertices on all"):
+            core.local("vertices")
+        with pytest.raises(fg.FeatGraphError, match="no such array"):
+            result.local("ranks")
+        assert engine.exchanges == before
+
+    run_ranks(2, on_a_rank)
+
+
+def test_results_on_one_rank() -> None:
+    graph = make_graph(directed=False)
+    result, core = bfs(graph, 0), k_core(graph, k=2)
+    assert np.array_equal(result.local("levels"), result.levels)
+    assert np.array_equal(core.local("vertices"), core.vertices)
+    again = pickle.loads(pickle.dumps(result))
+    assert np.array_equal(again.local("levels"), result.levels)
+    ratings = sparse.csr_array(np.random.default_rng(0).integers(0, 2, (9, 7)))
+    assert als(ratings, factors=2, iterations=2).local("user_factors").shape[1] == 2
