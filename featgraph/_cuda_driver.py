@@ -252,6 +252,16 @@ class Driver:
         self.check(self.api.cuMemcpyDtoHAsync(target, source, size, 0))
         self.check(self.api.cuStreamSynchronize(0))
 
+    def start_read(self, target: int, source: int, size: int) -> Any:
+        """Have bytes copied to pinned memory of the host; return an event behind it."""
+        self.enter()
+        self.check(self.api.cuMemcpyDtoHAsync(target, source, size, 0))
+        return self.record_event(0)
+
+    def wait_for(self, event: Any) -> None:
+        """Wait until what was asked for before an event has been done."""
+        self.check(self.api.cuEventSynchronize(event))
+
     def side_stream(self) -> Any:
         """Return a stream that waits for nothing it is not told to."""
         if self._side is None:

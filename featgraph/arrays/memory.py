@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from featgraph._cuda import cuda, launcher
 from featgraph._cuda_memory import array_of, is_lent, unused_bytes
-from featgraph.arrays import elements
+from featgraph.arrays import elements, landing
 from featgraph.errors import DeviceMemoryError
 
 __all__ = [
@@ -82,7 +82,7 @@ def upload(values: npt.NDArray[Any]) -> Any:
 
 def read(array: Any) -> npt.NDArray[Any]:
     """Return a copy on the host; waits for the GPU."""
-    return np.asarray(array.copy_to_host())
+    return landing.read(array)
 
 
 def launch(kernel: Any, blocks: int, *arguments: Any) -> None:

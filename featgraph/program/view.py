@@ -149,7 +149,9 @@ class View:
             return np.array(array, dtype, copy=copy)
         if copy is False:
             raise ValueError("what is on the GPU reaches the host by a copy only")
-        found: npt.NDArray[Any] = array.copy_to_host()
+        from featgraph.arrays.landing import read  # imports the dialect
+
+        found = read(array)
         return found if dtype is None else found.astype(dtype)
 
     @property

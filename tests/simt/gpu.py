@@ -23,7 +23,7 @@ import pytest
 
 from featgraph import _cuda
 from featgraph._cuda_driver import Compiled, ParameterType, _parameters
-from featgraph.arrays import foreign, memory
+from featgraph.arrays import foreign, landing, memory
 from featgraph.graph.building import host
 from featgraph.ranks import gpu_links, gpu_rows, through_host
 from featgraph.runtime.behind import functions
@@ -395,6 +395,18 @@ class Gpu:
         )
 
 
+class PieceDriver:
+    """The driver of arrays that come to the host in pieces: each is there at once."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+
+    def start_read(self, target: int, source: int, size: int) -> None:
+        self._gpu.read(target, source, size)
+
+    def wait_for(self, event: None) -> None: ...
+
+
 class Recording:
     """Runs recorded operations as late as the driver may.
 
@@ -527,6 +539,10 @@ def emulated_gpu() -> Iterator[Gpu]:
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(through_host, "cuda", gpu)
         patch.setattr(foreign, "cuda", gpu)
+        patch.setattr(landing, "cuda", gpu)
+        patch.setattr(landing, "Driver", lambda: PieceDriver(gpu))
+        patch.setattr(landing, "device_of", lambda array: 0)
+        patch.setattr(landing, "_landings", {})
         patch.setattr(memory, "cuda", gpu)
         patch.setattr(memory, "array_of", gpu.device_array)
         patch.setattr(memory, "unused_bytes", lambda: 0)
