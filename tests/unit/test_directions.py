@@ -10,6 +10,7 @@ import pytest
 import featgraph as fg
 from featgraph.algorithms import bfs, sssp
 from featgraph.fold.analysis.announced_targets import is_announced
+from featgraph.runtime.devices.cpu_sweeps import CpuSets
 from tests.programs.combines import nearest_active, note_news, tell, tell_all
 
 
@@ -53,6 +54,31 @@ def search(graph: fg.Graph, source: int, **options: Any) -> Any:
     return bfs(
         graph, source, target="cpu", deterministic=True, record_active=True, **options
     )
+
+
+def test_edges_are_counted_where_that_may_decide(
+    graph: fg.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A push of an eighth of all edges is not shorter, whatever would be pulled."""
+    source = int(np.argmax(graph.in_degree))
+    edges_of, counted = CpuSets.edges_of, []
+
+    def told(self: CpuSets, words: Any, arrays: Any, along: str) -> int:
+        counted.append((along, edges_of(self, words, arrays, along)))
+        return counted[-1][1]
+
+    monkeypatch.setattr(CpuSets, "edges_of", told)
+    run = search(graph, source).run
+    outs = [count for along, count in counted if along == "out"]
+    most = (graph.edge_count - graph.vertex_count // 4) / 8
+    assert any(count >= most for count in outs)
+    # What is counted next is what would be pulled, or the next superstep's.
+    followed = [
+        counted[n + 1 : n + 2] for n, one in enumerate(counted) if one[0] == "out"
+    ]
+    for count, behind in zip(outs, followed, strict=True):
+        assert (count < most) == (bool(behind) and behind[0][0] == "in")
+    assert run.directions == expected_directions(graph, run, source)
 
 
 @pytest.mark.slow

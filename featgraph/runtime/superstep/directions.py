@@ -56,8 +56,11 @@ def is_push_shorter(bound: BoundState, pushed: int, due: Words) -> bool:
     due : words
         A, and the vertices that gather from A.
     """
-    pulled = bound.device.sets.edges_of(due, bound.buffers.graph, "in")
-    return pulled > _EDGES_A_PUSH * pushed + fixed_cost(bound.plan, bound.graph)
+    most = _EDGES_A_PUSH * pushed + fixed_cost(bound.plan, bound.graph)
+    # A count waits for the device: none is taken that could not say otherwise.
+    if bound.graph.edge_count <= most:
+        return False
+    return bound.device.sets.edges_of(due, bound.buffers.graph, "in") > most
 
 
 def fixed_cost(plan: FoldPlan, graph: Graph) -> int:
