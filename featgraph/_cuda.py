@@ -11,6 +11,10 @@ numba-cuda; the dialect itself is imported when the first of its names is used:
 ``store_row``           the same for stores
 ``anew``                an index that the compiler takes for another each time
 ``clock_ns``            the time of the GPU, in ns
+``load_at``             a number at an address, which may be another GPU's memory
+``store_at``            store a number at an address
+``acquire_at``          a flag at an address; what was stored before it is seen
+``release_at``          raise a flag at an address, behind all that was stored before
 ``set_condition``       tell a conditional node of a graph whether it runs (again)
 ``select``              one of two numbers, of which compilers never make two loops
 ``device_function``     decorator: a function that kernels call; always inlined
@@ -42,6 +46,7 @@ from featgraph._interrupts import import_whole
 from featgraph.errors import DeviceError
 
 __all__ = [
+    "acquire_at",
     "anew",
     "clock_ns",
     "compile_ltoir",
@@ -52,23 +57,30 @@ __all__ = [
     "is_installed",
     "kernel",
     "launcher",
+    "load_at",
     "load_row",
     "overload",
+    "release_at",
     "require",
     "select",
     "set_condition",
+    "store_at",
     "store_row",
     "target_cc",
 ]
 
 if TYPE_CHECKING:
+    acquire_at: Any
     anew: Any
     clock_ns: Any
     cuda: Any
+    load_at: Any
     load_row: Any
     overload: Any
+    release_at: Any
     select: Any
     set_condition: Any
+    store_at: Any
     store_row: Any
 
 ComputeCapability = tuple[int, int]
@@ -78,7 +90,9 @@ _INSTALL = 'pip install "featgraph[cu13]", or choose target="cpu"'
 
 def __getattr__(name: str) -> Any:
     """Import the dialect when the first of its names is asked for."""
-    names = _anew, _clock_ns, _load_row, _select, _set_condition, _store_row
+    rows = _load_row, _store_row
+    addresses = _load_at, _store_at, _acquire_at, _release_at
+    names = _anew, _clock_ns, _select, _set_condition, *rows, *addresses
     known = {function.__name__[1:]: function for function in names}
     if name not in {"cuda", "overload", *known}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -235,6 +249,75 @@ def _select(typing: Any, test: Any, first: Any, second: Any) -> Any:
         return builder.asm(form, text, registers, given, False)
 
     return first(test, first, second), generate
+
+
+# -- addresses: memory of other GPUs, which no array of the dialect stands for
+
+
+def _pointer_to(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> Any:
+    """Return a pointer into global memory from an address."""
+    types: Any = import_whole("numba.cuda.types")
+    wide = context.cast(builder, args[0], signature.args[0], types.int64)
+    return builder.inttoptr(wide, kind.as_pointer(addrspace=1))
+
+
+def _load_at(typing: Any, address: Any, kind: Any) -> Any:
+    number = getattr(kind, "dtype", None)
+    if not hasattr(number, "bitwidth"):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.get_data_type(number)
+        pointer = _pointer_to(context, builder, signature, args, data)
+        return builder.load(pointer, align=number.bitwidth // 8)
+
+    return number(address, kind), generate
+
+
+def _store_at(typing: Any, address: Any, value: Any, kind: Any) -> Any:
+    types: Any = import_whole("numba.cuda.types")
+    number = getattr(kind, "dtype", None)
+    if not hasattr(number, "bitwidth"):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.get_data_type(number)
+        pointer = _pointer_to(context, builder, signature, args, data)
+        given = context.cast(builder, args[1], signature.args[1], number)
+        builder.store(given, pointer, align=number.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(address, value, kind), generate
+
+
+def _acquire_at(typing: Any, address: Any) -> Any:
+    types: Any = import_whole("numba.cuda.types")
+    ir: Any = import_whole("llvmlite.ir")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = ir.IntType(64)
+        given = [context.cast(builder, args[0], signature.args[0], types.int64)]
+        text, form = "ld.acquire.sys.global.s64 $0, [$1];", ir.FunctionType(wide, [wide])
+        registers = "=l,l,~{memory}"
+        return builder.asm(form, text, registers, given, True, "acquire_at")
+
+    return types.int64(address), generate
+
+
+def _release_at(typing: Any, address: Any, value: Any) -> Any:
+    types: Any = import_whole("numba.cuda.types")
+    ir: Any = import_whole("llvmlite.ir")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = ir.IntType(64)
+        pairs = zip(args, signature.args, strict=True)
+        given = [context.cast(builder, *pair, types.int64) for pair in pairs]
+        form = ir.FunctionType(ir.VoidType(), [wide, wide])
+        text = "st.release.sys.global.s64 [$0], $1;"
+        builder.asm(form, text, "l,l,~{memory}", given, True, "release_at")
+        return context.get_dummy_value()
+
+    return types.void(address, value), generate
 
 
 # -- graphs: what their kernels ask and tell

@@ -7,6 +7,8 @@ through the driver. Importing this needs neither a GPU nor the driver.
 from __future__ import annotations
 
 import ctypes
+import os
+import struct
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,11 +21,13 @@ from featgraph.errors import DeviceError
 __all__ = [
     "Compiled",
     "Driver",
+    "IpcMemory",
     "ParameterType",
     "address_of",
     "compiled",
     "compiled_ahead",
     "device_of",
+    "uuid_of_current",
 ]
 
 
@@ -146,6 +150,82 @@ def device_of(array: Any) -> int:
     if status != api.CUresult.CUDA_SUCCESS:
         raise DeviceError("memory of no GPU", got=f"status {int(status)}")
     return int(found)
+
+
+def uuid_of_current() -> str:
+    """Return what tells the current GPU from all others."""
+    _cuda.cuda.current_context()
+    api = _api()
+    status, device = api.cuCtxGetDevice()
+    if status == api.CUresult.CUDA_SUCCESS:
+        status, uuid = api.cuDeviceGetUuid(device)
+    if status != api.CUresult.CUDA_SUCCESS:
+        raise DeviceError("a GPU without a UUID", got=f"status {int(status)}")
+    return bytes(uuid.bytes).hex()
+
+
+class Mapping:
+    """Memory of another process's GPU, mapped into this one until it is closed."""
+
+    def __init__(self, api: Any, address: Any) -> None:
+        self._api, self._address = api, address
+
+    def close(self) -> None:
+        """Unmap it: behind all work on it, and before its owner gives it back."""
+        self._api.cuIpcCloseMemHandle(self._address)
+
+
+#: Bytes of the driver's handle of memory.
+_HANDLE_BYTES = 64
+
+
+class IpcMemory:
+    """Handles of memory that the driver has allocated, for other processes.
+
+    They are bytes: the process, an address there, and the driver's handle.
+
+    Parameters
+    ----------
+    api : module, optional
+        The driver's bindings.
+    """
+
+    def __init__(self, api: Any = None) -> None:
+        self._api = api or _api()
+
+    def describe(self, address: int) -> bytes:
+        """Return what another process opens memory by, or finds its address in."""
+        api, process = self._api, os.getpid()
+        status, handle = api.cuIpcGetMemHandle(api.CUdeviceptr(address))
+        has_handle = status == api.CUresult.CUDA_SUCCESS
+        raw = ctypes.string_at(handle.getPtr(), _HANDLE_BYTES) if has_handle else b""
+        return struct.pack("<qq", process, address) + raw
+
+    def open(self, described: bytes) -> tuple[int, Mapping | None]:
+        """Return the address of memory here, and its mapping if it has one.
+
+        Raises
+        ------
+        DeviceError
+            If it is of another process, and cannot be mapped.
+        """
+        api, head = self._api, struct.calcsize("<qq")
+        process, address = struct.unpack("<qq", described[:head])
+        if process == os.getpid():
+            return address, None
+        handle = api.CUipcMemHandle()
+        if len(described) == head:
+            raise DeviceError("memory of another GPU has no handle")
+        ctypes.memmove(handle.getPtr(), described[head:], _HANDLE_BYTES)
+        flag = api.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+        status, mapped = api.cuIpcOpenMemHandle(handle, int(flag))
+        if status != api.CUresult.CUDA_SUCCESS:
+            _, name = api.cuGetErrorName(status)
+            raise DeviceError(
+                "memory of another process's GPU cannot be mapped",
+                got=name.decode() if isinstance(name, bytes) else name,
+            )
+        return int(mapped), Mapping(api, mapped)
 
 
 #: The driver puts so many bytes aside, and does not wait until they are there.

@@ -411,17 +411,50 @@ def _clock_ns() -> int:
     return time.perf_counter_ns()
 
 
+#: What finds memory by an address: set by an emulated GPU.
+memory_at: list[Callable[[int, Any], GuardedArray]] = []
+
+
+def _at(address: Any, dtype: Any) -> GuardedArray:
+    if not memory_at:
+        raise MemoryFault("addresses mean nothing without an emulated GPU")
+    typed = _dtype(dtype)
+    if int(address) % typed.itemsize:
+        raise MemoryFault(f"address {int(address):#x} is not aligned for {typed}")
+    return memory_at[-1](int(address), typed)
+
+
+def _load_at(address: Any, kind: Any) -> Any:
+    return _at(address, kind)[0]
+
+
+def _store_at(address: Any, value: Any, kind: Any) -> None:
+    _at(address, kind)[0] = value
+
+
+def _acquire_at(address: Any) -> int:
+    return int(_at(address, np.int64)[0])
+
+
+def _release_at(address: Any, value: Any) -> None:
+    _at(address, np.int64)[0] = int(value)
+
+
 def cuda_module() -> dict[str, Any]:
     """Return the members of the twin of `featgraph._cuda`."""
     return {
+        "acquire_at": _acquire_at,
         "anew": int,
         "clock_ns": _clock_ns,
         "cuda": Dialect(),
         "device_function": _plain,
         "kernel": _plain,
+        "load_at": _load_at,
         "load_row": _load_row,
+        "release_at": _release_at,
         "select": lambda test, first, second: first if test else second,
         "set_condition": _set_condition,
+        "store_at": _store_at,
         "store_row": _store_row,
         # The body of the overloaded function is what runs here.
         "overload": lambda stub, **options: _plain,

@@ -22,16 +22,16 @@ import numpy as np
 import pytest
 
 from featgraph import _cuda
-from featgraph._cuda_driver import Compiled, ParameterType, _parameters
+from featgraph._cuda_driver import Compiled, IpcMemory, ParameterType, _parameters
 from featgraph.arrays import foreign, landing, memory
 from featgraph.graph.building import host
-from featgraph.ranks import gpu_links, gpu_rows, through_host
+from featgraph.ranks import gpu_links, gpu_rows, through_host, windows
 from featgraph.runtime.behind import functions
 from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_rows, cuda_sets
 from featgraph.runtime.devices.cuda_launch import Launches
 from featgraph.runtime.recording.arguments import flatten, point_to_words
 from featgraph.runtime.recording.control import Nodes
-from tests.simt.dialect import conditions
+from tests.simt.dialect import conditions, memory_at
 from tests.simt.emulator import Emulator, MemoryFault
 from tests.simt.memory import GuardedArray
 
@@ -284,6 +284,11 @@ class Gpu:
             return view
         return GuardedArray(view, self._place(view.ctypes.data, view.nbytes)[0])
 
+    def _at(self, address: int, dtype: Any) -> GuardedArray:
+        """Return the entry at an address, as kernels see it that are given it."""
+        view = self._memory(address, dtype.itemsize).view(dtype)
+        return self._guarded(view)  # type: ignore[no-any-return]
+
     def _fill(self, address: int, size: int) -> None:
         if size:
             known, first = self._place(address, size)
@@ -508,6 +513,17 @@ class ConditionalLoop:
             ask(self.gpu, others)
 
 
+class Unmapped:
+    """Stands for the driver where ranks are threads: no memory is mapped."""
+
+    CUdeviceptr = int
+    CUresult = SimpleNamespace(CUDA_SUCCESS=0)
+
+    @staticmethod
+    def cuIpcGetMemHandle(address: int) -> tuple[int, None]:
+        return 1, None
+
+
 class Repetition(Recording):
     """The same, asked for call by call."""
 
@@ -531,8 +547,10 @@ def emulated_gpu() -> Iterator[Gpu]:
             Launches, by_dialect=gpu.bind, compiled=gpu.compiled, ahead=gpu.ahead
         )
         patch.setattr(functions, "is_stored", lambda function, types: False)
-        for module in (cuda_arrays, cuda_device):
+        for module in (cuda_arrays, cuda_device, windows):
             patch.setattr(module, "cuda", gpu)
+        patch.setattr(windows, "uuid_of_current", lambda: "emulated")
+        patch.setattr(windows, "IpcMemory", partial(IpcMemory, Unmapped()))
         for module in (cuda_arrays, cuda_device, cuda_sets):
             patch.setattr(module, "BLOCK", 32)
         for module in (cuda_rows, gpu_links, gpu_rows):
@@ -561,4 +579,8 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(cuda_device, "cuda_device", lambda: device)
         patch.setattr(_cuda, "require", lambda gpu=False: None)
         patch.setattr(_cuda, "is_available", lambda: True)
-        yield gpu
+        memory_at.append(gpu._at)
+        try:
+            yield gpu
+        finally:
+            memory_at.remove(gpu._at)

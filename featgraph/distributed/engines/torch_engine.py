@@ -62,6 +62,7 @@ class TorchEngine(MessageEngine):
         self, rank: int, size: int, address: str, port: int, timeout: float
     ) -> None:
         super().__init__(rank, size)
+        self.timeout = timeout
         self._links = _Links(rank, size, timeout)
         self._links.join(address, port)
         self._process = os.getpid()

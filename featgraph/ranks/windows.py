@@ -1,0 +1,223 @@
+"""Memory of a GPU that other ranks of the host store into, and its mailboxes.
+
+A window is memory that the driver has allocated by itself: of memory of a pool there is
+no handle. Ranks of one process have each other's addresses, those of several processes
+map each other's memory by the driver's handles. A mapping is to be closed before the
+memory is given back, so windows that are not used any more are kept until all ranks
+have said so.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._cuda import cuda
+from featgraph._cuda_driver import IpcMemory, address_of, uuid_of_current
+from featgraph.distributed.engines.protocol import Engine
+from featgraph.errors import DeviceError, WorkerLostError
+from featgraph.runtime.devices.protocol import Device
+
+__all__ = ["Mailboxes", "can_map", "lost_rank"]
+
+#: What stands for itself in memory of a GPU, so that no two are written in one sector.
+_APART = 128
+#: Bytes that slots are multiples of.
+_ALIGNMENT = 256
+_LOST_FIX = (
+    "what that rank wrote last tells more; if it was still computing, "
+    "fg.distributed.init(timeout=) with more seconds"
+)
+#: Seconds that a kernel waits for another rank, where the engine has no limit.
+_TIMEOUT = 30.0
+
+
+def lost_rank(engine: Engine, number: int) -> WorkerLostError:
+    """Return the error for a count that says that a rank has posted nothing in time."""
+    rank = -1 - number
+    return WorkerLostError(
+        f"rank {rank} of {engine.size} was lost",
+        rank=rank,
+        where=f"rank {engine.rank}, in a kernel that waits for its rows or counts",
+        got=f"nothing within {timeout_of(engine):g} s",
+        fix=_LOST_FIX,
+    )
+
+
+def timeout_of(engine: Engine) -> float:
+    """Return how many seconds a kernel waits for another rank."""
+    return float(getattr(engine, "timeout", _TIMEOUT))
+
+
+def can_map(engine: Engine, device: Device) -> bool:
+    """Whether all ranks can store into each other's memory; all of them call it.
+
+    They can in one process, and on different GPUs of one host that reach each other.
+    """
+    host = f"{socket.gethostname()} {_boot()}"
+    told = f"{host}\n{os.getpid()}\n{uuid_of_current()}".encode()
+    found = engine.all_gather(np.frombuffer(told, np.uint8), about="GPUs of ranks")
+    places = [bytes(one).decode().split("\n") for one in found]
+    processes = {place[1] for place in places}
+    if len({place[0] for place in places}) > 1:
+        return False
+    if len(processes) == 1:
+        return True
+    is_apart = len(processes) == len({place[2] for place in places}) == engine.size
+    if not is_apart:
+        return False
+    try:
+        made = _registry_of(engine).map(_ALIGNMENT, device)
+    except DeviceError:
+        return False
+    return made is not None
+
+
+def _boot() -> str:
+    """Return what tells this system from others of the same name."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+class _Registry:
+    """The windows of a rank, by numbers that all ranks give them alike."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = weakref.ref(engine)
+        self._count = 0
+        #: Number -> memory, and mappings of the others'.
+        self._windows: dict[int, tuple[Any, list[Any]]] = {}
+        self._dropped: set[int] = set()
+
+    def map(self, size: int, device: Device) -> tuple[int, Any, list[int]] | None:
+        """Return a window's number and memory, of zeros, and addresses of all ranks'.
+
+        None where a rank cannot map another's memory. All ranks call it.
+        """
+        engine = self._engine()
+        assert engine is not None
+        self._give_back(engine)
+        memory = cuda.device_array((int(size),), np.uint8)
+        device.fill(memory, 0)
+        device.synchronize()
+        ipc = IpcMemory()
+        own = np.frombuffer(ipc.describe(address_of(memory)), np.uint8)
+        about = "addresses of windows"
+        told = engine.all_gather(own, about=about)
+        addresses, mappings = [], []
+        for one in told:
+            try:
+                address, mapping = ipc.open(bytes(one))
+            except DeviceError:
+                address, mapping = 0, None
+            addresses.append(address)
+            mappings.append(mapping)
+        is_whole = np.array([all(addresses)])
+        all_whole = engine.all_reduce(is_whole, "and", about="mappings of windows")
+        self._count += 1
+        number = self._count
+        self._windows[number] = memory, mappings
+        if not all_whole[0]:
+            self._dropped.add(number)
+            return None
+        return number, memory, addresses
+
+    def drop(self, number: int) -> None:
+        """Note that a window is not used any more."""
+        self._dropped.add(number)
+
+    def _give_back(self, engine: Engine) -> None:
+        """Give windows back that no rank uses: first the mappings, then the memory."""
+        own = np.array(sorted(self._dropped), np.int64)
+        found = engine.all_gather(own, about="windows that are not used any more")
+        gone = set.intersection(*({int(n) for n in one} for one in found))
+        if not gone:
+            return
+        for number in gone:
+            for mapping in self._windows[number][1]:
+                if mapping is not None:
+                    mapping.close()
+        engine.barrier(about="windows that are given back")
+        for number in gone:
+            del self._windows[number]
+        self._dropped -= gone
+
+
+_registries: weakref.WeakKeyDictionary[Any, _Registry] = weakref.WeakKeyDictionary()
+
+
+def _registry_of(engine: Engine) -> _Registry:
+    if engine not in _registries:
+        _registries[engine] = _Registry(engine)
+    return _registries[engine]
+
+
+class Mailboxes:
+    """A window on each rank, with a mailbox of two slots for each rank.
+
+    Parameters
+    ----------
+    engine : Engine
+    device : CudaDevice
+    sizes : sequence of int
+        Bytes of a slot in this rank's window, by the rank that stores there.
+
+    Attributes
+    ----------
+    there, here : arrays of int64, shape (P, 3)
+        Where this rank stores at each, and where each stores at this one: see
+        `window_kernels`.
+    own : array of int64
+        What the kernels of this rank count.
+    limit_ns : int64
+        How long they wait.
+    """
+
+    def __init__(self, engine: Engine, device: Device, sizes: Sequence[int]) -> None:
+        self._engine, self._device = engine, device
+        slots = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
+        begins = np.cumsum([-(-_APART * len(sizes) // 256) * 256, *(2 * s for s in slots)])
+        self.slots = slots
+        mapped = _registry_of(engine).map(int(begins[-1]), device)
+        if mapped is None:
+            raise DeviceError("a rank cannot map the memory of another one's GPU")
+        number, memory, addresses = mapped
+        weakref.finalize(self, _registry_of(engine).drop, number).atexit = False
+        places = [
+            np.array([begin, slot, _APART * rank], np.int64)
+            for rank, (begin, slot) in enumerate(zip(begins, slots, strict=False))
+        ]
+        told = engine.all_to_allv(places, about="mailboxes of windows")
+        bases = np.array(addresses, np.int64)
+        first = np.array([[1, 0, 1]], np.int64)
+        self.there = device.upload(np.array(told) + bases[:, None] * first)
+        own = np.int64(addresses[engine.rank])
+        self.here = device.upload(np.array(places) + own * first)
+        self.own = device.upload(np.zeros(3, np.int64))
+        self.limit_ns = np.int64(1e9 * timeout_of(engine))
+        self._memory: npt.NDArray[Any] | Any = memory
+
+    def turn(self, about: str) -> None:
+        """Let the ranks that share this one's thread of control post, too.
+
+        Behind what a rank posts, and before it takes what others have. Where each rank
+        has a process, nothing is to be done.
+        """
+        if getattr(self._engine, "takes_turns", False):
+            take = self._pass_on
+            take(about)
+            self._device.driver.note("turn", lambda: take(about))  # type: ignore[attr-defined]
+        else:
+            self._device.driver.note("turn", None)  # type: ignore[attr-defined]
+
+    def _pass_on(self, about: str) -> None:
+        self._engine.barrier(about=about)
