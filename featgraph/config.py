@@ -51,6 +51,11 @@ class Config:
         those of another direction, and loops over few vertices. Otherwise a run waits
         for the former, and the latter are not compiled on a GPU.
         ``FEATGRAPH_COMPILE_BEHIND``, default on.
+    gpu_links : str
+        How ranks on GPUs hand rows over: ``"windows"``, memory that peers store into;
+        ``"engine"``, messages over NCCL; ``"host"``, by way of the host's memory; or
+        ``"auto"``, the first of these that all ranks can. Alike on all ranks.
+        ``FEATGRAPH_GPU_LINKS``.
     """
 
     checked: bool = field(default_factory=lambda: _flag("FEATGRAPH_CHECKED"))
@@ -63,6 +68,9 @@ class Config:
     )
     replay: bool = field(
         default_factory=lambda: os.environ.get("FEATGRAPH_REPLAY", "1") != "0"
+    )
+    gpu_links: str = field(
+        default_factory=lambda: os.environ.get("FEATGRAPH_GPU_LINKS", "auto")
     )
     compile_behind: bool = field(
         default_factory=lambda: os.environ.get("FEATGRAPH_COMPILE_BEHIND", "1") != "0"

@@ -47,7 +47,7 @@ def main():
     part(mapping)
 
     def numbers():
-        boxes = Mailboxes(engine, device, [64, 64])
+        boxes = Mailboxes(engine, device, [64, 64], "")
         values = device.upload(np.array([rank + 5], np.int64))
 
         def both():
@@ -100,10 +100,10 @@ def main():
         for count, k in ((1 << 10, 1), (1 << 16, 1), (1 << 20, 1), (1 << 23, 1), (1 << 18, 32)):
             lists = [np.arange(count if r == peer else 0) for r in range(2)]
             links = GpuLinks(lists, device)
-            chunks = device.download(links._chunks)
+            chunks = device.download(links.chunks)
             table = np.array([(peer, 0, links.words[peer])] * (chunks.size - 1), np.int64)
             size = count // 8 + 16 + count * k * 4
-            boxes = Mailboxes(engine, device, [size if r == peer else 0 for r in range(2)])
+            boxes = Mailboxes(engine, device, [size if r == peer else 0 for r in range(2)], "")
             rng = np.random.default_rng(rank)
             data = rng.random((2 * count, k)).astype(np.float32)
             array = device.upload(data)
@@ -126,9 +126,9 @@ def main():
                     engine.barrier()
                     a, b, c = cuda.event(), cuda.event(), cuda.event()
                     a.record()
-                    device.launches(w.post_rows, blocks, 256, (changed, links.numbers, links._chunks, tab, source, boxes.there, boxes.own))
+                    device.launches(w.post_rows, blocks, 256, (changed, links.numbers, links.chunks, tab, source, boxes.there, boxes.own))
                     b.record()
-                    device.launches(w.take_rows, more, 256, (links.numbers, links._chunks, tab, target, boxes.here, ghosts, boxes.own, boxes.limit_ns))
+                    device.launches(w.take_rows, more, 256, (links.numbers, links.chunks, tab, target, boxes.here, ghosts, boxes.own, boxes.limit_ns))
                     c.record()
                     c.synchronize()
                     times.append((1000 * a.elapsed_time(b), 1000 * b.elapsed_time(c)))

@@ -124,10 +124,17 @@ def _wait(event: threading.Event) -> None:
 class _LoopbackEngine(MessageEngine):
     """The engine of one of several ranks in this process."""
 
+    #: What a kernel of one rank waits for is launched when that rank has its turn.
+    takes_turns = True
+
     def __init__(self, rank: int, size: int, baton: _Baton) -> None:
         super().__init__(rank, size)
         self._baton = baton
         self._thread = threading.get_ident()
+
+    def reach_gpus(self, gpu: str, make: Callable[[int], GpuArray]) -> bool:
+        """Return True: ranks share a GPU."""
+        return True
 
     def hand_over(
         self,

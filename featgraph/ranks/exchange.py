@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._cached import cached_property
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.fold.plan.layout import rows_along, rows_with
 from featgraph.fold.plan.plan import FoldPlan
@@ -17,8 +18,9 @@ from featgraph.program.combine import Combine
 from featgraph.program.signature import PropertyKind
 from featgraph.ranks.edge_ghosts import EdgeGhosts, send_waiting
 from featgraph.ranks.edges import PartEdges
-from featgraph.ranks.ghosts import Carrier, RankGhosts
+from featgraph.ranks.ghosts import RankGhosts
 from featgraph.ranks.host_rows import HostRows
+from featgraph.ranks.lost import lost_rank
 from featgraph.ranks.members import Members, packed
 from featgraph.runtime.devices.protocol import Array, Device
 from featgraph.runtime.memory.buffers import Buffers, GraphArrays, graph_arrays
@@ -54,8 +56,18 @@ class RankExchange:
         self._edges = edges
         own = np.arange(shard.numbers.size) < shard.own
         self._own = device.sets.upload(packed(own))
-        self.holder = Members(shard, engine, device, self._own)
+        self.holder = Members(shard, engine, device, self)
         self._carrier = _carrier_on(shard, engine, device)
+
+    @property
+    def stays_on_device(self) -> bool:
+        """Whether a superstep is told to other ranks without the host."""
+        return self._numbers is not None
+
+    @cached_property
+    def _numbers(self) -> Any:
+        """What combines numbers on the device; None where the host does."""
+        return None if self.device.name == "cpu" else self._carrier.numbers
 
     def own(self, everyone: Words) -> Words:
         """Return the vertices that this rank owns."""
@@ -123,7 +135,12 @@ class RankExchange:
 
     def count(self, words: Words) -> int:
         """Return how many vertices a set has on all ranks."""
-        return self.holder.count(words)
+        return self.count_and_look(words, ())[0]
+
+    def check_count(self, number: int) -> None:
+        """Raise if a count says that a rank is lost."""
+        if number < 0:
+            raise lost_rank(self.engine, number)
 
     def count_and_look(
         self, words: Words, results: Sequence[tuple[Array, bool]]
@@ -134,13 +151,22 @@ class RankExchange:
         """
         sets = self.device.sets
         own = sets.intersection(words, self._own)
+        if self._numbers is not None:
+            number, seen = self._numbers.count_and_look(own, results)
+            self.check_count(number)
+            return number, seen
         number, seen = sets.count_and_look(own, results)
-        return self.holder.total(number), seen
+        counts, about = np.array([number], np.int64), "a count"
+        return int(self.engine.all_reduce(counts, "sum", about=about)[0]), seen
 
     def combine(self, result: Array, combine: Combine) -> None:
         """Make the result of a reduce that of all ranks, in place."""
-        own, about = self.device.download(result), "the result of a reduce"
         operator = None if combine.is_custom else _OPERATORS[combine.name]
+        numbers = self._numbers
+        if numbers is not None and numbers.can_combine(result, operator):
+            numbers.combine(result, operator)
+            return
+        own, about = self.device.download(result), "the result of a reduce"
         if operator is not None:
             found = self.engine.all_reduce(own, operator, about=about)
         else:
@@ -168,10 +194,10 @@ class _OwnEdges(Mapping[str, Array]):
         return len(self._part)
 
 
-def _carrier_on(shard: Shard, engine: Engine, device: Device) -> Carrier:
+def _carrier_on(shard: Shard, engine: Engine, device: Device) -> Any:
     """Return what hands rows over from where a device has them."""
     if device.name == "cpu":
         return HostRows(shard, engine, device)
-    from featgraph.ranks.gpu_rows import GpuRows
+    from featgraph.ranks.gpu_carrier import GpuCarrier
 
-    return GpuRows(shard, engine, device)
+    return GpuCarrier(shard, engine, device)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from featgraph.ranks import gpu_kernels as kernels
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["BLOCK", "GpuLinks", "blocks_for"]
+__all__ = ["BLOCK", "GpuLinks", "Listed", "blocks_for"]
 
 Array = Any
 Words = Any
@@ -28,7 +28,59 @@ def blocks_for(threads: int) -> int:
     return max(1, min(-(-threads // BLOCK), MOST_BLOCKS))
 
 
-class GpuLinks:
+class Listed:
+    """Lists of vertices, one a rank, one behind the other.
+
+    Parameters
+    ----------
+    lists : sequence of array of int
+        Numbers of vertices here, by rank.
+    device : CudaDevice
+    chunk_words : int
+        Words of a chunk, at most.
+
+    Attributes
+    ----------
+    sizes : list of int
+        Vertices of each list.
+    begins : list of int
+        Where each begins in `numbers`.
+    words : list of int
+        How many words of bits each has.
+    numbers : array of int32
+        The lists themselves; negative where a list ends within a word.
+    chunks : array of int32
+        The word with which each chunk begins, and the one behind the last.
+    links : list of int
+        The chunk with which each list begins, and how many there are.
+    """
+
+    def __init__(
+        self,
+        lists: Sequence[npt.NDArray[np.integer]],
+        device: Device,
+        chunk_words: int,
+    ) -> None:
+        self.sizes = [int(numbers.size) for numbers in lists]
+        self.words = [-(-size // 32) for size in self.sizes]
+        firsts = np.cumsum([0, *self.words])
+        self.firsts: list[int] = firsts.tolist()
+        self.begins = (32 * firsts[:-1]).tolist()
+        # Kernels take no array without entries.
+        padded = np.full(32 * max(int(firsts[-1]), 1), -1, np.int32)
+        for begin, numbers in zip(self.begins, lists, strict=True):
+            padded[begin : begin + numbers.size] = numbers
+        chunks, links = [0], [0]
+        for first, count in zip(firsts, self.words, strict=False):
+            ends = [*range(chunk_words, count, chunk_words), *[count] * bool(count)]
+            chunks += [int(first) + end for end in ends]
+            links.append(len(chunks) - 1)
+        self.links, self.count = links, links[-1]
+        self.numbers = device.upload(padded)
+        self.chunks = device.upload(np.array(chunks, np.int32))
+
+
+class GpuLinks(Listed):
     """Lists of vertices, one a rank, of which some are marked.
 
     Parameters
@@ -39,14 +91,6 @@ class GpuLinks:
 
     Attributes
     ----------
-    sizes : list of int
-        Vertices of each list.
-    begins : list of int
-        Where each begins in `numbers` and `taken`.
-    words : list of int
-        How many words of bits each has.
-    numbers : array of int32
-        The lists themselves.
     taken, positions : arrays of int32 and uint32
         From each list's begin on: marked vertices, and where they stand in the list.
     """
@@ -54,54 +98,41 @@ class GpuLinks:
     def __init__(
         self, lists: Sequence[npt.NDArray[np.integer]], device: Device
     ) -> None:
+        super().__init__(lists, device, _CHUNK_WORDS)
         self._device = device
         self._launch: Any = device.launches  # type: ignore[attr-defined]
-        self.sizes = [int(numbers.size) for numbers in lists]
-        self.words = [-(-size // 32) for size in self.sizes]
-        firsts = np.cumsum([0, *self.words])
-        self.begins = (32 * firsts[:-1]).tolist()
-        padded = np.full(32 * int(firsts[-1]), -1, np.int32)
-        for begin, numbers in zip(self.begins, lists, strict=True):
-            padded[begin : begin + numbers.size] = numbers
-        chunks, links, begin_of_chunk = [0], [0], []
-        for first, count in zip(firsts, self.words, strict=False):
-            ends = [*range(_CHUNK_WORDS, count, _CHUNK_WORDS), *[count] * bool(count)]
-            chunks += [int(first) + end for end in ends]
-            begin_of_chunk += [int(first)] * len(ends)
-            links.append(len(chunks) - 1)
-        self._links, self._count = links, len(begin_of_chunk)
-        self.numbers = device.upload(padded)
-        self._chunks = device.upload(np.array(chunks, np.int32))
-        self._begins = device.upload(np.array(begin_of_chunk, np.int32))
-        self._on_device = device.upload(np.array(links, np.int32))
+        begin_of_chunk = np.repeat(self.firsts[:-1], np.diff(self.links))
+        self._begins = device.upload(begin_of_chunk.astype(np.int32))
+        self._on_device = device.upload(np.array(self.links, np.int32))
         #: Of each list, as `add_up_links` takes a single one.
         self._pairs = [
-            device.upload(np.array(pair, np.int32)) for pair in pairwise(links)
+            device.upload(np.array(pair, np.int32)) for pair in pairwise(self.links)
         ]
-        self.bits = device.empty((padded.size // 32,), "uint32")
-        self._before = device.empty((self._count,), "int32")
+        positions = int(self.numbers.size)
+        self.bits = device.empty((positions // 32,), "uint32")
+        self._before = device.empty((self.count,), "int32")
         self._totals = device.empty((max(len(lists), 1),), "int32")
-        self.taken = device.empty((padded.size,), "int32")
-        self.positions = device.empty((padded.size,), "uint32")
+        self.taken = device.empty((positions,), "int32")
+        self.positions = device.empty((positions,), "uint32")
 
     def mark(self, changed: Words) -> list[int]:
         """Mark the vertices of a set; return how many of each list; waits for that."""
-        if self._count == 0:
+        if self.count == 0:
             return [0] * len(self.sizes)
-        given = changed, self.numbers, self._chunks, self.bits, self._before
-        self._over_chunks(kernels.mark_changed, self._count, given)
+        given = changed, self.numbers, self.chunks, self.bits, self._before
+        self._over_chunks(kernels.mark_changed, self.count, given)
         sums = self._on_device, self._before, self._totals
         self._launch(kernels.add_up_links, len(self.sizes), _WARP, sums)
         return self._device.download(self._totals).tolist()  # type: ignore[no-any-return]
 
     def list_all(self) -> None:
         """List what is marked in all lists."""
-        self._list(0, self._count)
+        self._list(0, self.count)
 
     def take_bits(self, rank: int, message: Words) -> None:
         """Mark and list what the bits of a message say, in one list."""
-        first, last = self._links[rank : rank + 2]
-        given = message, self._chunks, first, last, self.bits, self._before
+        first, last = self.links[rank : rank + 2]
+        given = message, self.chunks, first, last, self.bits, self._before
         self._over_chunks(kernels.take_bits, last - first, given)
         pair = self._pairs[rank], self._before, self._totals
         self._launch(kernels.add_up_links, 1, _WARP, pair)
@@ -114,7 +145,7 @@ class GpuLinks:
 
     def _list(self, first: int, last: int) -> None:
         given = (
-            self.bits, self.numbers, self._chunks, self._begins, self._before, first,
+            self.bits, self.numbers, self.chunks, self._begins, self._before, first,
             last, self.taken, self.positions,
         )  # fmt: skip
         self._over_chunks(kernels.list_marked, last - first, given)

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from featgraph._cached import cached_property
+from featgraph._cuda_driver import uuid_of_current
 from featgraph.arrays.values import DeviceValues
+from featgraph.config import config
 from featgraph.distributed.engines.protocol import Engine, GpuEngine
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks import gpu_kernels as kernels
@@ -19,6 +21,7 @@ from featgraph.ranks.gpu_messages import Entries, Outline, as_rows, in_units
 from featgraph.ranks.outboxes import identity
 from featgraph.ranks.through_host import ThroughHost
 from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.recording.cuda_trace import OPAQUE
 
 __all__ = ["GpuRows"]
 
@@ -65,11 +68,6 @@ class GpuRows:
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
         self._shard, self._engine, self._device = shard, engine, device
         self._launch: Any = device.launches  # type: ignore[attr-defined]
-        self._carrier: GpuEngine | ThroughHost
-        if isinstance(engine, GpuEngine):
-            self._carrier = engine
-        else:
-            self._carrier = ThroughHost(engine, device)
         ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
         self._sent = GpuLinks(shard.send_lists, device)
         self._taken = GpuLinks(ghosts, device)
@@ -96,6 +94,7 @@ class GpuRows:
         if message is not None:
             self._gather(own, (self._own_numbers, 0), outline.count, message, 0)
         messages, sizes = [message] * len(outlines), [o.nbytes for o in outlines]
+        self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
         received = self._carrier.hand_over(messages, sizes, about="a mirror")
         for rank, outline in enumerate(outlines):
             if outline.count:
@@ -129,6 +128,17 @@ class GpuRows:
             self._launch(kernel, blocks, BLOCK, combined)
             self._add(came, reached)
         return reached
+
+    @cached_property
+    def _carrier(self) -> GpuEngine | ThroughHost:
+        """What hands messages over; found out when all ranks send something."""
+        engine, device = self._engine, self._device
+        if isinstance(engine, GpuEngine) and config.gpu_links != "host":
+            if engine.reach_gpus(
+                uuid_of_current(), lambda size: device.empty((size,), "uint8")
+            ):
+                return engine
+        return ThroughHost(engine, device)
 
     @cached_property
     def _ends(self) -> tuple[GpuLinks, GpuLinks]:
@@ -199,6 +209,7 @@ class GpuRows:
             sent.list_all()
         messages = [self._encode(sent, r, o, entries) for r, o in enumerate(outlines)]
         sizes = [outline.nbytes for outline in coming]
+        self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
         received = self._carrier.hand_over(messages, sizes, about=about)
         for rank, outline in enumerate(coming):
             if outline.count:

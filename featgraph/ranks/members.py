@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,13 @@ def unpacked(words: npt.NDArray[np.uint32]) -> Mask:
     return np.unpackbits(bytes_, bitorder="little").astype(np.bool_)
 
 
+class Counter(Protocol):
+    """What counts sets."""
+
+    def count(self, words: Words) -> int:
+        """Return how many vertices a set has on all ranks."""
+
+
 class Members:
     """Holds active sets of a graph in parts: a `Holder`, and the sets of it.
 
@@ -44,17 +51,17 @@ class Members:
     shard : Shard
     engine : Engine
     device : Device
-    own : words
-        The vertices of this rank, of those of its part.
+    counter : Counter
+        Counts sets on all ranks.
     """
 
     is_scarce = False  # where a set goes to the host, all ranks take part
 
     def __init__(
-        self, shard: Shard, engine: Engine, device: Device, own: Words
+        self, shard: Shard, engine: Engine, device: Device, counter: Counter
     ) -> None:
         self._shard, self._engine, self._device = shard, engine, device
-        self._own = own
+        self._counter = counter
 
     @property
     def sets(self) -> Members:
@@ -89,10 +96,4 @@ class Members:
 
     def count(self, words: Words) -> int:
         """Return how many vertices a set has on all ranks."""
-        sets = self._device.sets
-        return self.total(sets.count(sets.intersection(words, self._own)))
-
-    def total(self, number: int) -> int:
-        """Return the sum of a number of each rank."""
-        counts = np.array([number], np.int64)
-        return int(self._engine.all_reduce(counts, "sum", about="a count")[0])
+        return self._counter.count(words)

@@ -37,6 +37,7 @@ __all__ = [
     "FLAG",
     "GENERATION",
     "LOST",
+    "combine_rows",
     "post_numbers",
     "post_rows",
     "take_numbers",
@@ -117,13 +118,15 @@ def _copy_rows(found, numbers, first, columns, column, slot, into_slot):  # type
 
 
 @kernel(cache=True)
-def post_rows(changed, numbers, chunks, links, columns, there, own):  # type: ignore[no-untyped-def]
+def post_rows(  # type: ignore[no-untyped-def]
+    changed, numbers, chunks, links, count, columns, column_count, there, own
+):
     """Store the rows of changed vertices at the ranks that have these; raise flags.
 
-    A warp takes a chunk. The last block to end raises the flags.
+    A warp takes one of `count` chunks. The last block to end raises the flags.
     """
     lane, chunk = int32(cuda.laneid), uint32(cuda.grid(1) >> 5)
-    if chunk < links.shape[0]:  # the whole warp
+    if chunk < count:  # the whole warp
         link, words = links[chunk, _LINK], links[chunk, _WORDS]
         slot = (own[GENERATION] + int64(1)) & int64(1)
         base = there[link, BASE] + slot * there[link, BYTES]
@@ -136,7 +139,7 @@ def post_rows(changed, numbers, chunks, links, columns, there, own):  # type: ig
             if lane == 0:
                 store_at(base + place * 4, found, uint32)
             if found:
-                for column in range(columns.shape[0]):
+                for column in range(column_count):
                     before = words * 32 * columns[column, _BEFORE]
                     own_rows = rows + before + place * 32 * columns[column, _ROW]
                     _copy_rows(
@@ -151,37 +154,89 @@ def post_rows(changed, numbers, chunks, links, columns, there, own):  # type: ig
             _raise_flags(there, own)
 
 
-@kernel(cache=True)
-def take_rows(numbers, chunks, links, columns, here, words, own, limit_ns):  # type: ignore[no-untyped-def]
-    """Copy rows that have come to listed vertices, and add these to a set.
+@device_function
+def _chunk_to_take(count, here, links, own, limit_ns):  # type: ignore[no-untyped-def]
+    """Return the chunk of a warp whose rows have come; -1 for none.
 
-    A warp takes a chunk; before them, one waits for each rank, whether that has rows
-    for this one or not. `words` of no size is no set.
+    Before the warps that have a chunk, one waits for each rank, whether that has rows
+    for this one or not.
     """
-    lane, ranks = int32(cuda.laneid), int32(here.shape[0])
+    ranks, chunk = int32(here.shape[0]), int32(-1)
     number = int32(cuda.grid(1) >> 5)
     if number < ranks:
         _wait(here, number, own, limit_ns)
+    elif number < ranks + count:
+        chunk = number - ranks
+        _wait(here, links[uint32(chunk), _LINK], own, limit_ns)
+        if own[LOST] != 0:
+            chunk = int32(-1)
+    return chunk
+
+
+@kernel(cache=True)
+def take_rows(  # type: ignore[no-untyped-def]
+    numbers, chunks, links, count, columns, column_count, here, words, own, limit_ns
+):
+    """Copy rows that have come to listed vertices, and add these to a set.
+
+    A warp takes one of `count` chunks.
+    """
+    lane = int32(cuda.laneid)
+    chunk = _chunk_to_take(count, here, links, own, limit_ns)
+    if chunk < 0:
         return
-    chunk = uint32(number - ranks)
-    if chunk >= links.shape[0]:  # the whole warp
-        return
+    chunk = uint32(chunk)
     link, size = links[chunk, _LINK], links[chunk, _WORDS]
-    _wait(here, link, own, limit_ns)
-    if own[LOST] != 0:
-        return
     base = here[link, BASE] + (own[GENERATION] & int64(1)) * here[link, BYTES]
     rows = base + (size * 4 + 15) // 16 * 16
     for word in range(chunks[chunk], chunks[uint32(chunk + uint32(1))]):
         place = int64(word) - links[chunk, _FIRST]
         found = load_at(base + place * 4, uint32)
         if found:
-            if words.size and (found >> uint32(lane)) & uint32(1):
+            if (found >> uint32(lane)) & uint32(1):
                 warp.set_bit(words, uint32(numbers[uint32(word * 32 + lane)]))
-            for column in range(columns.shape[0]):
+            for column in range(column_count):
                 before = size * 32 * columns[column, _BEFORE]
                 own_rows = rows + before + place * 32 * columns[column, _ROW]
                 _copy_rows(found, numbers, word * 32, columns, column, own_rows, False)
+
+
+@kernel(cache=True)
+def combine_rows(  # type: ignore[no-untyped-def]
+    target, width, item, count, here, words, operation, own, limit_ns
+):
+    """Combine rows that ranks have posted for own vertices, in the order of ranks.
+
+    All ranks list the own vertices, of `count` words, of which a warp takes one.
+    `operation` is 0 to add, 1 to lower and 2 to raise; NaN lowers and raises nothing.
+    `words` is told for which anything has come.
+    """
+    lane, word = int32(cuda.laneid), int32(cuda.grid(1) >> 5)
+    for rank in range(here.shape[0]):
+        _wait(here, rank, own, limit_ns)
+    if word >= count or own[LOST] != 0:
+        return
+    slot, any_found = own[GENERATION] & int64(1), uint32(0)
+    begin = (int64(count) * 4 + 15) // 16 * 16 + int64(word) * 32 * width * item
+    for rank in range(here.shape[0]):
+        base = here[rank, BASE] + slot * here[rank, BYTES]
+        found = load_at(base + int64(word) * 4, uint32)
+        any_found |= found
+        for entry in range(lane, int32(32) * width, int32(32)):
+            row = entry // width
+            if (found >> uint32(row)) & uint32(1):
+                v, f = uint32(word * 32 + row), uint32(entry - row * width)
+                value = load_at(base + begin + int64(entry) * item, target.dtype)
+                known = target[v, f]
+                if operation == 0:
+                    target[v, f] = known + value
+                elif operation == 1:
+                    if value < known or known != known:
+                        target[v, f] = value
+                elif value > known or known != known:
+                    target[v, f] = value
+    if lane == 0 and any_found:
+        words[uint32(word)] = any_found
 
 
 @kernel(cache=True)

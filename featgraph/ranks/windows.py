@@ -22,40 +22,17 @@ import numpy.typing as npt
 from featgraph._cuda import cuda
 from featgraph._cuda_driver import IpcMemory, address_of, uuid_of_current
 from featgraph.distributed.engines.protocol import Engine
-from featgraph.errors import DeviceError, WorkerLostError
+from featgraph.errors import DeviceError
+from featgraph.ranks.lost import timeout_of
 from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.recording.cuda_trace import TURN
 
-__all__ = ["Mailboxes", "can_map", "lost_rank"]
+__all__ = ["Mailboxes", "can_map"]
 
 #: What stands for itself in memory of a GPU, so that no two are written in one sector.
 _APART = 128
 #: Bytes that slots are multiples of.
 _ALIGNMENT = 256
-_LOST_FIX = (
-    "what that rank wrote last tells more; if it was still computing, "
-    "fg.distributed.init(timeout=) with more seconds"
-)
-#: Seconds that a kernel waits for another rank, where the engine has no limit.
-_TIMEOUT = 30.0
-
-
-def lost_rank(engine: Engine, number: int) -> WorkerLostError:
-    """Return the error for a count that says that a rank has posted nothing in time."""
-    rank = -1 - number
-    return WorkerLostError(
-        f"rank {rank} of {engine.size} was lost",
-        rank=rank,
-        where=f"rank {engine.rank}, in a kernel that waits for its rows or counts",
-        got=f"nothing within {timeout_of(engine):g} s",
-        fix=_LOST_FIX,
-    )
-
-
-def timeout_of(engine: Engine) -> float:
-    """Return how many seconds a kernel waits for another rank."""
-    return float(getattr(engine, "timeout", _TIMEOUT))
-
-
 def can_map(engine: Engine, device: Device) -> bool:
     """Whether all ranks can store into each other's memory; all of them call it.
 
@@ -170,6 +147,8 @@ class Mailboxes:
     device : CudaDevice
     sizes : sequence of int
         Bytes of a slot in this rank's window, by the rank that stores there.
+    about : str
+        What is stored.
 
     Attributes
     ----------
@@ -182,8 +161,10 @@ class Mailboxes:
         How long they wait.
     """
 
-    def __init__(self, engine: Engine, device: Device, sizes: Sequence[int]) -> None:
-        self._engine, self._device = engine, device
+    def __init__(
+        self, engine: Engine, device: Device, sizes: Sequence[int], about: str
+    ) -> None:
+        self._engine, self._device, self._about = engine, device, about
         slots = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
         begins = np.cumsum([-(-_APART * len(sizes) // 256) * 256, *(2 * s for s in slots)])
         self.slots = slots
@@ -206,18 +187,17 @@ class Mailboxes:
         self.limit_ns = np.int64(1e9 * timeout_of(engine))
         self._memory: npt.NDArray[Any] | Any = memory
 
-    def turn(self, about: str) -> None:
-        """Let the ranks that share this one's thread of control post, too.
+    def turn(self) -> None:
+        """Let ranks that take turns with this one post, too.
 
         Behind what a rank posts, and before it takes what others have. Where each rank
-        has a process, nothing is to be done.
+        has a process, nothing is to be done. A recording does it again.
         """
-        if getattr(self._engine, "takes_turns", False):
-            take = self._pass_on
-            take(about)
-            self._device.driver.note("turn", lambda: take(about))  # type: ignore[attr-defined]
-        else:
-            self._device.driver.note("turn", None)  # type: ignore[attr-defined]
+        takes_turns = getattr(self._engine, "takes_turns", False)
+        if takes_turns:
+            self._pass_on()
+        note = self._device.driver.note  # type: ignore[attr-defined]
+        note(TURN, self._pass_on if takes_turns else None)
 
-    def _pass_on(self, about: str) -> None:
-        self._engine.barrier(about=about)
+    def _pass_on(self) -> None:
+        self._engine.barrier(about=self._about)

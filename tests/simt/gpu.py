@@ -25,7 +25,7 @@ from featgraph import _cuda
 from featgraph._cuda_driver import Compiled, IpcMemory, ParameterType, _parameters
 from featgraph.arrays import foreign, landing, memory
 from featgraph.graph.building import host
-from featgraph.ranks import gpu_links, gpu_rows, through_host, windows
+from featgraph.ranks import gpu_links, gpu_rows, gpu_windows, through_host, windows
 from featgraph.runtime.behind import functions
 from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_rows, cuda_sets
 from featgraph.runtime.devices.cuda_launch import Launches
@@ -294,6 +294,10 @@ class Gpu:
             known, first = self._place(address, size)
             known.fill(first, size)
 
+    def turn(self, pass_on: Any) -> None:
+        if pass_on is not None:
+            pass_on()
+
     def set_words(self, address: int, value: int, count: int) -> None:
         self._memory(address, 4 * count).view(np.uint32)[:] = value
         self._fill(address, 4 * count)
@@ -549,11 +553,12 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(functions, "is_stored", lambda function, types: False)
         for module in (cuda_arrays, cuda_device, windows):
             patch.setattr(module, "cuda", gpu)
-        patch.setattr(windows, "uuid_of_current", lambda: "emulated")
+        for module in (gpu_rows, windows):
+            patch.setattr(module, "uuid_of_current", lambda: "emulated")
         patch.setattr(windows, "IpcMemory", partial(IpcMemory, Unmapped()))
         for module in (cuda_arrays, cuda_device, cuda_sets):
             patch.setattr(module, "BLOCK", 32)
-        for module in (cuda_rows, gpu_links, gpu_rows):
+        for module in (cuda_rows, gpu_links, gpu_rows, gpu_windows):
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(through_host, "cuda", gpu)
         patch.setattr(foreign, "cuda", gpu)

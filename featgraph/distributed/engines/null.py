@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from featgraph.distributed.engines.calls import Call
 from featgraph.distributed.engines.messages import Bytes, MessageEngine
@@ -28,6 +28,10 @@ class NullEngine(MessageEngine):
 
     def _swap(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
         return [messages[0].copy()]
+
+    def reach_gpus(self, gpu: str, make: Callable[[int], GpuArray]) -> bool:
+        """Return True: what is handed over is here already."""
+        return True
 
     def hand_over(
         self,

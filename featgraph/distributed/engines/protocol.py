@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -119,7 +119,19 @@ class Engine(Protocol):
 
 @runtime_checkable
 class GpuEngine(Engine, Protocol):
-    """An engine that hands over arrays of GPUs, too, without the host."""
+    """An engine that may hand over arrays of GPUs, too, without the host."""
+
+    def reach_gpus(self, gpu: str, make: Callable[[int], GpuArray]) -> bool:
+        """Whether it hands over arrays of the ranks' GPUs; all ranks call it.
+
+        Parameters
+        ----------
+        gpu : str
+            What tells this rank's GPU from all others.
+        make : callable
+            ``make(nbytes)`` returns an array of bytes there, with any contents.
+        """
+        ...
 
     def hand_over(
         self,

@@ -1,4 +1,4 @@
-"""Ranks that are processes: their bytes are moved by PyTorch, over Gloo.
+"""Ranks that are processes: their bytes are moved by PyTorch, over Gloo and NCCL.
 
 The only module that imports PyTorch, when the first such engine is made.
 
@@ -6,6 +6,10 @@ In each exchange every rank first hands every other a record of fixed size, then
 messages that do not fit in it, whose sizes both sides know by then: Gloo ends a process
 whose peer sends another number of bytes. Each transfer is of one rank to one other, so
 that what fails says whose it was.
+
+Arrays of GPUs go over NCCL, in a group beside it, where each rank has a GPU of its own.
+Sizes are known to both sides. A transfer that does not end within the timeout is given
+up, on whatever GPU waits for it, and the next exchange over Gloo says which rank it is.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from ipaddress import ip_address
@@ -24,6 +28,7 @@ import numpy as np
 from featgraph._interrupts import import_whole
 from featgraph.distributed.engines.calls import Call, mismatch
 from featgraph.distributed.engines.messages import Bytes, MessageEngine
+from featgraph.distributed.engines.protocol import GpuArray, bytes_of
 from featgraph.distributed.engines.records import (
     INLINE_BYTES,
     RECORD_BYTES,
@@ -68,6 +73,9 @@ class TorchEngine(MessageEngine):
         self._process = os.getpid()
         self._refusal: DistributedError | None = None
         self._is_open = True
+        #: Whether arrays of GPUs are handed over, when that has been found out.
+        self._reaches: bool | None = None
+        self._make: Callable[[int], GpuArray] | None = None
 
     def close(self, error: BaseException | None = None) -> None:
         """Tell the other ranks that this one ends, and why if it fails.
@@ -89,6 +97,55 @@ class TorchEngine(MessageEngine):
         if cause is None or said.kind == "failed":
             self._tell(said, [NOTHING] * self.size)
         self._links.leave(is_whole=cause is None and error is None)
+
+    def reach_gpus(self, gpu: str, make: Callable[[int], GpuArray]) -> bool:
+        """Whether NCCL hands over arrays, for ranks of different GPUs: see `GpuEngine`.
+
+        All ranks must have NCCL, and a GPU each.
+        """
+        if self._reaches is None:
+            told = f"{gpu} {self._links.has_gpus}".encode()
+            found = self.all_gather(np.frombuffer(told, np.uint8), about="GPUs of ranks")
+            gpus = {bytes(one) for one in found if bytes(one).endswith(b"True")}
+            self._reaches = len(gpus) == self.size
+            if self._reaches:
+                self._links.join_gpus()
+        self._make = make
+        return self._reaches
+
+    def hand_over(
+        self,
+        arrays: Sequence[GpuArray | None],
+        sizes: Sequence[int],
+        *,
+        about: str = "",
+    ) -> list[GpuArray | None]:
+        """Hand arrays of GPUs to other ranks over NCCL: see `GpuEngine`."""
+        if self._make is None:
+            raise DistributedError("arrays of GPUs before reach_gpus()", got=about)
+        self.exchanges += 1
+        call = Call(self.exchanges, "hand_over(arrays of a GPU)", about)
+        self._require_usable(call)
+        made = [self._make(size) if size else None for size in sizes]
+        made[self.rank] = arrays[self.rank]
+        peers = [rank for rank in range(self.size) if rank != self.rank]
+        try:
+            self._links.transfer_on_gpus(
+                {r: arrays[r] for r in peers if bytes_of(arrays[r])},
+                {r: made[r] for r in peers if sizes[r]},
+            )
+        except RuntimeError as error:
+            self.barrier(about=about)  # where a rank is lost, this says which
+            raise DistributedError(
+                f"NCCL failed on rank {self.rank} of {self.size}",
+                where=str(call),
+                got=_said_by(error),
+                fix="NCCL_DEBUG=INFO has it say more",
+            ) from error
+        for rank in peers:
+            self.traffic.sent[rank] += bytes_of(arrays[rank])
+            self.traffic.received[rank] += sizes[rank]
+        return made
 
     def _swap(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
         self._require_usable(call)
@@ -191,6 +248,7 @@ class _Links:
             ) from error
         self._rank, self._size, self._timeout = rank, size, timeout
         self._group: Any = None
+        self._gpus: Any = None
         self._is_ours = False
 
     def join(self, address: str, port: int) -> None:
@@ -217,6 +275,32 @@ class _Links:
                 fix="start all ranks, each with its own RANK; is the port taken, or "
                 "closed to others?",
             ) from error
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether this process can take part in a group of GPUs."""
+        return bool(self._torch.cuda.is_available() and self._talk.is_nccl_available())
+
+    def join_gpus(self, backend: str = "nccl") -> None:
+        """Meet the other ranks for transfers between GPUs."""
+        limit = timedelta(seconds=self._timeout)
+        # A transfer that takes too long is given up; the process goes on.
+        with _variable("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2"):
+            self._gpus = self._talk.new_group(backend=backend, timeout=limit)
+
+    def transfer_on_gpus(
+        self, outgoing: Mapping[int, GpuArray], incoming: Mapping[int, GpuArray]
+    ) -> None:
+        """Have GPUs send and fill arrays, by rank, behind what they are doing."""
+        talk, asked = self._talk, []
+        for begin, arrays in ((talk.irecv, incoming), (talk.isend, outgoing)):
+            for rank, array in arrays.items():
+                # PyTorch knows few types of integers; all know bytes.
+                lent = self._torch.as_tensor(array.view(np.uint8))
+                asked.append(talk.P2POp(begin, lent, rank, self._gpus))
+        if asked:
+            for work in talk.batch_isend_irecv(asked):
+                work.wait()  # on the GPU: what it is given next comes behind it
 
     def leave(self, is_whole: bool) -> None:
         """Give back what `join` made; with ranks lost, that is left to the end."""
@@ -273,11 +357,20 @@ def _listening_at(address: str) -> Iterator[None]:
 
     Without it, it takes the address of the host's name. The user's choice stays.
     """
-    name = "GLOO_SOCKET_IFNAME"
-    if name in os.environ or not _is_loopback(address):
+    if not _is_loopback(address):
         yield
         return
-    os.environ[name] = "lo"
+    with _variable("GLOO_SOCKET_IFNAME", "lo"):
+        yield
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set a variable of the environment for a time, unless the user has."""
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = value
     try:
         yield
     finally:

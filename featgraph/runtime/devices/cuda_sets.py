@@ -146,12 +146,18 @@ class CudaSets:
         self, words: Words, results: Sequence[tuple[Array, bool]]
     ) -> tuple[int, list[float]]:
         """Return the number of set bits, and extremes of results; waits once."""
+        self.leave_count(words, results)
+        return self._arrays.read_totals(len(results))
+
+    def leave_count(
+        self, words: Words, results: Sequence[tuple[Array, bool]]
+    ) -> None:
+        """Leave the number of set bits on the device, and extremes of results."""
         for place, (array, is_largest) in enumerate(results, 1):
             flat = array if array.ndim == 1 else array.reshape(array.size)
             sign, out = np.float64(1 if is_largest else -1), self._arrays.own.extremes
             self._launch(cuda_loops.extreme, 1, 32, (flat, sign, out, np.int64(place)))
         self._launch_count(words)
-        return self._arrays.read_totals(len(results))
 
     def _launch_count(self, words: Words) -> None:
         arguments = (words, self._arrays.own.total)

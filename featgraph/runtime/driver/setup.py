@@ -89,7 +89,10 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
     size = state.graph.vertex_count + state.graph.edge_count
     watching = make_watching(asked.log, asked.test, [step.plan for step in steps])
     is_shared = state.graph.ranks is not None
-    watched = Watched(device, size, asked.by, False, is_dense, is_shared=is_shared)
+    watched = Watched(
+        device, size, asked.by, is_dense=is_dense, is_shared=is_shared,
+        stays_on_device=exchange_of(state.graph, device).stays_on_device,
+    )  # fmt: skip
     if watching.extremes and not asked.by:
         by = "watch=" if asked.test is None else "until="
         watched = replace(watched, by=by, looks_at_results=True)

@@ -68,8 +68,8 @@ class Agenda:
         self.version = self.state.version
         self.superstep = self.state.superstep
         self.turn = self.stage = 0
-        #: Whether loops are to come back to the host before they would.
-        self.wants_host: Callable[[], bool] = bool
+        #: Tells whether loops are to come back to the host before they would.
+        self.wants_host: Callable[[], bool] | None = None
         #: Of each foldmap.
         self.scalars = [ScalarsRead(self.state, s.plan.facts.scalars) for s in steps]
 

@@ -140,6 +140,7 @@ class Flight:
         before = agenda.pending[accounts.following.place].active_count
         recording = self._recordings[accounts.done % len(self._recordings)]
         number, seen = recording.wait()
+        agenda.exchange.check_count(number)
         begun, self._begun = self._begun, time.perf_counter()
         seconds = self._begun - begun
         is_run = accounts.add(number, seconds, seen)

@@ -37,6 +37,8 @@ class Watched:
         The property that tells near vertices from far ones; "" where none wait.
     is_shared : bool
         Whether other ranks run it, too, and are told behind each superstep.
+    stays_on_device : bool
+        Whether they are told without the host.
     """
 
     device: Device
@@ -46,6 +48,7 @@ class Watched:
     is_dense: bool = False
     key: str = ""
     is_shared: bool = False
+    stays_on_device: bool = True
 
 
 @dataclass

@@ -72,6 +72,7 @@ class ReplayLoop:
         self._recorder = recorder
         self._cycles = Cycles(len(agenda.steps), recorder.known)
         self._stage = agenda.stage
+        self._is_shared = agenda.state.graph.ranks is not None
         for step in agenda.steps:  # so that the first superstep asks for what others do
             step.plain.bound.bring()
 
@@ -80,8 +81,10 @@ class ReplayLoop:
         """Return why it cannot run any superstep of a run; "" if it can."""
         if watched.device.recorder is None:
             return f"{watched.device.name} has no launches to record"
-        if watched.is_shared:
+        if watched.is_shared and not watched.stays_on_device:
             return SHARED
+        if watched.is_shared and len(plans) > 1:
+            return "ranks count what several foldmaps have not seen yet"
         if watched.by and not watched.looks_at_results:
             return f"{watched.by} looks at each superstep"
         return "" if config.replay else "fg.config.replay is False"
@@ -109,11 +112,16 @@ class ReplayLoop:
 
     def _replay(self, run: Run, most: int) -> bool:
         """Run supersteps of a cycle, if one was seen; False if none was run."""
+        if self._is_shared and self._agenda.wants_host is not None:
+            return False  # which is asked on all ranks, behind the same supersteps
         for cycle in self._cycles.find():
             length = len(cycle)
             if sum(run.seconds[-length:]) > length * _MOST_SECONDS:
                 continue
-            late = _MOST_LATE if all(may_be_late(self._agenda, t) for t in cycle) else 0
+            may_all = all(may_be_late(self._agenda, t) for t in cycle)
+            # Another rank may run a superstep as its host does, which then waits for
+            # the count of this one: none is launched before all are to run it.
+            late = _MOST_LATE if may_all and not self._is_shared else 0
             is_exact = late == 0 or self._agenda.watching.test is not None
             limit = self._limit(cycle, most, is_exact)
             if limit == 0 or not self._continues(cycle[0]):
@@ -133,6 +141,7 @@ class ReplayLoop:
         turns = len(agenda.steps)
         loop_of = partial(self._recorder.loop, recordings, turns, how.is_exact)
         loop = loop_of()
+        wants_host = agenda.wants_host or bool
         known = all(p.words is None or p.count is not None for p in agenda.pending)
         if loop is not None and loop.step <= how.limit and known:
             is_whole = DeviceFlight(agenda, run, cycle, loop).run(how)
@@ -140,7 +149,7 @@ class ReplayLoop:
             flight = Flight(agenda, run, cycle, recordings, how)
             is_short = loop is not None and known
             is_whole = flight.run(
-                lambda: (not is_short and loop_of() is not None) or agenda.wants_host()
+                lambda: (not is_short and loop_of() is not None) or wants_host()
             )
         if not is_whole:  # what comes next is not the first of the cycle
             self._cycles.forget()

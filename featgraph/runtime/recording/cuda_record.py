@@ -114,12 +114,35 @@ class Recording(_Launched):
         super().__init__(driver, beside)
         # A graph that is made node by node takes as long to launch as its operations do
         # one by one, one that was captured a quarter of it (NVIDIA H200, 2026-11-21).
-        self._graph = _instantiate(
-            self, driver, _Capture(driver).run([(operations, ())])
-        )
+        self._pieces = [
+            _instantiate(self, driver, _Capture(driver).run([(piece, ())]))
+            for piece, _ in _between_turns(operations)
+        ]
+        self._turns = [turn for _, turn in _between_turns(operations)]
 
     def _launch(self) -> None:
-        self._check(self._api.cuGraphLaunch(self._graph, self._stream))
+        for graph, turn in zip(self._pieces, self._turns, strict=True):
+            self._check(self._api.cuGraphLaunch(graph, self._stream))
+            if turn is not None:
+                turn()
+
+
+def _between_turns(
+    operations: Sequence[Operation],
+) -> list[tuple[list[Operation], Callable[[], None] | None]]:
+    """Return operations in pieces, with what the host does behind each.
+
+    That is where ranks of one process take turns; else there is one piece.
+    """
+    pieces: list[tuple[list[Operation], Callable[[], None] | None]] = []
+    piece: list[Operation] = []
+    for operation in operations:
+        if operation[0] != "turn":
+            piece.append(operation)
+        elif operation[1] is not None:
+            pieces.append((piece, operation[1]))
+            piece = []
+    return [*pieces, (piece, None)] if piece or not pieces else pieces
 
 
 class ConditionalLoop(_Launched):
@@ -218,6 +241,10 @@ class _Calls:
         """Give each call, with its arguments on the stream for the one asked for."""
         address = int(self._pointers.ctypes.data)
         for name, *given in self._operations:
+            if name == "turn":
+                if given[0] is not None:
+                    yield _turning(given[0]), ()
+                continue
             if name != "launch":
                 yield getattr(self._api, _CALLS[name]), (*given, stream_of(0))
                 continue
@@ -226,6 +253,16 @@ class _Calls:
             arguments = handle, *grid, 0, stream_of(asked), address, 0
             yield self._api.cuLaunchKernel, arguments
             address += len(words)  # a pointer takes what a word does
+
+
+def _turning(turn: Callable[[], None]) -> Callable[[], tuple[int]]:
+    """Return a function that is called as those of the driver are."""
+
+    def call() -> tuple[int]:
+        turn()
+        return (0,)
+
+    return call
 
 
 #: Operation -> the driver's call of the same arguments, and a stream.

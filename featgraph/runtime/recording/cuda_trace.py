@@ -20,11 +20,14 @@ from featgraph.runtime.recording.control import Shape
 from featgraph.runtime.recording.cycles import KnownCycles
 from featgraph.runtime.recording.device_loop import DeviceLoop
 
-__all__ = ["LANDED", "OPAQUE", "RecordedSuperstep", "TracedDriver", "read_landed"]
+__all__ = ["LANDED", "OPAQUE", "TURN", "RecordedSuperstep", "TracedDriver", "read_landed"]
 
 #: Stands for what no recording can do again: memory that comes from the host, a kernel
 #: that has to be compiled first.
 OPAQUE = ("opaque",)
+#: Names what is noted between posting at other ranks and taking what they have posted:
+#: a function that lets ranks of this process post, or None.
+TURN = "turn"
 Operations = tuple[tuple[Any, ...], ...]
 #: Number of words -> sets of so many; those without another reference are used again.
 Pools = dict[int, list[Any]]
@@ -79,11 +82,14 @@ class RecordedSuperstep:
         [read] = [o for o in operations if o[0] == "read"]
         #: How many extremes of results are read with the count.
         self._extremes: int = read[3] // 8 - 1
+        #: Whether other ranks wait for it: then none is launched ahead.
+        self.is_shared = any(o[0] == TURN for o in operations)
+        self._is_whole = self._extremes > 0 or self.is_shared
         work: list[tuple[Any, ...]] = []
         count: list[tuple[Any, ...]] = []
         for operation in operations:
             # Results are looked at before the next superstep makes others.
-            is_beside = not self._extremes and _is_given(operation, read[2])
+            is_beside = not self._is_whole and _is_given(operation, read[2])
             (count if is_beside else work).append(operation)
         self._landed = landed
         self._work = tuple(o for o in work if o is not read)
@@ -98,7 +104,7 @@ class RecordedSuperstep:
         self._launched = 0
 
     def _make_both(self, make: Make) -> None:
-        if self._extremes:
+        if self._is_whole:
             self._working = make((*self._work, self._reads), beside=False)
             self._counting = None
             return
@@ -124,7 +130,7 @@ class RecordedSuperstep:
         """Wait for the launch; return how many vertices it committed, and extremes."""
         begun = time.perf_counter()
         (self._counting or self._working).wait()
-        if time.perf_counter() - begun < self._launching:
+        if self.is_shared or time.perf_counter() - begun < self._launching:
             self._lost += max(self._launching - _LAUNCHING_SECONDS, 0)
         return read_landed(self._landed, self._extremes)
 
@@ -304,6 +310,8 @@ class TracedDriver:
         It is made when launching the cycle from the host has cost as much time. None,
         too, where none can be made.
         """
+        if any(recording.is_shared for recording in recordings):
+            return None
         loops, cycle = self._own.loops, tuple(recordings)
         key = cycle, is_exact
         if key in loops:

@@ -59,6 +59,14 @@ class Exchange(Protocol):
     device: Device
 
     @property
+    def stays_on_device(self) -> bool:
+        """Whether a superstep is told to other ranks without the host, if to any."""
+        ...
+
+    def check_count(self, number: int) -> None:
+        """Raise if a count that kernels have left says that a rank is lost."""
+
+    @property
     def holder(self) -> Holder:
         """What the user's active sets are kept by."""
         ...
@@ -110,10 +118,15 @@ class Exchange(Protocol):
 class _Alone:
     """One rank, which has all vertices."""
 
+    stays_on_device = True
+
     def __init__(self, device: Device) -> None:
         self.holder = self.device = device
         self.count = device.sets.count
         self.count_and_look = device.sets.count_and_look
+
+    def check_count(self, number: int) -> None:
+        """Do nothing: there is no other."""
 
     def own(self, everyone: Words) -> Words:
         """Return all of them."""
