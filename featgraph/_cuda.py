@@ -254,7 +254,9 @@ def _select(typing: Any, test: Any, first: Any, second: Any) -> Any:
 # -- addresses: memory of other GPUs, which no array of the dialect stands for
 
 
-def _pointer_to(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> Any:
+def _pointer_to(
+    context: Any, builder: Any, signature: Any, args: Any, kind: Any
+) -> Any:
     """Return a pointer into global memory from an address."""
     types: Any = import_whole("numba.cuda.types")
     wide = context.cast(builder, args[0], signature.args[0], types.int64)
@@ -297,7 +299,10 @@ def _acquire_at(typing: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide = ir.IntType(64)
         given = [context.cast(builder, args[0], signature.args[0], types.int64)]
-        text, form = "ld.acquire.sys.global.s64 $0, [$1];", ir.FunctionType(wide, [wide])
+        text, form = (
+            "ld.acquire.sys.global.s64 $0, [$1];",
+            ir.FunctionType(wide, [wide]),
+        )
         registers = "=l,l,~{memory}"
         return builder.asm(form, text, registers, given, True, "acquire_at")
 

@@ -1,17 +1,26 @@
-"""Ranks of one process on one GPU beside a run without ranks.
+"""Ranks of one process on one GPU, or with a GPU each, beside a run without ranks.
 
 Breadth-first search and PageRank as whole calls that are warm: without ranks, as ever
 and with supersteps driven by the host (a callback asks for that); and on ranks that
 share the GPU and take turns, so that their work adds up. A single rank has the graph
-itself, and is not timed. `checks` has the largest difference from the answers without
+itself, and is not timed. With ``--gpus`` ranks are processes with a GPU each instead,
+in each way in which they may hand rows over (``fg.config.gpu_links``), and through
+windows without replay, too. `checks` has the largest difference from the answers without
 ranks.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,26 +28,39 @@ import numpy.typing as npt
 
 import featgraph as fg
 from bench.graphs import make_graph
-from bench.record import Recorder, gpu_name
+from bench.record import Recorder, child_environment, gpu_name
 from bench.timing import join_compilers, wait_for_gpu
 from featgraph.algorithms import bfs, pagerank
 
-DEFAULTS = {"graph": ["rmat-18-16"], "repeat": 7, "ranks": 2}
+DEFAULTS = {"graph": ["rmat-18-16"], "repeat": 7, "ranks": 2, "gpus": 0}
 TARGET = "cuda"
 SUPERSTEPS = 20
 WARM_UPS = 3
+#: Longest that all ranks of one way may take, on one graph.
+LIMIT_S = 80
+#: How ranks with a GPU each hand rows over: `gpu_links`, and whether they replay.
+LINKS = {
+    "windows": ("windows", "1"),
+    "windows, by the host": ("windows", "0"),
+    "NCCL": ("engine", "1"),
+    "Gloo": ("host", "1"),
+}
 
 Call = Callable[..., Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, help="how many, all on one GPU")
+    parser.add_argument("--gpus", type=int, help="how many, with a GPU each")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Time both algorithms on every graph, in each of the three ways."""
+    """Time both algorithms on every graph, in each of the ways."""
     recorder.device = gpu_name()
     for name in arguments.graph:
+        if arguments.gpus:
+            compare_gpus(name, arguments, recorder)
+            continue
         named = make_graph(name)
         for program, (call, answer) in programs(named.graph).items():
             meant: npt.NDArray[Any] | None = None
@@ -57,6 +79,92 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                     sent_bytes=sent,
                     checks={"difference": apart, "ok": apart <= 1e-6},
                 )
+
+
+def compare_gpus(name: str, arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Time both algorithms on one GPU, and on ranks with one each in all ways."""
+    ranks, alone = arguments.gpus, measure(name, arguments.repeat, 1, "auto", "1")
+    cells = {"1 GPU": alone}
+    for way, (links, replay) in LINKS.items():
+        try:
+            found = measure(name, arguments.repeat, ranks, links, replay)
+        except RuntimeError as error:
+            print(f"{ranks} GPUs, {way}: {error}", flush=True)
+            continue
+        cells[f"{ranks} GPUs, {way}"] = found
+    for way, found in cells.items():
+        for program, cell in found.items():
+            meant = np.array(alone[program]["sample"])
+            apart = float(np.abs(np.array(cell["sample"]) - meant).max())
+            checks = {"difference": apart, "ok": apart <= 1e-6}
+            told = {n: cell[n] for n in ("graph", "supersteps", "sent_bytes")}
+            recorder.add(
+                way, cell["trials_ms"], k=1, program=program, checks=checks, **told
+            )
+
+
+def measure(
+    name: str, repeat: int, ranks: int, links: str, replay: str
+) -> dict[str, Any]:
+    """Return what rank 0 of processes with a GPU each has measured, by program."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        told, port = Path(folder) / "told.json", free.getsockname()[1]
+        free.close()
+        common = child_environment() | {
+            "FEATGRAPH_GPU_LINKS": links,
+            "FEATGRAPH_REPLAY": replay,
+            "PYTHONWARNINGS": "ignore",  # runs end at a limit
+            "WORLD_SIZE": str(ranks),
+            "MASTER_PORT": str(port),
+        }
+        command = [sys.executable, "-m", __spec__.name, name, str(repeat), str(told)]
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        gpus = visible.split(",") if visible else [str(rank) for rank in range(ranks)]
+        begun = [
+            subprocess.Popen(
+                command,
+                env=common | {"RANK": str(rank), "CUDA_VISIBLE_DEVICES": gpus[rank]},
+            )
+            for rank in range(ranks)
+        ]
+        ends = time.monotonic() + LIMIT_S
+        codes: list[int | None] = [None]
+        while None in codes and not any(codes) and time.monotonic() < ends:
+            time.sleep(0.05)
+            codes = [process.poll() for process in begun]
+        for process in begun:  # one that has failed says so to the others
+            try:
+                process.wait(10 if any(codes) else 0.1)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        codes = [process.wait() for process in begun]
+        if any(codes):
+            raise RuntimeError(f"ranks ended with {codes}")
+        return json.loads(told.read_text())  # type: ignore[no-any-return]
+
+
+def be_a_rank(name: str, repeat: int, told: Path) -> None:
+    """Run the programs on this rank; the first one writes what it has found."""
+    engine = fg.distributed.init(timeout=LIMIT_S / 2)
+    fg.config.compile_behind = False
+    named = make_graph(name)
+    graph, found = fg.distribute(named.graph), {}
+    for program, (call, answer) in programs(named.graph).items():
+        trials = timed(lambda call=call: call(graph), repeat, engine)
+        before = engine.traffic.copy()
+        result = call(graph)
+        sent = int((engine.traffic - before).sent.sum())
+        values = np.asarray(getattr(result, answer), np.float64)
+        found[program] = {
+            "trials_ms": trials,
+            "sent_bytes": sent,
+            "supersteps": result.supersteps,
+            "graph": named.describe(),
+            "sample": values[:: max(values.size // 1000, 1)].tolist(),
+        }
+    if engine.rank == 0:
+        told.write_text(json.dumps(found))
 
 
 def programs(graph: fg.Graph) -> dict[str, tuple[Call, str]]:
@@ -115,3 +223,7 @@ def timed(call: Call, repeat: int, engine: Any = None) -> list[float]:
         wait_for_gpu(TARGET)
         trials.append(1000 * (time.perf_counter() - begun))
     return trials
+
+
+if __name__ == "__main__":
+    be_a_rank(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

@@ -98,9 +98,7 @@ class Channel:
         if self._boxes is None or self._room < row:
             sizes = [-(-4 * n // 16) * 16 + 32 * n * row for n in self._taken.words]
             self._boxes = None  # its memory is given back with what is made now
-            self._boxes = Mailboxes(
-                self._engine, self._device, sizes, self._about
-            )
+            self._boxes = Mailboxes(self._engine, self._device, sizes, self._about)
             self._room = row
         return self._boxes
 

@@ -33,6 +33,8 @@ __all__ = ["Mailboxes", "can_map"]
 _APART = 128
 #: Bytes that slots are multiples of.
 _ALIGNMENT = 256
+
+
 def can_map(engine: Engine, device: Device) -> bool:
     """Whether all ranks can store into each other's memory; all of them call it.
 
@@ -166,7 +168,9 @@ class Mailboxes:
     ) -> None:
         self._engine, self._device, self._about = engine, device, about
         slots = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
-        begins = np.cumsum([-(-_APART * len(sizes) // 256) * 256, *(2 * s for s in slots)])
+        begins = np.cumsum(
+            [-(-_APART * len(sizes) // 256) * 256, *(2 * s for s in slots)]
+        )
         self.slots = slots
         mapped = _registry_of(engine).map(int(begins[-1]), device)
         if mapped is None:

@@ -105,7 +105,9 @@ class TorchEngine(MessageEngine):
         """
         if self._reaches is None:
             told = f"{gpu} {self._links.has_gpus}".encode()
-            found = self.all_gather(np.frombuffer(told, np.uint8), about="GPUs of ranks")
+            found = self.all_gather(
+                np.frombuffer(told, np.uint8), about="GPUs of ranks"
+            )
             gpus = {bytes(one) for one in found if bytes(one).endswith(b"True")}
             self._reaches = len(gpus) == self.size
             if self._reaches:

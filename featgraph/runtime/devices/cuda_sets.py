@@ -149,9 +149,7 @@ class CudaSets:
         self.leave_count(words, results)
         return self._arrays.read_totals(len(results))
 
-    def leave_count(
-        self, words: Words, results: Sequence[tuple[Array, bool]]
-    ) -> None:
+    def leave_count(self, words: Words, results: Sequence[tuple[Array, bool]]) -> None:
         """Leave the number of set bits on the device, and extremes of results."""
         for place, (array, is_largest) in enumerate(results, 1):
             flat = array if array.ndim == 1 else array.reshape(array.size)

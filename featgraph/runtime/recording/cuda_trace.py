@@ -20,7 +20,14 @@ from featgraph.runtime.recording.control import Shape
 from featgraph.runtime.recording.cycles import KnownCycles
 from featgraph.runtime.recording.device_loop import DeviceLoop
 
-__all__ = ["LANDED", "OPAQUE", "TURN", "RecordedSuperstep", "TracedDriver", "read_landed"]
+__all__ = [
+    "LANDED",
+    "OPAQUE",
+    "TURN",
+    "RecordedSuperstep",
+    "TracedDriver",
+    "read_landed",
+]
 
 #: Stands for what no recording can do again: memory that comes from the host, a kernel
 #: that has to be compiled first.
