@@ -264,7 +264,7 @@ def _pointer_to(
 
 
 def _load_at(typing: Any, address: Any, kind: Any) -> Any:
-    number = getattr(kind, "dtype", None)
+    number: Any = getattr(kind, "dtype", None)
     if not hasattr(number, "bitwidth"):
         return None
 
@@ -278,7 +278,7 @@ def _load_at(typing: Any, address: Any, kind: Any) -> Any:
 
 def _store_at(typing: Any, address: Any, value: Any, kind: Any) -> Any:
     types: Any = import_whole("numba.cuda.types")
-    number = getattr(kind, "dtype", None)
+    number: Any = getattr(kind, "dtype", None)
     if not hasattr(number, "bitwidth"):
         return None
 

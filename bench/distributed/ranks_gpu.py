@@ -4,8 +4,8 @@ Breadth-first search and PageRank as whole calls that are warm: without ranks, a
 and with supersteps driven by the host (a callback asks for that); and on ranks that
 share the GPU and take turns, so that their work adds up. A single rank has the graph
 itself, and is not timed. With ``--gpus`` ranks are processes with a GPU each instead,
-in each way in which they may hand rows over (``fg.config.gpu_links``), and through
-windows without replay, too. `checks` has the largest difference from the answers without
+in each way in which they may hand rows over (``fg.config.gpu_links``), and also through
+windows without replay. `checks` has the largest difference from the answers without
 ranks.
 """
 

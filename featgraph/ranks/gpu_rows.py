@@ -133,11 +133,13 @@ class GpuRows:
     def _carrier(self) -> GpuEngine | ThroughHost:
         """What hands messages over; found out when all ranks send something."""
         engine, device = self._engine, self._device
-        if isinstance(engine, GpuEngine) and config.gpu_links != "host":
-            if engine.reach_gpus(
-                uuid_of_current(), lambda size: device.empty((size,), "uint8")
-            ):
-                return engine
+        may_reach = isinstance(engine, GpuEngine) and config.gpu_links != "host"
+
+        def make(size: int) -> Array:
+            return device.empty((size,), "uint8")
+
+        if may_reach and engine.reach_gpus(uuid_of_current(), make):  # type: ignore[attr-defined]
+            return engine  # type: ignore[return-value]
         return ThroughHost(engine, device)
 
     @cached_property

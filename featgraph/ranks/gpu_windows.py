@@ -1,7 +1,8 @@
 """Rows and numbers that ranks store into each other's windows, without the host.
 
-See docs/design/0055-windows.md: a rank posts, by a kernel that stores at all others, and
-takes, by one that waits for what they have posted. How much that is stays on the device.
+See docs/design/0055-windows.md: a rank posts, by a kernel that stores at all others,
+and takes, by one that waits for what they have posted. How much that is stays on the
+device.
 """
 
 from __future__ import annotations

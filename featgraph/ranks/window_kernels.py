@@ -1,10 +1,11 @@
 """Kernels that store into windows of other ranks, and take what has come there (CUDA).
 
-A *window* is memory of one rank into which all ranks store. Each has a place of its own
-there, a *mailbox*, of two *slots*, and a flag. Exchanges are numbered by a *generation*,
-which is counted on the device: it says which slot is written, and what the flag shows
-when that is whole. A rank posts generation g + 2 behind its taking g + 1 from all, which
-these have posted behind their taking g: so a slot is free when it is written again.
+A *window* is memory of one rank into which all ranks store. Each has a place of its
+own there, a *mailbox*, of two *slots*, and a flag. Exchanges are numbered by a
+*generation*, which is counted on the device: it says which slot is written, and what
+the flag shows when that is whole. A rank posts generation g + 2 behind its taking g + 1
+from all, which these have posted behind their taking g: so a slot is free when it is
+written again.
 
 `there` and `here` have a row for each rank: the address of a mailbox, bytes of a slot,
 and the address of the flag; in the windows of others, and in the rank's own. `own` has

@@ -83,7 +83,8 @@ class _Registry:
         None where a rank cannot map another's memory. All ranks call it.
         """
         engine = self._engine()
-        assert engine is not None
+        if engine is None:
+            raise ReferenceError("the engine is gone")
         self._give_back(engine)
         memory = cuda.device_array((int(size),), np.uint8)
         device.fill(memory, 0)

@@ -284,19 +284,10 @@ class Gpu:
             return view
         return GuardedArray(view, self._place(view.ctypes.data, view.nbytes)[0])
 
-    def _at(self, address: int, dtype: Any) -> GuardedArray:
-        """Return the entry at an address, as kernels see it that are given it."""
-        view = self._memory(address, dtype.itemsize).view(dtype)
-        return self._guarded(view)  # type: ignore[no-any-return]
-
     def _fill(self, address: int, size: int) -> None:
         if size:
             known, first = self._place(address, size)
             known.fill(first, size)
-
-    def turn(self, pass_on: Any) -> None:
-        if pass_on is not None:
-            pass_on()
 
     def set_words(self, address: int, value: int, count: int) -> None:
         self._memory(address, 4 * count).view(np.uint32)[:] = value
@@ -454,10 +445,18 @@ class Recording:
         ask(self.gpu, self.operations)
 
 
+def entry_at(gpu: Gpu, address: int, dtype: Any) -> GuardedArray:
+    """Return the entry at an address, as kernels see it that are given it."""
+    view = gpu._memory(address, dtype.itemsize).view(dtype)
+    return gpu._guarded(view)  # type: ignore[no-any-return]
+
+
 def ask(gpu: Gpu, operations: Iterable[tuple[Any, ...]]) -> None:
     """Have operations done at once."""
     for name, *arguments in operations:
-        if name == "launch":
+        if name == "turn":
+            _ = arguments[0] and arguments[0]()
+        elif name == "launch":
             words, pointers = point_to_words(arguments[-1])
             gpu.launch(*arguments[:-1], int(pointers.ctypes.data))
             del words
@@ -584,8 +583,8 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(cuda_device, "cuda_device", lambda: device)
         patch.setattr(_cuda, "require", lambda gpu=False: None)
         patch.setattr(_cuda, "is_available", lambda: True)
-        memory_at.append(gpu._at)
+        memory_at.append(find := partial(entry_at, gpu))
         try:
             yield gpu
         finally:
-            memory_at.remove(gpu._at)
+            memory_at.remove(find)

@@ -155,9 +155,6 @@ class CudaSets:
             flat = array if array.ndim == 1 else array.reshape(array.size)
             sign, out = np.float64(1 if is_largest else -1), self._arrays.own.extremes
             self._launch(cuda_loops.extreme, 1, 32, (flat, sign, out, np.int64(place)))
-        self._launch_count(words)
-
-    def _launch_count(self, words: Words) -> None:
         arguments = (words, self._arrays.own.total)
         if words.size <= _ONE_BLOCK_WORDS:
             self._launch(cuda_loops.count_in_one_block, 1, BLOCK, arguments)
