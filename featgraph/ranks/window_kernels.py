@@ -45,6 +45,8 @@ __all__ = [
     "take_rows",
 ]
 
+#: Threads of a block, and blocks of a multiprocessor, of kernels that go over rows.
+_BOUNDS = (256, 4)
 #: Columns of `there` and `here`.
 BASE, BYTES, FLAG = 0, 1, 2
 #: Entries of `own`: the exchange that was posted last, blocks that have posted theirs,
@@ -118,7 +120,7 @@ def _copy_rows(found, numbers, first, columns, column, slot, into_slot):  # type
                 _copy(inside, at, unit)
 
 
-@kernel(cache=True)
+@kernel(cache=True, launch_bounds=_BOUNDS)
 def post_rows(  # type: ignore[no-untyped-def]
     changed, numbers, chunks, links, count, columns, column_count, there, own
 ):
@@ -174,7 +176,7 @@ def _chunk_to_take(count, here, links, own, limit_ns):  # type: ignore[no-untype
     return chunk
 
 
-@kernel(cache=True)
+@kernel(cache=True, launch_bounds=_BOUNDS)
 def take_rows(  # type: ignore[no-untyped-def]
     numbers, chunks, links, count, columns, column_count, here, words, own, limit_ns
 ):
@@ -202,7 +204,7 @@ def take_rows(  # type: ignore[no-untyped-def]
                 _copy_rows(found, numbers, word * 32, columns, column, own_rows, False)
 
 
-@kernel(cache=True)
+@kernel(cache=True, launch_bounds=_BOUNDS)
 def combine_rows(  # type: ignore[no-untyped-def]
     target, width, item, count, here, words, operation, own, limit_ns
 ):

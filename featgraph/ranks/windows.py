@@ -40,23 +40,23 @@ def can_map(engine: Engine, device: Device) -> bool:
 
     They can in one process, and on different GPUs of one host that reach each other.
     """
-    host = f"{socket.gethostname()} {_boot()}"
+    host = f"{socket.gethostname()}/{_boot()}"
     told = f"{host}\n{os.getpid()}\n{uuid_of_current()}".encode()
     found = engine.all_gather(np.frombuffer(told, np.uint8), about="GPUs of ranks")
     places = [bytes(one).decode().split("\n") for one in found]
-    processes = {place[1] for place in places}
-    if len({place[0] for place in places}) > 1:
+    if not _reach_each_other(places):
         return False
-    if len(processes) == 1:
-        return True
-    is_apart = len(processes) == len({place[2] for place in places}) == engine.size
-    if not is_apart:
-        return False
-    try:
-        made = _registry_of(engine).map(_ALIGNMENT, device)
-    except DeviceError:
-        return False
-    return made is not None
+    return _registry_of(engine).map(_ALIGNMENT, device) is not None
+
+
+def _reach_each_other(places: Sequence[Sequence[str]]) -> bool:
+    """Whether ranks at hosts, in processes and with GPUs may map each other's memory.
+
+    Processes that share a GPU take turns there: one would wait in vain for another.
+    """
+    hosts, processes, gpus = (len(set(column)) for column in zip(*places, strict=True))
+    is_apart = processes == gpus == len(places)
+    return hosts == 1 and (processes == 1 or is_apart)
 
 
 def _boot() -> str:

@@ -159,6 +159,33 @@ def beside_the_programs_own(engine: Engine) -> Any:
     return total.tolist(), dist.get_world_size()
 
 
+def arrays_of_gpus(engine: Any) -> Any:
+    """Hand over arrays as GPUs do, in a group beside, with memory of the host."""
+    engine._links.__class__.has_gpus = True
+    join = engine._links.join_gpus
+    engine._links.join_gpus = lambda: join("gloo")
+
+    def makes(size: int) -> Any:
+        return np.empty(size, np.uint8)
+
+    shared = engine.reach_gpus("one for all", makes)
+    engine._reaches = None
+    reaches = engine.reach_gpus(f"number {engine.rank}", makes)
+    given = [
+        np.full((engine.rank * 2 + r) % 4, 10 * engine.rank + r)
+        for r in range(engine.size)
+    ]
+    arrays = [array if array.size else None for array in given]
+    # Rank r hands (2 r + to) % 4 numbers to each.
+    sizes = [8 * ((2 * r + engine.rank) % 4) for r in range(engine.size)]
+    before = engine.traffic.copy()
+    came = engine.hand_over(arrays, sizes, about="rows")
+    traffic = engine.traffic - before
+    engine.barrier()
+    told = [None if c is None else c.view(np.int64).tolist() for c in came]
+    return [shared, reaches, told, traffic.sent.tolist(), traffic.received.tolist()]
+
+
 def versions(engine: Engine) -> None:
     """Never begin: a rank has another version."""
 
@@ -176,6 +203,7 @@ CASES: dict[str, Callable[[Engine], Any]] = {
         killed_in_a_transfer,
         stopped,
         used_twice,
+        arrays_of_gpus,
         caught,
         beside_the_programs_own,
         versions,

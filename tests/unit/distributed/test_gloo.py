@@ -134,3 +134,14 @@ def test_a_group_of_the_program_stays_its_own(reports: Reports) -> None:
     assert [r.get("result") for r in reports["beside_the_programs_own"]] == [
         [[3], 3]
     ] * 3
+
+
+def test_arrays_are_handed_over_in_a_group_beside(reports: Reports) -> None:
+    for rank, report in enumerate(reports["arrays_of_gpus"]):
+        shared, reaches, came, sent, received = report["result"]
+        assert (shared, reaches) == (False, True)
+        counts = [(2 * r + rank) % 4 for r in range(3)]
+        assert came == [[10 * r + rank] * n or None for r, n in enumerate(counts)]
+        assert received == [8 * n * (r != rank) for r, n in enumerate(counts)]
+        assert sent == [8 * ((2 * rank + to) % 4) * (to != rank) for to in range(3)]
+        assert report["ended"] == 0

@@ -1,0 +1,277 @@
+"""Ranks of an emulated GPU with windows: rows, numbers, ranks lost, replay."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import featgraph as fg
+from featgraph import _cuda
+from featgraph import algorithms as al
+from featgraph.distributed import run_ranks
+from featgraph.distributed.engines.protocol import Engine
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
+from featgraph.config import config
+from featgraph.errors import ArgumentError, WorkerLostError
+from featgraph.ranks import gpu_windows, windows
+from featgraph.ranks.gpu_windows import WindowNumbers, WindowRows
+from featgraph.ranks.host_rows import HostRows
+from featgraph.ranks.members import packed
+from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.loops import replay
+from tests.ranks.test_emulated import PROPERTIES, V, make_graph
+from tests.simt.gpu import Gpu, emulated_gpu
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[Gpu]:
+    with emulated_gpu() as made:
+        yield made
+
+
+@settings(max_examples=6, deadline=None)
+@example(which=[[0], [3, 5, 1], []], share=0.3, inner=[64], seed=0)
+@example(which=[[4], [4]], share=1.0, inner=[], seed=0)
+@given(
+    which=st.lists(
+        st.lists(st.integers(0, len(PROPERTIES) - 1), max_size=2, unique=True),
+        min_size=1,
+        max_size=3,
+    ),
+    share=st.sampled_from([0.0, 0.01, 0.5]),
+    inner=st.lists(st.integers(0, V), max_size=2).map(sorted),
+    seed=st.integers(0, 3),
+)
+def test_rows_reach_ghosts_as_on_the_host(
+    gpu: Gpu, which: list[list[int]], share: float, inner: list[int], seed: int
+) -> None:
+    """Several times, of few bytes and of many: slots are used again, and grow."""
+    shards = make_graph(500, seed).partition(cuts=[0, *inner, V])
+
+    def on_a_rank(engine: Engine) -> None:
+        shard, rng = shards[engine.rank], np.random.default_rng([seed, engine.rank])
+        cpu, device = choose_device("cpu"), choose_device("cuda")
+        carriers = WindowRows(shard, engine, device), HostRows(shard, engine, cpu)
+        for chosen in (*which, *which):
+            count = shard.numbers.size
+            arrays: list[Any] = [
+                rng.integers(0, 100, (count, *shape)).astype(dtype)
+                for shape, dtype in (PROPERTIES[one] for one in chosen)
+            ]
+            changed = packed(rng.random(count) < share)
+            rows = device.rows
+            values = [rows.held(rows.upload(a.copy()), a.shape) for a in arrays]
+            ghosts = carriers[0].share(values, device.sets.upload(changed))
+            meant = carriers[1].share(arrays, changed)
+            np.testing.assert_array_equal(device.download(ghosts), meant)
+            for value, array in zip(values, arrays, strict=True):
+                found = rows.download(value.array, array.shape)
+                np.testing.assert_array_equal(found, array)
+
+    run_ranks(len(shards), on_a_rank)
+
+
+def test_one_kernel_packs_for_all_and_one_stores(gpu: Gpu) -> None:
+    shards = make_graph(500).partition(cuts=[0, 40, 90, V])
+
+    def on_a_rank(engine: Engine) -> list[str]:
+        shard, device = shards[engine.rank], choose_device("cuda")
+        carrier, launched = WindowRows(shard, engine, device), list[str]()
+        arrays = [np.zeros((shard.numbers.size, k), np.float32) for k in (1, 3)]
+        rows = [device.rows.held(device.rows.upload(a), a.shape) for a in arrays]
+        changed = device.sets.upload(packed(np.ones(shard.numbers.size, np.bool_)))
+        carrier.share(rows, changed)
+        reads = len(gpu.downloads)
+        device.recorder.begin({})
+        carrier.share(rows, changed)
+        operations = device.recorder._own.operations or []
+        launched = [o[1][0].py_func.__name__ for o in operations if o[0] == "launch"]
+        device.recorder.end()
+        assert len(gpu.downloads) == reads
+        return launched
+
+    assert run_ranks(3, on_a_rank) == [["post_rows", "take_rows"]] * 3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8", "bool"])
+def test_numbers_are_combined_in_the_order_of_ranks(gpu: Gpu, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    given = (100 * rng.random((3, 70))).astype(dtype)
+    if given.dtype.kind == "f":
+        given[1, 4] = np.nan
+    operators: dict[str, Any] = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+    if dtype == "bool":
+        given = rng.random((3, 70)) < 0.5
+        operators = {"or": np.logical_or, "and": np.logical_and}
+
+    def on_a_rank(engine: Engine) -> None:
+        device = choose_device("cuda")
+        numbers = WindowNumbers(engine, device)
+        for operator, combine in operators.items():
+            array = device.upload(given[engine.rank].copy())
+            assert numbers.can_combine(array, operator)
+            numbers.combine(array, operator)
+            first, second, third = given
+            with np.errstate(over="ignore"):
+                meant = combine(combine(first, second), third).astype(dtype)
+            np.testing.assert_array_equal(device.download(array), meant)
+
+    run_ranks(3, on_a_rank)
+
+
+def test_large_results_and_others_go_by_the_host(gpu: Gpu) -> None:
+    def on_a_rank(engine: Engine) -> None:
+        device = choose_device("cuda")
+        numbers = WindowNumbers(engine, device)
+        large = device.upload(np.zeros(gpu_windows.MOST_NUMBERS // 8 + 1))
+        assert not numbers.can_combine(large, "sum")
+        small = device.upload(np.zeros(2))
+        assert numbers.can_combine(small, "product")
+        assert not numbers.can_combine(small, "or")
+        assert not numbers.can_combine(small, None)
+
+    run_ranks(2, on_a_rank)
+
+
+def test_a_rank_that_posts_nothing_is_named(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows, "timeout_of", lambda engine: 1e-3)
+    whole = make_graph(200)
+
+    def on_a_rank(engine: Engine) -> None:
+        graph = fg.distribute(whole, cuts=[0, 64, V])
+        exchange = graph.ranks.exchange(choose_device("cuda"))
+        words = exchange.own(None)
+        assert exchange.count(words) == V
+        if engine.rank == 1:
+            engine.barrier(about="numbers of all ranks")
+            return
+        with pytest.raises(WorkerLostError, match="rank 1 of 2 was lost") as found:
+            exchange.count(words)
+        assert found.value.rank == 1
+        assert "rank 0, in a kernel" in str(found.value)
+
+    run_ranks(2, on_a_rank)
+
+
+def test_windows_are_given_back_when_no_rank_uses_them(gpu: Gpu) -> None:
+    def on_a_rank(engine: Engine) -> None:
+        device = choose_device("cuda")
+        boxes = windows.Mailboxes(engine, device, [64] * 2, "numbers")
+        registry = windows._registry_of(engine)
+        if engine.rank == 0:
+            del boxes
+            gc.collect()
+        windows.Mailboxes(engine, device, [64] * 2, "numbers")
+        # The other one still has it.
+        assert 1 in registry._windows
+        if engine.rank == 1:
+            del boxes
+        gc.collect()
+        kept = windows.Mailboxes(engine, device, [64] * 2, "numbers")
+        assert set(registry._windows) == {3}
+        del kept
+
+    run_ranks(2, on_a_rank)
+
+
+@pytest.mark.parametrize(
+    ("places", "can"),
+    [
+        (["a 1 x", "a 1 x"], True),  # threads of a process
+        (["a 1 x", "a 2 y"], True),
+        (["a 1 x", "a 2 x"], False),  # one GPU
+        (["a 1 x", "b 2 y"], False),  # two hosts
+        (["a 1 x", "a 1 x", "a 2 y"], False),
+    ],
+)
+def test_windows_are_for_a_process_or_gpus_of_a_host(
+    places: list[str], can: bool
+) -> None:
+    assert windows._reach_each_other([place.split() for place in places]) is can
+
+
+def run_pagerank(graph: fg.Graph) -> Any:
+    found = al.pagerank(graph, weights=None, tol=0.0, max_supersteps=9, target="cuda")
+    return found.ranks
+
+
+def run_search(graph: fg.Graph) -> Any:
+    return al.sssp(graph, 3, weights=None, target="cuda").distances
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+def test_supersteps_on_ranks_are_replayed(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "_MOST_SECONDS", np.inf)  # lanes take their time
+    whole = make_graph(180, count=66)
+
+    def on_a_rank(engine: Engine) -> Any:
+        return run_pagerank(fg.distribute(whole))
+
+    before = len(gpu.recordings)
+    found = run_ranks(2, on_a_rank)
+    launched = [recording.launched for recording in gpu.recordings[before:]]
+    assert len(launched) == 4
+    assert sum(launched) == 8  # of 18
+    monkeypatch.setattr(config, "replay", False)
+    for ranks, meant in zip(found, run_ranks(2, on_a_rank), strict=True):
+        np.testing.assert_array_equal(ranks, meant)
+    np.testing.assert_allclose(found[0], run_pagerank(whole), rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+def test_a_rank_that_is_lost_ends_a_replay(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "_MOST_SECONDS", np.inf)
+    whole = make_graph(180, count=66)
+    launches: list[int] = []
+    from featgraph.runtime.loops.flight import Flight
+
+    launch = Flight._launch
+
+    def lose(flight: Any) -> None:
+        launches.append(1)
+        if len(launches) == 3:
+            exchange = flight._agenda.exchange
+            device, own = exchange.device, exchange._numbers._boxes.own
+            state = device.download(own)
+            device.upload(np.array([*state[:2], 2], np.int64), own)
+        launch(flight)
+
+    monkeypatch.setattr(Flight, "_launch", lose)
+    with pytest.raises(WorkerLostError, match="rank 1 of 2 was lost"):
+        run_ranks(2, lambda _: run_pagerank(fg.distribute(whole)))
+    assert len(launches) >= 3
+
+
+@pytest.mark.parametrize("way", ["engine", "host"])
+def test_other_ways_are_chosen_by_name(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    whole = make_graph(180, count=66)
+    alone = al.bfs(whole, 3, target="cpu").levels
+    monkeypatch.setattr(config, "gpu_links", way)
+    before = len(gpu.by_driver)
+
+    def on_a_rank(engine: Engine) -> Any:
+        return al.bfs(fg.distribute(whole), 3, target="cuda").levels
+
+    for levels in run_ranks(2, on_a_rank):
+        np.testing.assert_array_equal(levels, alone)
+    assert not {"post_rows", "take_rows"} & set(gpu.by_driver[before:])
+    monkeypatch.setattr(config, "gpu_links", "wire")
+    with pytest.raises(ArgumentError, match="'wire'"):
+        run_ranks(2, on_a_rank)
