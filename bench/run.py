@@ -49,6 +49,7 @@ BENCHES = {
     "fusing-cpu": "bench.algorithms.fusing_cpu",
     "classics-cpu": "bench.classics.cpu",
     "classics-gpu": "bench.classics.gpu",
+    "links-gpu": "bench.distributed.links_gpu",
     "rows-cpu": "bench.distributed.rows_cpu",
     "ranks-cpu": "bench.distributed.ranks_cpu",
     "ranks-gpu": "bench.distributed.ranks_gpu",

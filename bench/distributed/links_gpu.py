@@ -1,240 +1,178 @@
-"""Links between the GPUs of ranks: windows of peers, and NCCL."""
+"""Links between two GPUs of a host: stores into windows, flags, and NCCL.
+
+*Flags*: a number is stored at the other rank, and the other's is waited for, by two
+kernels; launched one by one, and twenty times in a graph. *Rows*: kernels store those
+that have changed, and take what has come; in each trial both GPUs do so at once.
+*NCCL*: an array is sent each way, with what the host takes for it. Two processes, a GPU
+each.
+"""
 
 from __future__ import annotations
 
-import faulthandler
-import os
+import argparse
+import json
 import sys
 import time
-import traceback
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import featgraph as fg
+from bench.distributed.on_gpus import LIMIT_S, run_on_gpus
+from bench.record import Recorder, gpu_name
+from bench.timing import wait_for_gpu
 
-faulthandler.dump_traceback_later(100, exit=True)
+DEFAULTS = {"repeat": 10}
+TARGET = "cuda"
+#: Rows of a link, entries of a row, and the share that changes.
+ROWS = (
+    (1 << 10, 1, 1.0), (1 << 16, 1, 1.0), (1 << 20, 1, 1.0), (1 << 20, 1, 0.03),
+    (1 << 23, 1, 1.0), (1 << 18, 4, 1.0), (1 << 18, 32, 1.0), (1 << 18, 32, 0.03),
+)  # fmt: skip
+#: Bytes that NCCL sends.
+SIZES = (8, 1 << 10, 1 << 20, 1 << 25)
+#: Exchanges of a trial of flags, and of a graph.
+MANY, TOGETHER = 200, 20
+
+Cell = dict[str, Any]
 
 
-def say(*words):
-    print(f"[{os.environ['RANK']}]", *words, flush=True)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Take none but the common ones."""
 
 
-def part(function):
-    try:
-        function()
-    except BaseException:
-        say("FAILED", function.__name__, traceback.format_exc()[-1500:])
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Have two processes measure, and record what the first has found."""
+    recorder.device = gpu_name()
+    given = [str(arguments.repeat)]
+    for cell in run_on_gpus("bench.distributed.links_gpu", 2, given, {}):
+        recorder.add(cell.pop("contender"), cell.pop("trials_ms"), **cell)
 
 
-def main():
-    rank = int(os.environ["RANK"])
-    from featgraph._cuda import cuda
+class Rank:
+    """One of the two processes."""
 
-    if len(os.environ.get("CUDA_VISIBLE_DEVICES", "")) != 1:
-        cuda.select_device(rank)
-    engine = fg.distributed.init(timeout=20)
-    from featgraph.ranks import window_kernels as w
-    from featgraph.ranks.gpu_links import GpuLinks
-    from featgraph.ranks.windows import Mailboxes, can_map
-    from featgraph.runtime.devices.choose import choose_device
+    def __init__(self, engine: Any, repeat: int) -> None:
+        from featgraph.runtime.devices.choose import choose_device
+
+        self.engine, self.repeat = engine, repeat
+        self.device: Any = choose_device(TARGET)
+        self.peer = 1 - engine.rank
+        self.cells: list[Cell] = []
+
+    def time(self, contender: str, call: Callable[[], Any], **told: Any) -> None:
+        """Time a call that both ranks make at once, in ms, warm; by the host."""
+        each, trials = told.pop("each", 1), []
+        for number in range(self.repeat + 3):
+            wait_for_gpu(TARGET)
+            self.engine.barrier()
+            begun = time.perf_counter()
+            call()
+            wait_for_gpu(TARGET)
+            if number >= 3:
+                trials.append(1000 * (time.perf_counter() - begun) / each)
+        self.cells.append({"contender": contender, "trials_ms": trials, **told})
+
+
+def measure_flags(rank: Rank) -> None:
+    """Time exchanges of one number through windows."""
+    from featgraph.ranks.gpu_windows import WindowNumbers
     from featgraph.runtime.recording.cuda_record import Recording
 
-    device = choose_device("cuda")
-    peer = 1 - rank
+    device, numbers = rank.device, WindowNumbers(rank.engine, rank.device)
+    array = device.upload(np.array([rank.engine.rank + 5]))
+    numbers.combine(array, "sum")
+    ok = int(device.download(array)[0]) == 11
 
-    def mapping():
-        say("can_map", can_map(engine, device))
+    def swap(count: int) -> None:
+        for _ in range(count):
+            numbers.combine(array, "max")
 
-    part(mapping)
+    rank.time("flags", lambda: swap(MANY), each=MANY, checks={"ok": ok})
+    operations = device.driver.asked(lambda: swap(TOGETHER))
+    graph = Recording(device.driver._driver, operations, beside=False)
 
-    def numbers():
-        boxes = Mailboxes(engine, device, [64, 64], "")
-        values = device.upload(np.array([rank + 5], np.int64))
+    def launch() -> None:
+        for _ in range(MANY // TOGETHER):
+            graph.launch()
 
-        def both():
-            device.launches(
-                w.post_numbers, 1, 32, (values, 1, 8, boxes.there, boxes.own)
-            )
-            device.launches(
-                w.take_numbers,
-                1,
-                64,
-                (values, 1, 8, 0, boxes.here, boxes.own, boxes.limit_ns, True),
-            )
+    rank.time("flags, in a graph", launch, each=MANY)
 
-        begun = time.perf_counter()
-        both()
-        say("numbers", device.download(values), "first", time.perf_counter() - begun)
-        device.fill(values, 0)
-        both()
-        device.recorder.begin({})
-        for _ in range(20):
-            both()
-        operations = device.recorder.end() or tuple(
-            device.recorder._own.operations or ()
-        )
-        for _ in range(3):
-            cuda.synchronize()
-            engine.barrier()
-            begun = time.perf_counter()
-            for _ in range(200):
-                both()
-            cuda.synchronize()
-            say(
-                "launched pair us",
-                (time.perf_counter() - begun) / 200 * 1e6,
-                device.download(boxes.own),
-            )
-        device.recorder.begin({})
-        for _ in range(20):
-            both()
-        operations = tuple(device.recorder._own.operations)
-        device.recorder.end()
-        graph = Recording(device.recorder._driver, operations, False)
-        for _ in range(3):
-            cuda.synchronize()
-            engine.barrier()
-            begun = time.perf_counter()
-            for _ in range(50):
-                graph.launch()
-            graph.wait()
-            say("graph pair us", (time.perf_counter() - begun) / 1000 * 1e6)
-        if rank == 0:  # the other posts no more
-            device.fill(boxes.own, 0)
-            short = np.int64(1e9)
-            own = device.upload(np.array([10**9, 0, 0], np.int64))
-            device.launches(
-                w.take_numbers, 1, 64, (values, 1, 8, 0, boxes.here, own, short, True)
-            )
-            begun = time.perf_counter()
-            say("lost", device.download(values), time.perf_counter() - begun)
-        engine.barrier()
 
-    part(numbers)
+def measure_rows(rank: Rank) -> None:
+    """Time what kernels store, and what they take, by events of the GPU."""
+    from featgraph._cuda import cuda
+    from featgraph.ranks.gpu_windows import Channel
 
-    def rows():
-        from featgraph.ranks.gpu_windows import Channel
-
-        for count, k in (
-            (1 << 10, 1),
-            (1 << 16, 1),
-            (1 << 20, 1),
-            (1 << 23, 1),
-            (1 << 18, 32),
+    device, peer = rank.device, rank.peer
+    for count, k, share in ROWS:
+        ends = [count if r == peer else 0 for r in range(2)]
+        sent = [np.arange(last) for last in ends]
+        taken = [np.arange(count, count + last) for last in ends]
+        channel = Channel(sent, taken, rank.engine, device, "rows")
+        rng = np.random.default_rng(0)  # both have the same rows
+        data = rng.random((2 * count, k)).astype(np.float32)
+        is_changed = rng.random(2 * count) < share
+        values = device.rows.held(device.rows.upload(data), data.shape)
+        words = np.packbits(is_changed, bitorder="little").view(np.uint32)
+        changed = device.sets.upload(words)
+        ghosts, trials = device.sets.empty(words.size), []
+        for _ in range(rank.repeat + 3):
+            wait_for_gpu(TARGET)
+            rank.engine.barrier()
+            events = [cuda.event() for _ in range(3)]
+            events[0].record()
+            boxes = channel.post([values], changed)
+            events[1].record()
+            channel.take([values], boxes, ghosts)
+            events[2].record()
+            events[2].synchronize()
+            trials.append(tuple(a.elapsed_time(b) for a, b in pairwise(events)))
+        back = device.rows.download(values.array, data.shape)
+        which = np.flatnonzero(is_changed[:count])
+        data[count + which] = data[which]
+        told = {"rows": count, "k": k, "share": share, "nbytes": 4 * k * which.size}
+        checks = {"ok": bool((back == data).all())}
+        for name, times in zip(
+            ("post", "take"), zip(*trials[3:], strict=True), strict=True
         ):
-            ends = [(0, count if r == peer else 0) for r in range(2)]
-            sent = [np.arange(*pair) for pair in ends]
-            taken = [np.arange(count, count + last) for _, last in ends]
-            channel = Channel(sent, taken, engine, device, "rows")
-            rng = np.random.default_rng(rank)
-            data = rng.random((2 * count, k)).astype(np.float32)
-            values = device.rows.held(device.rows.upload(data), data.shape)
-            ghosts = device.sets.empty(2 * count // 32)
-            for share in (1.0, 0.03):
-                bits = np.packbits(rng.random(2 * count) < share, bitorder="little")
-                changed = device.sets.upload(bits.view(np.uint32))
-                times = []
-                for _ in range(8):
-                    cuda.synchronize()
-                    engine.barrier()
-                    a, b, c = cuda.event(), cuda.event(), cuda.event()
-                    a.record()
-                    boxes = channel.post([values], changed)
-                    b.record()
-                    channel.take([values], boxes, ghosts)
-                    c.record()
-                    c.synchronize()
-                    times.append((1000 * a.elapsed_time(b), 1000 * b.elapsed_time(c)))
-                post, take = np.median(times[2:], axis=0)
-                rate = share * count * k * 4 / post / 1e3
-                own = device.download(boxes.own)
-                say(
-                    f"rows {count} k {k} share {share}: post {post:.1f} us, "
-                    f"{rate:.0f} GB/s, take {take:.1f} us, own {own}"
-                )
-            theirs = np.random.default_rng(peer).random((2 * count, k))
-            back = device.rows.download(values.array, data.shape)
-            theirs = theirs.astype(np.float32)
-            say("rows are right", bool((back[count:] == theirs[:count]).all()))
+            cell = {"contender": name, "trials_ms": list(times), "checks": checks}
+            rank.cells.append(cell | told)
 
-    part(rows)
 
-    def nccl():
-        import torch
-        import torch.distributed as talk
-        from datetime import timedelta
+def measure_nccl(rank: Rank) -> None:
+    """Time arrays that NCCL hands over."""
+    from featgraph._cuda_driver import uuid_of_current
 
-        say(
-            "torch",
-            torch.__version__,
-            talk.is_nccl_available(),
-            torch.cuda.device_count(),
-            str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid),
-        )
-        os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "2"
-        group = talk.new_group(backend="nccl", timeout=timedelta(seconds=10))
-        number = cuda.get_current_device().id
-        say("device ids", number, torch.cuda.current_device())
-        for size in (8, 1 << 10, 1 << 20, 1 << 26):
-            out, back = (
-                device.empty((size // 4,), "uint32"),
-                device.empty((size // 4,), "uint32"),
-            )
-            device.fill(out, rank + 7)
-            times = []
-            for _ in range(8):
-                cuda.synchronize()
-                engine.barrier()
-                begun = time.perf_counter()
-                lent = [
-                    torch.as_tensor(a.view(np.uint8), device=f"cuda:{number}")
-                    for a in (out, back)
-                ]
-                asked = [
-                    talk.P2POp(talk.isend, lent[0], peer, group),
-                    talk.P2POp(talk.irecv, lent[1], peer, group),
-                ]
-                works = talk.batch_isend_irecv(asked)
-                for work in works:
-                    work.wait()
-                host = time.perf_counter() - begun
-                cuda.synchronize()
-                times.append((1e6 * host, 1e6 * (time.perf_counter() - begun)))
-            shared = lent[1].data_ptr() == back.device_ctypes_pointer.value
-            say(
-                f"nccl {size} B: host {np.median(times[2:], 0)[0]:.0f}, whole {np.median(times[2:], 0)[1]:.0f} us",
-                "no copy",
-                shared,
-                "right",
-                device.download(back[:2])
-                if size < 1 << 20
-                else back[:4].copy_to_host(),
-            )
-        if rank == 0:  # the other one does not
-            lent = torch.as_tensor(back.view(np.uint8), device=f"cuda:{number}")
-            begun = time.perf_counter()
-            for work in talk.batch_isend_irecv(
-                [talk.P2POp(talk.irecv, lent, peer, group)]
-            ):
-                work.wait()
-            try:
-                cuda.synchronize()
-            finally:
-                say(
-                    "a receive that nobody sends ended after",
-                    time.perf_counter() - begun,
-                )
-            device.fill(out, 3)
-            say("still usable", device.download(out[:2]))
-        else:
-            time.sleep(14)
-        engine.barrier()
+    engine, device = rank.engine, rank.device
 
-    part(nccl)
-    say("end")
+    def make(size: int) -> Any:
+        return device.empty((size,), "uint8")
+
+    if not engine.reach_gpus(uuid_of_current(), make):
+        return
+    for size in SIZES:
+        array = device.empty((size,), "uint8")
+        device.fill(array, 7 + engine.rank)
+        arrays = [array if r == rank.peer else None for r in range(2)]
+        sizes = [size if r == rank.peer else 0 for r in range(2)]
+        came = engine.hand_over(arrays, sizes, about="an array")[rank.peer]
+        ok = bool((came.copy_to_host() == 7 + rank.peer).all())
+        call = lambda a=arrays, s=sizes: engine.hand_over(a, s)  # noqa: E731
+        rank.time("NCCL", call, nbytes=size, checks={"ok": ok})
+
+
+def be_a_rank(repeat: int, told: Path) -> None:
+    """Measure on this rank; the first one writes what it has found."""
+    rank = Rank(fg.distributed.init(timeout=LIMIT_S / 4), repeat)
+    for measure in (measure_flags, measure_rows, measure_nccl):
+        measure(rank)
+    if rank.engine.rank == 0:
+        told.write_text(json.dumps(rank.cells))
 
 
 if __name__ == "__main__":
-    main()
-    sys.stdout.flush()
-    os._exit(0)
+    be_a_rank(int(sys.argv[1]), Path(sys.argv[2]))

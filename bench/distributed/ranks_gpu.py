@@ -13,11 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import socket
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,8 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from bench.distributed.on_gpus import LIMIT_S, run_on_gpus
 from bench.graphs import make_graph
-from bench.record import Recorder, child_environment, gpu_name
+from bench.record import Recorder, gpu_name
 from bench.timing import join_compilers, wait_for_gpu
 from featgraph.algorithms import bfs, pagerank
 
@@ -36,8 +33,6 @@ DEFAULTS = {"graph": ["rmat-18-16"], "repeat": 7, "ranks": 2, "gpus": 0}
 TARGET = "cuda"
 SUPERSTEPS = 20
 WARM_UPS = 3
-#: Longest that all ranks of one way may take, on one graph.
-LIMIT_S = 80
 #: How ranks with a GPU each hand rows over: `gpu_links`, and whether they replay.
 LINKS = {
     "windows": ("windows", "1"),
@@ -107,41 +102,13 @@ def measure(
     name: str, repeat: int, ranks: int, links: str, replay: str
 ) -> dict[str, Any]:
     """Return what rank 0 of processes with a GPU each has measured, by program."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        told, port = Path(folder) / "told.json", free.getsockname()[1]
-        free.close()
-        common = child_environment() | {
-            "FEATGRAPH_GPU_LINKS": links,
-            "FEATGRAPH_REPLAY": replay,
-            "PYTHONWARNINGS": "ignore",  # runs end at a limit
-            "WORLD_SIZE": str(ranks),
-            "MASTER_PORT": str(port),
-        }
-        command = [sys.executable, "-m", __spec__.name, name, str(repeat), str(told)]
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        gpus = visible.split(",") if visible else [str(rank) for rank in range(ranks)]
-        begun = [
-            subprocess.Popen(
-                command,
-                env=common | {"RANK": str(rank), "CUDA_VISIBLE_DEVICES": gpus[rank]},
-            )
-            for rank in range(ranks)
-        ]
-        ends = time.monotonic() + LIMIT_S
-        codes: list[int | None] = [None]
-        while None in codes and not any(codes) and time.monotonic() < ends:
-            time.sleep(0.05)
-            codes = [process.poll() for process in begun]
-        for process in begun:  # one that has failed says so to the others
-            try:
-                process.wait(10 if any(codes) else 0.1)
-            except subprocess.TimeoutExpired:
-                process.kill()
-        codes = [process.wait() for process in begun]
-        if any(codes):
-            raise RuntimeError(f"ranks ended with {codes}")
-        return json.loads(told.read_text())  # type: ignore[no-any-return]
+    environment = {
+        "FEATGRAPH_GPU_LINKS": links,
+        "FEATGRAPH_REPLAY": replay,
+        "PYTHONWARNINGS": "ignore",  # runs end at a limit
+    }
+    given = [name, str(repeat)]
+    return run_on_gpus("bench.distributed.ranks_gpu", ranks, given, environment)  # type: ignore[no-any-return]
 
 
 def be_a_rank(name: str, repeat: int, told: Path) -> None:

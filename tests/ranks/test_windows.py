@@ -26,6 +26,7 @@ from featgraph.ranks import gpu_windows, windows
 from featgraph.ranks.gpu_windows import WindowNumbers, WindowRows
 from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.members import packed
+from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.loops import replay
 from tests.ranks.test_emulated import PROPERTIES, V, make_graph
@@ -78,6 +79,27 @@ def test_rows_reach_ghosts_as_on_the_host(
                 np.testing.assert_array_equal(found, array)
 
     run_ranks(len(shards), on_a_rank)
+
+
+@pytest.mark.parametrize("operation", ["add", "min", "max"])
+def test_outboxes_are_combined_as_on_the_host(gpu: Gpu, operation: str) -> None:
+    order = np.random.default_rng(0).permutation(V)
+    shards = make_graph(300).partition(cuts=[0, 64, 64, V], order=order)
+
+    def on_a_rank(engine: Engine) -> None:
+        shard, rng = shards[engine.rank], np.random.default_rng(engine.rank)
+        nothing = identity(operation, np.dtype(np.float64))
+        sent = np.where(rng.random((V, 1)) < 0.3, rng.random((V, 3)), nothing)
+        own = rng.random((shard.numbers.size, 3))
+        cpu, device = choose_device("cpu"), choose_device("cuda")
+        values, rows = own.copy(), device.rows
+        reached = HostRows(shard, engine, cpu).deliver(sent.copy(), values, operation)
+        found, outbox = (rows.held(rows.upload(a), a.shape) for a in (own, sent))
+        came = WindowRows(shard, engine, device).deliver(outbox, found, operation)
+        np.testing.assert_array_equal(device.download(came), reached)
+        np.testing.assert_array_equal(rows.download(found.array, own.shape), values)
+
+    run_ranks(3, on_a_rank)
 
 
 def test_one_kernel_packs_for_all_and_one_stores(gpu: Gpu) -> None:
@@ -206,29 +228,41 @@ def run_pagerank(graph: fg.Graph) -> Any:
     return found.ranks
 
 
-def run_search(graph: fg.Graph) -> Any:
-    return al.sssp(graph, 3, weights=None, target="cuda").distances
+@fg.gather(into="around", combine="sum")
+def add_up(f, u, v, e, d):
+    return d.x[u]
+
+
+@fg.vertex
+def climb(f, v, d):
+    d.x_next[v] = d.x[v] + 1 + d.around[v] % 2
+    return d.x[v] < 20
+
+
+def run_climb(graph: fg.Graph) -> Any:
+    state = fg.State(graph, x=fg.vertex_property(np.arange(66) % 7, iterated=True))
+    fg.iterate(fg.foldmap(add_up, climb), state, target="cuda")
+    return state["x"]
 
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("run", [run_pagerank, run_climb])
 def test_supersteps_on_ranks_are_replayed(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, run: Any
 ) -> None:
     monkeypatch.setattr(replay, "_MOST_SECONDS", np.inf)  # lanes take their time
     whole = make_graph(180, count=66)
-
-    def on_a_rank(engine: Engine) -> Any:
-        return run_pagerank(fg.distribute(whole))
-
     before = len(gpu.recordings)
-    found = run_ranks(2, on_a_rank)
-    launched = [recording.launched for recording in gpu.recordings[before:]]
-    assert len(launched) == 4
-    assert sum(launched) == 8  # of 18
+    found = run_ranks(2, lambda _: run(fg.distribute(whole)))
+    made = gpu.recordings[before:]
+    assert made
+    assert sum(recording.launched for recording in made) >= 4
     monkeypatch.setattr(config, "replay", False)
-    for ranks, meant in zip(found, run_ranks(2, on_a_rank), strict=True):
-        np.testing.assert_array_equal(ranks, meant)
-    np.testing.assert_allclose(found[0], run_pagerank(whole), rtol=1e-6)
+    again = run_ranks(2, lambda _: run(fg.distribute(whole)))
+    for values, meant in zip(found, again, strict=True):
+        np.testing.assert_array_equal(values, meant)
+    np.testing.assert_allclose(found[0], run(whole), rtol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
