@@ -31,6 +31,8 @@ __all__ = ["Mailboxes", "can_map"]
 
 #: What stands for itself in memory of a GPU, so that no two are written in one sector.
 _APART = 128
+#: What the driver maps at a time: a smaller window would share it with other memory.
+_MAPPED = 2 << 20
 #: Bytes that slots are multiples of.
 _ALIGNMENT = 256
 
@@ -40,7 +42,7 @@ def can_map(engine: Engine, device: Device) -> bool:
 
     They can in one process, and on different GPUs of one host that reach each other.
     """
-    host = f"{socket.gethostname()}/{_boot()}"
+    host = f"{socket.gethostname()}/{_system()}"
     told = f"{host}\n{os.getpid()}\n{uuid_of_current()}".encode()
     found = engine.all_gather(np.frombuffer(told, np.uint8), about="GPUs of ranks")
     places = [bytes(one).decode().split("\n") for one in found]
@@ -59,12 +61,18 @@ def _reach_each_other(places: Sequence[Sequence[str]]) -> bool:
     return hosts == 1 and (processes == 1 or is_apart)
 
 
-def _boot() -> str:
-    """Return what tells this system from others of the same name."""
+def _system() -> str:
+    """Return what tells this system, and its numbers of processes, from others."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return ""
+
+
+def _takes_turns(engine: Engine | None) -> bool:
+    """Whether ranks share a process, and run one at a time."""
+    return bool(getattr(engine, "takes_turns", False))
 
 
 class _Registry:
@@ -85,8 +93,10 @@ class _Registry:
         engine = self._engine()
         if engine is None:
             raise ReferenceError("the engine is gone")
-        self._give_back(engine)
-        memory = cuda.device_array((int(size),), np.uint8)
+        self._give_back(engine, device)
+        if not _takes_turns(engine):
+            size = -(-size // _MAPPED) * _MAPPED
+        memory = cuda.device_array((size,), np.uint8)
         device.fill(memory, 0)
         device.synchronize()
         ipc = IpcMemory()
@@ -115,13 +125,14 @@ class _Registry:
         """Note that a window is not used any more."""
         self._dropped.add(number)
 
-    def _give_back(self, engine: Engine) -> None:
+    def _give_back(self, engine: Engine, device: Device) -> None:
         """Give windows back that no rank uses: first the mappings, then the memory."""
-        own = np.array(sorted(self._dropped), np.int64)
+        own = np.array(sorted(self._dropped.copy()), np.int64)
         found = engine.all_gather(own, about="windows that are not used any more")
         gone = set.intersection(*({int(n) for n in one} for one in found))
         if not gone:
             return
+        device.synchronize()  # kernels may still store there
         for number in gone:
             for mapping in self._windows[number][1]:
                 if mapping is not None:
@@ -167,7 +178,9 @@ class Mailboxes:
     def __init__(
         self, engine: Engine, device: Device, sizes: Sequence[int], about: str
     ) -> None:
-        self._engine, self._device, self._about = engine, device, about
+        # What combines numbers for an engine is kept as long as that.
+        self._engine = weakref.ref(engine)
+        self._device, self._about = device, about
         slots = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
         begins = np.cumsum(
             [-(-_APART * len(sizes) // 256) * 256, *(2 * s for s in slots)]
@@ -198,11 +211,13 @@ class Mailboxes:
         Behind what a rank posts, and before it takes what others have. Where each rank
         has a process, nothing is to be done. A recording does it again.
         """
-        takes_turns = getattr(self._engine, "takes_turns", False)
+        takes_turns = _takes_turns(self._engine())
         if takes_turns:
             self._pass_on()
         note = self._device.driver.note  # type: ignore[attr-defined]
         note(TURN, self._pass_on if takes_turns else None)
 
     def _pass_on(self) -> None:
-        self._engine.barrier(about=self._about)
+        engine = self._engine()
+        if engine is not None:
+            engine.barrier(about=self._about)

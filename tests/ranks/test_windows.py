@@ -29,6 +29,7 @@ from featgraph.ranks.members import packed
 from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.loops import replay
+from featgraph.runtime.recording.cuda_record import _between_turns
 from tests.ranks.test_emulated import PROPERTIES, V, make_graph
 from tests.simt.gpu import Gpu, emulated_gpu
 
@@ -309,3 +310,15 @@ def test_other_ways_are_chosen_by_name(
     monkeypatch.setattr(config, "gpu_links", "wire")
     with pytest.raises(ArgumentError, match="'wire'"):
         run_ranks(2, on_a_rank)
+
+
+def test_a_graph_is_cut_where_ranks_take_turns() -> None:
+    def turn() -> None: ...
+
+    done = [("copy", n) for n in range(3)]
+    alone = [done[0], ("turn", None), *done[1:]]
+    assert _between_turns(alone) == [(done, None)]
+    cut = [done[0], ("turn", turn), *done[1:]]
+    assert _between_turns(cut) == [(done[:1], turn), (done[1:], None)]
+    assert _between_turns([*done, ("turn", turn)]) == [(done, turn)]
+    assert _between_turns([]) == [([], None)]
