@@ -13,8 +13,8 @@ and the address of the flag; in the windows of others, and in the rank's own. `o
 
 A slot of rows has a bit for each position of a link, in whole words; behind these, of
 each property, a row for each position, whether it changed or not. So no row waits for
-how many there are before it, and nothing is counted. Where a row changed not, its place
-in the slot is not written.
+how many there are before it, and nothing is counted. The place of a row that did not
+change is not written.
 """
 
 from numba import int32, int64, uint8, uint16, uint32, uint64
@@ -76,7 +76,9 @@ def _wait(here, rank, own, limit_ns):  # type: ignore[no-untyped-def]
     """Have a warp wait for what a rank has posted, or note that it is lost."""
     if cuda.laneid == 0:
         flag, generation = here[rank, FLAG], own[GENERATION]
-        if acquire_at(flag) < generation and own[LOST] == 0:
+        is_behind = acquire_at(flag) < generation
+        # Atomically: blocks that begin later must not wait for a lost rank again.
+        if is_behind and cuda.atomic.add(own, LOST, int64(0)) == 0:
             begun = clock_ns()
             while acquire_at(flag) < generation:
                 if clock_ns() - begun > limit_ns:
