@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._labels import checked_weights
+from featgraph.algorithms._labels import checked_weights, edge_here, weights_here
 from featgraph.algorithms._verify import edges_of
 
 __all__ = [
@@ -38,7 +39,7 @@ def given_or_own_weights(
     graph: fg.Graph, weights: npt.ArrayLike | None
 ) -> Array | None:
     """Return (E,) in float64, not negative; None where every edge counts one."""
-    if weights is None and graph.weights is None:
+    if weights is None and graph.part.weights is None:
         return None
     return checked_weights(graph, weights).astype(np.float64)
 
@@ -61,27 +62,27 @@ def weight_properties(
         return {}
     known = _looked_at.setdefault(graph, set())
     if checked not in known:
-        checked(graph, None)
+        check = partial(checked, graph, None)
+        if graph.ranks is None:
+            check()
+        else:
+            graph.ranks.on_all(check, "a look at the weights")
         known.add(checked)
     return {"weight": fg.edge_property(own, copy=False)}
 
 
 def signed_weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> Array:
     """Return (E,) in float64, finite, of any sign; one where none are given."""
-    given = graph.weights if weights is None else np.asarray(weights, np.float64)
+    given = weights_here(graph, weights, np.float64)
     if given is None:
         return np.ones(graph.given_edge_count)
-    if given.shape != (graph.given_edge_count,):
-        raise fg.GraphInputError(
-            "one weight per given edge is needed",
-            got=f"shape {given.shape}",
-            expected=f"({graph.given_edge_count},)",
-        )
     is_finite = np.isfinite(given)
     if not is_finite.all():
         edge = int(np.argmin(is_finite))
         raise fg.GraphInputError(
-            "weights must be finite", where=f"edge {edge}", got=given[edge]
+            "weights must be finite",
+            where=edge_here(graph, weights, edge),
+            got=given[edge],
         )
     return np.asarray(given, np.float64)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ __all__ = [
     "checked_labels",
     "checked_weight_vectors",
     "checked_weights",
+    "edge_here",
     "initial_distributions",
     "normalize_rows",
+    "weights_here",
 ]
 
 Array = npt.NDArray[Any]
@@ -30,17 +33,35 @@ def normalize_rows(x: Array) -> Array:
 
 
 def checked_weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> Array:
-    given = graph.weights if weights is None else np.asarray(weights)
+    given = weights_here(graph, weights)
     if given is None:
         return np.ones(graph.given_edge_count)
+    _require_weights(given, lambda edge: edge_here(graph, weights, edge))
+    return given
+
+
+def weights_here(
+    graph: fg.Graph, weights: npt.ArrayLike | None, dtype: Any = None
+) -> Array | None:
+    """Return (E,), or the graph's own, of which a rank has those of its part."""
+    if weights is None:
+        return graph.part.weights  # type: ignore[no-any-return]
+    given = np.asarray(weights, dtype)
     if given.shape != (graph.given_edge_count,):
         raise fg.GraphInputError(
             "one weight per given edge is needed",
             got=f"shape {given.shape}",
             expected=f"({graph.given_edge_count},)",
         )
-    _require_weights(given)
     return given
+
+
+def edge_here(graph: fg.Graph, weights: npt.ArrayLike | None, edge: int) -> str:
+    """Return what an error says of one of `weights_here`."""
+    if weights is None and graph.ranks is not None:
+        slot = int(np.flatnonzero(graph.part.given_index == edge)[0])
+        edge = int(graph.given_index[slot]) % graph.given_edge_count
+    return f"edge {edge}"
 
 
 def checked_weight_vectors(graph: fg.Graph, weights: npt.ArrayLike) -> Array:
@@ -52,17 +73,17 @@ def checked_weight_vectors(graph: fg.Graph, weights: npt.ArrayLike) -> Array:
             got=f"shape {given.shape}",
             expected=f"({graph.given_edge_count}, M)",
         )
-    _require_weights(given)
+    _require_weights(given, lambda edge: f"edge {edge}")
     return given
 
 
-def _require_weights(given: Array) -> None:
+def _require_weights(given: Array, name: Callable[[int], str]) -> None:
     bad = ~(np.isfinite(given) & (given >= 0))
     if bad.any():
         edge = int(np.argmax(bad.reshape(len(given), -1).any(axis=1)))
         raise fg.GraphInputError(
             "weights must be finite and not negative",
-            where=f"edge {edge}",
+            where=name(edge),
             got=given[edge],
             fix="drop the edge, or take the absolute value",
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._labels import edge_here
 from featgraph.algorithms._verify import Edges, require
 
 __all__ = [
@@ -135,9 +137,12 @@ def length_property(
     checked: Callable[..., Array] = checked_lengths,
 ) -> Any:
     """Return the property of lengths; edges without weights are one long."""
-    if weights is None and graph.weights is None:
+    if weights is None and graph.part.weights is None:
         return fg.edge_property(1, dtype=dtype)
-    return fg.edge_property(checked(graph, weights, dtype), copy=False)
+    check = partial(checked, graph, weights, dtype)
+    ranks = graph.ranks
+    lengths = check() if ranks is None else ranks.on_all(check, "a look at the weights")
+    return fg.edge_property(lengths, copy=False)
 
 
 def require_lengths(
@@ -166,10 +171,12 @@ def require_weights(
     if holds.all():
         return
     edge = int(np.argmin(holds))
-    ends = f"{int(graph.sources[edge])} -> {int(graph.targets[edge])}"
-    raise fg.GraphInputError(
-        what, where=f"edge {edge}, {ends}", got=lengths[edge], fix=fix
-    )
+    where = f"edge {edge}"
+    if graph.ranks is None:
+        where += f", {int(graph.sources[edge])} -> {int(graph.targets[edge])}"
+    elif lengths.size != graph.given_edge_count:  # weights of this rank's part
+        where = edge_here(graph, None, edge)
+    raise fg.GraphInputError(what, where=where, got=lengths[edge], fix=fix)
 
 
 def require_tree(

@@ -39,6 +39,7 @@ __all__ = [
     "out_edges",
     "owns",
     "set_degrees",
+    "structure_digest",
     "with_out_edges",
 ]
 
@@ -322,12 +323,29 @@ class Structure:
         Not of weights or names, which are properties. Equal on every machine.
         """
         if "digest" not in self._cache:
-            head = f"featgraph graph 1 {self.vertex_count} {self.directed}"
-            digest = hashlib.blake2b(head.encode(), digest_size=16)
-            for array in (self.sources, self.targets):
-                digest.update(array.astype("<i4", copy=False).data)
-            self._cache["digest"] = digest.hexdigest()
+            from featgraph.graph.building import digests  # loads Numba
+
+            sums = digests.no_sums()
+            digests.add_ends(sums, 0, self.sources, self.targets)
+            found = digests.text_of(sums)
+            self._cache["digest"] = structure_digest(
+                self.vertex_count, self.directed, found
+            )
         return str(self._cache["digest"])
+
+    @property
+    def weights_digest(self) -> str:
+        """Hash of the weights in given order, and of their type; "" without."""
+        if self._edges.weights_dtype is None:
+            return ""
+        if "weights_digest" not in self._cache:
+            from featgraph.graph.building import digests  # loads Numba
+
+            weights: Any = self.weights
+            sums = digests.no_sums()
+            digests.add_values(sums, 0, weights)
+            self._cache["weights_digest"] = f"{weights.dtype} {digests.text_of(sums)}"
+        return str(self._cache["weights_digest"])
 
     def expand_edge_values(self, values: object) -> NDArray[Any]:
         """Put values of given edges into the order of edge ids.
@@ -378,10 +396,18 @@ def _rebuild(kind: type[Structure], *fields: Any) -> Structure:
     return kind(EdgeList(*fields))
 
 
-def owns(graph: Structure, array: NDArray[Any]) -> bool:
-    """Whether an array is the graph's weights, or these in another type."""
-    casts = graph._cache.get("casts", {})
-    return graph._edges.holds(array) or any(array is cast for cast in casts.values())
+def structure_digest(vertex_count: int, directed: bool, edges: str) -> str:
+    """Return the digest of a graph whose edges have some sums: see `digests`."""
+    text = f"featgraph graph 2 {vertex_count} {directed} {edges}"
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def owns(graph: Structure, array: object) -> bool:
+    """Whether an array is the weights of the edges here, or these in another type."""
+    part: Structure = graph.part
+    casts = part._cache.get("casts", {})
+    is_held: bool = part._edges.holds(array)
+    return is_held or any(array is cast for cast in casts.values())
 
 
 def is_in_given_order(graph: Structure) -> bool:

@@ -53,7 +53,9 @@ class PropertySpec:
 def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     """Return the column of a property of vertices or edges."""
     is_edge = spec.kind is PropertyKind.EDGE
-    rows = graph.given_edge_count if is_edge else graph.vertex_count
+    # A rank has the weights of its own part of a graph.
+    here = graph.part if is_edge and owns(graph, spec.values) else graph
+    rows = here.given_edge_count if is_edge else graph.vertex_count
     letter = "E" if is_edge else "V"
     array: Any = None if spec.copy else lent_array(spec.values, spec.dtype)
     is_lent = array is not None
@@ -77,7 +79,8 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
             got=array.shape,
             expected=(rows, *spec.shape),
         )
-    doubled = is_edge and not graph.directed and array.shape[0] == 2 * rows != rows
+    is_given = is_edge and not graph.directed and here is graph
+    doubled = is_given and array.shape[0] == 2 * rows != rows
     if array.shape[0] != rows and not doubled:
         raise StateError(
             f"one entry per {spec.kind.value} is needed",
@@ -91,13 +94,14 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     _check_item_shape(name, array.shape[1:], letter)
     per_direction = is_edge and (doubled or (spec.per_direction and not graph.directed))
     # Without edges there is nothing to share, and 2 E rows look like E.
-    shared = is_edge and not graph.directed and not per_direction and rows > 0
+    has_twins = is_edge and not graph.directed and graph.given_edge_count > 0
+    shared = has_twins and not per_direction
     type_ = PropertyType(
         spec.kind, name_of(array.dtype), array.shape[1:], spec.iterated, shared
     )
     if is_lent:
-        return _lent_column(graph, array, type_, per_direction)
-    values = edge_values(graph, array) if is_edge else graph.rows_here(_own(array))
+        return _lent_column(here, array, type_, per_direction)
+    values = edge_values(here, array) if is_edge else graph.rows_here(_own(array))
     return Column(type_, values, per_direction)
 
 

@@ -34,6 +34,11 @@ class PartEdges:
     shard : Shard
     along : str
         Which edges at its vertices a rank has: with "in", no entries of others.
+    given_rows : ndarray of integers
+        Row in given order of each edge of the part, by its edge id here.
+    first_id : int or ndarray
+        The edge ids of own edges in the whole graph, or that of the first, if others
+        follow it.
 
     Attributes
     ----------
@@ -41,10 +46,30 @@ class PartEdges:
         How many edges lead into own vertices: they have the first edge ids.
     """
 
-    def __init__(self, shard: Shard, along: str) -> None:
+    def __init__(
+        self, shard: Shard, along: str, given_rows: Array, first_id: int | Array
+    ) -> None:
         self._shard, self._has_ghosts = shard, along == "both"
+        self.given_rows, self._first_id = given_rows, first_id
         self._offsets = shard.local.in_edges.row_offsets
         self.own = int(self._offsets[shard.own])
+
+    def id_of_given(self, row: int) -> int:
+        """Return the edge id in the whole graph of an own edge; -1 if it is none."""
+        found = np.flatnonzero(self.given_rows[: self.own] == row)
+        if not found.size:
+            return -1
+        if isinstance(self._first_id, np.ndarray):
+            return int(self._first_id[found[0]])
+        return self._first_id + int(found[0])
+
+    @cached_property
+    def loops(self) -> Array:
+        """The own edges that lead from a vertex to itself."""
+        rows = self._shard.local.in_edges
+        degrees = np.diff(self._offsets[: self._shard.own + 1])
+        targets = np.repeat(np.arange(self._shard.own, dtype=np.int32), degrees)
+        return np.flatnonzero(rows.column_indices[: self.own] == targets)
 
     @cached_property
     def into_own(self) -> Graph:

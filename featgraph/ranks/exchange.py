@@ -91,15 +91,19 @@ class RankExchange:
 
     def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
         """Return what a checked kernel has recorded on the first rank that has any."""
-        told, shard = fault.copy(), self.shard
+        told, edges = fault.copy(), self._edges
         if told[0]:
             _, _, vertex, edge, _, _ = fault.tolist()
-            told[2] = shard.numbers[vertex]
+            told[2] = self.shard.numbers[vertex]
             if edge >= 0:
-                told[3] = shard.edge_ids[int(shard.local.given_index[edge])]
+                told[3] = edges.given_rows[edge]
         found = self.engine.all_gather(told, about="checks of indices")
         rank = next((r for r, other in enumerate(found) if other[0]), 0)
-        return found[rank], f", on rank {rank}"
+        first = found[rank]
+        if first[0] and first[3] >= 0:  # its owner knows the edge id
+            own = np.array([edges.id_of_given(int(first[3]))], np.int64)
+            first[3] = self.engine.all_reduce(own, "max", about="an edge id")[0]
+        return first, f", on rank {rank}"
 
     def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return which rows of this rank a mask of all vertices means."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,36 +13,89 @@ from featgraph.arrays.values import Filled, host_values
 from featgraph.distributed.current import current_engine
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import GraphInputError
-from featgraph.fold.plan.traits import graph_traits, set_traits
+from featgraph.fold.plan.traits import GraphTraits, graph_traits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph._structure import set_degrees
+from featgraph.graph.building.edges import freeze
 from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.agreed import on_all, require_same
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.exchange import RankExchange
 from featgraph.ranks.members import packed, unpacked
-from featgraph.ranks.pieces import Pieces, gather_first, on_all
+from featgraph.ranks.pieces import Pieces, gather_first
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["DistributedGraph", "distribute"]
+__all__ = ["DistributedGraph", "Here", "Whole", "distribute"]
 
 Array = npt.NDArray[Any]
 
 
-class _WholeEdges:
-    """What is known on each rank of all edges: everything but their ends."""
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """What every rank knows of a graph of which each has a part.
 
+    Attributes
+    ----------
+    vertex_count, given_count, edge_count : int
+    directed : bool
+    weights_dtype : dtype or None
+    names : vertex names or None
+    digest, weights_digest : str
+    traits : GraphTraits
+        Of all of it: all ranks plan alike.
+    """
+
+    vertex_count: int
+    given_count: int
+    edge_count: int
+    directed: bool
+    weights_dtype: Any
+    names: Any
+    digest: str
+    weights_digest: str
+    traits: GraphTraits
+
+    # No kernel and no State takes edges of the whole from here.
     is_given_on_gpu = is_built_on_gpu = False
+    weights = None
 
-    def __init__(self, whole: Graph) -> None:
-        edges = whole._edges
-        self.vertex_count, self.directed = edges.vertex_count, edges.directed
-        self.given_count, self.edge_count = edges.given_count, edges.edge_count
-        self.weights, self.weights_dtype = edges.weights, edges.weights_dtype
-        self.names = edges.names
+    @classmethod
+    def of(cls, graph: Graph) -> Whole:
+        """Return it of a graph that is here."""
+        edges = graph._edges
+        return cls(
+            edges.vertex_count,
+            edges.given_count,
+            edges.edge_count,
+            edges.directed,
+            edges.weights_dtype,
+            edges.names,
+            graph.digest,
+            graph.weights_digest,
+            graph_traits(graph),
+        )
 
-    def holds(self, array: Array) -> bool:
-        """Whether an array is that of the weights."""
-        return array is self.weights
+
+@dataclass(frozen=True, eq=False)
+class Here:
+    """What a rank knows of its part of a graph, beside the shard.
+
+    Attributes
+    ----------
+    along : str
+        Which edges at its vertices the rank has: "in" or "both".
+    given_rows : ndarray of integers
+        Row in given order of each edge, by its edge id here.
+    first_id : int or ndarray of integers
+        As `PartEdges` has it.
+    degrees : tuple of 2 ndarrays
+        In- and out-degrees of its vertices in the whole graph, ghosts' too.
+    """
+
+    along: str
+    given_rows: Array
+    first_id: int | Array
+    degrees: tuple[Array, Array]
 
 
 class DistributedGraph(Graph):
@@ -64,25 +117,22 @@ class DistributedGraph(Graph):
         Which of the edges that the rank has are its own.
     """
 
-    __slots__ = ("_exchanges", "_given_rows", "along", "edges", "engine", "shard")
+    __slots__ = ("_exchanges", "along", "edges", "engine", "shard")
 
-    def __init__(
-        self, whole: Graph, shard: Shard, engine: Engine, along: str = "both"
-    ) -> None:
-        self._edges = _WholeEdges(whole)  # type: ignore[assignment]
-        self._cache = {"is_in_given_order": False, "digest": shard.digest}
-        self.shard, self.engine = shard, engine
-        self.along, self.edges = along, PartEdges(shard, along)
-        ids = shard.edge_ids
-        chosen = slice(ids.start, ids.stop) if isinstance(ids, range) else ids
-        self._given_rows: Array = whole.given_index[chosen][shard.local.given_index]
-        self._cache["self_loops"] = whole.self_loops
+    def __init__(self, whole: Whole, shard: Shard, engine: Engine, here: Here) -> None:
+        self._edges = whole  # type: ignore[assignment]
+        self._cache = {
+            "is_in_given_order": False,
+            "digest": whole.digest,
+            "weights_digest": whole.weights_digest,
+        }
+        self.shard, self.engine, self.along = shard, engine, here.along
+        self.edges = PartEdges(shard, here.along, here.given_rows, here.first_id)
         self._exchanges: dict[Device, RankExchange] = {}
-        local = shard.local
-        local._cache["vertex_numbers"] = np.ascontiguousarray(shard.numbers, np.int32)
-        numbers = shard.numbers
-        set_degrees(local, whole.in_degree[numbers], whole.out_degree[numbers])
-        traits = replace(graph_traits(whole), renumbered=True)
+        local, numbers = shard.local, shard.numbers
+        local._cache["vertex_numbers"] = np.ascontiguousarray(numbers, np.int32)
+        set_degrees(local, *here.degrees)
+        traits = replace(whole.traits, renumbered=True)
         set_traits(local, replace(traits, wide_offsets=False, wide_both=False))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -108,7 +158,40 @@ class DistributedGraph(Graph):
     @property
     def given_index(self) -> Array:
         """Row in given order of each edge of this rank."""
-        return self._given_rows
+        return self.edges.given_rows
+
+    @property
+    def self_loops(self) -> Array:
+        """Rows in given order of the edges from a vertex to itself; of all ranks."""
+        if "self_loops" not in self._cache:
+            own = self.edges.given_rows[self.edges.loops].astype(np.int64)
+            parts = self.engine.all_gather(own, about="loops")
+            self._cache["self_loops"] = np.sort(np.concatenate(parts))
+        return self._cache["self_loops"]  # type: ignore[no-any-return]
+
+    @property
+    def weights(self) -> Array | None:
+        """Weights of all edges in given order, put together; all ranks ask for them.
+
+        Those of this rank's edges are ``part.weights``.
+        """
+        if self._edges.weights_dtype is None:
+            return None
+        part = self.part
+        rows = np.asarray(part.given_index)[: self.edges.own]
+        if not part.directed:
+            rows = rows % max(part.given_edge_count, 1)
+        weights = np.zeros(part.edge_count, self._edges.weights_dtype)
+        weights[: rows.size] = part.weights[rows]
+        return freeze(self.collect_edge_values(weights))
+
+    def weights_as(self, dtype: Any) -> Array | None:
+        """Return the weights of this rank's edges in another type, for a `State`.
+
+        As an edge property of a `State` of this graph, they are its weights: see
+        `Graph.weights_as`.
+        """
+        return self.part.weights_as(dtype)
 
     @property
     def own_vertices(self) -> Array:
@@ -140,17 +223,26 @@ class DistributedGraph(Graph):
 
     def collect_edge_values(self, stored: object, per_direction: bool = False) -> Array:
         """Return the values of all edges in given order; all ranks call it."""
-        about, given = "the values of a property", self.given_edge_count
-        own = slice(self.edges.own)
-        rows, array = self._given_rows[own], np.asarray(stored)[own]
+        about = "the values of a property"
+        count, chosen, rows = self._collected(per_direction)
+        array = np.asarray(stored)[chosen]
         rows = np.concatenate(self.engine.all_gather(rows, about=about))
         array = np.concatenate(self.engine.all_gather(array, about=about))
-        result = np.empty((given * (1 + per_direction), *array.shape[1:]), array.dtype)
-        is_wanted = rows < result.shape[0]
-        result[rows[is_wanted]] = array[is_wanted]
-        if per_direction:
-            result[given + self.self_loops] = result[self.self_loops]
+        result = np.empty((count, *array.shape[1:]), array.dtype)
+        result[rows] = array
         return result
+
+    def _collected(self, per_direction: bool) -> tuple[int, Array, Array]:
+        """Return how many values there are, which edges have them here, and rows."""
+        given, own = self.given_edge_count, self.edges.own
+        rows, chosen = self.edges.given_rows[:own], np.arange(own)
+        if per_direction:  # a loop is its own twin
+            loops = self.edges.loops
+            rows = np.concatenate((rows, rows[loops] + given))
+            chosen = np.concatenate((chosen, loops))
+        count = given * (1 + per_direction)
+        is_wanted = rows < count
+        return count, chosen[is_wanted], rows[is_wanted].astype(np.int64)
 
     def set_here(self, words: Any) -> Any:
         """Return the part of a set of vertices."""
@@ -172,17 +264,9 @@ class DistributedGraph(Graph):
 
     def pieces_of_edges(self, stored: Any, per_direction: bool) -> Pieces:
         """Return the values of all edges in given order likewise."""
-        given, own = self.given_edge_count, slice(self.edges.own)
-        places = self._given_rows[own].astype(np.int64)
-        chosen = np.arange(places.size)
-        if per_direction:  # a loop is its own twin
-            loops = np.flatnonzero(np.isin(places, self.self_loops))
-            places = np.concatenate([places, given + places[loops]])
-            chosen = np.concatenate([chosen, loops])
-        count = given * (1 + per_direction)
-        is_wanted = places < count
-        rows = np.take(np.asarray(stored), chosen[is_wanted], axis=0)
-        return Pieces(self.engine, count, places[is_wanted], rows, as_set=False)
+        count, chosen, places = self._collected(per_direction)
+        rows = np.take(np.asarray(stored), chosen, axis=0)
+        return Pieces(self.engine, count, places, rows, as_set=False)
 
     def gather_first(
         self, first: Callable[[], Any], others: Callable[[], Any], about: str
@@ -271,19 +355,23 @@ def distribute(
     parts = engine.size if cuts is None else None
     shards = graph.partition(order=order, parts=parts, cuts=cuts, along=along)
     shard = shards[engine.rank]
-    _check_same(engine, f"{shard.digest} {shard.partition.digest}")
-    return DistributedGraph(graph, shard, engine, along)
+    require_same(
+        engine,
+        f"digest {shard.digest} {shard.partition.digest}",
+        "ranks were given different graphs, orders or cuts",
+        fix="read or draw the graph in the same way, with the same seed",
+        about="the digest of a graph",
+    )
+    return DistributedGraph(Whole.of(graph), shard, engine, _here(graph, shard, along))
 
 
-def _check_same(engine: Engine, digest: str) -> None:
-    """Raise on all ranks if their graphs or partitions are not the same."""
-    own = np.frombuffer(digest.encode(), np.uint8)
-    found = engine.all_gather(own, about="the digest of a graph")
-    other = next((r for r, d in enumerate(found) if not np.array_equal(d, found[0])), 0)
-    if other:
-        raise GraphInputError(
-            "ranks were given different graphs, orders or cuts",
-            got=f"digest {digest} on rank {engine.rank}; ranks 0 and {other} differ",
-            expected="the same on all ranks",
-            fix="read or draw the graph in the same way, with the same seed",
-        )
+def _here(graph: Graph, shard: Shard, along: str) -> Here:
+    """Return what a rank knows of its part of a graph that it has."""
+    ids, numbers = shard.edge_ids, shard.numbers
+    chosen = slice(ids.start, ids.stop) if isinstance(ids, range) else ids
+    slots = shard.local.given_index
+    rows = graph.given_index[chosen][slots]
+    own = slots[: int(shard.local.in_edges.row_offsets[shard.own])]
+    first = int(ids.start) if isinstance(ids, range) else np.asarray(ids)[own]
+    degrees = graph.in_degree[numbers], graph.out_degree[numbers]
+    return Here(along, rows, first, degrees)

@@ -13,7 +13,7 @@ from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import DistributedError, StateError
 from featgraph.ranks.members import packed
 
-__all__ = ["Pieces", "gather_first", "on_all"]
+__all__ = ["Pieces", "gather_first"]
 
 Array = npt.NDArray[Any]
 #: Bytes of a piece, about.
@@ -99,24 +99,6 @@ def gather_first(
         _tell_others(engine, text.encode())
         raise
     _to_first(engine, np.empty(0, np.uint8))
-
-
-def on_all(engine: Engine, function: Callable[[], Any], about: str) -> Any:
-    """Run a function on each rank; where one fails, raise on all."""
-    error: Exception | None = None
-    try:
-        result = function()
-    except Exception as found:
-        error = found
-    text = "" if error is None else f"{type(error).__name__}: {error}"
-    told = engine.all_gather(np.frombuffer(text.encode(), np.uint8), about=about)
-    if error is not None:
-        raise error
-    for rank, message in enumerate(told):
-        if message.size:
-            got = message.tobytes().decode()
-            raise DistributedError(f"{about} failed on rank {rank}", got=got)
-    return result
 
 
 def _bytes(rows: Array) -> Array:

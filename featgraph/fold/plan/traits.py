@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import weakref
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from featgraph.graph import Graph
 from featgraph.graph.degrees import SHORT, most_edges, short_counts
@@ -20,6 +22,7 @@ __all__ = [
     "graph_traits",
     "needs_wide_positions",
     "set_traits",
+    "traits_of_degrees",
 ]
 
 #: A vertex of at least this degree is left to a block of its own on the GPU.
@@ -77,6 +80,20 @@ class GraphTraits:
     renumbered: bool = False
 
 
+class Sized(Protocol):
+    """What says how large a graph is."""
+
+    @property
+    def edge_count(self) -> int:
+        """E, directed edges."""
+        ...
+
+    @property
+    def directed(self) -> bool:
+        """False where every edge has a twin."""
+        ...
+
+
 def needs_wide_positions(edge_count: int) -> bool:
     """Whether positions of edges need 64 bits in a kernel.
 
@@ -100,16 +117,36 @@ def graph_traits(graph: Graph, target: str = "cpu") -> GraphTraits:
     if known is not None:
         return known
     top = _longest(graph, target)
-    _traits[graph] = made = GraphTraits(
-        typical_degree=_typical_degree(graph, target),
-        has_hubs=top >= HUB_DEGREE,
-        wide_offsets=needs_wide_positions(graph.edge_count),
-        undirected=not graph.directed,
-        wide_both=graph.directed and needs_wide_positions(2 * graph.edge_count),
-        long_rows=top > SUM_BLOCK,
-        rows_of_longest=_rows_of_longest(graph, target),
-    )
+    below = _longest(graph, target, HUB_DEGREE)
+    short = short_counts(graph, "in", target)
+    _traits[graph] = made = traits_of_degrees(graph, top, below, short)
     return made
+
+
+def traits_of_degrees(
+    graph: Sized, longest: int, below_hubs: int, short: NDArray[np.int64]
+) -> GraphTraits:
+    """Return the traits of a graph by what is known of its degrees.
+
+    Parameters
+    ----------
+    graph : Sized
+        A graph, or what says how large it is.
+    longest, below_hubs : int
+        The length of the longest row, and of the longest that is no hub's.
+    short : ndarray of int64
+        How many vertices have 0, 1, ... `SHORT` - 1 in-edges.
+    """
+    edges = graph.edge_count
+    return GraphTraits(
+        typical_degree=_typical_degree(edges, short),
+        has_hubs=longest >= HUB_DEGREE,
+        wide_offsets=needs_wide_positions(edges),
+        undirected=not graph.directed,
+        wide_both=graph.directed and needs_wide_positions(2 * edges),
+        long_rows=longest > SUM_BLOCK,
+        rows_of_longest=_rows_of_longest(edges, below_hubs),
+    )
 
 
 def _floor(number: int, most: int) -> int:
@@ -123,14 +160,13 @@ def _longest(graph: Graph, target: str, below: int | None = None) -> int:
     return max(most_edges(graph, side, target, below) for side in sides)
 
 
-def _rows_of_longest(graph: Graph, target: str) -> int:
-    longest = _longest(graph, target, HUB_DEGREE)
+def _rows_of_longest(edge_count: int, longest: int) -> int:
     if longest <= SUM_BLOCK:
         return MANY_ROWS
-    return min(MANY_ROWS, 1 << round(math.log2(graph.edge_count / longest)))
+    return min(MANY_ROWS, 1 << round(math.log2(edge_count / longest)))
 
 
-def _typical_degree(graph: Graph, target: str) -> int:
+def _typical_degree(edge_count: int, short: NDArray[np.int64]) -> int:
     """Return the in-degree at three quarters of the edges, down to a power of two."""
-    ends = np.cumsum(short_counts(graph, "in", target) * np.arange(SHORT))
-    return _floor(int(np.searchsorted(ends, 0.75 * graph.edge_count)), SHORT)
+    ends = np.cumsum(short * np.arange(SHORT))
+    return _floor(int(np.searchsorted(ends, 0.75 * edge_count)), SHORT)

@@ -95,8 +95,10 @@ class EdgeList:
         """Their weights on the host; None without."""
         return None if self._weights is None else freeze(host_values(self._weights))
 
-    def holds(self, array: NDArray[Any]) -> bool:
+    def holds(self, array: object) -> bool:
         """Whether an array of the host is that of the weights."""
+        if self._weights is None:
+            return False
         return array is self._weights or array is vars(self).get("weights")
 
     @property

@@ -13,7 +13,15 @@ from featgraph.graph.building.arguments import require_real
 if TYPE_CHECKING:
     from featgraph.graph._structure import Structure
 
-__all__ = ["WORD", "Balance", "checked_balance", "choose_cuts", "round_cuts"]
+__all__ = [
+    "WORD",
+    "Balance",
+    "checked_balance",
+    "choose_cuts",
+    "even_cuts",
+    "round_cuts",
+    "word_places",
+]
 
 #: Chosen cuts are at multiples of it: a word of an active bitvector has one owner.
 WORD = 32
@@ -76,13 +84,35 @@ def choose_cuts(
     """
     if balance.ghost:
         return _fill_parts(graph, order, parts, balance)
-    places = np.append(np.arange(0, graph.vertex_count, WORD), graph.vertex_count)
-    before = balance.edge * _edges_before(graph, order, places)
+    places = word_places(graph.vertex_count)
+    edges = _edges_before(graph, order, places)
+    return even_cuts(edges, graph.vertex_count, parts, balance)
+
+
+def word_places(vertex_count: int) -> NDArray[np.int64]:
+    """Return where words of vertices begin, and behind the last of them."""
+    return np.append(np.arange(0, vertex_count, WORD), vertex_count)
+
+
+def even_cuts(
+    edges_before: NDArray[np.float64], vertex_count: int, parts: int, balance: Balance
+) -> NDArray[np.int64]:
+    """Cut vertices into ranges of about equal work, ghosts left aside.
+
+    Parameters
+    ----------
+    edges_before : ndarray of float64
+        How many in-edges the vertices have before each of `word_places`.
+    vertex_count, parts : int
+    balance : Balance
+    """
+    places = word_places(vertex_count)
+    before = balance.edge * edges_before
     before += balance.vertex * places
     goals = before[-1] * (np.arange(1, parts) / parts)
     # The place whose work before it is nearest to the goal.
     at = np.searchsorted((before[:-1] + before[1:]) / 2, goals)
-    return np.concatenate(([0], places[at], [graph.vertex_count]))
+    return np.concatenate(([0], places[at], [vertex_count]))
 
 
 def _edges_before(

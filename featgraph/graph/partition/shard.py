@@ -50,8 +50,9 @@ class Shard:
         How many vertices the rank owns.
     numbers : ndarray of int32, shape (own + ghosts,)
         The number of each local vertex in the whole graph.
-    edge_ids : range, or ndarray, one for each local edge as given
-        Its edge id in the whole graph; behind them, those of their twins.
+    edge_ids : range, or ndarray, one for each local edge as given; or None
+        Its edge id in the whole graph; behind them, those of their twins. None where
+        no rank has had the whole graph.
     ghosts : ndarray of int64, shape (P + 1,)
         Local numbers ``ghosts[p]`` to ``ghosts[p + 1]`` are the ghosts that rank p
         owns; ``ghosts[0]`` is `own`.
@@ -69,7 +70,7 @@ class Shard:
     local: Any
     own: int
     numbers: NDArray[np.int32]
-    edge_ids: range | NDArray[Any]
+    edge_ids: range | NDArray[Any] | None
     ghosts: NDArray[np.int64]
     send_lists: tuple[NDArray[np.int32], ...]
 

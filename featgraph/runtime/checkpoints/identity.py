@@ -61,8 +61,7 @@ def _add(found: Any, value: Any) -> None:
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         say(type(value).__name__, value)
     elif isinstance(value, Graph):
-        say("graph", value.digest)
-        _add(found, value.weights)
+        say("graph", value.digest, value.weights_digest)
     elif isinstance(value, np.random.Generator):
         say("generator", value.bit_generator.state)
     elif isinstance(value, np.dtype | type):

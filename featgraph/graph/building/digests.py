@@ -1,0 +1,82 @@
+"""Digests of edges that may be anywhere: sums over edges, whoever adds them up.
+
+Each edge has a number that is made of its row in given order and of what is said of it.
+Two sums of 64 bits, of two such numbers, do not depend on who has which edges: ranks
+add up those of their own, and then their sums. Import this module inside functions
+only: it loads Numba.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.graph.building.jit import jit
+
+__all__ = ["Sums", "add_ends", "add_values", "no_sums", "text_of"]
+
+_Array: TypeAlias = NDArray[Any]
+Sums: TypeAlias = NDArray[np.uint64]
+
+_CHUNK = 1 << 20
+
+
+def no_sums() -> Sums:
+    """Return the sums over no edges."""
+    return np.zeros(2, np.uint64)
+
+
+def add_ends(sums: Sums, rows: int | _Array, sources: _Array, targets: _Array) -> None:
+    """Add edges by their ends.
+
+    Parameters
+    ----------
+    rows : int or ndarray of integers
+        Row in given order of each edge, or of the first, if others follow it.
+    """
+    for begin in range(0, sources.size, _CHUNK):
+        some = slice(begin, begin + _CHUNK)
+        words = sources[some].astype(np.uint64) << np.uint64(32)
+        words |= targets[some].astype(np.uint64)
+        _add(_numbers(rows, some, words.size), words, sums)
+
+
+def add_values(sums: Sums, rows: int | _Array, values: _Array) -> None:
+    """Add edges by the bits of a value of each."""
+    width = values.dtype.itemsize
+    for begin in range(0, values.size, _CHUNK):
+        some = slice(begin, begin + _CHUNK)
+        words = np.ascontiguousarray(values[some]).view(f"u{width}").astype(np.uint64)
+        _add(_numbers(rows, some, words.size), words, sums)
+
+
+def text_of(sums: Sums) -> str:
+    """Return sums as they stand in a file, or in another digest."""
+    return f"{int(sums[0]):016x}{int(sums[1]):016x}"
+
+
+def _numbers(rows: int | _Array, some: slice, count: int) -> _Array:
+    if isinstance(rows, np.ndarray):
+        return rows[some].astype(np.uint64)
+    first = rows + some.start
+    return np.arange(first, first + count, dtype=np.uint64)
+
+
+@jit
+def _mixed(x: Any) -> Any:
+    """Mix the bits of a word: the finaliser of SplitMix64 (Steele et al. 2014)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@jit
+def _add(rows: _Array, words: _Array, sums: _Array) -> None:
+    one, two = sums[0], sums[1]
+    for i in range(rows.size):
+        row = _mixed(rows[i] + np.uint64(0x9E3779B97F4A7C15))
+        one += _mixed(row ^ words[i])
+        two += _mixed((row + np.uint64(0xD1342543DE82EF95)) ^ _mixed(words[i]))
+    sums[0], sums[1] = one, two

@@ -1,0 +1,101 @@
+"""Loops over edges that lie on any rank, before and behind their way to the owners.
+
+Which vertices a rank has beside its own is found in two bits of memory a vertex: a bitvector says which they are, and a count for each of its words how many stand before
+it: the local number of a ghost is the sum of that and of the bits below its own. Import
+this module inside functions only: it loads Numba.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.graph.building.jit import jit
+
+__all__ = [
+    "add_words",
+    "count_own",
+    "count_words",
+    "list_members",
+    "localize",
+    "mark",
+]
+
+_Array: TypeAlias = NDArray[Any]
+
+
+@jit
+def add_words(
+    sources: _Array, targets: _Array, is_directed: bool, counts: _Array
+) -> None:
+    """Count edges by words of 32 targets; those of twins, too, of undirected ones."""
+    for i in range(targets.size):
+        counts[targets[i] >> 5] += 1
+        if not is_directed and sources[i] != targets[i]:
+            counts[sources[i] >> 5] += 1
+
+
+@jit
+def count_own(ends: _Array, counts: _Array) -> None:
+    """Count how often each own vertex, by local number, is an end."""
+    for v in ends:
+        if v < counts.size:
+            counts[v] += 1
+
+
+@jit
+def mark(ends: _Array, first: int, last: int, words: _Array) -> None:
+    """Set the bit of each vertex outside of ``first..last``."""
+    for u in ends:
+        if u < first or u >= last:
+            words[u >> 5] |= np.uint32(1) << np.uint32(u & 31)
+
+
+@jit
+def _ones(word: Any) -> int:
+    """Count the bits of a word."""
+    x = np.uint32(word)
+    x = x - ((x >> np.uint32(1)) & np.uint32(0x55555555))
+    x = (x & np.uint32(0x33333333)) + ((x >> np.uint32(2)) & np.uint32(0x33333333))
+    x = (x + (x >> np.uint32(4))) & np.uint32(0x0F0F0F0F)
+    return int(np.uint32(x * np.uint32(0x01010101)) >> np.uint32(24))
+
+
+@jit
+def count_words(words: _Array, before: _Array) -> int:
+    """Store how many bits stand before each word; return how many there are."""
+    total = 0
+    for i in range(words.size):
+        before[i] = total
+        total += _ones(words[i])
+    return total
+
+
+@jit
+def list_members(words: _Array, found: _Array) -> None:
+    """List the vertices whose bits are set, ascending."""
+    count = 0
+    for i in range(words.size):
+        if words[i] != 0:
+            for bit in range(32):
+                if (words[i] >> np.uint32(bit)) & np.uint32(1):
+                    found[count] = i * 32 + bit
+                    count += 1
+
+
+@jit
+def localize(
+    ends: _Array, first: int, last: int, words: _Array, before: _Array
+) -> None:
+    """Turn vertices into local numbers, in place: own ones count from `first`."""
+    own = last - first
+    for i in range(ends.size):
+        u = ends[i]
+        if first <= u < last:
+            ends[i] = u - first
+        else:
+            bit = np.uint32(u & 31)
+            below = words[u >> 5] & ((np.uint32(1) << bit) - np.uint32(1))
+            ends[i] = own + before[u >> 5] + _ones(below)

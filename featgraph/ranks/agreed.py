@@ -1,0 +1,85 @@
+"""What one rank finds wrong is raised on all of them, as what it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from featgraph import errors
+from featgraph.distributed.engines.protocol import Engine
+from featgraph.errors import DistributedError, FeatGraphError, GraphInputError
+
+__all__ = ["on_all", "require_same"]
+
+_R = TypeVar("_R")
+
+#: Parts of an error of ours that are told to other ranks.
+_PARTS = ("what", "where", "got", "expected", "fix")
+#: Errors of Python that are raised as what they are.
+_PLAIN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+
+
+def on_all(engine: Engine, function: Callable[[], _R], about: str) -> _R:
+    """Run a function on each rank; where one fails, raise that on all.
+
+    The function makes no exchange. Errors of ours and of files have their own type on
+    every rank, others are `DistributedError` on those that did not fail.
+    """
+    error: Exception | None = None
+    try:
+        result = function()
+    except Exception as found:
+        error = found
+    text = "" if error is None else _told(error)
+    told = engine.all_gather(np.frombuffer(text.encode(), np.uint8), about=about)
+    if error is not None:
+        raise error
+    for rank, message in enumerate(told):
+        if message.size:
+            raise _raised(json.loads(message.tobytes()), rank, about)
+    return result
+
+
+def require_same(engine: Engine, text: str, what: str, fix: str, about: str) -> None:
+    """Raise GraphInputError on all ranks if they do not say the same."""
+    own = np.frombuffer(text.encode(), np.uint8)
+    found = engine.all_gather(own, about=about)
+    other = next((r for r, d in enumerate(found) if not np.array_equal(d, found[0])), 0)
+    if other:
+        raise GraphInputError(
+            what,
+            got=f"{text} on rank {engine.rank}; ranks 0 and {other} differ",
+            expected="the same on all ranks",
+            fix=fix,
+        )
+
+
+def _told(error: Exception) -> str:
+    parts: dict[str, Any] = {"type": type(error).__name__, "text": str(error)}
+    if isinstance(error, FeatGraphError):
+        for name in _PARTS:
+            value = getattr(error, name)
+            parts[name] = None if value is None else str(value)
+    elif isinstance(error, OSError):
+        name = None if error.filename is None else str(error.filename)
+        parts["system"] = [error.errno, error.strerror, name]
+    return json.dumps(parts)
+
+
+def _raised(told: dict[str, Any], rank: int, about: str) -> Exception:
+    kind = getattr(errors, told["type"], None)
+    made: Exception
+    if "what" in told and isinstance(kind, type):
+        what = f"{told['what']}, as rank {rank} found"
+        made = kind(what, **{name: told[name] for name in _PARTS[1:]})
+    elif "system" in told:
+        plain = {kind.__name__: kind for kind in _PLAIN}.get(told["type"], OSError)
+        made = plain(*told["system"])
+    else:
+        got = f"{told['type']}: {told['text']}"
+        return DistributedError(f"{about} failed on rank {rank}", got=got)
+    made.add_note(f"{about} failed on rank {rank}")
+    return made

@@ -1,0 +1,1 @@
+"""Graphs that are made in parts: no rank ever has the whole."""

@@ -1,0 +1,268 @@
+"""A graph in parts, made of the edges that each rank happens to have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.arrays.values import offset_dtype
+from featgraph.distributed.engines.protocol import Engine
+from featgraph.fold.plan.traits import HUB_DEGREE, GraphTraits, traits_of_degrees
+from featgraph.graph import Graph
+from featgraph.graph._structure import structure_digest
+from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.degrees import SHORT
+from featgraph.graph.partition.cuts import WORD, Balance, even_cuts
+from featgraph.graph.partition.partition import Partition
+from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.graph import DistributedGraph, Here, Whole
+from featgraph.ranks.loading.given import Chunk, Given
+from featgraph.ranks.loading.rounds import (
+    ROUND_EDGES,
+    Arrived,
+    count_sources,
+    exchange_edges,
+)
+
+__all__ = ["build", "cuts_of_words", "number_rows"]
+
+Array = npt.NDArray[Any]
+
+
+def build(
+    engine: Engine,
+    given: Given,
+    along: str,
+    cuts: npt.NDArray[np.int64] | None = None,
+    names: Any = None,
+) -> DistributedGraph:
+    """Make a graph of which each rank gets its part; all ranks call it.
+
+    Parameters
+    ----------
+    engine : Engine
+    given : Given
+        What this rank has; its edges have rows, and it is let go of.
+    along : {"both", "in"}
+        Which edges at its vertices a rank gets.
+    cuts : ndarray of int64, shape (P + 1,), optional
+        By default work is balanced.
+    names : vertex names, optional
+
+    Notes
+    -----
+    A rank has the edges that it was given, then those at its own vertices, and messages
+    of `ROUND_EDGES`; of vertices it has a count for each word of 32, and two bits of
+    each, with which ghosts are found.
+    """
+    from featgraph.graph.building import digests  # loads Numba
+
+    words, sums = _look(engine, given)
+    if cuts is None:
+        cuts = cuts_of_words(words, given.vertex_count, engine.size)
+    partition = Partition(cuts)
+    given_count = _total(engine, given.size)
+    # An undirected edge stands in the rows of both of its ends.
+    both_ends = along == "both" or not given.directed
+    out = None
+    if not both_ends:
+        out = count_sources(engine, given, partition.cuts)
+    dtype = given.weights_dtype
+    digest = digests.text_of(sums[:2])
+    whole = Whole(
+        given.vertex_count,
+        given_count,
+        int(words.sum()),
+        given.directed,
+        dtype,
+        names,
+        structure_digest(given.vertex_count, given.directed, digest),
+        "" if dtype is None else f"{dtype} {digests.text_of(sums[2:])}",
+        GraphTraits(),
+    )
+    arrived = exchange_edges(engine, given, partition.cuts, given_count, both_ends)
+    return _in_parts(engine, whole, partition, arrived, (along, out))
+
+
+def number_rows(engine: Engine, given: Given) -> None:
+    """Have the edges of this rank follow those of the ranks before it."""
+    sizes = engine.all_gather(np.array([given.size], np.int64), about="given edges")
+    row = int(np.concatenate(sizes)[: engine.rank].sum())
+    for i, chunk in enumerate(given.chunks):
+        given.chunks[i] = Chunk(chunk.sources, chunk.targets, chunk.weights, row)
+        row += chunk.size
+
+
+def cuts_of_words(
+    words: npt.NDArray[np.int64], vertex_count: int, parts: int
+) -> npt.NDArray[np.int64]:
+    """Return balanced cuts, given the in-edges of each word of vertices."""
+    before = np.zeros(words.size + 1, np.float64)
+    np.cumsum(words, out=before[1:])
+    return even_cuts(before, vertex_count, parts, Balance())
+
+
+def _look(engine: Engine, given: Given) -> tuple[Array, Array]:
+    """Return in-edges of all words of vertices, and sums for the digests."""
+    from featgraph.graph.building import digests  # loads Numba
+    from featgraph.graph.partition import part_kernels
+
+    words = np.zeros(-(-given.vertex_count // WORD), np.int64)
+    sums = np.zeros(4, np.uint64)
+    for chunk in given.parts(ROUND_EDGES):
+        ends = chunk.sources, chunk.targets
+        part_kernels.add_words(*ends, given.directed, words)
+        digests.add_ends(sums[:2], chunk.rows, *ends)
+        if chunk.weights is not None:
+            digests.add_values(sums[2:], chunk.rows, chunk.weights)
+    words = engine.all_reduce(words, "sum", about="in-edges")
+    return words, engine.all_reduce(sums, "sum", about="the digest of a graph")
+
+
+def _in_parts(
+    engine: Engine,
+    whole: Whole,
+    partition: Partition,
+    arrived: Arrived,
+    asked: tuple[str, Array | None],
+) -> DistributedGraph:
+    """Make the part of this rank, of the edges that have come."""
+    (along, out), rank = asked, engine.rank
+    first, last = map(int, partition.cuts[rank : rank + 2])
+    own = last - first
+    if along == "in":
+        arrived = _by_target(arrived, first, last, whole)
+    ghosts = _localized(arrived, first, last, whole.vertex_count)
+    bounds = np.searchsorted(ghosts, partition.cuts)
+    asked_of = [ghosts[b:e] for b, e in pairwise(bounds.tolist())]
+    send_lists = tuple(
+        freeze(wanted - np.int32(first))
+        for wanted in engine.all_to_allv(asked_of, about="ghosts")
+    )
+    is_directed = whole.directed or along == "in"
+    edges = EdgeList(
+        arrived.sources,
+        arrived.targets,
+        arrived.weights,
+        own + ghosts.size,
+        is_directed,
+    )
+    numbers = np.concatenate((np.arange(first, last, dtype=np.int32), ghosts))
+    shard = Shard(
+        rank=rank,
+        partition=partition,
+        vertex_count=whole.vertex_count,
+        edge_count=whole.edge_count,
+        directed=whole.directed,
+        digest=whole.digest,
+        local=Graph(edges),
+        own=own,
+        numbers=freeze(numbers),
+        edge_ids=None,
+        ghosts=freeze(own + bounds),
+        send_lists=send_lists,
+    )
+    degrees = _degrees(engine, whole, shard, out)
+    traits = _traits(engine, whole, degrees, own)
+    here = Here(along, *_given_rows(engine, whole, shard, arrived.rows), degrees)
+    return DistributedGraph(replace(whole, traits=traits), shard, engine, here)
+
+
+def _by_target(arrived: Arrived, first: int, last: int, whole: Whole) -> Arrived:
+    """Return the edges into own vertices, row by row, and twins as edges."""
+    u, v, rows = arrived.sources, arrived.targets, arrived.rows
+    into = np.flatnonzero((v >= first) & (v < last))
+    twins = np.empty(0, np.int64)
+    if not whole.directed:
+        twins = np.flatnonzero((u >= first) & (u < last) & (u != v))
+    which = np.concatenate((into, twins))
+    targets = np.concatenate((v[into], u[twins]))
+    # Of edges and twins in one row, that comes first which was given first.
+    order = np.lexsort((which, targets))
+    which = which[order]
+    weights = arrived.weights
+    given = np.asarray(whole.given_count, rows.dtype)
+    return Arrived(
+        np.concatenate((u[into], v[twins]))[order],
+        targets[order],
+        None if weights is None else weights[which],
+        np.concatenate((rows[into], rows[twins] + given))[order],
+    )
+
+
+def _localized(arrived: Arrived, first: int, last: int, vertex_count: int) -> Array:
+    """Turn ends into local numbers, in place; return the ghosts, ascending."""
+    from featgraph.graph.partition import part_kernels  # loads Numba
+
+    words = np.zeros(-(-vertex_count // WORD), np.uint32)
+    before = np.empty(words.size, np.int32)
+    ends = arrived.sources, arrived.targets
+    for end in ends:
+        part_kernels.mark(end, first, last, words)
+    ghosts = np.empty(part_kernels.count_words(words, before), np.int32)
+    part_kernels.list_members(words, ghosts)
+    for end in ends:
+        part_kernels.localize(end, first, last, words, before)
+    return ghosts
+
+
+def _degrees(
+    engine: Engine, whole: Whole, shard: Shard, out: Array | None
+) -> tuple[Array, Array]:
+    """Return in- and out-degrees of local vertices in the whole graph."""
+    local, own = shard.local, shard.own
+    dtype = offset_dtype(whole.edge_count)
+    of_own = np.asarray(local.in_degree[:own])
+    into = _with_ghosts(engine, shard, of_own.astype(dtype))
+    if not whole.directed:
+        return into, into
+    if out is None:
+        out = np.asarray(local.out_degree[:own])
+    return into, _with_ghosts(engine, shard, out.astype(dtype))
+
+
+def _with_ghosts(engine: Engine, shard: Shard, values: Array) -> Array:
+    """Return values of own vertices, and of ghosts, which their owners tell."""
+    told = [values[listed] for listed in shard.send_lists]
+    found = engine.all_to_allv(told, about="degrees of ghosts")
+    return np.concatenate((values, *found))
+
+
+def _traits(
+    engine: Engine, whole: Whole, degrees: tuple[Array, Array], own: int
+) -> GraphTraits:
+    """Return the traits of the whole graph, of which each rank knows its part."""
+    sides = [side[:own] for side in (degrees if whole.directed else degrees[:1])]
+    longest = [int(side.max(initial=0)) for side in sides]
+    below = [int(side[side < HUB_DEGREE].max(initial=0)) for side in sides]
+    about = "degrees of all vertices"
+    most = engine.all_reduce(np.array([max(longest), max(below)]), "max", about=about)
+    short = np.bincount(np.minimum(sides[0], SHORT), minlength=SHORT)[:SHORT]
+    short = engine.all_reduce(short.astype(np.int64), "sum", about=about)
+    return traits_of_degrees(whole, int(most[0]), int(most[1]), short)
+
+
+def _given_rows(
+    engine: Engine, whole: Whole, shard: Shard, rows: Array
+) -> tuple[Array, int]:
+    """Return the row in given order of each slot, and the first own edge id."""
+    local = shard.local
+    slots = local.given_index
+    if local.directed:
+        found = rows[slots]
+    else:
+        is_twin = slots >= rows.size
+        found = rows[slots - is_twin * slots.dtype.type(rows.size)]
+        found += is_twin * found.dtype.type(whole.given_count)
+    own = np.array([local.in_edges.row_offsets[shard.own]], np.int64)
+    counts = np.concatenate(engine.all_gather(own, about="own edges"))
+    return freeze(found), int(counts[: engine.rank].sum())
+
+
+def _total(engine: Engine, number: int) -> int:
+    counts = np.array([number], np.int64)
+    return int(engine.all_reduce(counts, "sum", about="given edges")[0])
