@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from featgraph.distributed.engines.null import NullEngine
 from featgraph.distributed.engines.protocol import Engine
 
-__all__ = ["current_engine", "engine_of_context", "engine_of_process"]
+__all__ = ["current_engine", "engine_of_context", "engine_of_process", "is_begun"]
 
 #: Set where several ranks run in one process.
 engine_of_context: ContextVar[Engine] = ContextVar("featgraph_engine")
@@ -16,6 +16,11 @@ engine_of_context: ContextVar[Engine] = ContextVar("featgraph_engine")
 engine_of_process: list[Engine] = []
 
 _ALONE = NullEngine()
+
+
+def is_begun() -> bool:
+    """Whether there was an `init`, or this code runs on a loopback rank."""
+    return bool(engine_of_process) or engine_of_context.get(None) is not None
 
 
 def current_engine() -> Engine:

@@ -9,6 +9,7 @@ from featgraph.errors import GraphInputError
 from featgraph.graph import _convert
 from featgraph.graph._structure import Structure
 from featgraph.graph.building.edges import edge_list
+from featgraph.graph.partition.asked import makers, require_asked
 from featgraph.graph.partition.choose import choose_partition
 from featgraph.graph.partition.shard import Shard, make_shards
 
@@ -52,6 +53,9 @@ class Graph(Structure):
         duplicates: str = "keep",
         names: bool = False,
         target: str | None = None,
+        partition: str | None = None,
+        order: str = "given",
+        along: str = "both",
     ) -> Graph:
         """Make a graph from two arrays of vertex ids.
 
@@ -79,10 +83,17 @@ class Graph(Structure):
             Where ids are checked, edges kept and adjacencies built. Default: where
             sources and targets are given. "auto" takes a GPU, if there is one, for many
             edges. The graph is the same.
+        partition : {None, "edges"}, optional
+            "edges": all ranks call it, each with edges that it happens to have, in
+            given order rank by rank, and each keeps its part of the graph. Needs
+            ``fg.distributed.init()``; no `names`, and `duplicates` are kept.
+        order, along : str, optional
+            Of a graph in parts: see `read_graph`.
 
         Returns
         -------
         Graph
+            In parts, a `DistributedGraph`; on the only rank, the graph itself.
 
         Raises
         ------
@@ -98,18 +109,20 @@ class Graph(Structure):
         >>> Graph.from_edges([0, 0, 1], [1, 2, 2], directed=False)
         Graph(3 vertices, 6 edges (3 given), undirected)
         """
-        return cls(
-            edge_list(
-                sources,
-                targets,
-                weights=weights,
-                vertex_count=vertex_count,
-                directed=directed,
-                duplicates=duplicates,
-                names=names,
-                target=target,
-            )
-        )
+        options: dict[str, Any] = {
+            "weights": weights,
+            "vertex_count": vertex_count,
+            "directed": directed,
+            "duplicates": duplicates,
+            "names": names,
+            "target": target,
+        }
+        asked = require_asked(partition, order, along)
+        if asked is not None:
+            made = makers[0].of_edges(asked, sources, targets, **options)
+            if made is not None:
+                return made  # type: ignore[no-any-return]
+        return cls(edge_list(sources, targets, **options))
 
     @classmethod
     def from_networkx(cls, source: Any, *, weight: str | None = None) -> Graph:

@@ -36,9 +36,8 @@ class PartEdges:
         Which edges at its vertices a rank has: with "in", no entries of others.
     given_rows : ndarray of integers
         Row in given order of each edge of the part, by its edge id here.
-    first_id : int or ndarray
-        The edge ids of own edges in the whole graph, or that of the first, if others
-        follow it.
+    starts : ndarray of integers, shape (own,)
+        Of each own vertex, the edge id in the whole graph of its first in-edge.
 
     Attributes
     ----------
@@ -47,10 +46,10 @@ class PartEdges:
     """
 
     def __init__(
-        self, shard: Shard, along: str, given_rows: Array, first_id: int | Array
+        self, shard: Shard, along: str, given_rows: Array, starts: Array
     ) -> None:
         self._shard, self._has_ghosts = shard, along == "both"
-        self.given_rows, self._first_id = given_rows, first_id
+        self.given_rows, self._starts = given_rows, starts
         self._offsets = shard.local.in_edges.row_offsets
         self.own = int(self._offsets[shard.own])
 
@@ -59,9 +58,9 @@ class PartEdges:
         found = np.flatnonzero(self.given_rows[: self.own] == row)
         if not found.size:
             return -1
-        if isinstance(self._first_id, np.ndarray):
-            return int(self._first_id[found[0]])
-        return self._first_id + int(found[0])
+        slot = int(found[0])
+        target = int(np.searchsorted(self._offsets, slot, "right")) - 1
+        return int(self._starts[target]) + slot - int(self._offsets[target])
 
     @cached_property
     def loops(self) -> Array:

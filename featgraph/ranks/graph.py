@@ -86,15 +86,15 @@ class Here:
         Which edges at its vertices the rank has: "in" or "both".
     given_rows : ndarray of integers
         Row in given order of each edge, by its edge id here.
-    first_id : int or ndarray of integers
-        As `PartEdges` has it.
+    starts : ndarray of integers
+        As `PartEdges` has them.
     degrees : tuple of 2 ndarrays
         In- and out-degrees of its vertices in the whole graph, ghosts' too.
     """
 
     along: str
     given_rows: Array
-    first_id: int | Array
+    starts: Array
     degrees: tuple[Array, Array]
 
 
@@ -127,7 +127,7 @@ class DistributedGraph(Graph):
             "weights_digest": whole.weights_digest,
         }
         self.shard, self.engine, self.along = shard, engine, here.along
-        self.edges = PartEdges(shard, here.along, here.given_rows, here.first_id)
+        self.edges = PartEdges(shard, here.along, here.given_rows, here.starts)
         self._exchanges: dict[Device, RankExchange] = {}
         local, numbers = shard.local, shard.numbers
         local._cache["vertex_numbers"] = np.ascontiguousarray(numbers, np.int32)
@@ -369,9 +369,7 @@ def _here(graph: Graph, shard: Shard, along: str) -> Here:
     """Return what a rank knows of its part of a graph that it has."""
     ids, numbers = shard.edge_ids, shard.numbers
     chosen = slice(ids.start, ids.stop) if isinstance(ids, range) else ids
-    slots = shard.local.given_index
-    rows = graph.given_index[chosen][slots]
-    own = slots[: int(shard.local.in_edges.row_offsets[shard.own])]
-    first = int(ids.start) if isinstance(ids, range) else np.asarray(ids)[own]
+    rows = graph.given_index[chosen][shard.local.given_index]
+    starts = graph.in_edges.row_offsets[numbers[: shard.own]]
     degrees = graph.in_degree[numbers], graph.out_degree[numbers]
-    return Here(along, rows, first, degrees)
+    return Here(along, rows, starts, degrees)

@@ -16,6 +16,7 @@ __all__ = [
     "checked_count",
     "checked_weights",
     "flat_array",
+    "require_ids",
     "vertex_ids",
 ]
 
@@ -82,8 +83,14 @@ def vertex_ids(
     GraphInputError
         A dtype that is no integer, or an id out of range; names the first position.
     """
+    require_ids(array, role, vertex_count)
+    return np.array(array, dtype=np.int32, order="C", copy=True)
+
+
+def require_ids(array: NDArray[Any], role: str, vertex_count: int | None) -> None:
+    """Raise GraphInputError as `vertex_ids` does."""
     if array.size == 0:
-        return np.empty(0, np.int32)  # NumPy makes [] float64: nothing to object to
+        return  # NumPy makes [] float64: nothing to object to
     if array.dtype.kind not in "iu":
         raise GraphInputError(
             "vertex ids must be integers",
@@ -97,7 +104,6 @@ def vertex_ids(
     # min and max in the given dtype, then Python ints: no width can wrap around.
     if int(array.min()) < 0 or int(array.max()) >= bound:
         _raise_out_of_range(array, role, bound, vertex_count)
-    return np.array(array, dtype=np.int32, order="C", copy=True)
 
 
 def _raise_out_of_range(

@@ -8,12 +8,12 @@ from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.formats.matrix_market import check_claims, check_range, is_count
 from featgraph.graph.formats.text import Text, scan_table
 
-__all__ = ["parse_dimacs"]
+__all__ = ["parse_dimacs", "problem_line"]
 
 
 def parse_dimacs(text: Text) -> EdgeList:
     """Read arcs ``a u v w`` behind a line ``p sp V E``; see `read_dimacs`."""
-    vertices, arcs, start = _problem_line(text)
+    vertices, arcs, start = problem_line(text)
     table = scan_table(
         text,
         start,
@@ -34,7 +34,8 @@ def parse_dimacs(text: Text) -> EdgeList:
     )
 
 
-def _problem_line(text: Text) -> tuple[int, int, int]:
+def problem_line(text: Text) -> tuple[int, int, int]:
+    """Return V, the number of arcs, and where they begin."""
     for begin, end, line in text.lines():
         if not line or line.startswith("c"):
             continue

@@ -12,7 +12,7 @@ from featgraph.graph.building.arguments import shown
 from featgraph.graph.building.edges import EdgeList, edge_list
 from featgraph.graph.formats.text import Table, Text, scan_table
 
-__all__ = ["parse_edge_list"]
+__all__ = ["check_ids", "edge_list_columns", "parse_edge_list"]
 
 
 def parse_edge_list(
@@ -24,6 +24,36 @@ def parse_edge_list(
     **options: Any,
 ) -> EdgeList:
     """Read the chosen columns; see `read_edge_list`."""
+    chosen, start = edge_list_columns(text, columns, weights, comments, names)
+    table, values = _scan(text, start, chosen, comments)
+    # The scanner stores columns from left to right.
+    order = np.argsort(chosen[:2])
+    sources, targets = (
+        table.integers[int(np.flatnonzero(order == i)[0])] for i in (0, 1)
+    )
+    if sources.size == 0 and options.get("vertex_count") is None:
+        text.fail(
+            "no edges",
+            len(text.data),
+            got="the end of the file",
+            expected="lines of two vertex ids",
+            fix="pass vertex_count= and names=False for a graph without edges",
+        )
+    if names is False:
+        check_ids(table, sources, targets, options.get("vertex_count"))
+    return edge_list(
+        sources, targets, weights=values, names=names is not False, **options
+    )
+
+
+def edge_list_columns(
+    text: Text,
+    columns: tuple[int | str, int | str],
+    weights: int | str | None,
+    comments: str,
+    names: bool | str,
+) -> tuple[list[int], int]:
+    """Return the columns of source, target and weight, and where the rows begin."""
     if not isinstance(comments, str):
         raise ArgumentError(
             "not characters that begin comments",
@@ -60,25 +90,7 @@ def parse_edge_list(
             got=f"columns {chosen}",
             expected="different columns",
         )
-    table, values = _scan(text, start, chosen, comments)
-    # The scanner stores columns from left to right.
-    order = np.argsort(chosen[:2])
-    sources, targets = (
-        table.integers[int(np.flatnonzero(order == i)[0])] for i in (0, 1)
-    )
-    if sources.size == 0 and options.get("vertex_count") is None:
-        text.fail(
-            "no edges",
-            len(text.data),
-            got="the end of the file",
-            expected="lines of two vertex ids",
-            fix="pass vertex_count= and names=False for a graph without edges",
-        )
-    if names is False:
-        _check_ids(table, sources, targets, options.get("vertex_count"))
-    return edge_list(
-        sources, targets, weights=values, names=names is not False, **options
-    )
+    return chosen, start
 
 
 def _scan(
@@ -158,7 +170,7 @@ def _column(text: Text, header: list[str] | None, column: int | str) -> int:
 _MAX_COLUMN = 10_000
 
 
-def _check_ids(
+def check_ids(
     table: Table,
     sources: NDArray[np.int64],
     targets: NDArray[np.int64],

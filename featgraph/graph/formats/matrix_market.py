@@ -7,7 +7,7 @@ symmetric file that holds both triangles into twice the edges.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,13 @@ from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.formats.text import Table, Text, scan_table
 
-__all__ = ["check_claims", "check_range", "parse_matrix_market"]
+__all__ = [
+    "check_claims",
+    "check_range",
+    "fail_triangles",
+    "matrix_market_header",
+    "parse_matrix_market",
+]
 
 _FIELDS = {
     "pattern": "ii",
@@ -29,8 +35,7 @@ _FIELDS = {
 
 def parse_matrix_market(text: Text) -> EdgeList:
     """Read the edges of a square coordinate matrix; see `read_matrix_market`."""
-    kinds, is_symmetric, start = _banner(text)
-    count, entries, start = _size_line(text, start, len(kinds))
+    kinds, is_symmetric, count, entries, start = matrix_market_header(text)
     table = scan_table(
         text,
         start,
@@ -55,6 +60,18 @@ def parse_matrix_market(text: Text) -> EdgeList:
         count,
         directed=not is_symmetric,
     )
+
+
+def matrix_market_header(text: Text) -> tuple[str, bool, int, int, int]:
+    """Return what a file says of itself, and where its entries begin.
+
+    Returns
+    -------
+    kinds, is_symmetric, vertex_count, entries, start
+        `kinds` as `scan_table` takes them.
+    """
+    kinds, is_symmetric, start = _banner(text)
+    return kinds, is_symmetric, *_size_line(text, start, len(kinds))
 
 
 def _banner(text: Text) -> tuple[str, bool, int]:
@@ -137,12 +154,12 @@ def check_claims(
             begin,
             expected=f"1 to {MAX_VERTEX_COUNT}: vertex ids are int32",
         )
-    possible = (len(text.data) - end + 1) // entry_bytes
+    possible = (text.size - end + 1) // entry_bytes
     if entries > possible:
         text.fail(
             "the header claims more entries than the file can hold",
             begin,
-            expected=f"at most {possible} entries in {len(text.data) - end} bytes",
+            expected=f"at most {possible} entries in {text.size - end} bytes",
             fix="the file is truncated or its header is wrong",
         )
     # Every adjacency has an offset for each vertex, whether it has edges or not.
@@ -174,10 +191,15 @@ def _check_triangle(
     """Refuse a symmetric file with both triangles: its edges would count twice."""
     above = sources < targets
     if above.any() and (sources > targets).any():
-        table.text.fail(
-            "a symmetric file holds entries of both triangles",
-            table.position(int(np.flatnonzero(above)[0])),
-            expected="one triangle only, the other one is implied",
-            fix="change 'symmetric' to 'general' in the first line if both directions "
-            "are listed, or drop one triangle",
-        )
+        fail_triangles(table.text, table.position(int(np.flatnonzero(above)[0])))
+
+
+def fail_triangles(text: Text, position: int) -> NoReturn:
+    """Raise FileFormatError for an entry that is not in the triangle of others."""
+    text.fail(
+        "a symmetric file holds entries of both triangles",
+        position,
+        expected="one triangle only, the other one is implied",
+        fix="change 'symmetric' to 'general' in the first line if both directions "
+        "are listed, or drop one triangle",
+    )

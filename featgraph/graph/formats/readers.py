@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.errors import FileFormatError, GraphInputError
+from featgraph.errors import ArgumentError, FileFormatError, GraphInputError
 from featgraph.graph.building.arguments import require_flag, require_path
 from featgraph.graph.formats.dimacs import parse_dimacs
 from featgraph.graph.formats.edge_list import parse_edge_list
@@ -21,14 +21,18 @@ from featgraph.graph.formats.labels import parse_labels
 from featgraph.graph.formats.matrix_market import parse_matrix_market
 from featgraph.graph.formats.text import read_text
 from featgraph.graph.graph import Graph
+from featgraph.graph.partition.asked import makers, require_asked
+from featgraph.graph.slices.read import read_slices
 
 __all__ = [
     "EDGE_LISTS",
+    "SLICES",
     "read_dimacs",
     "read_edge_list",
     "read_graph",
     "read_labels",
     "read_matrix_market",
+    "require_no_options",
     "suffix_of",
 ]
 
@@ -36,6 +40,7 @@ _Path: TypeAlias = str | os.PathLike[str]
 
 _MATRIX_MARKET = (".mtx", ".mm")
 _DIMACS = (".gr",)
+SLICES = ".fgs"
 EDGE_LISTS = (".txt", ".tsv", ".csv", ".edges", ".edgelist", ".el")
 
 
@@ -171,7 +176,15 @@ def read_edge_list(
     )
 
 
-def read_graph(path: _Path, directed: bool | None = None, **options: Any) -> Graph:
+def read_graph(
+    path: _Path,
+    directed: bool | None = None,
+    *,
+    partition: str | None = None,
+    order: str = "given",
+    along: str = "both",
+    **options: Any,
+) -> Graph:
     """Read a graph in the format given by the suffix, apart from a final ``.gz``.
 
     Parameters
@@ -179,23 +192,49 @@ def read_graph(path: _Path, directed: bool | None = None, **options: Any) -> Gra
     path : str or path
         ``.mtx``, ``.mm``: `read_matrix_market`; ``.gr``: `read_dimacs`; ``.txt``,
         ``.tsv``, ``.csv``, ``.edges``, ``.edgelist``, ``.el``: `read_edge_list`.
+        ``.fgs``: a folder that ``featgraph convert`` has made.
     directed : bool, optional
         Default: as given by the file, and directed if the format does not specify it.
+    partition : {None, "edges"}, optional
+        "edges": each rank reads a range of the file and keeps its part of the graph,
+        which none ever has as a whole; all ranks call it. Text must not be compressed,
+        and vertices have numbers, no names.
+    order : {"given"}, optional
+        Others take the whole graph: ``featgraph convert --order`` stores them.
+    along : {"both", "in"}, optional
+        Which edges at its vertices a rank keeps: see `distribute`.
     **options
         Of the format's reader.
+
+    Returns
+    -------
+    Graph
+        In parts, a `DistributedGraph`; on the only rank, the graph itself.
 
     Raises
     ------
     FileFormatError
-        An unknown suffix, or what the format's reader refuses.
+        An unknown suffix, or what the format's reader refuses; on all ranks.
     GraphInputError
-        `directed` contradicts the file.
+        `directed` contradicts the file; an order that takes the whole graph.
+    DistributedError
+        `partition` without ``fg.distributed.init()``.
     OSError
         The file is missing or may not be read.
     """
     suffix, name = suffix_of(path), PurePath(path)
     if directed is not None:
         directed = require_flag("directed", directed)
+    asked = require_asked(partition, order, along)
+    if asked is not None:
+        _require_known(suffix, name)
+        made = makers[0].of_file(asked, path, directed, options)
+        if made is not None:
+            return made  # type: ignore[no-any-return]
+    if suffix == SLICES:
+        graph = Graph(read_slices(path))
+        require_no_options(path, graph.directed, directed, options)
+        return graph
     if suffix in EDGE_LISTS:
         return read_edge_list(path, directed=directed is not False, **options)
     if suffix in _MATRIX_MARKET:
@@ -203,13 +242,7 @@ def read_graph(path: _Path, directed: bool | None = None, **options: Any) -> Gra
     elif suffix in _DIMACS:
         graph = read_dimacs(path, **options)
     else:
-        raise FileFormatError(
-            "the suffix does not tell the format",
-            where=str(name),
-            got=repr(suffix),
-            expected=", ".join((*_MATRIX_MARKET, *_DIMACS, *EDGE_LISTS)),
-            fix="call read_edge_list, read_matrix_market or read_dimacs",
-        )
+        _require_known(suffix, name)
     if directed is not None and directed != graph.directed:
         raise GraphInputError(
             "the file says otherwise",
@@ -221,6 +254,39 @@ def read_graph(path: _Path, directed: bool | None = None, **options: Any) -> Gra
             "where both directions are listed",
         )
     return graph
+
+
+def _require_known(suffix: str, name: PurePath) -> None:
+    known = (*_MATRIX_MARKET, *_DIMACS, *EDGE_LISTS, SLICES)
+    if suffix not in known:
+        raise FileFormatError(
+            "the suffix does not tell the format",
+            where=str(name),
+            got=repr(suffix),
+            expected=", ".join(known),
+            fix="call read_edge_list, read_matrix_market or read_dimacs",
+        )
+
+
+def require_no_options(
+    path: object, is_directed: bool, directed: bool | None, options: dict[str, Any]
+) -> None:
+    """Raise where a folder of slices is asked to be another graph than it is."""
+    if options:
+        raise ArgumentError(
+            "slices have no options",
+            where=", ".join(options),
+            expected="none: the graph was read when they were made",
+            fix="give the options to featgraph convert",
+        )
+    if directed is not None and directed != is_directed:
+        raise GraphInputError(
+            "the folder says otherwise",
+            where=require_path(path),
+            got=f"directed={directed}, of a graph that is "
+            + ("directed" if is_directed else "undirected"),
+            fix="leave directed out",
+        )
 
 
 def read_labels(

@@ -21,10 +21,20 @@ from numpy.typing import NDArray
 from featgraph.errors import FileFormatError
 from featgraph.graph.building.arguments import require_bound, require_path
 
-__all__ = ["Table", "Text", "read_text", "scan_table"]
+__all__ = [
+    "GZIP_MAGIC",
+    "UTF8_BOM",
+    "Table",
+    "Text",
+    "field_count",
+    "read_text",
+    "refuse_utf16",
+    "scan_table",
+    "trusted_bytes",
+]
 
-_GZIP_MAGIC = b"\x1f\x8b"
-_UTF8_BOM = b"\xef\xbb\xbf"
+GZIP_MAGIC = b"\x1f\x8b"
+UTF8_BOM = b"\xef\xbb\xbf"
 _CHUNK_BYTES = 1 << 22
 
 # What a file may make us allocate unless max_bytes says otherwise: real edge lists
@@ -65,11 +75,22 @@ class Text:
     data : bytes
     limit_bytes : int
         What its header may make a reader allocate.
+    begin : int
+        Byte of the file at which `data` begins, if that is a part of it.
+    whole_bytes : int or None
+        Bytes of the whole, if `data` is a part of it.
     """
 
     path: str
     data: bytes
     limit_bytes: int
+    begin: int = 0
+    whole_bytes: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole text."""
+        return len(self.data) if self.whole_bytes is None else self.whole_bytes
 
     def lines(self, start: int = 0) -> Iterator[tuple[int, int, str]]:
         """Yield (start, end, text) of each line, from byte `start` on."""
@@ -86,6 +107,7 @@ class Text:
         where = self.path
         if position is not None:
             line = self.data.count(b"\n", 0, position) + 1
+            line += _lines_before(self.path, self.begin)
             where = f"{where}:{line}"
             if got is None:
                 got = self._snippet(position)
@@ -97,6 +119,17 @@ class Text:
         end = self.data.find(b"\n", position)
         end = min(len(self.data) if end < 0 else end, begin + 60)
         return repr(self.data[begin:end].decode("utf-8", "replace").rstrip("\r"))
+
+
+def _lines_before(path: str, end: int) -> int:
+    """Count the lines of a file that end before a byte."""
+    count = 0
+    if end:
+        with open(path, "rb") as stream:
+            while end > 0 and (data := stream.read(min(_CHUNK_BYTES, end))):
+                count += data.count(b"\n")
+                end -= len(data)
+    return count
 
 
 def read_text(path: str | os.PathLike[str], max_bytes: int | None = None) -> Text:
@@ -121,9 +154,9 @@ def read_text(path: str | os.PathLike[str], max_bytes: int | None = None) -> Tex
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise FileFormatError("not a regular file", where=str(name))
-        is_gzip = stream.read(2) == _GZIP_MAGIC
+        is_gzip = stream.read(2) == GZIP_MAGIC
         stream.seek(0)
-        bound = max(_FREE_BYTES, _MAX_RATIO * status.st_size)
+        bound = trusted_bytes(status.st_size)
         limit = bound if max_bytes is None else max_bytes
         if is_gzip:
             data = _decompress(stream, str(name), limit)
@@ -131,11 +164,21 @@ def read_text(path: str | os.PathLike[str], max_bytes: int | None = None) -> Tex
             if max_bytes is not None and status.st_size > max_bytes:
                 _refuse_size(str(name), max_bytes)
             data = stream.read()
+    refuse_utf16(str(name), data)
+    return Text(str(name), data.removeprefix(UTF8_BOM), limit)
+
+
+def refuse_utf16(name: str, data: bytes) -> None:
+    """Raise where text begins as UTF-16 does."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FileFormatError(
             "not UTF-8 text", where=f"{name}:1", got="UTF-16", fix="convert it"
         )
-    return Text(str(name), data.removeprefix(_UTF8_BOM), limit)
+
+
+def trusted_bytes(size: int) -> int:
+    """Return what a file of a size may make us allocate."""
+    return max(_FREE_BYTES, _MAX_RATIO * size)
 
 
 def _decompress(stream: Any, name: str, limit: int) -> bytes:
@@ -266,11 +309,16 @@ def scan_table(
     return Table(text, start, comments, integers[:, :rows], reals)
 
 
+def field_count(text: Text, start: int, comments: str) -> int:
+    """Return how many fields the first row has behind byte `start`; 0 without one."""
+    return _first_fields(text, start, _comment_flags(comments))
+
+
 def _first_fields(text: Text, start: int, flags: NDArray[np.bool_]) -> int:
     from featgraph.graph.formats import scan
 
     begin = int(scan.find_row(_bytes(text), start, flags, 0))
-    _, _, line = next(text.lines(begin))
+    _, _, line = next(text.lines(begin), (0, 0, ""))
     return len(line.replace(",", " ").replace(";", " ").split())
 
 

@@ -58,6 +58,13 @@ class Partition:
             order = checked_order(self.order, self.vertex_count)
             object.__setattr__(self, "order", freeze(order))
 
+    @classmethod
+    def of_known(cls, cuts: object, order: NDArray[np.int32] | None) -> Partition:
+        """Return one with an order that is known to be one, and stays where it is."""
+        made = cls(cuts)  # type: ignore[arg-type]
+        object.__setattr__(made, "order", order)
+        return made
+
     def __repr__(self) -> str:
         order = "" if self.order is None else ", in an order of its own"
         return f"Partition({self.vertex_count} vertices, {self.parts} parts{order})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from featgraph.arrays.values import offset_dtype
 from featgraph.distributed.engines.protocol import Engine
+from featgraph.errors import FileFormatError
 from featgraph.fold.plan.traits import HUB_DEGREE, GraphTraits, traits_of_degrees
 from featgraph.graph import Graph
 from featgraph.graph._structure import structure_digest
@@ -28,9 +29,37 @@ from featgraph.ranks.loading.rounds import (
     exchange_edges,
 )
 
-__all__ = ["build", "cuts_of_words", "number_rows"]
+__all__ = ["Stored", "build", "cuts_of_words", "number_rows"]
 
 Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """What slices say of a graph.
+
+    Attributes
+    ----------
+    where : str
+    digest, weights_digest : str
+        Of the graph.
+    stored_digest : str
+        Sums over its edges, by places.
+    names : ndarray or None
+        Names of vertices, in their file.
+    order : ndarray of int32 or None
+        The vertex at each place, in its file.
+    starts : ndarray of int64 or None
+        Of each own vertex, the edge id of its first in-edge; beside an order.
+    """
+
+    where: str
+    digest: str
+    weights_digest: str
+    stored_digest: str
+    names: Any = None
+    order: Array | None = None
+    starts: Array | None = None
 
 
 def build(
@@ -38,7 +67,7 @@ def build(
     given: Given,
     along: str,
     cuts: npt.NDArray[np.int64] | None = None,
-    names: Any = None,
+    stored: Stored | None = None,
 ) -> DistributedGraph:
     """Make a graph of which each rank gets its part; all ranks call it.
 
@@ -51,7 +80,13 @@ def build(
         Which edges at its vertices a rank gets.
     cuts : ndarray of int64, shape (P + 1,), optional
         By default work is balanced.
-    names : vertex names, optional
+    stored : Stored, optional
+        What the edges must be.
+
+    Raises
+    ------
+    FileFormatError
+        On all ranks, where the edges are not those that were stored.
 
     Notes
     -----
@@ -64,7 +99,8 @@ def build(
     words, sums = _look(engine, given)
     if cuts is None:
         cuts = cuts_of_words(words, given.vertex_count, engine.size)
-    partition = Partition(cuts)
+    order = None if stored is None else stored.order
+    partition = Partition.of_known(cuts, order)
     given_count = _total(engine, given.size)
     # An undirected edge stands in the rows of both of its ends.
     both_ends = along == "both" or not given.directed
@@ -72,20 +108,43 @@ def build(
     if not both_ends:
         out = count_sources(engine, given, partition.cuts)
     dtype = given.weights_dtype
-    digest = digests.text_of(sums[:2])
+    text, of_weights = digests.text_of(sums[:2]), ""
+    if dtype is not None:
+        of_weights = f"{dtype} {digests.text_of(sums[2:])}"
+    digest = structure_digest(given.vertex_count, given.directed, text)
+    if stored is not None:
+        _require_stored(stored, text, of_weights)
+        digest = stored.digest
     whole = Whole(
         given.vertex_count,
         given_count,
         int(words.sum()),
         given.directed,
         dtype,
-        names,
-        structure_digest(given.vertex_count, given.directed, digest),
-        "" if dtype is None else f"{dtype} {digests.text_of(sums[2:])}",
+        None if stored is None else stored.names,
+        digest,
+        of_weights,
         GraphTraits(),
     )
     arrived = exchange_edges(engine, given, partition.cuts, given_count, both_ends)
-    return _in_parts(engine, whole, partition, arrived, (along, out))
+    starts = None if stored is None else stored.starts
+    return _in_parts(engine, whole, partition, arrived, (along, out, starts))
+
+
+def _require_stored(stored: Stored, ends: str, weights: str) -> None:
+    """Raise where all edges are not those that a manifest is of."""
+    for found, expected in (
+        (ends, stored.stored_digest),
+        (weights, stored.weights_digest),
+    ):
+        if found != expected:
+            raise FileFormatError(
+                "the slices are of another graph than the manifest",
+                where=stored.where,
+                got=f"sums {found}",
+                expected=expected,
+                fix="make the folder again: featgraph convert",
+            )
 
 
 def number_rows(engine: Engine, given: Given) -> None:
@@ -128,10 +187,10 @@ def _in_parts(
     whole: Whole,
     partition: Partition,
     arrived: Arrived,
-    asked: tuple[str, Array | None],
+    asked: tuple[str, Array | None, Array | None],
 ) -> DistributedGraph:
     """Make the part of this rank, of the edges that have come."""
-    (along, out), rank = asked, engine.rank
+    (along, out, starts), rank = asked, engine.rank
     first, last = map(int, partition.cuts[rank : rank + 2])
     own = last - first
     if along == "in":
@@ -152,6 +211,8 @@ def _in_parts(
         is_directed,
     )
     numbers = np.concatenate((np.arange(first, last, dtype=np.int32), ghosts))
+    if partition.order is not None:
+        numbers = np.asarray(partition.order[numbers])
     shard = Shard(
         rank=rank,
         partition=partition,
@@ -168,7 +229,10 @@ def _in_parts(
     )
     degrees = _degrees(engine, whole, shard, out)
     traits = _traits(engine, whole, degrees, own)
-    here = Here(along, *_given_rows(engine, whole, shard, arrived.rows), degrees)
+    rows = _given_rows(whole, shard, arrived.rows)
+    if starts is None:
+        starts = _starts(engine, shard)
+    here = Here(along, rows, starts, degrees)
     return DistributedGraph(replace(whole, traits=traits), shard, engine, here)
 
 
@@ -246,21 +310,23 @@ def _traits(
     return traits_of_degrees(whole, int(most[0]), int(most[1]), short)
 
 
-def _given_rows(
-    engine: Engine, whole: Whole, shard: Shard, rows: Array
-) -> tuple[Array, int]:
-    """Return the row in given order of each slot, and the first own edge id."""
+def _given_rows(whole: Whole, shard: Shard, rows: Array) -> Array:
+    """Return the row in given order of each slot."""
     local = shard.local
     slots = local.given_index
     if local.directed:
-        found = rows[slots]
-    else:
-        is_twin = slots >= rows.size
-        found = rows[slots - is_twin * slots.dtype.type(rows.size)]
-        found += is_twin * found.dtype.type(whole.given_count)
-    own = np.array([local.in_edges.row_offsets[shard.own]], np.int64)
-    counts = np.concatenate(engine.all_gather(own, about="own edges"))
-    return freeze(found), int(counts[: engine.rank].sum())
+        return freeze(rows[slots])
+    is_twin = slots >= rows.size
+    found = rows[slots - is_twin * slots.dtype.type(rows.size)]
+    found += is_twin * found.dtype.type(whole.given_count)
+    return freeze(found)
+
+
+def _starts(engine: Engine, shard: Shard) -> Array:
+    """Return the edge id of the first in-edge of each own vertex."""
+    offsets = shard.local.in_edges.row_offsets[: shard.own + 1].astype(np.int64)
+    counts = engine.all_gather(offsets[-1:], about="own edges")
+    return offsets[:-1] + int(np.concatenate(counts)[: engine.rank].sum())
 
 
 def _total(engine: Engine, number: int) -> int:

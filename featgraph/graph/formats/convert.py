@@ -1,0 +1,200 @@
+"""Slices of a text file, made in bounded memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.errors import GraphInputError
+from featgraph.graph.building.check import checked_count
+from featgraph.graph.formats.checks import Seen
+from featgraph.graph.formats.ranges import Layout, read_blocks, read_layout
+from featgraph.graph.formats.readers import read_graph, suffix_of
+from featgraph.graph.formats.text import GZIP_MAGIC
+from featgraph.graph.graph import Graph
+from featgraph.graph.partition.cuts import Balance
+from featgraph.graph.partition.orders import choose_order
+from featgraph.graph.slices.manifest import Manifest
+from featgraph.graph.slices.write import Edges, write_slices, writing
+
+__all__ = ["convert", "write_graph"]
+
+Array = NDArray[Any]
+_CHUNK = 1 << 18
+
+
+def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    directed: bool | None = None,
+    *,
+    order: str = "given",
+    parts: int = 16,
+    **options: Any,
+) -> Manifest:
+    """Make a folder of slices of a graph in a file.
+
+    Parameters
+    ----------
+    source, target : str or path
+        What `read_graph` reads; the folder, whose name should end in ``.fgs``.
+    directed : bool, optional
+    order : {"given", "spread", "locality", "metis"}
+        In which order vertices are stored: ranks read ranges of it. Users see the
+        numbers of the file.
+    parts : int
+        For how many ranks "spread" and "metis" are made.
+    **options
+        Of the format's reader.
+
+    Returns
+    -------
+    Manifest
+
+    Raises
+    ------
+    FileFormatError
+        What the format's reader refuses.
+    GraphInputError
+        If there is something with the name of the folder.
+
+    Notes
+    -----
+    Text is read by pieces, twice, and sorted on the disk: memory is that of two counts
+    a vertex, beside 0.3 GB. Another order, ``duplicates=`` and compressed files need
+    the whole graph in memory.
+    """
+    folder = Path(target)
+    is_whole = order != "given" or options.get("duplicates", "keep") != "keep"
+    if is_whole or suffix_of(source) == ".fgs" or _is_compressed(source):
+        graph = read_graph(source, directed, **options)
+        return write_graph(graph, folder, order=order, parts=parts)
+    options.pop("duplicates", None)
+    layout = read_layout(source, suffix_of(source), directed, options)
+    with writing(folder) as beside:
+        spool = _Spool(layout, beside)
+        try:
+            return write_slices(beside, spool.edges())
+        finally:
+            spool.remove()
+
+
+def write_graph(
+    graph: Graph, target: str | os.PathLike[str], *, order: str = "given",
+    parts: int = 16,
+) -> Manifest:  # fmt: skip
+    """Make a folder of slices of a graph; see `convert`."""
+    names = graph.vertex_names
+    if names is not None and not isinstance(names, np.ndarray):
+        raise GraphInputError(
+            "names of vertices that are no integers",
+            got=type(names[0]).__name__,
+            fix="number the vertices, and keep the names beside the folder",
+        )
+    ordered = choose_order(graph, order, parts, Balance()).order
+    u, v, weights = graph.sources, graph.targets, graph.weights
+
+    def chunks() -> Iterator[tuple[Array, Array, Array | None]]:
+        for begin in range(0, u.size, _CHUNK):
+            some = slice(begin, begin + _CHUNK)
+            yield u[some], v[some], None if weights is None else weights[some]
+
+    dtype = None if weights is None else weights.dtype
+    edges = Edges(chunks, graph.vertex_count, graph.directed, dtype, names, ordered)
+    with writing(Path(target)) as beside:
+        return write_slices(beside, edges)
+
+
+def _is_compressed(path: Any) -> bool:
+    with open(path, "rb") as stream:
+        return stream.read(2) == GZIP_MAGIC
+
+
+class _Spool:
+    """The edges of a text file as arrays on the disk: text is parsed once.
+
+    Ids are kept as they are until it is known whether they are names; weights that are
+    integers until one is not are turned into reals when they are read again.
+    """
+
+    def __init__(self, layout: Layout, folder: Path) -> None:
+        self._layout, self._seen = layout, Seen(layout)
+        self._paths = [folder / f"spool{i}" for i in range(3)]
+        self._integers: int | None = None
+        self._names: Array | None = None
+        begin, end = layout.range_of(0, 1)
+        streams = [open(path, "wb") for path in self._paths]
+        try:
+            for block in read_blocks(layout, begin, end):
+                self._seen.add(block)
+                arrays = (block.sources, block.targets, block.weights)
+                for stream, array in zip(streams, arrays, strict=True):
+                    if array is not None:
+                        stream.write(np.ascontiguousarray(array).data)
+                is_real = block.weights is not None and block.weights.dtype.kind == "f"
+                if is_real and self._integers is None:
+                    self._integers = self._seen.count - block.sources.size
+                if layout.are_names:
+                    self._note(block.sources, block.targets)
+        finally:
+            for stream in streams:
+                stream.close()
+        self._seen.check(self._seen.count, (self._seen.above, self._seen.below))
+
+    def _note(self, *ends: Array) -> None:
+        known = [] if self._names is None else [self._names]
+        self._names = np.unique(np.concatenate([*known, *map(np.unique, ends)]))
+
+    def remove(self) -> None:
+        """Remove its files."""
+        for path in self._paths:
+            path.unlink(missing_ok=True)
+
+    def edges(self) -> Edges:
+        """Return the edges, as numbers of vertices."""
+        layout, names = self._layout, self._names
+        count = layout.vertex_count
+        if names is not None:
+            is_plain = bool(names[0] == 0 and names[-1] == names.size - 1)
+            count, names = names.size, None if is_plain else names
+        elif count is None:
+            count = self._seen.highest + 1
+        dtype: Any = None
+        if layout.has_weights:
+            is_real = "r" in layout.kinds or self._integers is not None
+            dtype = np.dtype(np.float64 if is_real else np.int64)
+        return Edges(
+            lambda: self._chunks(names, dtype),
+            checked_count(count),
+            layout.directed,
+            dtype,
+            names,
+        )
+
+    def _chunks(
+        self, names: Array | None, dtype: Any
+    ) -> Iterator[tuple[Array, Array, Array | None]]:
+        for begin in range(0, self._seen.count, _CHUNK):
+            u, v = (self._piece(path, np.int64, begin) for path in self._paths[:2])
+            if names is not None:
+                u, v = np.searchsorted(names, u), np.searchsorted(names, v)
+            weights = None if dtype is None else self._weights(begin, u.size, dtype)
+            yield u.astype(np.int32), v.astype(np.int32), weights
+
+    def _weights(self, begin: int, size: int, dtype: Any) -> Array:
+        found = self._piece(self._paths[2], np.int64, begin)
+        if dtype == np.int64:
+            return found
+        first = 0 if "r" in self._layout.kinds else self._integers or 0
+        integers = min(max(first - begin, 0), size)
+        reals = found.view(np.float64)
+        reals[:integers] = found[:integers].astype(np.float64)
+        return reals
+
+    def _piece(self, path: Path, dtype: Any, begin: int) -> Array:
+        return np.fromfile(path, dtype, _CHUNK, offset=8 * begin)

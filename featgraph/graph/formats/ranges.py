@@ -1,0 +1,352 @@
+"""Text files read in part: the lines that begin in a range of bytes, some at a time.
+
+What holds for the whole file (how many fields a line has, how many entries there are to
+be) is read off its beginning; what can only be seen in all of it is left to those who
+read the other ranges.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.errors import FileFormatError, GraphInputError
+from featgraph.graph.building.arguments import require_bound, require_path
+from featgraph.graph.formats.dimacs import problem_line
+from featgraph.graph.formats.edge_list import check_ids, edge_list_columns
+from featgraph.graph.formats.matrix_market import check_range, matrix_market_header
+from featgraph.graph.formats.text import (
+    GZIP_MAGIC,
+    UTF8_BOM,
+    Table,
+    Text,
+    field_count,
+    refuse_utf16,
+    scan_table,
+    trusted_bytes,
+)
+
+__all__ = ["Block", "Layout", "line_at", "read_blocks", "read_layout"]
+
+#: Bytes of text that are parsed at a time: their rows take up to six times as much.
+BLOCK_BYTES = 1 << 22
+#: Longer lines are none of a graph.
+_LONGEST = 1 << 20
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the beginning of a text file says of all its lines.
+
+    Attributes
+    ----------
+    path : str
+    start, size : int
+        Bytes at which rows begin, and of the file.
+    limit_bytes : int
+        What the file may make us allocate.
+    kinds, comments, prefix, field_count
+        As `scan_table` takes them.
+    order : tuple of int
+        Which integer columns are sources and targets; behind them that of weights.
+    base : int
+        The number of the first vertex.
+    vertex_count, entries : int or None
+        As the file says, or whoever reads it.
+    directed : bool
+    is_symmetric : bool
+        Whether rows must be of one triangle.
+    are_names : bool
+        Whether ids are names unless they turn out to be 0..V-1.
+    """
+
+    path: str
+    start: int
+    size: int
+    limit_bytes: int
+    kinds: str
+    comments: str
+    prefix: str
+    field_count: int
+    order: tuple[int, ...]
+    base: int
+    vertex_count: int | None
+    entries: int | None
+    directed: bool
+    is_symmetric: bool = False
+    are_names: bool = False
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether edges have weights."""
+        return len(self.order) == 3
+
+    def text(self, begin: int, data: bytes) -> Text:
+        """Return a part of the file."""
+        return Text(self.path, data, self.limit_bytes, begin, self.size - begin)
+
+    def range_of(self, part: int, parts: int) -> tuple[int, int]:
+        """Return the bytes of one of several about equal parts."""
+        length = self.size - self.start
+        begin = self.start + length * part // parts
+        return begin, self.start + length * (part + 1) // parts
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The edges of some lines, in their order.
+
+    Attributes
+    ----------
+    begin : int
+        Byte of the file where the lines begin.
+    sources, targets : ndarray of int64
+        From 0 on, unless they are names.
+    weights : ndarray of int64 or float64, or None
+    above, below : int
+        Row of the first entry above the diagonal, and below; -1 without.
+    """
+
+    begin: int
+    sources: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    weights: NDArray[Any] | None
+    above: int = -1
+    below: int = -1
+
+
+def read_layout(
+    path: str | os.PathLike[str],
+    suffix: str,
+    directed: bool | None,
+    options: dict[str, Any],
+) -> Layout:
+    """Read the beginning of a file.
+
+    Parameters
+    ----------
+    path : path
+    suffix : str
+        ".mtx", ".gr", or another one for an edge list.
+    directed : bool or None
+    options : dict
+        Those of the format's reader, but for ``duplicates``.
+
+    Raises
+    ------
+    FileFormatError
+        Not such a file, or a compressed one.
+    """
+    options = dict(options)
+    max_bytes = require_bound(options.pop("max_bytes", None))
+    if suffix in (".mtx", ".mm"):
+        text = _head(path, "%", max_bytes)
+        kinds, symmetric, count, entries, start = matrix_market_header(text)
+        made = _layout(text, start, kinds, "%", (0, 1, 2)[: len(kinds)])
+        made = replace(
+            made, field_count=len(kinds), base=1, vertex_count=count, entries=entries
+        )
+        made = replace(made, directed=not symmetric, is_symmetric=symmetric)
+    elif suffix == ".gr":
+        text = _head(path, "c", max_bytes)
+        count, entries, start = problem_line(text)
+        made = _layout(text, start, "iii", "c", (0, 1, 2))
+        made = replace(made, prefix="a", field_count=3, base=1)
+        made = replace(made, vertex_count=count, entries=entries)
+    else:
+        return _edge_list(path, max_bytes, directed is not False, **options)
+    _refuse_options(made, directed, options)
+    return made
+
+
+def _refuse_options(
+    made: Layout, directed: bool | None, options: dict[str, Any]
+) -> None:
+    if options:
+        raise TypeError(f"unexpected options of this format: {sorted(options)}")
+    if directed is not None and directed != made.directed:
+        kind = "directed" if made.directed else "undirected"
+        raise GraphInputError(
+            "the file says otherwise",
+            where=made.path,
+            got=f"directed={directed}, of a graph that is {kind}",
+            fix="leave directed out",
+        )
+
+
+def _edge_list(
+    path: Any,
+    max_bytes: int | None,
+    directed: bool,
+    *,
+    columns: tuple[int | str, int | str] = (0, 1),
+    weights: int | str | None = None,
+    comments: str = "#%",
+    names: bool | str = "auto",
+    vertex_count: int | None = None,
+) -> Layout:
+    text = _head(path, comments if isinstance(comments, str) else "#%", max_bytes)
+    chosen, start = edge_list_columns(text, columns, weights, comments, names)
+    kinds = ["-"] * (max(chosen) + 1)
+    for column in chosen:
+        kinds[column] = "i"
+    order = tuple(sorted(chosen).index(column) for column in chosen)
+    made = _layout(text, start, "".join(kinds), comments, order)
+    fields = max(field_count(text, start, comments), len(kinds))
+    is_auto = isinstance(names, str) and names == "auto"
+    return replace(
+        made,
+        field_count=fields,
+        vertex_count=vertex_count,
+        directed=directed,
+        are_names=(is_auto and vertex_count is None) or (not is_auto and bool(names)),
+    )
+
+
+def _layout(
+    text: Text, start: int, kinds: str, comments: str, order: tuple[int, ...]
+) -> Layout:
+    begin = text.begin + start
+    size = text.begin + text.size
+    return Layout(
+        text.path, begin, size, text.limit_bytes, kinds, comments, "", 0, order, 0,
+        None, None, directed=True,
+    )  # fmt: skip
+
+
+def _head(path: Any, comments: str, max_bytes: int | None) -> Text:
+    """Read a file up to its second line that is neither empty nor a comment."""
+    name = require_path(path)
+    with open(name, "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise FileFormatError("not a regular file", where=name)
+        data = stream.read(4)
+        if data.startswith(GZIP_MAGIC):
+            raise FileFormatError(
+                "a compressed file cannot be read in parts",
+                where=name,
+                got="gzip",
+                fix="decompress it, or make slices of it: featgraph convert",
+            )
+        refuse_utf16(name, data)
+        stream.seek(0)
+        found, lines = 0, []
+        while found < 2 and (line := stream.readline(_LONGEST)):
+            lines.append(line)
+            word = line.removeprefix(UTF8_BOM).strip()
+            found += bool(word) and chr(word[0]) not in comments
+    data, begin = b"".join(lines), 0
+    if data.startswith(UTF8_BOM):
+        begin = len(UTF8_BOM)
+    limit = trusted_bytes(status.st_size) if max_bytes is None else max_bytes
+    if max_bytes is not None and status.st_size > max_bytes:
+        raise FileFormatError(
+            "too much text",
+            where=name,
+            got=f"{status.st_size} bytes",
+            expected=f"at most {max_bytes} bytes (max_bytes)",
+            fix="pass max_bytes= if the file is to be trusted",
+        )
+    return Text(name, data[begin:], limit, begin, status.st_size - begin)
+
+
+def read_blocks(layout: Layout, begin: int, end: int) -> Iterator[Block]:
+    """Yield the edges of the lines that begin in a range of bytes.
+
+    Raises
+    ------
+    FileFormatError
+        With the line, for what is no edge of this file.
+    """
+    kinds = layout.kinds
+    for at, data in _lines(layout, begin, end):
+        table, kinds = _scanned(layout, layout.text(at, data), kinds)
+        yield _block(layout, at, table)
+
+
+def _scanned(layout: Layout, text: Text, kinds: str) -> tuple[Table, str]:
+    """Parse some lines; weights that are all integers stay integers."""
+    try:
+        return _scan(layout, text, kinds), kinds
+    except FileFormatError:
+        is_first = layout.has_weights and "r" not in kinds and layout.base == 0
+        if not is_first:
+            raise
+    places = [place for place, kind in enumerate(kinds) if kind == "i"]
+    at = places[layout.order[2]]
+    kinds = f"{kinds[:at]}r{kinds[at + 1 :]}"
+    return _scan(layout, text, kinds), kinds
+
+
+def _scan(layout: Layout, text: Text, kinds: str) -> Table:
+    return scan_table(
+        text,
+        0,
+        kinds,
+        comments=layout.comments,
+        prefix=layout.prefix,
+        field_count=layout.field_count,
+    )
+
+
+def _block(layout: Layout, at: int, table: Table) -> Block:
+    order = list(layout.order)
+    weights: NDArray[Any] | None = None
+    if layout.has_weights and table.integers.shape[0] == len(order):
+        weights = table.integers[order[2]].copy()
+    elif layout.has_weights:
+        weights = table.reals
+    if layout.has_weights and table.integers.shape[0] == 2:
+        order = [place - (place > order[2]) for place in order[:2]]
+    if layout.base:
+        check_range(table, layout.vertex_count or 0)
+    sources, targets = (table.integers[place] for place in order[:2])
+    if not (layout.base or layout.are_names):
+        check_ids(table, sources, targets, layout.vertex_count)
+    above = below = -1
+    if layout.is_symmetric:
+        above, below = _first(sources < targets), _first(sources > targets)
+    base = layout.base
+    return Block(at, sources - base, targets - base, weights, above, below)
+
+
+def _first(mask: NDArray[np.bool_]) -> int:
+    return int(np.argmax(mask)) if mask.any() else -1
+
+
+def line_at(layout: Layout, begin: int, row: int) -> tuple[Text, int]:
+    """Return the part of the file with a row of the block that begins at a byte."""
+    at, data = next(_lines(layout, begin, layout.size))
+    text = layout.text(at, data)
+    return text, _scan_row(layout, text, row)
+
+
+def _scan_row(layout: Layout, text: Text, row: int) -> int:
+    nothing = np.empty((0, 0), np.int64)
+    table = Table(text, 0, layout.comments, nothing, np.empty(0))
+    return table.position(row)
+
+
+def _lines(layout: Layout, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Yield whole lines that begin in a range, and where they begin."""
+    with open(layout.path, "rb") as stream:
+        at = begin
+        if begin > layout.start:
+            stream.seek(begin - 1)
+            while line := stream.readline(_LONGEST):
+                at = stream.tell()
+                if line.endswith(b"\n"):
+                    break
+        stream.seek(at)
+        while at < end and (data := stream.read(min(BLOCK_BYTES, end - at))):
+            if not data.endswith(b"\n"):
+                data += stream.readline(_LONGEST)
+            yield at, data
+            at += len(data)

@@ -1,0 +1,93 @@
+"""Graphs in parts are asked for here, and made by the layer of ranks, which is above."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from featgraph.errors import GraphInputError
+from featgraph.graph.building.arguments import shown
+
+__all__ = ["Asked", "Maker", "makers", "require_asked"]
+
+
+@dataclass(frozen=True)
+class Maker:
+    """What makes a graph of which each rank has a part.
+
+    Attributes
+    ----------
+    of_edges, of_file : callable
+        Take an `Asked`, and what the constructor or the reader was given. They return
+        None where there is a single rank, which then has all of it.
+    """
+
+    of_edges: Callable[..., Any]
+    of_file: Callable[..., Any]
+
+
+#: What the layer of ranks has set up.
+makers: list[Maker] = []
+
+_ORDERS = ("given", "spread", "locality", "metis")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How a graph is to be cut, checked.
+
+    Attributes
+    ----------
+    along : str
+        "in" or "both".
+    """
+
+    along: str
+
+
+def require_asked(partition: object, order: object, along: object) -> Asked | None:
+    """Return how a graph is to be cut; None where it is not.
+
+    Raises
+    ------
+    GraphInputError
+        For what cannot be done without the whole graph, and what says nothing.
+    """
+    if along not in ("both", "in"):
+        raise GraphInputError(
+            "shards are cut along in-edges, or along all edges",
+            where="along=",
+            got=shown(along),
+            expected="'in' or 'both'",
+        )
+    if partition is None:
+        if (order, along) == ("given", "both"):
+            return None
+        raise GraphInputError(
+            "only a graph in parts has an order",
+            where="order=, along=",
+            got="partition=None",
+            fix='partition="edges"',
+        )
+    if partition != "edges":
+        raise GraphInputError(
+            "unknown way to have a graph in parts",
+            where="partition=",
+            got=shown(partition),
+            expected="'edges', or None for a graph that each rank has for itself",
+        )
+    if order == "given":
+        return Asked(str(along))
+    is_known = isinstance(order, str) and order in _ORDERS
+    raise GraphInputError(
+        "this order takes the whole graph, which no rank has"
+        if is_known
+        else "there is no such order",
+        where="order=",
+        got=shown(order),
+        expected="'given'",
+        fix=f"featgraph convert --order {order} stores the graph in that order"
+        if is_known
+        else "featgraph convert --order locality stores a graph in an order of its own",
+    )

@@ -1,0 +1,176 @@
+"""What stands in a folder of slices, and the word for it.
+
+The manifest is JSON: counts, types and checksums, with a checksum of its own. It is
+written last, into a folder that is then renamed: a folder of the right name is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from featgraph.errors import FileFormatError
+from featgraph.graph.building.check import MAX_VERTEX_COUNT
+
+__all__ = [
+    "ARRAYS",
+    "BLOCK_BYTES",
+    "Manifest",
+    "SliceArray",
+    "read_manifest",
+    "write_manifest",
+]
+
+_FORMAT, _VERSION, _NAME = "featgraph slices", 1, "manifest.json"
+_AGAIN = "make the folder again: featgraph convert"
+
+#: Bytes with a checksum of their own: what is read is whole blocks.
+BLOCK_BYTES = 1 << 20
+
+#: Which arrays there may be, and of which types. Vertices are known by their places.
+ARRAYS = {
+    "offsets": ("<i8",),  # (V + 1,): where the edges into each vertex begin
+    "words": ("<i8",),  # in-edges of each 32 vertices, twins of given ones, too
+    "sources": ("<i4",),  # (E_given,): by target, then as given
+    "rows": ("<i8",),  # (E_given,): which of the given edges each is
+    "weights": ("<f2", "<f4", "<f8", "<i1", "<i2", "<i4", "<i8", "|i1",
+                "<u1", "<u2", "<u4", "<u8", "|u1"),
+    "names": ("<i8", "<u8"),  # (V,): ascending
+    "order": ("<i4",),  # (V,): the vertex at each place
+    "starts": ("<i8",),  # (V,), beside an order: the edge id of its first in-edge
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SliceArray:
+    """An array of a folder.
+
+    Attributes
+    ----------
+    dtype : str
+    count : int
+        How many elements.
+    checksums : tuple of int
+        CRC-32 of each `BLOCK_BYTES`.
+    """
+
+    dtype: str
+    count: int
+    checksums: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes its file has."""
+        return self.count * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder says of its graph.
+
+    Attributes
+    ----------
+    vertex_count, given_count, edge_count : int
+    directed : bool
+    digest, weights_digest : str
+        Of the graph.
+    stored_digest : str
+        Sums over the edges as they are stored, by places.
+    arrays : dict of str to SliceArray
+    """
+
+    vertex_count: int
+    given_count: int
+    edge_count: int
+    directed: bool
+    digest: str
+    weights_digest: str
+    stored_digest: str
+    arrays: dict[str, SliceArray]
+
+    @property
+    def weights_dtype(self) -> np.dtype[Any] | None:
+        """The type of weights; None without."""
+        if "weights" not in self.arrays:
+            return None
+        return np.dtype(self.arrays["weights"].dtype).newbyteorder("=")
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest of a folder, whose arrays are there."""
+    body = {"format": _FORMAT, "version": _VERSION, **asdict(manifest)}
+    body["checksum"] = _checksum(body)
+    text = json.dumps(body, indent=1)
+    (folder / _NAME).write_text(text, encoding="utf-8")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read what a folder says of itself.
+
+    Raises
+    ------
+    FileFormatError
+        No folder of slices, an altered manifest, or one of another version.
+    """
+    path = folder / _NAME
+    if not folder.is_dir() or not path.is_file():
+        _fail(folder, "not a folder of slices", f"no {_NAME}")
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        if body.get("format") != _FORMAT:
+            raise ValueError
+    except (ValueError, AttributeError):
+        _fail(path, "not a manifest of slices", "other text")
+    if body.get("version") != _VERSION:
+        _fail(path, "slices of another version", body.get("version"), _VERSION)
+    told = body.pop("checksum", None)
+    if told != _checksum(body):
+        _fail(path, "an altered manifest", f"checksum {told}", _checksum(body))
+    try:
+        return _checked(path, body)
+    except (KeyError, TypeError):
+        _fail(path, "an incomplete manifest", sorted(body))
+
+
+def _checked(path: Path, body: dict[str, Any]) -> Manifest:
+    arrays = {
+        name: SliceArray(a["dtype"], int(a["count"]), tuple(a["checksums"]))
+        for name, a in body["arrays"].items()
+    }
+    names = ("vertex_count", "given_count", "edge_count", "directed", "digest",
+             "weights_digest", "stored_digest")  # fmt: skip
+    found = Manifest(*(body[name] for name in names), arrays)
+    vertices, given = found.vertex_count, found.given_count
+    counts = {"offsets": vertices + 1, "words": -(-vertices // 32), "sources": given,
+              "rows": given, "weights": given, "names": vertices,
+              "order": vertices, "starts": vertices}  # fmt: skip
+    required = {"offsets", "words", "sources", "rows"}
+    if "order" in arrays:
+        required.add("starts")
+    if not required <= arrays.keys() <= ARRAYS.keys():
+        _fail(path, "other arrays than slices have", sorted(arrays))
+    if not 1 <= vertices <= MAX_VERTEX_COUNT or given < 0:
+        _fail(path, "counts of no graph", f"{vertices} vertices, {given} edges")
+    for name, array in arrays.items():
+        if array.dtype not in ARRAYS[name] or array.count != counts[name]:
+            got = f"{array.count} of {array.dtype}"
+            expected = f"{counts[name]} of {' or '.join(ARRAYS[name])}"
+            _fail(path, f"{name} do not fit the graph", got, expected)
+        if len(array.checksums) != -(-array.nbytes // BLOCK_BYTES):
+            _fail(path, f"checksums of {name} are missing", len(array.checksums))
+    return found
+
+
+def _checksum(body: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
+
+
+def _fail(path: Path, what: str, got: object, expected: object = None) -> NoReturn:
+    raise FileFormatError(
+        what, where=str(path), got=got, expected=expected, fix=_AGAIN
+    )

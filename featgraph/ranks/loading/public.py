@@ -1,0 +1,302 @@
+"""What constructor and readers ask for: graphs in parts, made by all ranks together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.distributed.current import current_engine, is_begun
+from featgraph.distributed.engines.protocol import Engine
+from featgraph.errors import DistributedError, FileFormatError, GraphInputError
+from featgraph.graph import Graph
+from featgraph.graph.building.arguments import require_flag, require_path
+from featgraph.graph.building.check import (
+    MAX_VERTEX_COUNT,
+    checked_count,
+    checked_weights,
+    flat_array,
+    require_ids,
+)
+from featgraph.graph.formats.checks import Seen
+from featgraph.graph.formats.ranges import Layout, read_blocks, read_layout
+from featgraph.graph.formats.readers import require_no_options, suffix_of
+from featgraph.graph.partition.asked import Asked, Maker, makers
+from featgraph.graph.slices.files import Slices
+from featgraph.graph.slices.read import edges_into, open_slices
+from featgraph.ranks.agreed import on_all, require_same
+from featgraph.ranks.loading.build import Stored, build, cuts_of_words, number_rows
+from featgraph.ranks.loading.given import Chunk, Given
+
+__all__ = ["edges_in_parts", "file_in_parts"]
+
+Array = npt.NDArray[Any]
+
+
+def _engine() -> Engine | None:
+    """Return the engine of several ranks; None on the only one."""
+    if not is_begun():
+        raise DistributedError(
+            "a graph in parts takes ranks, and there are none",
+            where='partition="edges"',
+            fix="call fg.distributed.init() first, which makes one rank where no "
+            "launcher has started several, or leave partition out",
+        )
+    engine = current_engine()
+    return None if engine.size == 1 else engine
+
+
+def edges_in_parts(
+    asked: Asked, sources: object, targets: object, **options: Any
+) -> Graph | None:
+    """Make a graph of the edges that each rank has; see `Graph.from_edges`."""
+    engine = _engine()
+    if engine is None:
+        return None
+    weights, count = options["weights"], options["vertex_count"]
+    given = on_all(
+        engine,
+        lambda: _given_edges(sources, targets, weights, options),
+        "edges of a graph",
+    )
+    _agree(engine, given, count)
+    number_rows(engine, given)
+    return build(engine, given, asked.along)
+
+
+def _given_edges(
+    sources: object, targets: object, weights: object, options: dict[str, Any]
+) -> Given:
+    """Check the edges of this rank, and take them as they are."""
+    directed = require_flag("directed", options["directed"])
+    refused = {
+        "duplicates": options["duplicates"] != "keep",
+        "names": bool(options["names"]),
+        "target": options["target"] not in (None, "cpu"),
+    }
+    for name, is_refused in refused.items():
+        if is_refused:
+            raise GraphInputError(
+                "this takes the whole graph, which no rank has",
+                where=f"{name}=",
+                got=repr(options[name]),
+                fix=f"leave {name} out, or write the graph once, with it, as slices: "
+                "featgraph convert",
+            )
+    ends = flat_array(sources, "sources"), flat_array(targets, "targets")
+    if ends[0].size != ends[1].size:
+        raise GraphInputError(
+            "as many targets as sources are needed",
+            where="targets",
+            got=f"{ends[0].size} sources and {ends[1].size} targets",
+            expected="two arrays of one length",
+        )
+    count = options["vertex_count"]
+    count = None if count is None else checked_count(count)
+    for array, role in zip(ends, ("sources", "targets"), strict=True):
+        require_ids(array, role, count)
+    own = None if weights is None else checked_weights(weights, ends[0].size)
+    if not ends[0].size:  # NumPy makes [] real
+        ends = np.empty(0, np.int64), np.empty(0, np.int64)
+    highest = max((int(a.max(initial=-1)) for a in ends), default=-1)
+    dtype = None if own is None else own.dtype
+    return Given([Chunk(*ends, own)], count or highest + 1, directed, dtype)
+
+
+def _agree(engine: Engine, given: Given, count: object) -> None:
+    """Have all ranks know the number of vertices, and hold them to one kind of graph."""
+    dtype = given.weights_dtype
+    kinds = f"directed={given.directed}, vertex_count={count}"
+    kinds += f", {'no' if dtype is None else 'with'} weights"
+    fix = "give all ranks the same arguments, and all or none of them weights"
+    what, about = "ranks make different graphs", "what kind of graph it is"
+    require_same(engine, kinds, what, fix, about)
+    # A rank without edges has no type of weights to speak of.
+    told = f"{dtype}" if given.size else ""
+    types = engine.all_gather(np.frombuffer(told.encode(), np.uint8), about=about)
+    found = sorted({t.tobytes().decode() for t in types if t.size})
+    if len(found) > 1:
+        got = ", ".join(found)
+        raise GraphInputError("weights of ranks have different types", got=got, fix=fix)
+    if dtype is not None and found:
+        given.weights_dtype = np.dtype(found[0])
+        chunks = given.chunks
+        for i, chunk in enumerate(chunks if not given.size else []):
+            empty = np.empty(0, given.weights_dtype)
+            chunks[i] = Chunk(chunk.sources, chunk.targets, empty)
+    most = np.array([given.vertex_count], np.int64)
+    given.vertex_count = int(engine.all_reduce(most, "max", about=about)[0])
+    if not given.vertex_count:
+        raise GraphInputError(
+            "a graph needs at least one vertex",
+            got="no edges on any rank and no vertex_count",
+            fix="give vertex_count: vertices without edges are allowed",
+        )
+
+
+def file_in_parts(
+    asked: Asked, path: Any, directed: bool | None, options: dict[str, Any]
+) -> Graph | None:
+    """Read a graph of which each rank keeps its part; see `read_graph`."""
+    engine = _engine()
+    if engine is None:
+        return None
+    if suffix_of(path) == ".fgs":
+        return _of_slices(engine, asked, path, directed, options)
+    return _of_text(engine, asked, path, directed, options)
+
+
+def _of_slices(
+    engine: Engine, asked: Asked, path: Any, directed: bool | None, options: Any
+) -> Graph:
+    about = f"reading {require_path(path)}"
+    slices = on_all(engine, lambda: _opened(path, directed, options), about)
+    manifest = slices.manifest
+    digest = f"digest {manifest.stored_digest} {manifest.weights_digest}"
+    what, fix = "ranks read different slices", "give all ranks one folder"
+    require_same(engine, digest, what, fix, about)
+
+    def read() -> tuple[Given, Array, Stored]:
+        words = slices.read("words")
+        cuts = cuts_of_words(words, manifest.vertex_count, engine.size)
+        first, last = map(int, cuts[engine.rank : engine.rank + 2])
+        u, v, rows, weights = edges_into(slices, first, last)
+        given = Given(
+            [Chunk(u, v, weights, rows)],
+            manifest.vertex_count,
+            manifest.directed,
+            manifest.weights_dtype,
+        )
+        return given, cuts, _stored(slices, path, first, last)
+
+    given, cuts, stored = on_all(engine, read, about)
+    return build(engine, given, asked.along, cuts, stored)
+
+
+def _opened(path: Any, directed: bool | None, options: dict[str, Any]) -> Slices:
+    slices = open_slices(path)
+    require_no_options(path, slices.manifest.directed, directed, options)
+    return slices
+
+
+def _stored(slices: Slices, path: Any, first: int, last: int) -> Stored:
+    manifest = slices.manifest
+    has_order = "order" in manifest.arrays
+    return Stored(
+        where=require_path(path),
+        digest=manifest.digest,
+        weights_digest=manifest.weights_digest,
+        stored_digest=manifest.stored_digest,
+        names=slices.mapped("names") if "names" in manifest.arrays else None,
+        order=slices.mapped("order") if has_order else None,
+        starts=slices.read("starts", first, last) if has_order else None,
+    )
+
+
+def _of_text(
+    engine: Engine, asked: Asked, path: Any, directed: bool | None, options: Any
+) -> Graph:
+    about = f"reading {require_path(path)}"
+    options = dict(options)
+    policy = options.pop("duplicates", "keep")
+
+    def begin() -> Layout:
+        if policy != "keep":
+            raise GraphInputError(
+                "repeated edges are found in the whole graph, which no rank has",
+                where="duplicates=",
+                got=repr(policy),
+                fix=f"featgraph convert --duplicates {policy} combines them once",
+            )
+        return read_layout(path, suffix_of(path), directed, options)
+
+    layout = on_all(engine, begin, about)
+    require_same(
+        engine, f"{layout}", "ranks read different files", "one file", about
+    )
+    seen = Seen(layout)
+    chunks = on_all(engine, lambda: _read_range(engine, layout, seen), about)
+    count = _check_all(engine, layout, seen, about)
+    if layout.are_names:
+        _require_numbers(engine, layout, chunks, count)
+    given = Given(chunks, count, layout.directed, None)
+    _one_type_of_weights(engine, layout, given)
+    number_rows(engine, given)
+    return build(engine, given, asked.along)
+
+
+def _read_range(engine: Engine, layout: Layout, seen: Seen) -> list[Chunk]:
+    chunks = []
+    for block in read_blocks(layout, *layout.range_of(engine.rank, engine.size)):
+        seen.add(block)
+        if seen.least < 0 or seen.highest >= MAX_VERTEX_COUNT:
+            raise _named(layout, f"{seen.least} to {seen.highest}")
+        ends = block.sources.astype(np.int32), block.targets.astype(np.int32)
+        chunks.append(Chunk(*ends, block.weights))
+    return chunks
+
+
+def _named(layout: Layout, got: str) -> FileFormatError:
+    return FileFormatError(
+        "the ids are names, which are numbered in the whole graph",
+        where=layout.path,
+        got=got,
+        expected="each of 0 to V - 1",
+        fix="names=False: gaps are vertices without edges; or make slices, which keep "
+        "the names: featgraph convert",
+    )
+
+
+def _require_numbers(
+    engine: Engine, layout: Layout, chunks: list[Chunk], count: int
+) -> None:
+    """Raise on all ranks unless each of so many ids occurs: then none is a name."""
+    from featgraph.graph.partition import part_kernels  # loads Numba
+
+    ends = sum(2 * chunk.size for chunk in chunks)
+    about = "ids that occur"
+    total = engine.all_reduce(np.array([ends], np.int64), "sum", about=about)
+    if count > int(total[0]):
+        raise _named(layout, f"ids up to {count - 1} of {int(total[0])} ends")
+    words = np.zeros(-(-count // 32), np.uint32)
+    for chunk in chunks:
+        part_kernels.mark(chunk.sources, 0, 0, words)
+        part_kernels.mark(chunk.targets, 0, 0, words)
+    words = engine.all_reduce(words, "or", about=about)
+    occur = part_kernels.count_words(words, np.empty(words.size, np.int32))
+    if occur < count:
+        raise _named(layout, f"{occur} of 0 to {count - 1}")
+
+
+def _check_all(engine: Engine, layout: Layout, seen: Seen, about: str) -> int:
+    """Check what can only be seen in all ranges; return how many vertices there are."""
+    own = np.array([seen.count, seen.above, seen.below], np.int64)
+    found = np.stack(engine.all_gather(own, about=about))
+    total = int(found[:, 0].sum())
+    sides = bool(found[:, 1].any()), bool(found[:, 2].any())
+    before = int(found[: engine.rank, 0].sum())
+    on_all(engine, lambda: seen.check(total, sides, before), about)
+    most = engine.all_reduce(np.array([seen.highest]), "max", about=about)
+    return layout.vertex_count or int(most[0]) + 1
+
+
+def _one_type_of_weights(engine: Engine, layout: Layout, given: Given) -> None:
+    """Have weights be reals on all ranks where they are on any."""
+    if not layout.has_weights:
+        return
+    is_real = [c.weights is not None and c.weights.dtype.kind == "f"
+               for c in given.chunks]  # fmt: skip
+    own = np.array([any(is_real)])
+    any_real = bool(engine.all_reduce(own, "or", about="the type of weights")[0])
+    is_declared = "r" in layout.kinds
+    dtype = np.dtype(np.float64 if any_real or is_declared else np.int64)
+    given.weights_dtype = dtype
+    for i, chunk in enumerate(given.chunks):
+        weights: Any = chunk.weights
+        if weights.dtype != dtype:
+            cast = weights.astype(dtype)
+            given.chunks[i] = Chunk(chunk.sources, chunk.targets, cast)
+
+
+makers.append(Maker(edges_in_parts, file_in_parts))
