@@ -45,7 +45,7 @@ def weights_here(
 ) -> Array | None:
     """Return (E,), or the graph's own, of which a rank has those of its part."""
     if weights is None:
-        return graph.part.weights  # type: ignore[no-any-return]
+        return graph.part.weights
     given = np.asarray(weights, dtype)
     if given.shape != (graph.given_edge_count,):
         raise fg.GraphInputError(

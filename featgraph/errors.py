@@ -18,6 +18,7 @@ __all__ = [
     "DeviceError",
     "DeviceMemoryError",
     "DistributedError",
+    "DistributedWarning",
     "DivergenceError",
     "FeatGraphError",
     "FileFormatError",
@@ -147,6 +148,10 @@ class CheckpointWarning(UserWarning):
 
 class CompilationWarning(UserWarning):
     """A kernel could not be compiled behind a run; runs go on without it."""
+
+
+class DistributedWarning(UserWarning):
+    """Something that one rank does by itself, where there are several."""
 
 
 class ConvergenceWarning(UserWarning):

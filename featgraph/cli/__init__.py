@@ -1,4 +1,4 @@
-"""The command line: ``featgraph demo``, ``forecast``, ``list``, ``run``, ``show``."""
+"""The command line: ``featgraph convert``, ``demo``, ``forecast``, ``list``, ..."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from featgraph import __version__
+from featgraph.cli.convert import add_convert_options
 from featgraph.cli.forecast import add_forecast_options
 from featgraph.errors import FeatGraphError
 
@@ -66,12 +67,23 @@ def _parser() -> argparse.ArgumentParser:
         version=f"featgraph {__version__}",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_convert(commands)
     _add_demo(commands)
     _add_forecast(commands)
     _add_list(commands)
     _add_run(commands)
     _add_show(commands)
     return parser
+
+
+def _add_convert(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "convert",
+        help="store a graph so that each of several ranks reads its own part",
+        description="Make a folder of slices of a graph: each rank reads its own part "
+        'with fg.read_graph("OUT.fgs", partition="edges").',
+    )
+    add_convert_options(parser)
 
 
 def _add_demo(commands: Commands) -> None:

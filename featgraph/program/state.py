@@ -13,6 +13,7 @@ from featgraph.arrays.values import host_values
 from featgraph.errors import ArgumentError, StateError
 from featgraph.graph import Graph
 from featgraph.graph.building.arguments import require_flag
+from featgraph.graph.partition.asked import makers
 from featgraph.program.column import Column
 from featgraph.program.given import (
     PropertySpec,
@@ -211,6 +212,9 @@ class State:
                 got="no graph" if graph is None else type(graph).__name__,
                 expected="fg.State(graph, name=...)",
             )
+        if graph.ranks is None:
+            for maker in makers:
+                maker.alone()
         self.graph = graph
         self._columns: dict[str, Column] = {}
         #: ``d.superstep``: how many supersteps have run on this State.

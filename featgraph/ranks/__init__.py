@@ -1,6 +1,6 @@
 """Runs on a graph of which each rank has a part."""
 
 from featgraph.ranks.graph import DistributedGraph, distribute
-from featgraph.ranks.loading import public as _made_here  # noqa: F401: it says so
+from featgraph.ranks.loading import public
 
-__all__ = ["DistributedGraph", "distribute"]
+__all__ = ["DistributedGraph", "distribute", "public"]

@@ -64,8 +64,8 @@ def _told(error: Exception) -> str:
             value = getattr(error, name)
             parts[name] = None if value is None else str(value)
     elif isinstance(error, OSError):
-        name = None if error.filename is None else str(error.filename)
-        parts["system"] = [error.errno, error.strerror, name]
+        path = None if error.filename is None else str(error.filename)
+        parts["system"] = [error.errno, error.strerror, path]
     return json.dumps(parts)
 
 

@@ -175,14 +175,15 @@ class DistributedGraph(Graph):
 
         Those of this rank's edges are ``part.weights``.
         """
-        if self._edges.weights_dtype is None:
-            return None
         part = self.part
+        own = part.weights
+        if own is None:
+            return None
         rows = np.asarray(part.given_index)[: self.edges.own]
         if not part.directed:
             rows = rows % max(part.given_edge_count, 1)
-        weights = np.zeros(part.edge_count, self._edges.weights_dtype)
-        weights[: rows.size] = part.weights[rows]
+        weights = np.zeros(part.edge_count, own.dtype)
+        weights[: rows.size] = own[rows]
         return freeze(self.collect_edge_values(weights))
 
     def weights_as(self, dtype: Any) -> Array | None:

@@ -58,6 +58,7 @@ LAYERS = {
 FLOORS = (
     "graph.building",
     "graph",
+    "graph.slices",
     "graph.formats",
     "fold.tree",
     "fold.schedules",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +129,8 @@ class _Spool:
         self._integers: int | None = None
         self._names: Array | None = None
         begin, end = layout.range_of(0, 1)
-        streams = [open(path, "wb") for path in self._paths]
-        try:
+        with ExitStack() as stack:
+            streams = [stack.enter_context(path.open("wb")) for path in self._paths]
             for block in read_blocks(layout, begin, end):
                 self._seen.add(block)
                 arrays = (block.sources, block.targets, block.weights)
@@ -141,9 +142,6 @@ class _Spool:
                     self._integers = self._seen.count - block.sources.size
                 if layout.are_names:
                     self._note(block.sources, block.targets)
-        finally:
-            for stream in streams:
-                stream.close()
         self._seen.check(self._seen.count, (self._seen.above, self._seen.below))
 
     def _note(self, *ends: Array) -> None:
@@ -164,10 +162,7 @@ class _Spool:
             count, names = names.size, None if is_plain else names
         elif count is None:
             count = self._seen.highest + 1
-        dtype: Any = None
-        if layout.has_weights:
-            is_real = "r" in layout.kinds or self._integers is not None
-            dtype = np.dtype(np.float64 if is_real else np.int64)
+        dtype = layout.weights_dtype(self._seen.count, self._integers is not None)
         return Edges(
             lambda: self._chunks(names, dtype),
             checked_count(count),

@@ -87,6 +87,15 @@ class Layout:
         """Whether edges have weights."""
         return len(self.order) == 3
 
+    def weights_dtype(self, total: int, any_real: bool) -> np.dtype[Any] | None:
+        """Return the type of the weights of so many edges; None without."""
+        if not self.has_weights:
+            return None
+        # As `Graph.from_edges` has it of no weights.
+        is_none = total == 0 and self.entries is None
+        is_real = any_real or "r" in self.kinds or is_none
+        return np.dtype(np.float64 if is_real else np.int64)
+
     def text(self, begin: int, data: bytes) -> Text:
         """Return a part of the file."""
         return Text(self.path, data, self.limit_bytes, begin, self.size - begin)

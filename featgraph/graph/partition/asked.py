@@ -1,4 +1,4 @@
-"""Graphs in parts are asked for here, and made by the layer of ranks, which is above."""
+"""Graphs in parts are asked for here, and made by the layer of ranks above."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ class Maker:
     of_edges, of_file : callable
         Take an `Asked`, and what the constructor or the reader was given. They return
         None where there is a single rank, which then has all of it.
+    alone : callable
+        Is told that a State is made of a graph that a rank has for itself.
     """
 
     of_edges: Callable[..., Any]
     of_file: Callable[..., Any]
+    alone: Callable[[], None]
 
 
 #: What the layer of ranks has set up.

@@ -1,7 +1,8 @@
 """Loops over edges that lie on any rank, before and behind their way to the owners.
 
-Which vertices a rank has beside its own is found in two bits of memory a vertex: a bitvector says which they are, and a count for each of its words how many stand before
-it: the local number of a ghost is the sum of that and of the bits below its own. Import
+Which vertices a rank has beside its own is found in two bits of memory a vertex: a
+bitvector says which they are, and a count for each of its words how many stand before
+it. The local number of a ghost is the sum of that and of the bits below its own. Import
 this module inside functions only: it loads Numba.
 """
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from featgraph.errors import FileFormatError
 from featgraph.graph.slices.manifest import BLOCK_BYTES, Manifest, SliceArray
 
-__all__ = ["Slices", "SliceWriter"]
+__all__ = ["SliceWriter", "Slices"]
 
 Array = NDArray[Any]
 _AGAIN = "copy the folder again, or make it again: featgraph convert"
@@ -31,8 +31,9 @@ class SliceWriter:
 
     def __init__(self, folder: Path, name: str, dtype: Any) -> None:
         self._dtype = np.dtype(dtype).newbyteorder("<")
-        self._stream: IO[bytes] = open(folder / f"{name}.bin", "wb")
-        self._count, self._checksums, self._current, self._filled = 0, [], 0, 0
+        self._stream: IO[bytes] = (folder / f"{name}.bin").open("wb")
+        self._checksums: list[int] = []
+        self._count = self._current = self._filled = 0
 
     def __enter__(self) -> SliceWriter:
         return self
@@ -47,7 +48,7 @@ class SliceWriter:
 
     def write(self, values: Array) -> None:
         """Append some elements."""
-        data = memoryview(np.ascontiguousarray(values, self._dtype)).cast("B")
+        data = np.ascontiguousarray(values, self._dtype).data.cast("B")
         self._count += len(values)
         while len(data):
             some = data[: BLOCK_BYTES - self._filled]
@@ -96,7 +97,7 @@ class Slices:
         end = array.count if end is None else end
         path = self._checked_path(name)
         result = np.empty(end - begin, array.dtype)
-        out = memoryview(result.view(np.uint8))
+        out = result.view(np.uint8).data
         first, last = begin * width, end * width
         with open(path, "rb", buffering=0) as stream:
             block = first // BLOCK_BYTES
@@ -133,7 +134,9 @@ class Slices:
         size = path.stat().st_size
         if size != array.nbytes:
             raise FileFormatError(
-                "a slice is truncated" if size < array.nbytes else "a slice is too long",
+                "a slice is truncated"
+                if size < array.nbytes
+                else "a slice is too long",
                 where=str(path),
                 got=f"{size} bytes",
                 expected=f"{array.nbytes} bytes",

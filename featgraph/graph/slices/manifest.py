@@ -144,7 +144,7 @@ def _checked(path: Path, body: dict[str, Any]) -> Manifest:
     }
     names = ("vertex_count", "given_count", "edge_count", "directed", "digest",
              "weights_digest", "stored_digest")  # fmt: skip
-    found = Manifest(*(body[name] for name in names), arrays)
+    found = Manifest(**{name: body[name] for name in names}, arrays=arrays)
     vertices, given = found.vertex_count, found.given_count
     counts = {"offsets": vertices + 1, "words": -(-vertices // 32), "sources": given,
               "rows": given, "weights": given, "names": vertices,
@@ -171,6 +171,4 @@ def _checksum(body: dict[str, Any]) -> int:
 
 
 def _fail(path: Path, what: str, got: object, expected: object = None) -> NoReturn:
-    raise FileFormatError(
-        what, where=str(path), got=got, expected=expected, fix=_AGAIN
-    )
+    raise FileFormatError(what, where=str(path), got=got, expected=expected, fix=_AGAIN)

@@ -45,7 +45,10 @@ def edges_into(
         )
     sources = slices.read("sources", begin, end)
     rows = slices.read("rows", begin, end)
-    for array, bound in ((sources, manifest.vertex_count), (rows, manifest.given_count)):
+    for array, bound in (
+        (sources, manifest.vertex_count),
+        (rows, manifest.given_count),
+    ):
         if array.size and not (array.min() >= 0 and array.max() < bound):
             raise FileFormatError(
                 "a number out of range", where="sources.bin or rows.bin",

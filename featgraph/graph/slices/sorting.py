@@ -48,7 +48,7 @@ class Sorter:
         goals = np.arange(most, total, most)
         self._begins = np.unique(np.searchsorted(ends, goals, "right"))
         self._paths = [folder / f"part{i}" for i in range(self._begins.size + 1)]
-        self._streams = [open(path, "wb") for path in self._paths]
+        self._streams = [path.open("wb") for path in self._paths]
 
     def add(self, u: Array, v: Array, row: int, weights: Array | None) -> None:
         """Add edges, of which the first has a row in given order."""

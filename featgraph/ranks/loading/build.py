@@ -326,7 +326,8 @@ def _starts(engine: Engine, shard: Shard) -> Array:
     """Return the edge id of the first in-edge of each own vertex."""
     offsets = shard.local.in_edges.row_offsets[: shard.own + 1].astype(np.int64)
     counts = engine.all_gather(offsets[-1:], about="own edges")
-    return offsets[:-1] + int(np.concatenate(counts)[: engine.rank].sum())
+    before = int(np.concatenate(counts)[: engine.rank].sum())
+    return np.asarray(offsets[:-1] + before)
 
 
 def _total(engine: Engine, number: int) -> int:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.distributed.current import current_engine, is_begun
+from featgraph.distributed.current import (
+    current_engine,
+    engine_of_process,
+    is_begun,
+)
 from featgraph.distributed.engines.protocol import Engine
-from featgraph.errors import DistributedError, FileFormatError, GraphInputError
+from featgraph.errors import (
+    DistributedError,
+    DistributedWarning,
+    FileFormatError,
+    GraphInputError,
+)
 from featgraph.graph import Graph
 from featgraph.graph.building.arguments import require_flag, require_path
 from featgraph.graph.building.check import (
@@ -105,7 +115,7 @@ def _given_edges(
 
 
 def _agree(engine: Engine, given: Given, count: object) -> None:
-    """Have all ranks know the number of vertices, and hold them to one kind of graph."""
+    """Have all ranks know how many vertices there are, and make one kind of graph."""
     dtype = given.weights_dtype
     kinds = f"directed={given.directed}, vertex_count={count}"
     kinds += f", {'no' if dtype is None else 'with'} weights"
@@ -212,9 +222,7 @@ def _of_text(
         return read_layout(path, suffix_of(path), directed, options)
 
     layout = on_all(engine, begin, about)
-    require_same(
-        engine, f"{layout}", "ranks read different files", "one file", about
-    )
+    require_same(engine, f"{layout}", "ranks read different files", "one file", about)
     seen = Seen(layout)
     chunks = on_all(engine, lambda: _read_range(engine, layout, seen), about)
     count = _check_all(engine, layout, seen, about)
@@ -285,12 +293,11 @@ def _one_type_of_weights(engine: Engine, layout: Layout, given: Given) -> None:
     """Have weights be reals on all ranks where they are on any."""
     if not layout.has_weights:
         return
-    is_real = [c.weights is not None and c.weights.dtype.kind == "f"
-               for c in given.chunks]  # fmt: skip
-    own = np.array([any(is_real)])
-    any_real = bool(engine.all_reduce(own, "or", about="the type of weights")[0])
-    is_declared = "r" in layout.kinds
-    dtype = np.dtype(np.float64 if any_real or is_declared else np.int64)
+    kinds = {chunk.weights.dtype.kind for chunk in given.chunks if chunk.size}  # type: ignore[union-attr]
+    own = np.array([given.size, "f" in kinds], np.int64)
+    about = "the type of weights"
+    total, reals = engine.all_reduce(own, "sum", about=about).tolist()
+    dtype = layout.weights_dtype(total, bool(reals))
     given.weights_dtype = dtype
     for i, chunk in enumerate(given.chunks):
         weights: Any = chunk.weights
@@ -299,4 +306,23 @@ def _one_type_of_weights(engine: Engine, layout: Layout, given: Given) -> None:
             given.chunks[i] = Chunk(chunk.sources, chunk.targets, cast)
 
 
-makers.append(Maker(edges_in_parts, file_in_parts))
+_has_warned: list[bool] = []
+
+
+def warn_alone() -> None:
+    """Say, once, that what runs on a graph of this rank is done by each rank."""
+    if _has_warned or not engine_of_process or engine_of_process[0].size == 1:
+        return
+    if current_engine() is not engine_of_process[0]:
+        return
+    _has_warned.append(True)
+    warnings.warn(
+        "a graph without partition= belongs to this rank alone: nothing on it is done "
+        "together with the others; fg.distribute(graph), or "
+        'fg.read_graph(path, partition="edges"), makes one of all ranks',
+        DistributedWarning,
+        stacklevel=4,
+    )
+
+
+makers.append(Maker(edges_in_parts, file_in_parts, warn_alone))

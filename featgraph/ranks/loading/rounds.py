@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,9 @@ def exchange_edges(
         to, _ = _receivers(chunk, cuts, both_ends)
         counts += np.bincount(to, minlength=engine.size)
     coming = np.concatenate(
-        engine.all_to_allv([counts[r : r + 1] for r in range(engine.size)], about=_ABOUT)
+        engine.all_to_allv(
+            [counts[r : r + 1] for r in range(engine.size)], about=_ABOUT
+        )
     )
     rounds = _rounds(engine, given)
     total, dtype = int(coming.sum()), given.weights_dtype
@@ -100,8 +103,7 @@ def count_sources(engine: Engine, given: Given, cuts: Cuts) -> Array:
         to = _owners(sources, cuts)
         order = np.argsort(to, kind="stable")
         bounds = np.searchsorted(to[order], np.arange(engine.size + 1))
-        pairs = zip(bounds[:-1], bounds[1:], strict=True)
-        sent = [sources[order[begin:end]] for begin, end in pairs]
+        sent = [sources[order[begin:end]] for begin, end in pairwise(bounds)]
         for part in engine.all_to_allv(sent, about="sources of edges"):
             part_kernels.count_own(part - np.int32(first), counts)
     return counts
@@ -141,7 +143,7 @@ def _one_round(
     begin = at.copy()
     for column, store in columns:
         sent = column.astype(store.dtype, copy=False)
-        parts = [sent[b:e] for b, e in zip(bounds[:-1], bounds[1:], strict=True)]
+        parts = [sent[b:e] for b, e in pairwise(bounds)]
         for rank, part in enumerate(engine.all_to_allv(parts, about=_ABOUT)):
             store[begin[rank] : begin[rank] + part.size] = part
             at[rank] = begin[rank] + part.size
