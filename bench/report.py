@@ -276,6 +276,15 @@ TABLES["ranks-cpu"] = {
     **CHECK,
 }
 TABLES["ranks-gpu"] = TABLES["ranks-cpu"] | {"supersteps": _text("supersteps")}
+TABLES["loading-cpu"] = {
+    **COMMON,
+    "from": _text("contender"),
+    **TIME,
+    "reading the bytes, ms": _text("read_ms"),
+    "bytes that stay": _text("final_bytes"),
+    "most bytes over these": _text("peak_over_final"),
+    **CHECK,
+}
 TABLES["rows-cpu"] = {
     **COMMON,
     "changed": _text("density"),

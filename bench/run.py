@@ -52,6 +52,7 @@ BENCHES = {
     "links-gpu": "bench.distributed.links_gpu",
     "rows-cpu": "bench.distributed.rows_cpu",
     "ranks-cpu": "bench.distributed.ranks_cpu",
+    "loading-cpu": "bench.distributed.loading_cpu",
     "ranks-gpu": "bench.distributed.ranks_gpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",
 }

@@ -23,10 +23,10 @@ _PLAIN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryEr
 
 
 def on_all(engine: Engine, function: Callable[[], _R], about: str) -> _R:
-    """Run a function on each rank; where one fails, raise that on all.
+    """Run a function on each rank; where some fail, raise what the first did on all.
 
     The function makes no exchange. Errors of ours and of files have their own type on
-    every rank, others are `DistributedError` on those that did not fail.
+    every rank, others are `DistributedError` on those whose they are not.
     """
     error: Exception | None = None
     try:
@@ -35,12 +35,12 @@ def on_all(engine: Engine, function: Callable[[], _R], about: str) -> _R:
         error = found
     text = "" if error is None else _told(error)
     told = engine.all_gather(np.frombuffer(text.encode(), np.uint8), about=about)
-    if error is not None:
+    first = next((rank for rank, message in enumerate(told) if message.size), None)
+    if first is None:
+        return result
+    if first == engine.rank and error is not None:
         raise error
-    for rank, message in enumerate(told):
-        if message.size:
-            raise _raised(json.loads(message.tobytes()), rank, about)
-    return result
+    raise _raised(json.loads(told[first].tobytes()), first, about) from error
 
 
 def require_same(engine: Engine, text: str, what: str, fix: str, about: str) -> None:
