@@ -1,6 +1,8 @@
 """Runs on a graph of which each rank has a part."""
 
 from featgraph.ranks.graph import DistributedGraph, distribute
-from featgraph.ranks.loading import public
+from featgraph.ranks.loading.public import set_up
 
-__all__ = ["DistributedGraph", "distribute", "public"]
+__all__ = ["DistributedGraph", "distribute"]
+
+set_up()

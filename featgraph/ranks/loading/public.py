@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ from featgraph.ranks.agreed import on_all, require_same
 from featgraph.ranks.loading.build import Stored, build, cuts_of_words, number_rows
 from featgraph.ranks.loading.given import Chunk, Given
 
-__all__ = ["edges_in_parts", "file_in_parts"]
+__all__ = ["edges_in_parts", "file_in_parts", "set_up", "warn_alone"]
 
 Array = npt.NDArray[Any]
 
@@ -222,7 +223,13 @@ def _of_text(
         return read_layout(path, suffix_of(path), directed, options)
 
     layout = on_all(engine, begin, about)
-    require_same(engine, f"{layout}", "ranks read different files", "one file", about)
+    require_same(
+        engine,
+        str(replace(layout, path="")),
+        "ranks read different files",
+        "one file",
+        about,
+    )
     seen = Seen(layout)
     chunks = on_all(engine, lambda: _read_range(engine, layout, seen), about)
     count = _check_all(engine, layout, seen, about)
@@ -325,4 +332,6 @@ def warn_alone() -> None:
     )
 
 
-makers.append(Maker(edges_in_parts, file_in_parts, warn_alone))
+def set_up() -> None:
+    """Have constructor and readers know what makes graphs in parts."""
+    makers[:] = [Maker(edges_in_parts, file_in_parts, warn_alone)]
