@@ -9,25 +9,52 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from featgraph.distributed.engines.protocol import Engine
-from featgraph.distributed.rows.forms import SendList, choose
-from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
 from featgraph.fold.plan.plan import FoldPlan
-from featgraph.ranks.edges import PartEdges
-from featgraph.ranks.members import packed, unpacked
-from featgraph.runtime.devices.protocol import Array, Device
 from featgraph.runtime.memory.buffers import Buffers
 
-__all__ = ["EdgeGhosts", "send_waiting"]
+__all__ = ["EdgeCarrier", "EdgeGhosts", "send_waiting"]
 
+Values = Any
 Words = Any
-#: Which of the own edges that other ranks have as ghosts.
-Mask = npt.NDArray[np.bool_]
+#: Which of the own edges that other ranks have as ghosts; of the carrier.
+Marks = Any
+
+
+class EdgeCarrier(Protocol):
+    """What hands entries of edges to other ranks; all of them call `share`.
+
+    Values are as `PropertyRows.held` returns them. What is marked are own edges that
+    other ranks have as ghosts.
+    """
+
+    def all(self) -> Marks:
+        """Mark all of them."""
+
+    def out_of(self, sources: Words) -> Marks:
+        """Mark those that lead out of some vertices."""
+
+    def union(self, a: Marks, b: Marks) -> Marks:
+        """Return what either has."""
+
+    def that_differ(self, marks: Marks, now: Values, before: Values) -> Marks:
+        """Return those of some edges whose bytes differ between two buffers."""
+
+    def share(
+        self, values: Sequence[Values], marks: Marks, others: Sequence[Values | None]
+    ) -> None:
+        """Send entries of own edges to the ranks that have them as ghosts.
+
+        Parameters
+        ----------
+        values : sequence of values
+            Buffers of properties, in which the entries of ghosts are replaced.
+        marks : marks
+            What to send.
+        others : sequence of values or None
+            For each property another buffer in which they are replaced.
+        """
 
 
 class EdgeGhosts:
@@ -36,121 +63,73 @@ class EdgeGhosts:
     Parameters
     ----------
     plan : FoldPlan
-    edges : PartEdges
-    engine : Engine
-    device : Device
+    carrier : EdgeCarrier
     """
 
-    def __init__(
-        self, plan: FoldPlan, edges: PartEdges, engine: Engine, device: Device
-    ) -> None:
+    def __init__(self, plan: FoldPlan, carrier: EdgeCarrier) -> None:
         self._halos = [halo.edges for halo in plan.facts.halos]
         self._ahead = {name for halo in self._halos for name in halo.reads_next}
-        self._edges, self._engine, self._device = edges, engine, device
+        self._carrier = carrier
         #: Property -> edges that may have been written for the next superstep.
-        self._written: dict[str, Mask] = {}
+        self._written: dict[str, Marks] = {}
 
     def refresh(self, buffers: Buffers, number: int) -> None:
         """Bring entries up to date that a phase reads."""
         names = [n for n in self._halos[number].reads if n in buffers.unsent]
-        send_waiting(self._edges, self._engine, buffers, names)
+        send_waiting(self._carrier, buffers, names)
 
     def refresh_next(self, buffers: Buffers, number: int) -> None:
         """Bring ``_next`` entries up to date that a phase reads: all of them."""
         names = self._halos[number].reads_next
         if names:
-            arrays = [buffers.next_of(name) for name in names]
-            none = [None] * len(arrays)
-            _share(self._edges, self._engine, arrays, self._all(), none)
+            values = [buffers.held(name, buffers.next_of(name)) for name in names]
+            self._carrier.share(values, self._carrier.all(), [None] * len(values))
 
     def note(self, buffers: Buffers, number: int, sources: Words) -> None:
         """Remember what a phase has written, on out-edges of sources."""
         halo = self._halos[number]
         if not (halo.writes or halo.writes_next):
             return
-        members = unpacked(self._device.download(sources))
-        mask = members[self._edges.sources]
+        marks = self._carrier.out_of(sources)
         for known, names in (
             (buffers.unsent, halo.writes),
             (self._written, halo.writes_next),
         ):
             for name in names:
-                known[name] = known[name] | mask if name in known else mask
+                before = known.get(name)
+                is_new = before is None
+                known[name] = marks if is_new else self._carrier.union(before, marks)
 
     def announce(self, buffers: Buffers) -> None:
         """Remember what was committed: entries that are not what they were."""
         written, self._written = self._written, {}
-        for name, mask in written.items():
+        for name, marks in written.items():
             known = buffers.unsent.get(name)
             if name in self._ahead:  # what others have had of it may not be committed
-                changed = self._all()
+                changed = self._carrier.all()
             else:
-                changed = self._changed(buffers, name, mask)
-            buffers.unsent[name] = changed if known is None else known | changed
+                changed = self._changed(buffers, name, marks)
+            is_new = known is None
+            buffers.unsent[name] = (
+                changed if is_new else self._carrier.union(known, changed)
+            )
 
-    def _all(self) -> Mask:
-        return np.ones(self._edges.sent.size, np.bool_)
-
-    def _changed(self, buffers: Buffers, name: str, mask: Mask) -> Mask:
+    def _changed(self, buffers: Buffers, name: str, marks: Marks) -> Marks:
         """Return those of some edges whose entries differ from what they were."""
         if isinstance(buffers.stale[name], str):  # nobody knows what they were
-            return mask
-        at = np.flatnonzero(mask)
-        ids = self._edges.sent[at]
-        now, before = buffers.property(name)[ids], buffers.next[name][ids]
-        differs = (_bytes(now) != _bytes(before)).any(axis=1)
-        changed = np.zeros_like(mask)
-        changed[at[differs]] = True
-        return changed
+            return marks
+        now = buffers.held(name, buffers.property(name))
+        before = buffers.held(name, buffers.next[name])
+        return self._carrier.that_differ(marks, now, before)
 
 
-def _bytes(rows: Array) -> npt.NDArray[np.uint8]:
-    """Return rows as bytes: 0.0 and -0.0 are not the same."""
-    shape = rows.shape[0], row_bytes([rows])[0]
-    found: npt.NDArray[np.uint8] = rows.reshape(-1).view(np.uint8).reshape(shape)
-    return found
-
-
-def send_waiting(
-    edges: PartEdges, engine: Engine, buffers: Buffers, names: Sequence[str]
-) -> None:
+def send_waiting(carrier: EdgeCarrier, buffers: Buffers, names: Sequence[str]) -> None:
     """Send what was written of some properties since other ranks have had it."""
     if names:
-        changed = reduce(np.logical_or, [buffers.unsent.pop(n) for n in names])
-        arrays = [buffers.property(name) for name in names]
-        others = [buffers.next.get(name) for name in names]
-        _share(edges, engine, arrays, changed, others)
-
-
-def _share(
-    edges: PartEdges,
-    engine: Engine,
-    arrays: Sequence[Array],
-    changed: Mask,
-    others: Sequence[Array | None],
-) -> None:
-    """Send entries of own edges to the ranks that have them as ghosts.
-
-    Parameters
-    ----------
-    edges : PartEdges
-    engine : Engine
-    arrays : sequence of array
-        Buffers of properties, in which the entries of ghosts are replaced.
-    changed : mask
-        Which of `edges.sent` to send.
-    others : sequence of array or None
-        For each property another buffer in which they are replaced.
-    """
-    sizes, messages = row_bytes(arrays), []
-    for link, (begin, end) in zip(edges.links, edges.bounds, strict=True):
-        listed = SendList(np.arange(end - begin, dtype=np.int32), end - begin)
-        chosen = choose(listed, packed(changed[begin:end]), sizes)
-        messages.append(encode(link, chosen, arrays))
-    received = engine.all_to_allv(messages, about="entries of edges")
-    for message, (first, taken) in zip(received, edges.taken, strict=True):
-        arrived = decode(taken, message, arrays)
-        store(arrived, arrays, first)
-        for rows, other in zip(arrived.rows, others, strict=True):
-            if other is not None:
-                other[first + arrived.positions] = rows
+        marks = reduce(carrier.union, [buffers.unsent.pop(name) for name in names])
+        values = [buffers.held(name, buffers.property(name)) for name in names]
+        others = [
+            buffers.held(name, buffers.next[name]) if name in buffers.next else None
+            for name in names
+        ]
+        carrier.share(values, marks, others)

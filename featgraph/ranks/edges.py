@@ -43,6 +43,8 @@ class PartEdges:
     ----------
     own : int
         How many edges lead into own vertices: they have the first edge ids.
+    count : int
+        How many it has.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class PartEdges:
         self.given_rows, self._starts = given_rows, starts
         self._offsets = shard.local.in_edges.row_offsets
         self.own = int(self._offsets[shard.own])
+        self.count: int = shard.local.edge_count
 
     def id_of_given(self, row: int) -> int:
         """Return the edge id in the whole graph of an own edge; -1 if it is none."""

@@ -16,7 +16,7 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.combine import Combine
 from featgraph.program.signature import PropertyKind
-from featgraph.ranks.edge_ghosts import EdgeGhosts, send_waiting
+from featgraph.ranks.edge_ghosts import EdgeCarrier, EdgeGhosts, send_waiting
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.ghosts import RankGhosts
 from featgraph.ranks.host_rows import HostRows
@@ -69,6 +69,10 @@ class RankExchange:
         """What combines numbers on the device; None where the host does."""
         return None if self.device.name == "cpu" else self._carrier.numbers
 
+    @cached_property
+    def _edge_carrier(self) -> EdgeCarrier:
+        return self._carrier.over(self._edges)
+
     def own(self, everyone: Words) -> Words:
         """Return the vertices that this rank owns."""
         return self._own
@@ -114,7 +118,7 @@ class RankExchange:
 
     def ghosts(self, plan: FoldPlan) -> RankGhosts:
         """Return the ghosts of a plan's kernels."""
-        edges = EdgeGhosts(plan, self._edges, self.engine, self.device)
+        edges = EdgeGhosts(plan, self._edge_carrier)
         return RankGhosts(plan, self._carrier, edges, self._own, self.device.sets)
 
     def rows_for(self, kind: str, arrays: GraphArrays) -> Mapping[str, Array]:
@@ -131,7 +135,7 @@ class RankExchange:
         """Send all that waits: then ghosts are as their owners have them."""
         waiting, types = sorted(buffers.unsent), buffers.state.signature
         of_edges = [n for n in waiting if types[n].kind is PropertyKind.EDGE]
-        send_waiting(self._edges, self.engine, buffers, of_edges)
+        send_waiting(self._edge_carrier, buffers, of_edges)
         for name in sorted(buffers.unsent):
             values = buffers.held(name, buffers.property(name))
             ghosts = self.share([values], buffers.unsent.pop(name))

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.signature import PropertyKind
-from featgraph.ranks.edge_ghosts import EdgeGhosts
+from featgraph.ranks.edge_ghosts import EdgeCarrier, EdgeGhosts
+from featgraph.ranks.edges import PartEdges
 from featgraph.runtime.devices.protocol import VertexSets
 from featgraph.runtime.memory.buffers import Buffers
 
@@ -28,6 +29,10 @@ class Carrier(Protocol):
 
     Values are as `PropertyRows.held` returns them: arrays of the host, or of a device.
     """
+
+    def over(self, edges: PartEdges) -> EdgeCarrier:
+        """Return what hands over entries of edges likewise."""
+        ...
 
     def share(self, values: Sequence[Values], changed: Words) -> Words:
         """Send rows of own vertices to the ranks that have them as ghosts.

@@ -12,6 +12,8 @@ from featgraph.config import config
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import ArgumentError
 from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.edges import PartEdges
+from featgraph.ranks.gpu_edges import GpuEdges
 from featgraph.ranks.gpu_rows import GpuRows
 from featgraph.ranks.gpu_windows import WindowNumbers, WindowRows
 from featgraph.ranks.windows import can_map
@@ -69,6 +71,10 @@ class GpuCarrier:
     def _rows(self) -> WindowRows | GpuRows:
         made = GpuRows if self.numbers is None else WindowRows
         return made(self._shard, self._engine, self._device)
+
+    def over(self, edges: PartEdges) -> GpuEdges:
+        """Return what hands over entries of edges: as messages, always."""
+        return GpuRows(self._shard, self._engine, self._device).over(edges)
 
     def share(self, values: Sequence[DeviceValues], changed: Words) -> Words:
         """Send rows of own vertices to the ranks that have them: see `Carrier`."""

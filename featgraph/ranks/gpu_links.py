@@ -12,7 +12,7 @@ import numpy.typing as npt
 from featgraph.ranks import gpu_kernels as kernels
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["BLOCK", "GpuLinks", "Listed", "blocks_for"]
+__all__ = ["BLOCK", "EdgeLinks", "GpuLinks", "Listed", "blocks_for"]
 
 Array = Any
 Words = Any
@@ -66,18 +66,23 @@ class Listed:
         firsts = np.cumsum([0, *self.words])
         self.firsts: list[int] = firsts.tolist()
         self.begins = (32 * firsts[:-1]).tolist()
-        # Kernels take no array without entries.
-        padded = np.full(32 * max(int(firsts[-1]), 1), -1, np.int32)
-        for begin, numbers in zip(self.begins, lists, strict=True):
-            padded[begin : begin + numbers.size] = numbers
         chunks, links = [0], [0]
         for first, count in zip(firsts, self.words, strict=False):
             ends = [*range(chunk_words, count, chunk_words), *[count] * bool(count)]
             chunks += [int(first) + end for end in ends]
             links.append(len(chunks) - 1)
         self.links, self.count = links, links[-1]
-        self.numbers = device.upload(padded)
+        self._device = device
+        self.numbers = self.along(lists)
         self.chunks = device.upload(np.array(chunks, np.int32))
+
+    def along(self, lists: Sequence[npt.NDArray[np.integer]]) -> Array:
+        """Return a number for each vertex of the lists; -1 behind the end of one."""
+        # Kernels take no array without entries.
+        padded = np.full(32 * max(sum(self.words), 1), -1, np.int32)
+        for begin, numbers in zip(self.begins, lists, strict=True):
+            padded[begin : begin + numbers.size] = numbers
+        return self._device.upload(padded)
 
 
 class GpuLinks(Listed):
@@ -99,7 +104,6 @@ class GpuLinks(Listed):
         self, lists: Sequence[npt.NDArray[np.integer]], device: Device
     ) -> None:
         super().__init__(lists, device, _CHUNK_WORDS)
-        self._device = device
         self._launch: Any = device.launches  # type: ignore[attr-defined]
         begin_of_chunk = np.repeat(self.firsts[:-1], np.diff(self.links))
         self._begins = device.upload(begin_of_chunk.astype(np.int32))
@@ -119,11 +123,14 @@ class GpuLinks(Listed):
         """Mark the vertices of a set; return how many of each list; waits for that."""
         if self.count == 0:
             return [0] * len(self.sizes)
-        given = changed, self.numbers, self.chunks, self.bits, self._before
-        self._over_chunks(kernels.mark_changed, self.count, given)
+        self._mark(changed)
         sums = self._on_device, self._before, self._totals
         self._launch(kernels.add_up_links, len(self.sizes), _WARP, sums)
         return self._device.download(self._totals).tolist()  # type: ignore[no-any-return]
+
+    def _mark(self, changed: Words) -> None:
+        given = changed, self.numbers, self.chunks, self.bits, self._before
+        self._over_chunks(kernels.mark_changed, self.count, given)
 
     def list_all(self) -> None:
         """List what is marked in all lists."""
@@ -153,3 +160,11 @@ class GpuLinks(Listed):
     def _over_chunks(self, kernel: Any, count: int, given: tuple[Any, ...]) -> None:
         """Launch a kernel of which a warp takes a chunk."""
         self._launch(kernel, -(-count * _WARP // BLOCK), BLOCK, given)
+
+
+class EdgeLinks(GpuLinks):
+    """Lists of edges: what is marked is said by the place in a list, not by number."""
+
+    def _mark(self, changed: Words) -> None:
+        given = changed, self.chunks, 0, self.count, self.bits, self._before
+        self._over_chunks(kernels.take_bits, self.count, given)

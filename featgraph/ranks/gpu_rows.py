@@ -16,6 +16,8 @@ from featgraph.config import config
 from featgraph.distributed.engines.protocol import Engine, GpuEngine
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks import gpu_kernels as kernels
+from featgraph.ranks.edges import PartEdges
+from featgraph.ranks.gpu_edges import GpuEdges
 from featgraph.ranks.gpu_links import BLOCK, GpuLinks, blocks_for
 from featgraph.ranks.gpu_messages import Entries, Outline, as_rows, in_units
 from featgraph.ranks.outboxes import identity
@@ -73,14 +75,18 @@ class GpuRows:
         self._taken = GpuLinks(ghosts, device)
         self._word_count = -(-shard.numbers.size // 32)
 
+    def over(self, edges: PartEdges) -> GpuEdges:
+        """Return what hands over entries of edges likewise."""
+        return GpuEdges(edges, self, self._device)
+
     def share(self, values: Sequence[DeviceValues], changed: Words) -> Words:
         """Send rows of own vertices to the ranks that have them: see `Carrier`."""
         entries = [Entries.of(one) for one in values]
         ghosts = self._device.sets.empty(self._word_count)
         links = self._sent, self._taken
-        for came in self._swap(links, entries, changed, "rows of ghosts"):
+        for came in self.swap(links, entries, changed, "rows of ghosts"):
             for own, first in zip(entries, came.outline.firsts, strict=True):
-                self._scatter(came.message, first, own, came.listed, came.count)
+                self.scatter(came.message, first, own, came.listed, came.count)
             self._add(came, ghosts)
         return ghosts
 
@@ -99,7 +105,7 @@ class GpuRows:
         for rank, outline in enumerate(outlines):
             if outline.count:
                 listed = self._places, cuts[rank]
-                self._scatter(received[rank], 0, whole, listed, outline.count)
+                self.scatter(received[rank], 0, whole, listed, outline.count)
 
     def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
         """Make all rows of an outbox such that combining them changes nothing."""
@@ -121,7 +127,7 @@ class GpuRows:
         self._launch(kernels.mark_used, blocks, BLOCK, given)
         reached = self._device.sets.empty(self._word_count)
         target = as_rows(values.array)
-        for came in self._swap(self._ends, [every], words, "atomic operations"):
+        for came in self.swap(self._ends, [every], words, "atomic operations"):
             rows = came.message.view(outbox.dtype), came.outline.firsts[0], own.width
             blocks = blocks_for(came.count * own.width)
             combined = *rows, *came.listed, came.count, target
@@ -193,14 +199,14 @@ class GpuRows:
             self._gather(own, (listed, begin), outline.count, message, first)
         return message
 
-    def _swap(
+    def swap(
         self,
         links: tuple[GpuLinks, GpuLinks],
         entries: Sequence[Entries],
         changed: Words,
         about: str,
     ) -> Iterator[Came]:
-        """Send rows of a set's vertices; give what has come, by rank."""
+        """Send rows of what is marked in lists; give what has come, by rank."""
         sent, taken = links
         both = zip(sent.mark(changed), sent.sizes, strict=True)
         outlines = [Outline.cheapest(count, size, entries) for count, size in both]
@@ -252,7 +258,7 @@ class GpuRows:
         given = source.array, source.width, *listed, count, to, first
         self._launch(kernels.gather_rows, blocks, BLOCK, given)
 
-    def _scatter(
+    def scatter(
         self,
         message: Array,
         first: int,
@@ -260,6 +266,7 @@ class GpuRows:
         listed: tuple[Array, int],
         count: int,
     ) -> None:
+        """Store rows of a message, from an entry on, at what is listed."""
         blocks = blocks_for(count * target.width)
         given = in_units(message, target.item), first, target.width, *listed, count
         self._launch(kernels.scatter_rows, blocks, BLOCK, (*given, target.array))

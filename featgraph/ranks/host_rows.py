@@ -12,6 +12,8 @@ from featgraph.distributed.engines.protocol import Array, Engine
 from featgraph.distributed.rows.forms import SendList, choose
 from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
 from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.edges import PartEdges
+from featgraph.ranks.host_edges import HostEdges
 from featgraph.ranks.members import packed
 from featgraph.ranks.outboxes import combine_rows, identity, in_outbox
 from featgraph.runtime.devices.protocol import Device
@@ -36,6 +38,10 @@ class HostRows:
         #: What this rank sends to each rank, and what each sends to this one.
         self._sent = [SendList(numbers, shard.own) for numbers in shard.send_lists]
         self._taken = _lists_taken(shard)
+
+    def over(self, edges: PartEdges) -> HostEdges:
+        """Return what hands over entries of edges likewise."""
+        return HostEdges(edges, self._engine, self._device)
 
     def share(self, values: Sequence[Array], changed: Words) -> Words:
         """Send rows of own vertices to the ranks that have them: see `Carrier`."""

@@ -162,7 +162,7 @@ def values_of(state: fg.State) -> dict[str, Any]:
     return {name: state[name] for name in state}
 
 
-def run(graph: fg.Graph, seed: int, rounds: int) -> list[Any]:
+def run(graph: fg.Graph, seed: int, rounds: int, target: str = "cpu") -> list[Any]:
     """Return all that a user may look at behind some supersteps and runs."""
     rng, state, told = np.random.default_rng(seed + rounds), make_state(graph, seed), []
     every = FOLDMAPS[graph.directed]
@@ -171,17 +171,17 @@ def run(graph: fg.Graph, seed: int, rounds: int) -> list[Any]:
         step = every[number]
         if rng.random() < 0.3:
             step = step.on(np.flatnonzero(rng.random(V) < 0.6))
-        out = step(state, active_in=None if active.size == V else active, target="cpu")
+        out = step(state, active_in=None if active.size == V else active, target=target)
         told += [out.mask, len(out)]
         if rng.random() < 0.3:
             state["mark"] = state["mark"] * 3 % 101
-    told.append(loaded(state, active_in=out, target="cpu").mask)
+    told.append(loaded(state, active_in=out, target=target).mask)
     told += values_of(state).values()
     other = state.copy()
     for one in (state, other):
         ran = fg.iterate(
             list(every[: 1 + rounds % 2]), one, active=[1, 4, 50], max_supersteps=7,
-            record_active=True, target="cpu",
+            record_active=True, target=target,
         )  # fmt: skip
         told += [ran.active_counts, *(found.mask for found in ran.active_sets)]
         told += values_of(one).values()

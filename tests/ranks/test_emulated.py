@@ -23,12 +23,20 @@ from featgraph.errors import DistributedError
 from featgraph.graph.building import edges as edge_lists
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks import gpu_links
+from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu_messages import FORMS, Outline
 from featgraph.ranks.gpu_rows import GpuRows
 from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.members import packed
 from featgraph.runtime.devices.choose import choose_device
-from tests.ranks import test_elsewhere, test_options, test_partitions
+from tests.algorithms import test_answers
+from tests.ranks import (
+    test_calls,
+    test_edges,
+    test_elsewhere,
+    test_options,
+    test_partitions,
+)
 from tests.simt.gpu import Gpu, emulated_gpu
 
 V = 150
@@ -260,23 +268,184 @@ def test_ghosts_have_the_degrees_of_the_whole_graph(
         assert np.array_equal(found, kept(whole, "cpu"))
 
 
+def make_edge_values(
+    engine: Engine, shard: Shard, which: list[int], seed: int
+) -> tuple[list[Any], list[Any]]:
+    """Return rows for the edges of a rank, and others that have some of the same."""
+    rng, count = np.random.default_rng([seed, engine.rank]), shard.local.edge_count
+    now: list[Any] = []
+    before: list[Any] = []
+    for shape, dtype in (PROPERTIES[one] for one in which):
+        array = rng.integers(0, 100, (count, *shape)).astype(dtype)
+        other = array.copy()
+        changed = rng.random(count) < 0.3
+        array[changed] = rng.integers(0, 2, (int(changed.sum()), *shape))
+        if np.dtype(dtype).kind == "f":  # which are equal, and differ
+            array[:20], other[:20] = 0.0, -0.0
+            array[20:30] = other[20:30] = np.nan
+        now.append(array)
+        before.append(other)
+    return now, before
+
+
+def share_edges_and_compare(
+    engine: Engine, shard: Shard, which: list[int], share: float, seed: int
+) -> None:
+    """Mark and share entries in both memories, and have the same rows there."""
+    edges = PartEdges(shard, "both")
+    now, before = make_edge_values(engine, shard, which, seed)
+    rng, count = np.random.default_rng([seed, engine.rank]), shard.numbers.size
+    sources = [packed(rng.random(count) < share) for _ in range(2)]
+    cpu, device = choose_device("cpu"), choose_device("cuda")
+    on_host = HostRows(shard, engine, cpu).over(edges)
+    on_gpu = GpuRows(shard, engine, device).over(edges)
+
+    def marked(carrier: Any, sets: Any, held: Any, others: Any) -> Any:
+        one, two = (carrier.out_of(sets.upload(words)) for words in sources)
+        return carrier.that_differ(carrier.union(one, two), held[0], others[0])
+
+    rows = device.rows
+    values, others = (
+        [rows.held(rows.upload(a.copy()), a.shape) for a in arrays]
+        for arrays in (now, before)
+    )
+    meant = marked(on_host, cpu.sets, now, before)
+    found = marked(on_gpu, device.sets, values, others)
+    words = np.concatenate([packed(meant[begin:end]) for begin, end in edges.bounds])
+    assert np.array_equal(device.download(found), words)
+    for marks, listed in ((meant, found), (on_host.all(), on_gpu.all())):
+        on_host.share(now, marks, [*before[:-1], None])
+        on_gpu.share(values, listed, [*others[:-1], None])
+        for value, array in zip([*values, *others], [*now, *before], strict=True):
+            held = rows.download(value.array, array.shape)
+            assert held.tobytes() == array.tobytes()
+
+
+@settings(max_examples=8, deadline=None)
+@example(directed=False, which=[1, 4, 3], share=0.5, inner=[64], seed=0)
+@example(directed=True, which=[0], share=1.0, inner=[9, 9], seed=1)
+@given(
+    directed=st.booleans(),
+    which=st.lists(
+        st.integers(0, len(PROPERTIES) - 1), min_size=1, max_size=3, unique=True
+    ),
+    share=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+    inner=st.lists(st.integers(0, V), max_size=2).map(sorted),
+    seed=st.integers(0, 3),
+)
+def test_entries_reach_ghosts_as_on_the_host(
+    gpu: Gpu,
+    directed: bool,
+    which: list[int],
+    share: float,
+    inner: list[int],
+    seed: int,
+) -> None:
+    ends = np.random.default_rng(seed).integers(0, V, (2, 300))
+    whole = fg.Graph.from_edges(*ends, vertex_count=V, directed=directed)
+    shards = whole.partition(cuts=[0, *inner, V], along="both")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu_links, "_CHUNK_WORDS", 2)  # several chunks of a list
+        run_ranks(
+            len(shards),
+            lambda engine: share_edges_and_compare(
+                engine, shards[engine.rank], which, share, seed
+            ),
+        )
+
+
 @fg.edge
 def carry(f, u, v, e, d):
-    d.load[e] = d.x[u]
+    d.load_next[e] = d.x[u] + d.load[fg.reverse(e)]
+    return d.load_next[e] % 3 > 0
+
+
+@fg.gather(into="heard", combine="sum")
+def hear(f, u, v, e, d):
+    return d.load_next[e] - d.load[fg.reverse(e)]
+
+
+@fg.vertex
+def keep(f, v, d):
+    d.x[v] = d.heard[v] % 50
     return True
 
 
-def test_edge_functions_run_on_the_cpu_only(gpu: Gpu) -> None:
-    whole = make_graph(200)
-    step = fg.edgemap(carry)
+def test_edge_functions_run_on_ranks_of_a_gpu(gpu: Gpu) -> None:
+    """Pulled by the gather behind them, and by themselves."""
+    ends = np.random.default_rng(5).integers(0, 70, (2, 110))
+    whole = fg.Graph.from_edges(*ends, vertex_count=70, directed=False)
+    steps = fg.foldmap(carry, hear, keep), fg.edgemap(carry)
 
-    def on_a_rank(engine: Engine) -> None:
-        graph = fg.distribute(whole, cuts=[0, 64, V])
-        x = fg.vertex_property(np.arange(V))
-        state = fg.State(graph, x=x, load=fg.edge_property(0))
-        with pytest.raises(fg.PlanError, match="on the CPU only"):
-            step(state, target="cuda")
-        step(state, target="cpu")
-        assert np.array_equal(state["load"], whole.sources)
+    def told(graph: fg.Graph, target: str) -> list[Any]:
+        x = fg.vertex_property(np.arange(70))
+        load = fg.edge_property(0, iterated=True, per_direction=True)
+        state, found = fg.State(graph, x=x, load=load), []
+        for number in (0, 1, 1, 0):
+            active = np.arange(number, 70, 2)
+            found.append(steps[number](state, active_in=active, target=target).mask)
+        return [*found, state["x"], state["load"]]
 
-    run_ranks(2, on_a_rank)
+    meant = told(whole, "cpu")
+    for found in run_ranks(
+        2, lambda _: told(fg.distribute(whole, cuts=[0, 40, 70]), "cuda")
+    ):
+        test_edges.require_same(found, meant)
+
+
+@pytest.mark.slow
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+def test_programs_with_edge_functions_have_the_bits_of_one_rank(
+    gpu: Gpu, directed: bool
+) -> None:
+    whole = test_edges.GRAPHS[directed, 1]
+    meant = test_edges.expected(directed, 1, 4)
+
+    def on_a_rank(engine: Engine) -> list[Any]:
+        graph = fg.distribute(whole, order="locality", cuts=[0, 40, test_edges.V])
+        return test_edges.run(graph, 1, 4, "cuda")
+
+    for found in run_ranks(2, on_a_rank):
+        test_edges.require_same(found, meant)
+
+
+ENDS = np.unique(
+    np.random.default_rng(7).integers([[0], [20]], [[20], [40]], (2, 60)), axis=1
+)
+TIED = fg.Graph.from_edges(
+    *ENDS, vertex_count=40, directed=False, weights=np.arange(1.0, 1 + ENDS.shape[1])
+)
+#: Algorithms with edge functions.
+WITH_EDGES: dict[str, Any] = {
+    "beliefs": lambda g, **o: al.belief_propagation(
+        g, test_answers.potentials(TIED), test_answers.ALIKE, max_supersteps=3, **o
+    ),
+    "circuit": lambda g, **o: al.circuit_simulation(
+        g, test_answers.sources(TIED), max_supersteps=3, **o
+    ),
+    "modalities": lambda g, **o: al.multimodal_learning(
+        g, test_answers.seeds(TIED), weights=test_answers.of_modalities(TIED),
+        max_supersteps=3, **o,
+    ),
+    "push": lambda g, **o: al.pagerank_push(g, max_supersteps=3, **o),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITH_EDGES)
+@pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
+def test_algorithms_with_edge_functions_have_the_bits_of_one_rank(
+    gpu: Gpu, name: str
+) -> None:
+    def answers(graph: fg.Graph) -> dict[str, Any]:
+        return test_calls.answers(WITH_EDGES[name](graph, target="cuda"))
+
+    alone = answers(TIED)
+    for found in run_ranks(2, lambda _: answers(fg.distribute(TIED, cuts=[0, 27, 40]))):
+        for key, value in alone.items():
+            if value.shape or value.dtype.kind != "f":
+                np.testing.assert_array_equal(found[key], value, err_msg=key)
+            else:  # the result of a reduce is combined by ranks
+                np.testing.assert_allclose(found[key], value, rtol=1e-12)

@@ -172,13 +172,6 @@ def _check_shared(kernel: Kernel, state: State) -> None:
             got='fg.distribute(graph, along="in")',
             fix='fg.distribute(graph, along="both")',
         )
-    if facts.edges_at and kernel.plan.target != "cpu":
-        raise PlanError(
-            "what edge functions write is sent between ranks on the CPU only",
-            where=facts.edges_at,
-            got=f"target={kernel.plan.target!r}",
-            fix="target='cpu'",
-        )
 
 
 def _check_graph(kernel: Kernel, state: State) -> None:

@@ -1,0 +1,81 @@
+"""Entries of cut edges in memory of the host: packed, handed over and stored there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.distributed.engines.protocol import Array, Engine
+from featgraph.distributed.rows.forms import SendList, choose
+from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
+from featgraph.ranks.edges import PartEdges
+from featgraph.ranks.members import packed, unpacked
+from featgraph.runtime.devices.protocol import Device, Words
+
+__all__ = ["HostEdges"]
+
+#: A truth value for each of `PartEdges.sent`.
+Mask = npt.NDArray[np.bool_]
+
+
+class HostEdges:
+    """Hands entries of edges to other ranks and takes theirs: an `EdgeCarrier`.
+
+    Parameters
+    ----------
+    edges : PartEdges
+    engine : Engine
+    device : CpuDevice
+    """
+
+    def __init__(self, edges: PartEdges, engine: Engine, device: Device) -> None:
+        self._edges, self._engine, self._device = edges, engine, device
+
+    def all(self) -> Mask:
+        """Mark all of them."""
+        return np.ones(self._edges.sent.size, np.bool_)
+
+    def out_of(self, sources: Words) -> Mask:
+        """Mark those that lead out of some vertices."""
+        members = unpacked(self._device.download(sources))
+        found: Mask = members[self._edges.sources]
+        return found
+
+    def union(self, a: Mask, b: Mask) -> Mask:
+        """Return what either has."""
+        return a | b
+
+    def that_differ(self, marks: Mask, now: Array, before: Array) -> Mask:
+        """Return those of some edges whose bytes differ between two buffers."""
+        at = np.flatnonzero(marks)
+        ids = self._edges.sent[at]
+        differs = (_bytes(now[ids]) != _bytes(before[ids])).any(axis=1)
+        found = np.zeros_like(marks)
+        found[at[differs]] = True
+        return found
+
+    def share(
+        self, values: Sequence[Array], marks: Mask, others: Sequence[Array | None]
+    ) -> None:
+        """Send entries of own edges to the ranks that have them: see `EdgeCarrier`."""
+        edges, sizes, messages = self._edges, row_bytes(values), []
+        for link, (begin, end) in zip(edges.links, edges.bounds, strict=True):
+            listed = SendList(np.arange(end - begin, dtype=np.int32), end - begin)
+            chosen = choose(listed, packed(marks[begin:end]), sizes)
+            messages.append(encode(link, chosen, values))
+        received = self._engine.all_to_allv(messages, about="entries of edges")
+        for message, (first, taken) in zip(received, edges.taken, strict=True):
+            arrived = decode(taken, message, values)
+            store(arrived, values, first)
+            for rows, other in zip(arrived.rows, others, strict=True):
+                if other is not None:
+                    other[first + arrived.positions] = rows
+
+
+def _bytes(rows: Array) -> npt.NDArray[np.uint8]:
+    """Return rows as bytes: 0.0 and -0.0 are not the same."""
+    shape = rows.shape[0], row_bytes([rows])[0]
+    found: npt.NDArray[np.uint8] = rows.reshape(-1).view(np.uint8).reshape(shape)
+    return found
