@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from featgraph.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import freeze
 
-__all__ = ["Oriented", "orient"]
+__all__ = ["Oriented", "orient", "refuse_directed"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +91,15 @@ class Oriented:
         return freeze(work)
 
 
+def refuse_directed() -> NoReturn:
+    """Raise what orienting a directed graph does."""
+    raise GraphInputError(
+        "a directed graph has no triangles",
+        got="directed=True",
+        fix='make the graph with directed=False, duplicates="first"',
+    )
+
+
 def orient(graph: Any) -> Oriented:
     """Orient a graph; O(V log V + E).
 
@@ -100,11 +109,7 @@ def orient(graph: Any) -> Oriented:
         If the graph is directed, or two edges have the same ends.
     """
     if graph.directed:
-        raise GraphInputError(
-            "a directed graph has no triangles",
-            got="directed=True",
-            fix='make the graph with directed=False, duplicates="first"',
-        )
+        refuse_directed()
     edges = graph._edges
     if edges.is_given_on_gpu and not edges.on_gpu_oriented.is_repeated:
         from featgraph.graph.building import fetch

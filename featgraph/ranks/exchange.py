@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -22,6 +22,8 @@ from featgraph.ranks.ghosts import RankGhosts
 from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.lost import lost_rank
 from featgraph.ranks.members import Members, packed
+from featgraph.ranks.triangles.parts import TrianglePart
+from featgraph.ranks.triangles.turns import TriangleTurns
 from featgraph.runtime.devices.protocol import Array, Device
 from featgraph.runtime.memory.buffers import Buffers, GraphArrays, graph_arrays
 
@@ -47,11 +49,19 @@ class RankExchange:
         Which of its edges are its own.
     engine : Engine
     device : Device
+    triangles : callable
+        Returns the oriented edges of this rank.
     """
 
     def __init__(
-        self, shard: Shard, edges: PartEdges, engine: Engine, device: Device
+        self,
+        shard: Shard,
+        edges: PartEdges,
+        engine: Engine,
+        device: Device,
+        triangles: Callable[[], TrianglePart],
     ) -> None:
+        self._triangles = triangles
         self.shard, self.engine, self.device = shard, engine, device
         self._edges = edges
         own = np.arange(shard.numbers.size) < shard.own
@@ -99,7 +109,7 @@ class RankExchange:
         if told[0]:
             _, _, vertex, edge, _, _ = fault.tolist()
             told[2] = self.shard.numbers[vertex]
-            if edge >= 0:
+            if 0 <= edge < self.shard.local.edge_count:
                 told[3] = edges.given_rows[edge]
         found = self.engine.all_gather(told, about="checks of indices")
         rank = next((r for r, other in enumerate(found) if other[0]), 0)
@@ -119,7 +129,12 @@ class RankExchange:
     def ghosts(self, plan: FoldPlan) -> RankGhosts:
         """Return the ghosts of a plan's kernels."""
         edges = EdgeGhosts(plan, self._edge_carrier)
-        return RankGhosts(plan, self._carrier, edges, self._own, self.device.sets)
+        triangles = TriangleTurns(
+            plan, self.shard, self._edges, self._edge_carrier, self.device,
+            self._triangles, self.engine,
+        )  # fmt: skip
+        sets = self.device.sets
+        return RankGhosts(plan, self._carrier, edges, self._own, sets, triangles)
 
     def rows_for(self, kind: str, arrays: GraphArrays) -> Mapping[str, Array]:
         """Return the arrays of the graph for a kind of phase, of those of the part.

@@ -15,6 +15,7 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.signature import PropertyKind
 from featgraph.ranks.edge_ghosts import EdgeCarrier, EdgeGhosts
 from featgraph.ranks.edges import PartEdges
+from featgraph.ranks.triangles.turns import TriangleTurns
 from featgraph.runtime.devices.protocol import VertexSets
 from featgraph.runtime.memory.buffers import Buffers
 
@@ -89,6 +90,8 @@ class RankGhosts:
     own : words
         The vertices of this rank.
     sets : VertexSets
+    triangles : TriangleTurns
+        What runs its triangle functions.
     """
 
     def __init__(
@@ -98,7 +101,9 @@ class RankGhosts:
         edges: EdgeGhosts,
         own: Words,
         sets: VertexSets,
+        triangles: TriangleTurns,
     ) -> None:
+        self.turns = triangles.over
         self._halos, self._carrier, self._edges = plan.facts.halos, carrier, edges
         self._own, self._sets = own, sets
         signature = plan.analysis.signature

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu_links import BLOCK, EdgeLinks, blocks_for
 from featgraph.ranks.gpu_messages import Entries
 from featgraph.runtime.devices.protocol import Device
-
-if TYPE_CHECKING:
-    from featgraph.ranks.gpu_rows import GpuRows
 
 __all__ = ["GpuEdges"]
 
@@ -46,7 +43,7 @@ class GpuEdges:
         If the part has too many edges.
     """
 
-    def __init__(self, edges: PartEdges, rows: GpuRows, device: Device) -> None:
+    def __init__(self, edges: PartEdges, rows: Any, device: Device) -> None:
         if edges.count >= _MOST_EDGES:
             raise GraphInputError(
                 "too many edges for entries that are sent between GPUs",

@@ -17,12 +17,14 @@ from featgraph.fold.plan.traits import GraphTraits, graph_traits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph._structure import set_degrees
 from featgraph.graph.building.edges import freeze
+from featgraph.graph.oriented import refuse_directed
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.agreed import on_all, require_same
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.exchange import RankExchange
 from featgraph.ranks.members import packed, unpacked
 from featgraph.ranks.pieces import Pieces, gather_first
+from featgraph.ranks.triangles.parts import TrianglePart
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["DistributedGraph", "Here", "Whole", "distribute"]
@@ -151,9 +153,22 @@ class DistributedGraph(Graph):
     def exchange(self, device: Device) -> RankExchange:
         """Return how runs on a device exchange rows with those of other ranks."""
         if device not in self._exchanges:
-            made = RankExchange(self.shard, self.edges, self.engine, device)
+            made = RankExchange(
+                self.shard, self.edges, self.engine, device, self._triangles
+            )
             self._exchanges[device] = made
         return self._exchanges[device]
+
+    def orient(self, target: object = "auto") -> None:
+        """Have what it takes to find triangles: see `Graph`; all ranks call it."""
+        if self.directed:
+            refuse_directed()
+        self._triangles()
+
+    def _triangles(self) -> TrianglePart:
+        if "triangles" not in self._cache:
+            self._cache["triangles"] = TrianglePart(self.shard, self.engine)
+        return self._cache["triangles"]  # type: ignore[no-any-return]
 
     @property
     def given_index(self) -> Array:
@@ -202,7 +217,7 @@ class DistributedGraph(Graph):
     @property
     def own_edges(self) -> Array:
         """Rows in given order of the edges that this rank owns."""
-        return self._given_rows[: self.edges.own]
+        return self.edges.given_rows[: self.edges.own]
 
     def rows_here(self, values: Any) -> Any:
         """Return the values of this rank's vertices, and of its ghosts."""

@@ -445,7 +445,7 @@ def test_algorithms_with_edge_functions_have_the_bits_of_one_rank(
     alone = answers(TIED)
     for found in run_ranks(2, lambda _: answers(fg.distribute(TIED, cuts=[0, 27, 40]))):
         for key, value in alone.items():
-            if value.shape or value.dtype.kind != "f":
+            if name != "push" or value.dtype.kind != "f":
                 np.testing.assert_array_equal(found[key], value, err_msg=key)
-            else:  # the result of a reduce is combined by ranks
+            else:  # sums of what is pushed, and of all ranks
                 np.testing.assert_allclose(found[key], value, rtol=1e-12)

@@ -113,6 +113,49 @@ def test_twins_that_were_left_out() -> None:
     run_ranks(2, on_a_rank)
 
 
+@fg.triangle
+def ask_first(u, v, w, e_uv, e_uw, e_vw, d):
+    if fg.atomic.min(d.least, w, u) > u:
+        fg.atomic.add(d.many, w, 1)
+
+
+@fg.triangle
+def differ(u, v, w, e_uv, e_uw, e_vw, d):
+    fg.atomic.min(d.least, w, 1)
+    fg.atomic.max(d.least, u, 1)
+
+
+@fg.triangle
+def count(u, v, w, e_uv, e_uw, e_vw, d):
+    fg.atomic.add(d.many, w, 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "ends", "options", "told"),
+    [
+        (ask_first, ([0, 1], [1, 2]), {}, "in ask_first: the old value of least"),
+        (differ, ([0, 1], [1, 2]), {}, "in differ: two atomic operations"),
+        (count, ([0, 1], [1, 2]), {"along": "in"}, 'along="both"'),
+        (count, ([0, 2, 3, 1], [1, 3, 2, 2]), {}, "the edge between 2 and 3"),
+    ],
+)
+def test_triangles_that_are_refused(
+    function: Any, ends: Any, options: Any, told: str
+) -> None:
+    whole = fg.Graph.from_edges(*ends, vertex_count=4, directed=False)
+    step = fg.trianglemap(function)
+
+    def on_a_rank(engine: Any) -> None:
+        graph = fg.distribute(whole, cuts=[0, 2, 4], **options)
+        values = dict.fromkeys(("least", "many"), fg.vertex_property(9))
+        state = fg.State(graph, **values)
+        with pytest.raises(fg.FeatGraphError, match=told):
+            step(state, target="cpu")
+        assert state["many"].tolist() == [9] * 4
+
+    run_ranks(2, on_a_rank)
+
+
 def test_different_graphs_are_told_on_all_ranks() -> None:
     def on_a_rank(engine: Any) -> None:
         other = fg.Graph.from_edges([0, 1, 2, engine.rank], [1, 2, 3, 0])

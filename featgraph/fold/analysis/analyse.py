@@ -49,6 +49,7 @@ from featgraph.fold.syntax.types import assign_types
 from featgraph.fold.syntax.variance import find_varying, returns_varying
 from featgraph.fold.syntax.vertex_numbers import (
     NUMBER,
+    ends_of,
     is_at_end,
     is_elsewhere,
     redirected,
@@ -363,7 +364,7 @@ class _Analyser:
             resolved, lambda called: self._resolve_called(called, names), names.taken
         )
         if self.result.renumbered:
-            body = with_numbers(body, names.kinds)
+            body = with_numbers(body, names.kinds, ends_of(function.kind))
         body, variables, returned = assign_types(
             source,
             body,
@@ -387,7 +388,7 @@ class _Analyser:
             source, function.kind, body, accesses, names.kinds, names.iterated, shared
         )
         if self.result.renumbered:
-            self._redirect(body)
+            self._redirect(body, ends_of(function.kind))
         nodes = [n for s in body for n in ast.walk(s)]
         operations = frozenset(n.name for n in nodes if isinstance(n, Operate))
         matrices = matrix_names(body)
@@ -425,7 +426,7 @@ class _Analyser:
             outer_product=_outer_product(function, body, returned),
         )
 
-    def _redirect(self, body: list[ast.stmt]) -> None:
+    def _redirect(self, body: list[ast.stmt], ends: frozenset[str]) -> None:
         """Have what is done elsewhere done in rows of all vertices.
 
         The access table keeps the names of the properties.
@@ -433,18 +434,18 @@ class _Analyser:
         mirrors = {of: name for name, of in self.result.mirrors.items()}
         outboxes = {of: name for name, of in self.result.outboxes.items()}
         for node in (n for s in body for n in ast.walk(s)):
-            if isinstance(node, Atomic) and is_elsewhere(node):
+            if isinstance(node, Atomic) and is_elsewhere(node, ends):
                 key = node.name, node.op
                 if key not in outboxes:
                     outboxes[key] = self._whole(node.name, f"{node.op}_elsewhere")
-            elif isinstance(node, Access | Whole) and not is_at_end(node):
+            elif isinstance(node, Access | Whole) and not is_at_end(node, ends):
                 key = node.name, node.version
                 if key not in mirrors and self._is_of_vertices(node.name):
                     ending = "next_" if node.version == "next" else ""
                     mirrors[key] = self._whole(node.name, f"{ending}everywhere")
         self.result.mirrors = {name: of for of, name in mirrors.items()}
         self.result.outboxes = {name: of for of, name in outboxes.items()}
-        redirected(body, mirrors, outboxes)
+        redirected(body, mirrors, outboxes, ends)
 
     def _is_of_vertices(self, name: str) -> bool:
         type_ = self.result.signature.get(name)

@@ -200,6 +200,10 @@ class Facts:
             )
         )
         rows = Oriented(upper, lower, both, self.intrinsics, number)
+        if self.phase.from_edges:
+            twin = rows.twin("{0}")
+            passed = f"edge_state[{{0}}] == 2 or edge_state[{twin}] == 2"
+            rows = replace(rows, passed=passed)
         name: str | None = getattr(function.declared, "within", None)
         if name is None:
             return rows

@@ -18,7 +18,7 @@ from featgraph.fold.analysis.gathers import declared_along
 from featgraph.fold.syntax.nodes import Atomic
 from featgraph.program.signature import PropertyKind
 
-__all__ = ["EdgeHalo", "Halo", "Refusal", "find_halo", "why_not_shared"]
+__all__ = ["EdgeHalo", "Halo", "Refusal", "TriangleHalo", "find_halo", "why_not_shared"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,23 @@ class EdgeHalo:
 
 
 @dataclass(frozen=True)
+class TriangleHalo:
+    """What a triangle function reads at edges of others, and what it combines.
+
+    Attributes
+    ----------
+    reads, reads_next : tuple of str
+        Edge properties that it reads, now and for the next superstep.
+    updates : tuple of (str, str)
+        Properties that it updates at its vertices and edges, each with the operation.
+    """
+
+    reads: tuple[str, ...]
+    reads_next: tuple[str, ...]
+    updates: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class Halo:
     """What one phase reads at ghosts, and what it writes that others may read there.
 
@@ -61,6 +78,8 @@ class Halo:
         operation of each.
     edges : EdgeHalo
         The same of edge properties.
+    triangles : TriangleHalo or None
+        What its triangle function does; None if it has none.
     """
 
     reads: tuple[str, ...]
@@ -70,6 +89,7 @@ class Halo:
     mirrors_next: tuple[tuple[str, str], ...]
     outboxes: tuple[tuple[str, str, str], ...]
     edges: EdgeHalo
+    triangles: TriangleHalo | None
 
 
 @dataclass(frozen=True)
@@ -107,7 +127,10 @@ def find_halo(functions: Sequence[Analysed], analysis: Analysis) -> Halo:
         return tuple((m, of) for m, (of, v) in known if v == version and of in read)
 
     updated = {(n.name, n.op) for f in functions for n in _atomics(f)}
+    triangles = _find_triangles(functions, analysis)
     at_own = {a.name for a in records if a.mode == "atomic" and a.where != "foreign"}
+    if triangles is not None:
+        at_own -= {name for name, _ in triangles.updates}
     return Halo(
         reads=names("read", "now", "neighbor"),
         reads_next=names("read", "next", "neighbor"),
@@ -120,6 +143,29 @@ def find_halo(functions: Sequence[Analysed], analysis: Analysis) -> Halo:
             if (name, of[1]) in updated
         ),
         edges=_find_edges(functions, analysis),
+        triangles=triangles,
+    )
+
+
+def _find_triangles(
+    functions: Sequence[Analysed], analysis: Analysis
+) -> TriangleHalo | None:
+    """Return what a triangle function does; None where there is none."""
+    if not any(function.kind == "triangle" for function in functions):
+        return None
+    [function] = functions
+    read = {
+        (a.name, a.version)
+        for a in function.accesses
+        if a.mode == "read" and _is_of(PropertyKind.EDGE, analysis, a)
+    }
+    updates = {(n.name, n.op) for n in _atomics(function)}
+    return TriangleHalo(
+        reads=tuple(sorted(n for n, version in read if version == "now")),
+        reads_next=tuple(sorted(n for n, version in read if version == "next")),
+        updates=tuple(
+            sorted((n, op) for n, op in updates if n not in analysis.outboxes)
+        ),
     )
 
 
@@ -132,7 +178,11 @@ def _find_edges(functions: Sequence[Analysed], analysis: Analysis) -> EdgeHalo:
             if not _is_of(PropertyKind.EDGE, analysis, record):
                 continue
             mode = "read" if record.mode == "read" else "write"
-            if mode == "write" or goes_out or record.where == "twin":
+            is_triangle = function.kind == "triangle"
+            if mode == "write" and is_triangle:
+                continue
+            elsewhere = goes_out or is_triangle or record.where == "twin"
+            if mode == "write" or elsewhere:
                 found.setdefault((mode, record.version), set()).add(record.name)
 
     def names(mode: str, version: str) -> tuple[str, ...]:
@@ -158,14 +208,21 @@ def _is_of(kind: PropertyKind, analysis: Analysis, record: AccessRecord) -> bool
 #: What a function may not do, as a test, and what to do instead.
 _TESTS: tuple[tuple[str, str, Callable[[Analysed], bool]], ...] = (
     (
-        "triangles are not looked for on several ranks yet",
-        "run it on a graph without partition",
-        lambda f: f.kind == "triangle",
+        "two atomic operations of a triangle function at one property",
+        "use a property for each",
+        lambda f: (
+            f.kind == "triangle"
+            and len(found := {(n.name, n.op) for n in _atomics(f)})
+            > len({name for name, _ in found})
+        ),
     ),
     (
         "an atomic operation at the reverse of an edge may be at another rank's",
         "gather what it has, at the vertex that reads it",
-        lambda f: any((a.mode, a.where) == ("atomic", "twin") for a in f.accesses),
+        lambda f: (
+            f.kind != "triangle"
+            and any((a.mode, a.where) == ("atomic", "twin") for a in f.accesses)
+        ),
     ),
 )
 
@@ -189,7 +246,8 @@ def _why_not_combined(
         unused = [n.value for n in nodes if isinstance(n, ast.Expr)]
         for node in _atomics(function):
             of = sent.get(node.name, node.name)
-            if of in sent.values() and not any(node is other for other in unused):
+            is_sent = of in sent.values() or function.kind == "triangle"
+            if is_sent and not any(node is other for other in unused):
                 return Refusal(
                     f"the old value of {of} is used, and atomic operations at vertices "
                     "of other ranks reach them behind the phase",

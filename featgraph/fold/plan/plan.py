@@ -17,6 +17,7 @@ from featgraph.fold.plan.halos import Halo, Refusal
 from featgraph.fold.plan.layout import REVERSED, SAID, Rows, rows_along
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.schedules.mapping import INTERSECTIONS
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.fold.schedules.table import describe
 from featgraph.program.combine import Combine
@@ -120,6 +121,11 @@ class Phase:
     def describe_mapping(self) -> str:
         """Return how features and edges go to threads, in words."""
         return describe(self.mapping, self.width)
+
+    @property
+    def sweeps_passed(self) -> bool:
+        """Whether it sweeps edges that passed, and not rows of neighbors."""
+        return self.from_edges and self.mapping.schedule not in INTERSECTIONS
 
     @property
     def rows(self) -> Rows:

@@ -193,7 +193,7 @@ def _finish(
                 is_behind_vertices="vertex" in ran,
             )
         )
-    return _start_at_edges(phases, options)
+    return _start_at_edges(phases, options, traits)
 
 
 def _restores(
@@ -220,12 +220,20 @@ def _touches_next(
     return tuple(found.items())
 
 
-def _start_at_edges(phases: list[Phase], options: Options) -> list[Phase]:
-    """Have triangle phases behind edge functions sweep the edges that passed."""
+def _start_at_edges(
+    phases: list[Phase], options: Options, traits: GraphTraits
+) -> list[Phase]:
+    """Have triangle phases behind edge functions sweep the edges that passed.
+
+    On several ranks they sweep rows, for no rank has all rows of both ends of an edge,
+    and ask whether an edge passed.
+    """
     made: list[Phase] = []
     for phase in phases:
         if phase.kind == "triangle" and any(p.kind == "edge" for p in made):
-            mapping = intersect_at_edges(options)
+            mapping = phase.mapping
+            if not traits.renumbered:
+                mapping = intersect_at_edges(options)
             phase = dataclasses.replace(phase, from_edges=True, mapping=mapping)
         made.append(phase)
     return made

@@ -220,7 +220,7 @@ class KernelSource:
 
     def _find_arguments(self, entry: Entry) -> tuple[Argument, ...]:
         phase = self.plan.phases[entry.phase]
-        chunks = "edge_chunks" if phase.from_edges else _CHUNKS.get(phase.kind)
+        chunks = "edge_chunks" if phase.sweeps_passed else _CHUNKS.get(phase.kind)
         arrays = {
             **_ARRAYS,
             **{name: name for along in REVERSED for name in self._rows(along)},

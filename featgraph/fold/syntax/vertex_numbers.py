@@ -11,15 +11,36 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from featgraph.fold.syntax.nodes import Access, Atomic, Whole, copy_location
+from featgraph.fold.syntax.names import EDGES
+from featgraph.fold.syntax.nodes import (
+    Access,
+    Atomic,
+    Whole,
+    copy_location,
+    is_reversed,
+)
 
-__all__ = ["NUMBER", "is_at_end", "is_elsewhere", "redirected", "with_numbers"]
+__all__ = [
+    "NUMBER",
+    "ends_of",
+    "is_at_end",
+    "is_elsewhere",
+    "redirected",
+    "with_numbers",
+]
 
 #: The array, as generated code calls it.
 NUMBER = "vertex_number"
 
 
-def with_numbers(body: list[ast.stmt], kinds: Mapping[str, str]) -> list[ast.stmt]:
+def ends_of(kind: str) -> frozenset[str]:
+    """Return what functions of a kind call the vertices that they run on."""
+    return frozenset({"u", "v", "w"} if kind == "triangle" else {"u", "v"})
+
+
+def with_numbers(
+    body: list[ast.stmt], kinds: Mapping[str, str], ends: frozenset[str]
+) -> list[ast.stmt]:
     """Return a body in which vertices that are values have the user's numbers.
 
     Parameters
@@ -28,16 +49,18 @@ def with_numbers(body: list[ast.stmt], kinds: Mapping[str, str]) -> list[ast.stm
         Normal form; changed.
     kinds : mapping of str to str
         What each name belongs to: see `Names`.
+    ends : set of str
+        The names of vertices: see `ends_of`.
     """
-    return [_Numbers(kinds).visit(statement) for statement in body]
+    return [_Numbers(kinds, ends).visit(statement) for statement in body]
 
 
 class _Numbers(ast.NodeTransformer):
-    def __init__(self, kinds: Mapping[str, str]) -> None:
-        self.kinds = kinds
+    def __init__(self, kinds: Mapping[str, str], ends: frozenset[str]) -> None:
+        self.kinds, self.ends = kinds, ends
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id not in {"u", "v"} or not isinstance(node.ctx, ast.Load):
+        if node.id not in self.ends or not isinstance(node.ctx, ast.Load):
             return node
         return copy_location(Access(NUMBER, "now", [node]), node)
 
@@ -48,7 +71,7 @@ class _Numbers(ast.NodeTransformer):
         return self._indexed(node)
 
     def visit_Atomic(self, node: Atomic) -> ast.AST:
-        if is_elsewhere(node):  # by its number, be it the source of an edge
+        if is_elsewhere(node, self.ends):  # by its number, be it the source of an edge
             self.generic_visit(node)
             return node
         return self._indexed(node)
@@ -67,36 +90,45 @@ def redirected(
     body: list[ast.stmt],
     mirrors: Mapping[tuple[str, str], str],
     outboxes: Mapping[tuple[str, str], str],
+    ends: frozenset[str],
 ) -> None:
     """Have what is done at computed vertices done in rows of all vertices.
 
     Parameters
     ----------
     body : list of ast.stmt
-        Changed: what stands at ``u`` or ``v`` stays.
+        Changed: what stands at the ends of an edge or triangle stays.
     mirrors : mapping of (str, str) to str
         Property and version -> its mirror.
     outboxes : mapping of (str, str) to str
         Property and atomic operation -> its outbox.
+    ends : set of str
+        The names of vertices: see `ends_of`.
     """
     for node in (inner for statement in body for inner in ast.walk(statement)):
-        if isinstance(node, Atomic) and is_elsewhere(node):
+        if isinstance(node, Atomic) and is_elsewhere(node, ends):
             node.name = outboxes.get((node.name, node.op), node.name)
-        elif isinstance(node, Access | Whole) and not is_at_end(node):
+        elif isinstance(node, Access | Whole) and not is_at_end(node, ends):
             mirror = mirrors.get((node.name, node.version))
             if mirror is not None:
                 node.name, node.version = mirror, "now"
 
 
-def is_at_end(node: Access | Whole) -> bool:
+def is_at_end(node: Access | Whole, ends: frozenset[str]) -> bool:
     """Whether an entry belongs to the vertex itself, or to that at the other end."""
-    return any(isinstance(i, ast.Name) and i.id in {"u", "v"} for i in node.indices[:1])
+    return any(isinstance(i, ast.Name) and i.id in ends for i in node.indices[:1])
 
 
-def is_elsewhere(node: Atomic) -> bool:
+def is_elsewhere(node: Atomic, ends: frozenset[str]) -> bool:
     """Whether an atomic is at another vertex than that whose rank runs it.
 
-    Edges are the target's.
+    Edges are the target's. Of triangles all vertices and edges stand on their rank,
+    if only as ghosts: what is combined there is sent on by itself.
     """
     first = node.indices[0]
+    if "w" in ends:
+        return not (
+            is_reversed(first)
+            or (isinstance(first, ast.Name) and first.id in ends | EDGES)
+        )
     return not (isinstance(first, ast.Name) and first.id in {"v", "e"})

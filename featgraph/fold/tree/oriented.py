@@ -61,6 +61,9 @@ class Oriented:
         where all are.
     asks_twins : bool
         Whether that looks at both directions.
+    passed : str
+        Test that edge ``{0}`` passed, in either direction, where triangles run that
+        have such an edge, though rows are swept; "" where none is asked.
     """
 
     upper: SortedRows
@@ -70,10 +73,13 @@ class Oriented:
     number_type: str = ""
     within: str = ""
     asks_twins: bool = False
+    passed: str = ""
 
     @property
     def filtered_by(self) -> tuple[str, ...]:
         """Names of the arrays that `within` takes, beside the property."""
+        if self.passed:
+            return ("edge_state", "edge_twin")
         return ("edge_twin",) if self.asks_twins else ()
 
     def vertex(self, order: str) -> str:
@@ -119,6 +125,9 @@ class Oriented:
             *([] if is_within else [self.is_within("e_vw")]),
         ]
         runs = expression(f"both_active or {self.is_active('w')}")
+        if self.passed:
+            asked = (self.passed.format(edge) for edge in ("e_uv", "e_uw", "e_vw"))
+            runs = expression(" or ".join(asked))
         return out + when([*tests, runs], body)
 
     def some_active(self, vertex: str) -> Body:

@@ -159,7 +159,9 @@ class CudaDevice(CudaArrays):
         threads = bound.vertex_count * lanes
         if "windows" in bound.place:
             threads = (int(values[bound.place["windows"]].size) - 1) * _WARP
-        blocks = block_count(bound.edge_count if phase.from_edges else threads, block)
+        blocks = block_count(
+            bound.edge_count if phase.sweeps_passed else threads, block
+        )
         if form == "packed":
             most = _PACKING_BLOCKS * lanes
             blocks = min(block_count(bound.vertex_count, block), most)

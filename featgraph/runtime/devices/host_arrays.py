@@ -19,7 +19,7 @@ from featgraph.runtime.devices.cpu_sweeps import (
     SMALLEST_CHUNK,
 )
 
-__all__ = ["REDUCE_CHUNKS", "host_graph_array"]
+__all__ = ["REDUCE_CHUNKS", "host_graph_array", "oriented_array", "row_chunks"]
 
 
 #: Most chunks of vertices that a reduce over all of them is cut into, for any number of
@@ -95,12 +95,17 @@ def cut_windows(
 
 def _oriented_array(graph: Graph, name: str) -> npt.NDArray[Any]:
     """Return an array of the graph's rows by degree order."""
-    oriented = graph.oriented
-    if name == "order_vertex":
-        return oriented.vertices
-    if name == "degree_order":
-        return oriented.degree_order
+    return oriented_array(graph.oriented, name)
+
+
+def oriented_array(oriented: Any, name: str) -> npt.NDArray[Any]:
+    """Return an array of rows by degree order: see `Oriented`."""
     rows, _, array = name.partition("_")
+    if name in {"order_vertex", "degree_order"}:
+        found: npt.NDArray[Any] = (
+            oriented.vertices if name == "order_vertex" else oriented.degree_order
+        )
+        return found
     adjacency = getattr(oriented, rows)  # upper, lower or both
     arrays: dict[str, Any] = {
         "offsets": adjacency.row_offsets,
@@ -117,13 +122,19 @@ def _triangle_chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
     if name == "edge_chunks":
         count = max(1, min(threads * CHUNKS_PER_THREAD, graph.edge_count // 4096))
         return np.linspace(0, graph.edge_count, count + 1).astype(np.int64)
-    total = np.concatenate([[0], np.cumsum(graph.oriented.work)])
+    return row_chunks(graph.oriented.work)
+
+
+def row_chunks(work: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return where oriented rows are cut into chunks of about equal work."""
+    threads = import_whole("numba").get_num_threads()
+    total = np.concatenate([[0], np.cumsum(work)])
     # Each chunk clears an array over all vertices first.
-    smallest = max(SMALLEST_CHUNK, graph.vertex_count)
+    smallest = max(SMALLEST_CHUNK, work.size)
     most = threads * CHUNKS_PER_THREAD
     count = max(1, min(most, int(total[-1]) // smallest))
     cuts = np.searchsorted(total, np.linspace(0, total[-1], count + 1)[1:-1])
-    return np.unique(np.concatenate([[0], cuts, [graph.vertex_count]])).astype(np.int64)
+    return np.unique(np.concatenate([[0], cuts, [work.size]])).astype(np.int64)
 
 
 def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -240,6 +241,18 @@ class BoundPhase:
                 if entry.phase == self.number
             ]
         return found
+
+    def entries_on(
+        self, arrays: Mapping[str, Any]
+    ) -> Callable[[str], list[BoundEntry]]:
+        """Return what `entries` returns, with other arrays of the graph in place."""
+
+        def entries(form: str) -> list[BoundEntry]:
+            kernel = self._kernel
+            found = (e for e in kernel.entries if e.phase == self.number)
+            return [BoundEntry(kernel, e, self._graph, arrays) for e in found]
+
+        return entries
 
     def _bind(self, kernel: Kernel, entry: Entry) -> BoundEntry:
         """Return an entry with rows in place: those of the graph, or of its ranks."""

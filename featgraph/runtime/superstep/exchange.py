@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol
 
@@ -44,6 +44,15 @@ class Ghosts(Protocol):
 
         That is on the vertices that it ran on, if not on edges; on own edges out of
         `sources`; and at others.
+        """
+
+    def turns(
+        self, buffers: Buffers, own: Any, given: Mapping[str, Any], fields: Any
+    ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
+        """Give the entries of a triangle phase for one batch of rows after another.
+
+        Beside each, what they are given. What has been combined by all is with its
+        owners behind the last one.
         """
 
     def announce(self, buffers: Buffers, committed: Words | None, told: Words) -> Words:

@@ -184,9 +184,10 @@ def _prepare_triangles(bound: BoundState, own: BoundPhase, frontier: Frontier) -
     """Run a triangle function on triangles of edges, or of vertices (S4)."""
     bound.stale.freshen(bound.buffers, own.phase, bound.full)
     if own.phase.from_edges:
-        return {"edge_state": bound.edge_state(is_first=False)}
+        flags = bound.edge_state(is_first=False)
+        return {"edge_state": flags, "active": bound.everyone, "all_active": True}
     sources = bound.due.sources(own.phase, frontier)
-    return {"active": sources, "all_active": sources is bound.full}
+    return {"active": sources, "all_active": sources is bound.everyone}
 
 
 def _finish_triangles(

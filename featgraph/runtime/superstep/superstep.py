@@ -106,8 +106,13 @@ class Superstep:
                 form = own.form(given.get("active_count"), frontier.only)
                 if form == "listed" and frontier.only is not None:
                     given["listed"] = frontier.only.find_listed()
-                for launched in own.entries(form):
-                    device.launch(launched, given)
+                turns: Any = ((own.entries, given),)
+                if ghosts is not None and own.phase.kind == "triangle":
+                    fields = self.kernel.kernel_source.fields
+                    turns = ghosts.turns(buffers, own, given, fields)
+                for entries, given_now in turns:
+                    for launched in entries(form):
+                        device.launch(launched, given_now)
                 launched = None
                 if fault is not None:
                     sites = self.kernel.kernel_source.sites
@@ -164,13 +169,20 @@ def _check_shared(kernel: Kernel, state: State) -> None:
     if found is not None:
         raise PlanError(found.why, where=found.where, got=state.graph, fix=found.fix)
     facts = kernel.plan.facts
-    far_edges_at = facts.out_edges_at or facts.twins_at[1]
+    far_edges_at = facts.out_edges_at or facts.twins_at[1] or facts.triangles_at
     if far_edges_at and state.graph.ranks.along == "in":
         raise PlanError(
             "ranks have the edges into their vertices only",
             where=far_edges_at,
             got='fg.distribute(graph, along="in")',
             fix='fg.distribute(graph, along="both")',
+        )
+    if facts.triangles_at and kernel.plan.target != "cpu":
+        raise PlanError(
+            "triangles are looked for on ranks of the CPU only",
+            where=facts.triangles_at,
+            got=f"target={kernel.plan.target!r}",
+            fix="target='cpu'",
         )
 
 
