@@ -81,7 +81,8 @@ class RankExchange:
 
     @cached_property
     def _edge_carrier(self) -> EdgeCarrier:
-        return self._carrier.over(self._edges)
+        made: EdgeCarrier = self._carrier.over(self._edges)
+        return made
 
     def own(self, everyone: Words) -> Words:
         """Return the vertices that this rank owns."""
