@@ -51,6 +51,7 @@ BENCHES = {
     "classics-gpu": "bench.classics.gpu",
     "links-gpu": "bench.distributed.links_gpu",
     "rows-cpu": "bench.distributed.rows_cpu",
+    "engines-cpu": "bench.distributed.engines_cpu",
     "ranks-cpu": "bench.distributed.ranks_cpu",
     "loading-cpu": "bench.distributed.loading_cpu",
     "ranks-gpu": "bench.distributed.ranks_gpu",

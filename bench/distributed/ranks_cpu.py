@@ -1,18 +1,15 @@
 """Ranks of one thread each beside one rank of as many threads, on the CPU.
 
 Supersteps of label propagation (every vertex active, k features) and PageRank, each as
-a whole call that is warm. Ranks are processes over Gloo, with the graph cut as it is
-given. Answers are compared with those of one rank: `checks` has the largest difference.
+a whole call that is warm. Ranks are processes over shared memory, and over Gloo where
+there is PyTorch, with the graph cut as it is given. Answers are compared with those of one rank: `checks` has the largest difference.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import socket
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -20,16 +17,24 @@ from typing import Any
 import numpy as np
 
 from bench.graphs import make_graph
-from bench.record import Recorder, child_environment
+from bench.distributed.processes import LIMIT_S, run_on_ranks
+from bench.record import Recorder
 
-DEFAULTS = {"graph": ["uniform-20-10"], "k": [1, 32], "repeat": 5, "ranks": 2}
+DEFAULTS = {
+    "graph": ["uniform-20-10"],
+    "k": [1, 32],
+    "repeat": 5,
+    "ranks": 2,
+    "engines": ["shared", "gloo"],
+}
 SUPERSTEPS = 10
-#: Longest that all ranks of one cell may take.
-LIMIT_S = 900
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, help="how many, each with a thread")
+    parser.add_argument(
+        "--engines", type=lambda text: text.split(","), help="of ranks, by commas"
+    )
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -38,13 +43,22 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     for name in arguments.graph:
         for k in arguments.k:
             alone: dict[str, Any] = {}
-            for count, threads in ((1, ranks), (ranks, 1)):
-                found = measure(name, k, arguments.repeat, count, threads)
+            for count, threads, engine in (
+                (1, ranks, "auto"),
+                *((ranks, 1, engine) for engine in arguments.engines),
+            ):
+                found = run_on_ranks(
+                    "bench.distributed.ranks_cpu",
+                    [name, str(k), str(arguments.repeat), engine],
+                    count,
+                    threads,
+                )
+                over = f", {engine}" if count > 1 else ""
                 for program, cell in found.items():
                     alone.setdefault(program, cell["sample"])
                     apart = np.abs(np.subtract(cell["sample"], alone[program]))
                     recorder.add(
-                        f"{count} of {threads} thread{'s' * (threads > 1)}",
+                        f"{count} of {threads} thread{'s' * (threads > 1)}{over}",
                         cell["trials_ms"],
                         graph=cell["graph"],
                         k=k,
@@ -57,53 +71,12 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                     )
 
 
-def measure(name: str, k: int, repeat: int, ranks: int, threads: int) -> dict[str, Any]:
-    """Return what rank 0 has measured, by program."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        told = Path(folder) / "told.json"
-        common = child_environment() | {
-            "NUMBA_NUM_THREADS": str(threads),
-            "OMP_NUM_THREADS": str(threads),
-            "PYTHONWARNINGS": "ignore",  # runs end at a limit
-        }
-        if ranks > 1:
-            common |= {
-                "WORLD_SIZE": str(ranks),
-                "MASTER_PORT": f"{free.getsockname()[1]}",
-            }
-        free.close()
-        begun = [
-            subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "bench.distributed.ranks_cpu",
-                    name,
-                    str(k),
-                    str(repeat),
-                    str(told),
-                ],
-                env=common | ({"RANK": str(rank)} if ranks > 1 else {}),
-            )
-            for rank in range(ranks)
-        ]
-        try:
-            codes = [process.wait(LIMIT_S) for process in begun]
-        finally:
-            for process in begun:
-                process.kill()
-        if any(codes):
-            raise RuntimeError(f"ranks ended with {codes}")
-        return json.loads(told.read_text())  # type: ignore[no-any-return]
-
-
-def be_a_rank(name: str, k: int, repeat: int, told: Path) -> None:
+def be_a_rank(name: str, k: int, repeat: int, engine_name: str, told: Path) -> None:
     """Run the programs on this rank; the first one writes what it has found."""
     import featgraph as fg
     from featgraph.algorithms import label_propagation, pagerank
 
-    engine = fg.distributed.init(timeout=LIMIT_S / 2)
+    engine = fg.distributed.init(timeout=LIMIT_S / 2, engine=engine_name)
     named = make_graph(name)
     graph = fg.distribute(named.graph)
     count = named.graph.vertex_count
@@ -138,4 +111,5 @@ def be_a_rank(name: str, k: int, repeat: int, told: Path) -> None:
 
 
 if __name__ == "__main__":
-    be_a_rank(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    name, k, repeat, engine, told = sys.argv[1:]
+    be_a_rank(name, int(k), int(repeat), engine, Path(told))

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from importlib import metadata
 from types import TracebackType
 
+from featgraph.distributed.choice import engine_class
 from featgraph.distributed.current import engine_of_context, engine_of_process
 from featgraph.distributed.engines.null import NullEngine
 from featgraph.distributed.engines.protocol import Engine
+from featgraph.distributed.engines.shared_memory import SharedEngine
 from featgraph.distributed.engines.torch_engine import TorchEngine
 from featgraph.errors import ArgumentError, DistributedError
 
@@ -21,7 +23,7 @@ __all__ = ["init"]
 _process: list[int] = []
 
 
-def init(*, timeout: float = 30.0) -> Engine:
+def init(*, timeout: float = 30.0, engine: str = "auto") -> Engine:
     """Join the ranks that were started with this process, and return its engine.
 
     A launcher, torchrun among them, says in variables which rank a process is:
@@ -34,6 +36,11 @@ def init(*, timeout: float = 30.0) -> Engine:
     ----------
     timeout : float
         Seconds that ranks wait for each other, here and in each exchange.
+    engine : str
+        "shared": memory that ranks of one host share, on Linux. "gloo": PyTorch's
+        Gloo, which needs the extra ``distributed``. "auto": the first if all ranks are
+        on one host, as ``LOCAL_WORLD_SIZE`` says, or else a loopback address in
+        ``MASTER_ADDR``. The same on all ranks.
 
     Returns
     -------
@@ -43,17 +50,19 @@ def init(*, timeout: float = 30.0) -> Engine:
     ------
     DistributedError
         Behind another `init`, in a forked child of a process that called it, on a
-        loopback rank, without PyTorch, where ranks do not find each other.
+        loopback rank, where ranks do not find each other, where an engine is not there.
     RankMismatchError
         If ranks have different versions of featgraph.
     ArgumentError
-        For variables or a timeout that say nothing.
+        For variables, a timeout or the name of an engine that say nothing.
 
     Notes
     -----
-    Ranks talk over Gloo, at loopback addresses unless ``MASTER_ADDR`` is another one,
-    or ``GLOO_SOCKET_IFNAME`` names an interface. Nothing is encrypted, and whoever can
-    reach the port is trusted: use it within a host or a private network.
+    Memory is shared with processes of the same user alone, has no name, and is gone
+    with the last of them, however they end. Over Gloo ranks talk at loopback addresses
+    unless ``MASTER_ADDR`` is another one, or ``GLOO_SOCKET_IFNAME`` names an interface.
+    Nothing is encrypted there, and whoever can reach the port is trusted: use it within
+    a host or a private network.
 
     Examples
     --------
@@ -69,17 +78,18 @@ def init(*, timeout: float = 30.0) -> Engine:
         raise ArgumentError("not a timeout", got=timeout, expected="seconds, over 0")
     size = _number("WORLD_SIZE", least=1) if _is_launched() else 1
     rank = _number("RANK", least=0, below=size) if _is_launched() else 0
-    engine: Engine = NullEngine()
+    address = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    chosen = engine_class(engine, size, address)
+    made: Engine = NullEngine()
     if size > 1:
-        address = os.environ.get("MASTER_ADDR", "127.0.0.1")
         port = _number("MASTER_PORT", least=1, below=1 << 16)
-        joined = TorchEngine(rank, size, address, port, float(timeout))
+        joined = chosen(rank, size, address, port, float(timeout))
         _close_at_exit(joined)
         joined.barrier(about=f"the start of featgraph {_version()}")
-        engine = joined
+        made = joined
     _process.append(os.getpid())
-    engine_of_process.append(engine)
-    return engine
+    engine_of_process.append(made)
+    return made
 
 
 def _require_first() -> None:
@@ -131,7 +141,7 @@ def _version() -> str:
         return "0"
 
 
-def _close_at_exit(engine: TorchEngine) -> None:
+def _close_at_exit(engine: SharedEngine | TorchEngine) -> None:
     """Have the other ranks told when the process ends, and of what ends it."""
     ends_by: list[BaseException] = []
     show: Callable[..., object] = sys.excepthook

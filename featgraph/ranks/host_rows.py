@@ -46,16 +46,20 @@ class HostRows:
     def share(self, values: Sequence[Array], changed: Words) -> Words:
         """Send rows of own vertices to the ranks that have them: see `Carrier`."""
         sizes = row_bytes(values)
-        messages = [
-            encode(link, choose(link, changed, sizes), values) for link in self._sent
-        ]
-        received = self._engine.all_to_allv(messages, about="rows of ghosts")
+        chosen = [choose(link, changed, sizes) for link in self._sent]
         ghosts = np.zeros(self._shard.numbers.size, np.bool_)
-        for rank, message in enumerate(received):
+
+        def write(rank: int, message: Array) -> None:
+            encode(self._sent[rank], chosen[rank], values, message)
+
+        def read(rank: int, message: Array) -> None:
             arrived = decode(self._taken[rank], message, values)
             first = int(self._shard.ghosts[rank])
             store(arrived, values, first)
             ghosts[first + arrived.positions] = True
+
+        counts = [one.nbytes for one in chosen]
+        self._engine.hand_bytes(counts, write, read, about="rows of ghosts")
         return self._device.sets.upload(packed(ghosts))
 
     def collect(self, values: Array, mirror: Array) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.distributed.engines.calls import Call, lent, ragged, whole
-from featgraph.distributed.engines.protocol import Array, Traffic
+from featgraph.distributed.engines.protocol import Array, Read, Traffic, Write
 from featgraph.errors import ArgumentError
 
-__all__ = ["Bytes", "MessageEngine"]
+__all__ = ["NOTHING", "Bytes", "MessageEngine"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -115,6 +115,35 @@ class MessageEngine(ABC):
     def barrier(self, *, about: str = "") -> None:
         """Return when all ranks have called it."""
         self._exchange("barrier()", about, [NOTHING] * self.size)
+
+    def hand_bytes(
+        self, sizes: Sequence[int], write: Write, read: Read, *, about: str = ""
+    ) -> None:
+        """Hand each rank a message that is written and read where it passes."""
+
+        def read_counted(rank: int, message: Bytes) -> None:
+            if rank != self.rank:
+                self.traffic.received[rank] += message.nbytes
+            read(rank, message)
+
+        self.exchanges += 1
+        call = Call(self.exchanges, "hand_bytes()", about)
+        self._pass(call, sizes, write, read_counted)
+        for rank in range(self.size):
+            if rank != self.rank:
+                self.traffic.sent[rank] += sizes[rank]
+
+    def _pass(self, call: Call, sizes: Sequence[int], write: Write, read: Read) -> None:
+        """Have messages written, handed over and read: see `Engine.hand_bytes`.
+
+        An engine whose ranks see each other's memory has them written there.
+        """
+        messages = []
+        for rank, size in enumerate(sizes):
+            messages.append(np.empty(size, np.uint8))
+            write(rank, messages[rank])
+        for rank, message in enumerate(self._swap(call, messages)):
+            read(rank, message)
 
     def _exchange(
         self, text: str, about: str, messages: Sequence[Bytes]

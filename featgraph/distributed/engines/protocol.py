@@ -9,9 +9,21 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Engine", "GpuArray", "GpuEngine", "Traffic", "bytes_of"]
+__all__ = [
+    "Array",
+    "Engine",
+    "GpuArray",
+    "GpuEngine",
+    "Read",
+    "Traffic",
+    "Write",
+    "bytes_of",
+]
 
 Array = npt.NDArray[Any]
+#: Writes the message to a rank; reads the one from a rank.
+Write = Callable[[int, npt.NDArray[np.uint8]], None]
+Read = Callable[[int, npt.NDArray[np.uint8]], None]
 #: An array of the dialect, of one axis of unsigned integers.
 GpuArray = Any
 
@@ -102,6 +114,29 @@ class Engine(Protocol):
 
         All of them, on all ranks, have one dtype, and as many dimensions; only the
         first may differ in size. The one for the rank itself is returned as a copy.
+        """
+        ...
+
+    def hand_bytes(
+        self, sizes: Sequence[int], write: Write, read: Read, *, about: str = ""
+    ) -> None:
+        """Hand each rank a message of bytes, written and read where it passes.
+
+        As `all_to_allv` of bytes, without arrays of their own: between ranks that share
+        memory, nothing is copied.
+
+        Parameters
+        ----------
+        sizes : sequence of int
+            The bytes for each rank, itself included.
+        write : callable
+            Called with each rank once, in any order, and an array of so many bytes to
+            write the message to. It begins at a multiple of 16.
+        read : callable
+            Called with each rank, in their order, and the message from it, which is
+            only read, and only within the call. It begins at a multiple of 16.
+        about : str
+            What the call is for.
         """
         ...
 

@@ -55,7 +55,12 @@ def row_bytes(arrays: Sequence[Array]) -> list[int]:
     return [array.itemsize * prod(array.shape[1:]) for array in arrays]
 
 
-def encode(link: SendList, chosen: Chosen, arrays: Sequence[Array]) -> Bytes:
+def encode(
+    link: SendList,
+    chosen: Chosen,
+    arrays: Sequence[Array],
+    message: Bytes | None = None,
+) -> Bytes:
     """Return the message of a form that was chosen.
 
     Parameters
@@ -66,8 +71,11 @@ def encode(link: SendList, chosen: Chosen, arrays: Sequence[Array]) -> Bytes:
         As `choose` returned it for this link and the bytes of these rows.
     arrays : sequence of array
         The properties, in C order, each with the rows of the owner's vertices first.
+    message : array of uint8, optional
+        Where to write it, of as many bytes as were chosen.
     """
-    message = np.empty(chosen.nbytes, np.uint8)
+    if message is None:
+        message = np.empty(chosen.nbytes, np.uint8)
     if chosen.form == "none":
         return message
     taken = chosen.positions

@@ -1,0 +1,111 @@
+"""What an exchange takes between ranks that are processes of one host, by engine.
+
+Each rank hands every other so many bytes, for all of them to be there: `all_to_allv`,
+and `hand_bytes`, which has them written and read where they pass. A trial is the mean of
+many exchanges, one right behind the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.distributed.processes import run_on_ranks
+from bench.record import Recorder
+
+DEFAULTS = {"repeat": 10, "ranks": 2, "engines": ["shared", "gloo"]}
+SIZES = (0, 8, 1 << 10, 1 << 16, 1 << 20, 1 << 24)
+#: Exchanges of a trial: fewer of more bytes.
+LEAST, MOST, BYTES_OF_TRIAL = 4, 200, 1 << 26
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", type=int, help="how many")
+    parser.add_argument(
+        "--engines", type=lambda text: text.split(","), help="which, by commas"
+    )
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Time exchanges of all sizes on each engine."""
+    for name in arguments.engines:
+        words = [name, str(arguments.repeat)]
+        found = run_on_ranks(__name__, words, arguments.ranks, 1)
+        for cell in found:
+            recorder.add(
+                name,
+                cell["trials_ms"],
+                call=cell["call"],
+                message_bytes=cell["bytes"],
+                ranks=arguments.ranks,
+                checks={"ok": cell["ok"]},
+            )
+
+
+def be_a_rank(name: str, repeat: int, told: Path) -> None:
+    """Exchange; the first rank writes what it took."""
+    import featgraph as fg
+
+    engine = fg.distributed.init(engine=name)
+    found = []
+    for nbytes in SIZES:
+        for call, exchange in calls(engine, nbytes).items():
+            is_right = exchange()
+            count = min(max(BYTES_OF_TRIAL // max(nbytes, 1), LEAST), MOST)
+            trials = []
+            for _ in range(repeat):
+                engine.barrier()
+                begun = time.perf_counter()
+                for _ in range(count):
+                    exchange()
+                trials.append(1000 * (time.perf_counter() - begun) / count)
+            cell = {"call": call, "bytes": nbytes, "trials_ms": trials}
+            found.append(cell | {"ok": bool(is_right)})
+    if engine.rank == 0:
+        told.write_text(json.dumps(found))
+
+
+def calls(engine: Any, nbytes: int) -> dict[str, Callable[[], bool]]:
+    """Return exchanges of so many bytes, which tell whether all has come."""
+    rng = np.random.default_rng(engine.rank)
+    message = rng.integers(0, 256, nbytes).astype(np.uint8)
+    landed = np.empty(nbytes, np.uint8)
+    before = (engine.rank - 1) % engine.size
+    expected = np.random.default_rng(before).integers(0, 256, nbytes).astype(np.uint8)
+    messages = [message] * engine.size
+    messages[engine.rank] = message[:0]
+    sizes = [one.size for one in messages]
+
+    def write(rank: int, out: Any) -> None:
+        out[:] = messages[rank]
+
+    def read(rank: int, data: Any) -> None:
+        if rank == before:
+            landed[:] = data
+
+    def by_arrays() -> bool:
+        return np.array_equal(engine.all_to_allv(messages)[before], expected)
+
+    def in_place() -> bool:
+        engine.hand_bytes(sizes, write, read)
+        return True
+
+    def untested() -> bool:
+        engine.all_to_allv(messages)
+        return True
+
+    in_place()
+    assert np.array_equal(landed, expected)
+    assert by_arrays()
+    return {"all_to_allv": untested, "hand_bytes": in_place}
+
+
+if __name__ == "__main__":
+    be_a_rank(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,61 @@
+"""What is raised where ranks that are processes are lost, and their last words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from featgraph.distributed.engines.records import Record
+from featgraph.errors import DistributedError, RankMismatchError, WorkerLostError
+
+__all__ = ["failed", "last_word", "lost"]
+
+
+def lost(why: Mapping[int, str], size: int, where: str) -> WorkerLostError:
+    """Return what to raise of ranks of which nothing comes; the first is named."""
+    rank, got = next(iter(why.items()))
+    others = ", ".join(str(r) for r in why if r != rank)
+    return WorkerLostError(
+        f"rank {rank} of {size} was lost"
+        + (f"; nor was there word of {others}" if others else ""),
+        rank=rank,
+        where=where,
+        got=got,
+        fix=f"what rank {rank} wrote last tells more; if it was still computing, "
+        "fg.distributed.init(timeout=) with more seconds",
+    )
+
+
+def failed(record: Record, size: int, told_by: int) -> WorkerLostError:
+    """Return what to raise of a rank that failed, as one of them has said."""
+    by = "" if told_by == record.rank else f", as rank {told_by} found"
+    return WorkerLostError(
+        f"rank {record.rank} of {size} failed{by}", rank=record.rank, got=record.text
+    )
+
+
+def last_word(
+    rank: int,
+    exchanges: int,
+    refusal: BaseException | None,
+    error: BaseException | None,
+) -> Record | None:
+    """Return what a rank says as it ends; None where all ranks know it.
+
+    Parameters
+    ----------
+    rank, exchanges : int
+        The rank, and how many exchanges it had.
+    refusal : BaseException or None
+        Why its engine takes no more calls, if that is so.
+    error : BaseException or None
+        What ends the process.
+    """
+    if isinstance(refusal, RankMismatchError):
+        return None
+    if isinstance(refusal, WorkerLostError) and refusal.rank is not None:
+        return Record("failed", exchanges, str(refusal.got), rank=refusal.rank)
+    cause = refusal or error
+    if cause is None:
+        return Record("ended", exchanges)
+    what = cause.what if isinstance(cause, DistributedError) else str(cause)
+    return Record("failed", exchanges, f"{type(cause).__name__}: {what}", rank=rank)

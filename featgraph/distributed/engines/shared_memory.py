@@ -1,0 +1,204 @@
+"""Ranks that are processes of one host, over memory that they share, without PyTorch.
+
+In each exchange every rank writes a record for each other rank, and behind it, in a
+window, what does not fit there; then it publishes a number. A rank that has seen the
+numbers of all others reads their records, and takes their messages. Two windows take
+turns: whoever tells something for the third time has heard that everyone has taken what
+was told first. Whoever waits looks for some microseconds, then sleeps until a peer
+rings, or has died.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+
+from featgraph.distributed.engines.calls import Call, mismatch
+from featgraph.distributed.engines.meeting import is_possible, meet
+from featgraph.distributed.engines.messages import NOTHING, Bytes, MessageEngine
+from featgraph.distributed.engines.peers import Peers
+from featgraph.distributed.engines.processes import failed, last_word, lost
+from featgraph.distributed.engines.protocol import Read, Write
+from featgraph.distributed.engines.records import INLINE_BYTES, Record, pack, unpack
+from featgraph.distributed.engines.windows import ALIGNMENT, Layout, OwnMemory
+from featgraph.errors import DistributedError
+
+__all__ = ["SharedEngine"]
+
+#: Those of this process, of which a forked child must let go.
+_open_engines: weakref.WeakSet[SharedEngine] = weakref.WeakSet()
+
+
+class SharedEngine(MessageEngine):
+    """A rank that is a process, one of several of one host.
+
+    Parameters
+    ----------
+    rank, size : int
+        Its number, and how many there are.
+    address : str
+    port : int
+        What the launcher has chosen for these ranks; nobody listens there.
+    timeout : float
+        Seconds that an exchange may wait for a rank.
+
+    Raises
+    ------
+    DistributedError
+        Where the system is not Linux, or the ranks do not find each other in time.
+    """
+
+    def __init__(
+        self, rank: int, size: int, address: str, port: int, timeout: float
+    ) -> None:
+        super().__init__(rank, size)
+        if not is_possible():
+            raise DistributedError(
+                "ranks share memory on Linux only",
+                fix="fg.distributed.init(engine='gloo')",
+            )
+        self._layout = Layout(size)
+        self._own = OwnMemory(self._layout)
+        try:
+            met = meet(rank, size, (address, port), self._own.files, timeout)
+        except BaseException:
+            self._own.close()
+            raise
+        self._peers = Peers(rank, self._layout, self._own, met, timeout)
+        #: How often this rank has told the others something.
+        self._told = 0
+        self._process = os.getpid()
+        self._refusal: DistributedError | None = None
+        self._is_open = True
+        _open_engines.add(self)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Tell the other ranks that this one ends, and why if it fails."""
+        if not self._is_open or self._process != os.getpid():
+            return
+        said = last_word(self.rank, self.exchanges, self._refusal, error)
+        if said is not None:
+            self._say_last(said)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close what leads to the others, without a word.
+
+        A child that has been forked would keep them from seeing that this rank ends.
+        """
+        if self._is_open:
+            self._is_open = False
+            self._peers.close()
+            self._own.close()
+
+    def _swap(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
+        received = [NOTHING] * self.size
+
+        def write(rank: int, out: Bytes) -> None:
+            out[:] = messages[rank]
+
+        def read(rank: int, message: Bytes) -> None:
+            received[rank] = message.copy()
+
+        sizes = [message.size for message in messages]
+        self._pass(call, sizes, write, read)
+        return received
+
+    def _pass(self, call: Call, sizes: Sequence[int], write: Write, read: Read) -> None:
+        self._require_usable(call)
+        try:
+            own = self._tell(call, sizes, write)
+            for rank, message in enumerate(self._hear(call, own)):
+                read(rank, message)
+        except DistributedError as error:
+            self._refusal = error
+            raise
+        except BaseException as error:  # an interrupt; out of memory
+            text = f"{type(error).__name__}: {error}"
+            self._refusal = DistributedError(
+                f"an exchange of rank {self.rank} was broken off", got=text
+            )
+            self._say_last(Record("failed", self.exchanges, text, rank=self.rank))
+            raise
+
+    def _require_usable(self, call: Call) -> None:
+        if self._process != os.getpid():
+            raise DistributedError(
+                f"a forked child uses the engine of rank {self.rank}",
+                got=str(call),
+                fix="exchange in the process that called fg.distributed.init(); start "
+                "others by the method 'spawn'",
+            )
+        if self._refusal is not None:
+            raise copy.copy(self._refusal)
+        if not self._is_open:
+            raise DistributedError(f"rank {self.rank} has been closed", got=str(call))
+
+    def _tell(self, call: Call, sizes: Sequence[int], write: Write) -> Bytes:
+        """Write what the others are to take; return the message to this rank itself."""
+        self._told += 1
+        turn, said = self._told % 2, Record("call", call.number, call.text, call.about)
+        places, end = {}, 0
+        for step in range(1, self.size):  # each rank begins with another one
+            rank = (self.rank + step) % self.size
+            places[rank] = end
+            if sizes[rank] > INLINE_BYTES:
+                end += -(-sizes[rank] // ALIGNMENT) * ALIGNMENT
+        window = self._own.window(turn, end)
+        for rank, place in places.items():
+            message = np.empty(sizes[rank], np.uint8)
+            if sizes[rank] > INLINE_BYTES:
+                message = window[place : place + sizes[rank]]
+            write(rank, message)
+            self._own.words[self._layout.offset(turn, rank)] = place
+            self._own.control[self._layout.record(turn, rank)] = pack(said, message)
+            self._peers.tell(rank, self._told)
+        message = np.empty(sizes[self.rank], np.uint8)
+        write(self.rank, message)
+        return message
+
+    def _hear(self, call: Call, own: Bytes) -> list[Bytes]:
+        """Return the messages of all ranks, where they have made this call, too."""
+        heard, absent = self._peers.hear(self._told)
+        calls, ended, found = {self.rank: call}, {}, {self.rank: (own.size, own)}
+        # As the others read it, whatever its length.
+        said = Record("call", call.number, call.text, call.about)
+        calls = {self.rank: unpack(pack(said, NOTHING), self.rank)[0].call}
+        for rank, is_last in heard.items():
+            data = self._peers.record(rank, self._told, is_last)
+            record, message = unpack(data, rank)
+            if record.kind == "failed":
+                raise failed(record, self.size, told_by=rank)
+            if record.kind == "ended":
+                ended[rank] = record.number
+            else:
+                calls[rank] = record.call
+            found[rank] = record.nbytes, message
+        if absent:
+            raise lost(absent, self.size, f"rank {self.rank}, at {call}")
+        different = mismatch(calls, ended)
+        if different is not None:
+            raise different
+        return [
+            self._peers.message(rank, self._told, nbytes)
+            if rank != self.rank and nbytes > INLINE_BYTES
+            else message
+            for rank, (nbytes, message) in sorted(found.items())
+        ]
+
+    def _say_last(self, record: Record) -> None:
+        self._own.control[self._layout.last_record] = pack(record, NOTHING)
+        self._peers.say_last(self._told + 1)
+
+
+def _let_go_of_all() -> None:
+    for engine in list(_open_engines):
+        engine.let_go()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_of_all)

@@ -1,0 +1,187 @@
+"""Memory that ranks of one host share, and where what stands in it.
+
+A rank has three pieces: words and records, and two windows in turn for messages that do
+not fit in a record. Only that rank writes them; peers have them read-only. They have no
+names: the kernel takes them back when the last process that has them ends, however that
+ends.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.distributed.engines.messages import Bytes
+from featgraph.distributed.engines.records import RECORD_BYTES
+from featgraph.errors import DistributedError
+
+__all__ = ["ALIGNMENT", "Layout", "OwnMemory", "PeerMemory"]
+
+Words = npt.NDArray[np.int64]
+#: Words of different purpose are so far apart that no two share a line of a cache, and
+#: messages begin at multiples.
+ALIGNMENT = 64
+_STRIDE = ALIGNMENT // 8
+#: Windows grow to multiples of it.
+_GRAIN = 1 << 20
+
+
+class Layout:
+    """Where words and records of a rank stand, for so many ranks.
+
+    Attributes
+    ----------
+    last : int
+        The word that is not 0 once there is a last word.
+    nbytes : int
+        Bytes of all of it.
+    """
+
+    last = 0
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        words = (1 + 2 * size) * _STRIDE + 2 * size
+        self._offsets = (1 + 2 * size) * _STRIDE
+        self._records = -(-words * 8 // ALIGNMENT) * ALIGNMENT
+        self.nbytes = self._records + (2 * size + 1) * RECORD_BYTES
+
+    def told(self, rank: int) -> int:
+        """Return the word that counts what this rank has told another."""
+        return (1 + rank) * _STRIDE
+
+    def asleep(self, rank: int) -> int:
+        """Return the word that says that this rank sleeps until another wakes it."""
+        return (1 + self._size + rank) * _STRIDE
+
+    def offset(self, turn: int, rank: int) -> int:
+        """Return the word that says where in a window another's message begins."""
+        return self._offsets + turn * self._size + rank
+
+    def record(self, turn: int, rank: int) -> slice:
+        """Return the bytes of the record for another rank."""
+        return self._record(turn * self._size + rank)
+
+    @property
+    def last_record(self) -> slice:
+        """The bytes of the last word to all."""
+        return self._record(2 * self._size)
+
+    def _record(self, number: int) -> slice:
+        begin = self._records + number * RECORD_BYTES
+        return slice(begin, begin + RECORD_BYTES)
+
+
+class OwnMemory:
+    """The memory of this rank.
+
+    Attributes
+    ----------
+    files : tuple of int
+        Descriptors to hand to peers.
+    words, control : array
+        The first piece, as words and as bytes.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.files = tuple(_nameless() for _ in range(3))
+        _reserve(self.files[0], 0, layout.nbytes)
+        self.control: Bytes = _mapped(self.files[0], layout.nbytes, mmap.PROT_WRITE)
+        self.words: Words = _words(self.control)
+        self._windows: list[Bytes] = [np.empty(0, np.uint8)] * 2
+
+    def window(self, turn: int, nbytes: int) -> Bytes:
+        """Return a window of at least so many bytes.
+
+        What stood there is lost, so no peer may need it any more.
+        """
+        known = self._windows[turn]
+        if known.size < nbytes:
+            grown = -(-max(nbytes, known.size * 5 // 4) // _GRAIN) * _GRAIN
+            self._windows[turn] = np.empty(0, np.uint8)
+            _reserve(self.files[1 + turn], known.size, grown)
+            self._windows[turn] = _mapped(self.files[1 + turn], grown, mmap.PROT_WRITE)
+        return self._windows[turn]
+
+    def close(self) -> None:
+        """Give the descriptors back; memory goes when no array of it is left."""
+        _close(self.files)
+
+
+class PeerMemory:
+    """The memory of another rank of this host, read-only.
+
+    Attributes
+    ----------
+    words, control : array
+        As `OwnMemory` has them.
+    """
+
+    def __init__(self, layout: Layout, files: Sequence[int]) -> None:
+        self._files = tuple(files)
+        _require_bytes(self._files[0], layout.nbytes)
+        self.control: Bytes = _mapped(self._files[0], layout.nbytes)
+        self.words: Words = _words(self.control)
+        self._windows: list[Bytes] = [np.empty(0, np.uint8)] * 2
+
+    def message(self, turn: int, offset: int, nbytes: int) -> Bytes:
+        """Return a message that stands in a window."""
+        end = offset + nbytes
+        if offset < 0 or self._windows[turn].size < end:
+            file = self._files[1 + turn]
+            _require_bytes(file, end if offset >= 0 else -1)
+            self._windows[turn] = _mapped(file, os.fstat(file).st_size)
+        return self._windows[turn][offset:end]
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        _close(self._files)
+
+
+def _nameless() -> int:
+    """Return a file of no bytes and no name that only this user's processes see."""
+    file = os.memfd_create("featgraph")
+    os.fchmod(file, 0o600)
+    return file
+
+
+def _reserve(file: int, known: int, nbytes: int) -> None:
+    """Have a file grow. A page that is missing later would end the process."""
+    try:
+        os.posix_fallocate(file, known, nbytes - known)
+    except OSError as error:
+        raise DistributedError(
+            "no memory for what ranks of one host hand each other",
+            got=f"{error.strerror}, for {nbytes} bytes",
+            fix="ranks with smaller parts; fg.distributed.init(engine='gloo') takes "
+            "less",
+        ) from error
+
+
+def _require_bytes(file: int, nbytes: int) -> None:
+    found = os.fstat(file).st_size
+    if not 0 <= nbytes <= found:
+        raise DistributedError(
+            "a message of another rank is not where it says",
+            got=f"{found} bytes",
+            expected=f"{nbytes}",
+            fix="start all ranks with one version of featgraph",
+        )
+
+
+def _mapped(file: int, nbytes: int, also: int = 0) -> Bytes:
+    memory = mmap.mmap(file, nbytes, mmap.MAP_SHARED, mmap.PROT_READ | also)
+    return np.frombuffer(memory, np.uint8)
+
+
+def _words(control: Bytes) -> Words:
+    return control[: control.size // 8 * 8].view(np.int64)
+
+
+def _close(files: Sequence[int]) -> None:
+    for file in files:
+        os.close(file)
