@@ -1,8 +1,8 @@
 """What an exchange takes between ranks that are processes of one host, by engine.
 
-Each rank hands every other so many bytes, for all of them to be there: `all_to_allv`,
-and `hand_bytes`, which has them written and read where they pass. A trial is the mean of
-many exchanges, one right behind the other.
+Each rank hands every other so many bytes: by `all_to_allv`, and by `hand_bytes`, which
+has them written and read where they pass. A trial is the mean of many exchanges, one
+right behind the other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ranks that are processes of this host: started by a bench, which reads what one says."""
+"""Ranks that are processes of this host, started by a bench."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Supersteps of label propagation (every vertex active, k features) and PageRank, each as
 a whole call that is warm. Ranks are processes over shared memory, and over Gloo where
-there is PyTorch, with the graph cut as it is given. Answers are compared with those of one rank: `checks` has the largest difference.
+there is PyTorch, with the graph cut as it is given. Answers are compared with those of
+one rank: `checks` has the largest difference.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.graphs import make_graph
 from bench.distributed.processes import LIMIT_S, run_on_ranks
+from bench.graphs import make_graph
 from bench.record import Recorder
 
 DEFAULTS = {

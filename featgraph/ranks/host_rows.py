@@ -56,7 +56,7 @@ class HostRows:
             arrived = decode(self._taken[rank], message, values)
             first = int(self._shard.ghosts[rank])
             store(arrived, values, first)
-            ghosts[first + arrived.positions] = True
+            ghosts[first:][arrived.places] = True
 
         counts = [one.nbytes for one in chosen]
         self._engine.hand_bytes(counts, write, read, about="rows of ghosts")

@@ -88,11 +88,11 @@ def meet(
     except (OSError, EOFError, struct.error) as error:
         why = str(error) or type(error).__name__
         raise DistributedError(
-            f"rank {rank} of {size} did not find the others on this host by port "
+            f"rank {rank} of {size} did not find the others on this host, port "
             f"{place[1]}, within {timeout:g} s",
             got=why,
-            fix="start all ranks, each with its own RANK, as one user, with one engine=; "
-            "is the port that of another run?",
+            fix="start all ranks, each with its own RANK, as one user, with one "
+            "engine=; is the port that of another run?",
         ) from error
 
 

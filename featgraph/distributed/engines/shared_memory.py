@@ -74,6 +74,7 @@ class SharedEngine(MessageEngine):
         self._process = os.getpid()
         self._refusal: DistributedError | None = None
         self._is_open = True
+        self._has_said_last = False
         _open_engines.add(self)
 
     def close(self, error: BaseException | None = None) -> None:
@@ -191,6 +192,10 @@ class SharedEngine(MessageEngine):
         ]
 
     def _say_last(self, record: Record) -> None:
+        """Say the last word, once: others may be reading it from then on."""
+        if self._has_said_last:
+            return
+        self._has_said_last = True
         self._own.control[self._layout.last_record] = pack(record, NOTHING)
         self._peers.say_last(self._told + 1)
 

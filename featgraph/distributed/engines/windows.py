@@ -28,6 +28,7 @@ ALIGNMENT = 64
 _STRIDE = ALIGNMENT // 8
 #: Windows grow to multiples of it.
 _GRAIN = 1 << 20
+_NOTHING = np.empty(0, np.uint8)
 
 
 class Layout:
@@ -92,7 +93,7 @@ class OwnMemory:
         _reserve(self.files[0], 0, layout.nbytes)
         self.control: Bytes = _mapped(self.files[0], layout.nbytes, mmap.PROT_WRITE)
         self.words: Words = _words(self.control)
-        self._windows: list[Bytes] = [np.empty(0, np.uint8)] * 2
+        self._windows: list[Bytes] = [_NOTHING] * 2
 
     def window(self, turn: int, nbytes: int) -> Bytes:
         """Return a window of at least so many bytes.
@@ -102,13 +103,14 @@ class OwnMemory:
         known = self._windows[turn]
         if known.size < nbytes:
             grown = -(-max(nbytes, known.size * 5 // 4) // _GRAIN) * _GRAIN
-            self._windows[turn] = np.empty(0, np.uint8)
+            self._windows[turn] = _NOTHING
             _reserve(self.files[1 + turn], known.size, grown)
             self._windows[turn] = _mapped(self.files[1 + turn], grown, mmap.PROT_WRITE)
         return self._windows[turn]
 
     def close(self) -> None:
-        """Give the descriptors back; memory goes when no array of it is left."""
+        """Give all of it back."""
+        self.control, self.words, self._windows = _NOTHING, _words(_NOTHING), []
         _close(self.files)
 
 
@@ -126,7 +128,7 @@ class PeerMemory:
         _require_bytes(self._files[0], layout.nbytes)
         self.control: Bytes = _mapped(self._files[0], layout.nbytes)
         self.words: Words = _words(self.control)
-        self._windows: list[Bytes] = [np.empty(0, np.uint8)] * 2
+        self._windows: list[Bytes] = [_NOTHING] * 2
 
     def message(self, turn: int, offset: int, nbytes: int) -> Bytes:
         """Return a message that stands in a window."""
@@ -138,7 +140,8 @@ class PeerMemory:
         return self._windows[turn][offset:end]
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Give all of it back."""
+        self.control, self.words, self._windows = _NOTHING, _words(_NOTHING), []
         _close(self._files)
 
 

@@ -49,6 +49,14 @@ class Arrived:
     positions: npt.NDArray[np.int32]
     rows: list[Array]
 
+    @property
+    def places(self) -> slice | npt.NDArray[np.int32]:
+        """The positions as an index: a slice where they are all from the first on."""
+        count = self.positions.size
+        if count == 0 or self.positions[-1] == count - 1:
+            return slice(0, count)
+        return self.positions
+
 
 def row_bytes(arrays: Sequence[Array]) -> list[int]:
     """Return the bytes of a row of each property."""
@@ -153,13 +161,12 @@ def store(arrived: Arrived, arrays: Sequence[Array], first: int) -> None:
     first : int
         Where the sender's ghosts begin among their rows.
     """
-    positions = arrived.positions
-    count = positions.size
+    places = arrived.places
     for array, rows in zip(arrays, arrived.rows, strict=True):
-        if count and positions[-1] == count - 1:  # all from the first on
-            array[first : first + count] = rows
-        elif count:
-            packing().scatter_rows(_units(rows), positions, first, _units(array))
+        if isinstance(places, slice):
+            array[first : first + places.stop] = rows
+        else:
+            packing().scatter_rows(_units(rows), places, first, _units(array))
 
 
 def _unit(array: Array) -> int:

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph.distributed import current_engine, start
-from featgraph.distributed.engines import torch_engine
+from featgraph.distributed import choice, current_engine, start
+from featgraph.distributed.engines import meeting, torch_engine
 from featgraph.distributed.engines.records import (
     INLINE_BYTES,
     RECORD_BYTES,
@@ -23,6 +23,8 @@ from featgraph.distributed.engines.records import (
     pack,
     unpack,
 )
+from featgraph.distributed.engines.shared_memory import SharedEngine
+from featgraph.distributed.engines.torch_engine import TorchEngine
 
 ROOT = Path(__file__).parents[3]
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -125,7 +127,46 @@ def test_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in zip(VARIABLES, ("0", "2", "127.0.0.1", "1"), strict=True):
         monkeypatch.setenv(name, text)
     with pytest.raises(fg.DistributedError, match=r"featgraph\[distributed\]"):
-        fg.distributed.init()
+        fg.distributed.init(engine="gloo")
+
+
+@pytest.mark.parametrize(
+    ("address", "variables", "engine"),
+    [
+        ("127.0.0.1", {}, SharedEngine),
+        ("localhost", {}, SharedEngine),
+        ("::1", {}, SharedEngine),
+        ("10.0.0.7", {}, TorchEngine),
+        ("host7", {"LOCAL_WORLD_SIZE": "4"}, SharedEngine),
+        ("host7", {"LOCAL_WORLD_SIZE": "2"}, TorchEngine),
+        # Several hosts, whose ranks reach the first through a tunnel.
+        ("127.0.0.1", {"LOCAL_WORLD_SIZE": "2"}, TorchEngine),
+    ],
+)
+def test_ranks_of_one_host_share_memory(
+    address: str,
+    variables: dict[str, str],
+    engine: type,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    assert choice.engine_class("auto", 4, address) is engine
+    assert choice.engine_class("shared", 4, address) is SharedEngine
+    assert choice.engine_class("gloo", 4, address) is TorchEngine
+
+
+def test_what_is_no_engine() -> None:
+    with pytest.raises(fg.ArgumentError, match=r"no engine.*\n.*'mpi'.*\n.*auto, sh"):
+        fg.distributed.init(engine="mpi")
+
+
+def test_where_memory_cannot_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting.sys, "platform", "darwin")
+    assert choice.engine_class("auto", 2, "127.0.0.1") is TorchEngine
+    with pytest.raises(fg.DistributedError, match=r"Linux only\n.*engine='gloo'"):
+        SharedEngine(0, 2, "127.0.0.1", 1, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Runs cases of `test_gloo` on processes over Gloo, and prints what each rank saw.
+"""Runs cases of `test_processes` on processes, and prints what each rank saw.
 
-``python -m tests.unit.distributed.gloo_ranks NAME...`` imports PyTorch once and forks
-the ranks of each case from there: importing it takes seconds.
+``python -m tests.unit.distributed.process_ranks ENGINE NAME...`` imports what an engine
+needs once and forks the ranks of each case from there: PyTorch alone takes seconds.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import numpy as np
 import featgraph as fg
 from featgraph.distributed import Engine, start
 from featgraph.distributed.engines import torch_engine
+from featgraph.distributed.engines.shared_memory import SharedEngine
 
 SIZE = 3
 #: Seconds after which a rank counts as hung.
@@ -97,9 +99,12 @@ def killed(engine: Engine) -> None:
 
 
 def killed_in_a_transfer(engine: Engine) -> None:
-    """End between a record and its message, which only one of the others waits for."""
+    """End when only one of the others has been handed its message."""
     engine.barrier()
-    if engine.rank == 2:
+    if engine.rank == 2 and isinstance(engine, SharedEngine):
+        peers, tell = engine._peers, engine._peers.tell
+        peers.tell = lambda *parts: (tell(*parts), os.kill(os.getpid(), 9))  # type: ignore
+    elif engine.rank == 2:
         links = engine._links  # type: ignore[attr-defined]
         whole = links.transfer
 
@@ -137,6 +142,66 @@ def used_twice(engine: Engine) -> Any:
         os.wait()
     engine.barrier()
     return texts, fg.distributed.current_engine() is engine
+
+
+def killed_with_a_child(engine: Engine) -> None:
+    """End while a child lives that was forked from the rank."""
+    engine.barrier()
+    if engine.rank == 1:
+        if os.fork() == 0:
+            os.closerange(0, 3)  # what the test reads to its end
+            signal.alarm(PATIENCE // 2)
+            signal.pause()
+        os.kill(os.getpid(), signal.SIGKILL)
+    engine.barrier()
+
+
+def interrupted(engine: Engine) -> None:
+    """Be interrupted while it waits; the others are told at once."""
+    engine.barrier()
+    if engine.rank == 1:
+        signal.signal(signal.SIGALRM, _interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+    if engine.rank == 2:  # which comes when that has happened
+        peers, later = engine._peers, engine._told + 9  # type: ignore[attr-defined]
+        until = time.monotonic() + PATIENCE
+        while not peers._look(1, later) and time.monotonic() < until:
+            time.sleep(0.001)
+    with suppress(KeyboardInterrupt):
+        engine.barrier()
+    engine.barrier()
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def grown(engine: Engine) -> Any:
+    """Hand over messages that grow and shrink, in place; return how they were read."""
+    wrong = 0
+    for step in range(40):
+        counts = [(step * 7919 * (r + 1) + engine.rank) % 300_000 for r in range(SIZE)]
+        read: list[int] = []
+
+        def write(rank: int, out: Any, step: int = step) -> None:
+            out[:] = (step + engine.rank * 3 + rank) % 251
+
+        def take(rank: int, message: Any, step: int = step, read: Any = read) -> None:
+            nonlocal wrong
+            count = (step * 7919 * (engine.rank + 1) + rank) % 300_000
+            expected = (step + rank * 3 + engine.rank) % 251
+            wrong += message.size != count or bool((message != expected).any())
+            wrong += message.size > 0 and message.ctypes.data % 16 != 0
+            read.append(rank)
+
+        engine.hand_bytes(counts, write, take, about=f"step {step}")
+        wrong += read != [*range(SIZE)]
+    return wrong
+
+
+def torch_is_there(engine: Engine) -> bool:
+    """Tell whether PyTorch was imported."""
+    return "torch" in sys.modules
 
 
 def caught(engine: Engine) -> int:
@@ -204,10 +269,19 @@ CASES: dict[str, Callable[[Engine], Any]] = {
         stopped,
         used_twice,
         arrays_of_gpus,
+        grown,
+        torch_is_there,
         caught,
-        beside_the_programs_own,
         versions,
     )
+}
+#: Of one engine alone.
+OWN_CASES: dict[str, dict[str, Callable[[Engine], Any]]] = {
+    "gloo": {"beside_the_programs_own": beside_the_programs_own},
+    "shared": {
+        "killed_with_a_child": killed_with_a_child,
+        "interrupted": interrupted,
+    },
 }
 
 
@@ -225,7 +299,7 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _run_rank(name: str, rank: int, port: int, output: Path) -> None:
+def _run_rank(kind: str, name: str, rank: int, port: int, output: Path) -> None:
     """Run a rank in this forked child, as a script of the user's would."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(SIZE), "MASTER_PORT": str(port)}
     report: dict[str, Any] = {}
@@ -238,7 +312,8 @@ def _run_rank(name: str, rank: int, port: int, output: Path) -> None:
             os.environ["MASTER_ADDR"] = "127.0.0.1"
             torch_engine.import_whole("torch.distributed").init_process_group("gloo")
         timeout = 3 if name == "stopped" else 20
-        report["result"] = CASES[name](fg.distributed.init(timeout=timeout))
+        engine = fg.distributed.init(timeout=timeout, engine=kind)
+        report["result"] = (CASES | OWN_CASES[kind])[name](engine)
     except fg.FeatGraphError as error:
         report |= {"error": type(error).__name__, "text": str(error)}
         report["rank"] = getattr(error, "rank", None)
@@ -276,14 +351,14 @@ def _wait_for(children: list[int]) -> list[Any]:
     return [ended[child] for child in children]
 
 
-def run_case(name: str, folder: Path) -> list[dict[str, Any]]:
+def run_case(kind: str, name: str, folder: Path) -> list[dict[str, Any]]:
     """Return what each rank of a case reports, and how it ended."""
     port = _free_port()
     children = []
     for rank in range(SIZE):
         child = os.fork()
         if child == 0:
-            _run_rank(name, rank, port, folder / f"{name}-{rank}.json")
+            _run_rank(kind, name, rank, port, folder / f"{name}-{rank}.json")
         children.append(child)
     ended = _wait_for(children)
     reports = []
@@ -294,15 +369,19 @@ def run_case(name: str, folder: Path) -> list[dict[str, Any]]:
     return reports
 
 
-def main(names: list[str]) -> None:
+def main(kind: str, names: list[str]) -> None:
     """Print the reports of cases as JSON."""
-    torch_engine.import_whole("torch.distributed")
+    if kind == "gloo":
+        torch_engine.import_whole("torch.distributed")
+    else:
+        torch_engine.import_whole("featgraph.distributed.engines.flags")
     # No TemporaryDirectory: ranks would remove it when they end.
     folder = Path(tempfile.mkdtemp())
-    reports = {name: run_case(name, folder) for name in names or CASES}
+    cases = names or [*CASES, *OWN_CASES[kind]]
+    reports = {name: run_case(kind, name, folder) for name in cases}
     shutil.rmtree(folder)
     print(json.dumps(reports))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1], sys.argv[2:])
