@@ -39,7 +39,7 @@ def called() -> list[str]:
 
 def answers(result: Any) -> dict[str, Any]:
     names = {field.name for field in fields(result)} - {"run", "residuals"}
-    return {name: np.asarray(getattr(result, name)) for name in names}
+    return {name: np.asarray(getattr(result, name)) for name in sorted(names)}
 
 
 @pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")

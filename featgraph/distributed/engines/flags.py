@@ -19,7 +19,12 @@ from numba.np import arrayobj
 
 __all__ = ["lie_down", "publish", "spin", "store"]
 
-_njit = njit(cache=True, nogil=True, error_model="numpy")
+_OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
+#: Words of this process, and of others. Types are given, so that what is compiled is
+#: there when the module is: ranks are not waited for meanwhile.
+_OWN = types.Array(types.int64, 1, "C")
+_THEIRS = types.Array(types.int64, 1, "C", readonly=True)
+_PLACE = types.int64
 
 #: What tells a core that it waits, by machine: an intrinsic of LLVM, and its operands.
 _PAUSES = {"x86_64": ("llvm.x86.sse2.pause", []), "aarch64": ("llvm.aarch64.hint", [1])}
@@ -97,13 +102,13 @@ def _pause(typing_context):  # type: ignore[no-untyped-def]
     return types.void(), generate
 
 
-@_njit
+@njit(types.void(_OWN, _PLACE, types.int64), **_OPTIONS)
 def store(words, place, value):  # type: ignore[no-untyped-def]
     """Store a word behind all that was written before."""
     _store(words, place, value)
 
 
-@_njit
+@njit(types.boolean(_OWN, _PLACE, types.int64, _THEIRS, _PLACE), **_OPTIONS)
 def publish(words, place, value, theirs, asleep):  # type: ignore[no-untyped-def]
     """Store a word; return whether the process that waits for it is to be woken."""
     _store(words, place, value)
@@ -111,7 +116,7 @@ def publish(words, place, value, theirs, asleep):  # type: ignore[no-untyped-def
     return _load(theirs, asleep) != 0
 
 
-@_njit
+@njit(types.void(_OWN, _PLACE), **_OPTIONS)
 def lie_down(words, asleep):  # type: ignore[no-untyped-def]
     """Say that this process sleeps, before it looks for the last time.
 
@@ -121,7 +126,7 @@ def lie_down(words, asleep):  # type: ignore[no-untyped-def]
     _fence()
 
 
-@_njit
+@njit(types.int64(_THEIRS, _PLACE, _PLACE, types.int64, types.int64), **_OPTIONS)
 def spin(words, place, last, least, rounds):  # type: ignore[no-untyped-def]
     """Look at a word until it has come to a number, or another one is not 0 any more.
 

@@ -17,12 +17,17 @@ from featgraph.distributed.engines.meeting import Met
 from featgraph.distributed.engines.messages import Bytes
 from featgraph.distributed.engines.windows import Layout, OwnMemory, PeerMemory
 
-__all__ = ["Peers"]
+__all__ = ["Peers", "flags"]
 
 #: Looks at a word before a rank sleeps: 20 to 100 microseconds.
 LOOKS = 2000
 #: What `hear` returns of a rank: it has told what was asked for, or its last word.
 _TOLD, _LAST = 1, 2
+
+
+def flags() -> Any:
+    """Return the compiled loads and stores."""
+    return import_whole("featgraph.distributed.engines.flags")
 
 
 class Peers:
@@ -51,7 +56,7 @@ class Peers:
         met: Mapping[int, Met],
         timeout: float,
     ) -> None:
-        self._flags: Any = import_whole("featgraph.distributed.engines.flags")
+        self._flags = flags()
         self._rank, self._layout, self._own = rank, layout, own
         self._met, self._timeout = dict(met), timeout
         self._memory = {r: PeerMemory(layout, one.files) for r, one in met.items()}

@@ -20,7 +20,7 @@ import numpy as np
 from featgraph.distributed.engines.calls import Call, mismatch
 from featgraph.distributed.engines.meeting import is_possible, meet
 from featgraph.distributed.engines.messages import NOTHING, Bytes, MessageEngine
-from featgraph.distributed.engines.peers import Peers
+from featgraph.distributed.engines.peers import Peers, flags
 from featgraph.distributed.engines.processes import failed, last_word, lost
 from featgraph.distributed.engines.protocol import Read, Write
 from featgraph.distributed.engines.records import INLINE_BYTES, Record, pack, unpack
@@ -61,6 +61,7 @@ class SharedEngine(MessageEngine):
                 "ranks share memory on Linux only",
                 fix="fg.distributed.init(engine='gloo')",
             )
+        flags()  # which takes a second where it is not compiled yet
         self._layout = Layout(size)
         self._own = OwnMemory(self._layout)
         try:
