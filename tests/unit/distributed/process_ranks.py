@@ -268,7 +268,6 @@ CASES: dict[str, Callable[[Engine], Any]] = {
         killed_in_a_transfer,
         stopped,
         used_twice,
-        arrays_of_gpus,
         grown,
         torch_is_there,
         caught,
@@ -277,7 +276,10 @@ CASES: dict[str, Callable[[Engine], Any]] = {
 }
 #: Of one engine alone.
 OWN_CASES: dict[str, dict[str, Callable[[Engine], Any]]] = {
-    "gloo": {"beside_the_programs_own": beside_the_programs_own},
+    "gloo": {
+        "arrays_of_gpus": arrays_of_gpus,
+        "beside_the_programs_own": beside_the_programs_own,
+    },
     "shared": {
         "killed_with_a_child": killed_with_a_child,
         "interrupted": interrupted,
