@@ -285,6 +285,13 @@ TABLES["loading-cpu"] = {
     "most bytes over these": _text("peak_over_final"),
     **CHECK,
 }
+TABLES["faults-cpu"] = {
+    "fault": _text("contender"),
+    "ranks": _text("ranks"),
+    "went on": _text("again"),
+    **TIME,
+    **CHECK,
+}
 TABLES["rows-cpu"] = {
     **COMMON,
     "changed": _text("density"),

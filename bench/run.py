@@ -52,6 +52,7 @@ BENCHES = {
     "links-gpu": "bench.distributed.links_gpu",
     "rows-cpu": "bench.distributed.rows_cpu",
     "engines-cpu": "bench.distributed.engines_cpu",
+    "faults-cpu": "bench.distributed.faults_cpu",
     "ranks-cpu": "bench.distributed.ranks_cpu",
     "loading-cpu": "bench.distributed.loading_cpu",
     "ranks-gpu": "bench.distributed.ranks_gpu",

@@ -129,13 +129,31 @@ class WorkerLostError(DistributedError):
     ----------
     rank : int or None
         Its number, where it is known.
+    host : str or None
+        Where it ran. This and what follows are known with ``featgraph launch``.
+    superstep : int or None
+        The last one that it has begun.
+    phase : str or None
+        The phase of it.
+    checkpoint : str or None
+        The folder of the newest checkpoint, where there is one.
     """
 
     def __init__(
-        self, what: str, *, rank: int | None = None, got: object = None, **parts: Any
+        self,
+        what: str,
+        *,
+        rank: int | None = None,
+        host: str | None = None,
+        superstep: int | None = None,
+        phase: str | None = None,
+        checkpoint: str | None = None,
+        **parts: Any,
     ) -> None:
-        super().__init__(what, got=got, **parts)
-        self.rank = rank
+        super().__init__(what, **parts)
+        self.rank, self.host = rank, host
+        self.superstep, self.phase = superstep, phase
+        self.checkpoint = checkpoint
 
 
 class CacheWarning(UserWarning):

@@ -1,4 +1,4 @@
-"""The command line: ``featgraph convert``, ``demo``, ``forecast``, ``list``, ..."""
+"""The command line: ``featgraph convert``, ``demo``, ``forecast``, ``launch``, ..."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from featgraph import __version__
 from featgraph.cli.convert import add_convert_options
 from featgraph.cli.forecast import add_forecast_options
+from featgraph.cli.launch import add_launch
 from featgraph.errors import FeatGraphError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     -------
     int
         Exit status: 0, or 2 where the input or an option is at fault. What is at fault
-        stands on stderr, without a traceback.
+        stands on stderr, without a traceback. Ranks that fail: 1.
     """
     # OpenMP threads spin at the end of a parallel loop, and on a busy machine the one
     # that others wait for has no core: 129 supersteps on the digits took 3.1 s, and
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Each command imports what it needs when it runs: --help and --version stay quick.
     options = _parser().parse_args(arguments)
     try:
-        options.command(options)
+        status = options.command(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         # What is still buffered has to go somewhere when the interpreter ends.
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("featgraph: interrupted", file=sys.stderr)
         return 130
-    return 0
+    return status or 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_convert(commands)
     _add_demo(commands)
     _add_forecast(commands)
+    add_launch(commands)
     _add_list(commands)
     _add_run(commands)
     _add_show(commands)

@@ -7,6 +7,14 @@ from featgraph.distributed.current import current_engine
 from featgraph.distributed.engines.null import NullEngine
 from featgraph.distributed.engines.protocol import Engine, Traffic
 from featgraph.distributed.loopback import run_ranks
-from featgraph.distributed.start import init
+from featgraph.distributed.start import init, restart_count
 
-__all__ = ["Engine", "NullEngine", "Traffic", "current_engine", "init", "run_ranks"]
+__all__ = [
+    "Engine",
+    "NullEngine",
+    "Traffic",
+    "current_engine",
+    "init",
+    "restart_count",
+    "run_ranks",
+]

@@ -10,10 +10,18 @@ from featgraph.distributed.engines.shared_memory import SharedEngine
 from featgraph.distributed.engines.torch_engine import TorchEngine
 from featgraph.errors import ArgumentError
 
-__all__ = ["ENGINES", "engine_class"]
+__all__ = ["ENGINES", "engine_class", "require_engine"]
 
 #: What `init` takes.
 ENGINES = ("auto", "shared", "gloo")
+
+
+def require_engine(name: str) -> None:
+    """Raise where no engine has this name, on one rank, too."""
+    if name not in ENGINES:
+        raise ArgumentError(
+            "no engine of this name", got=repr(name), expected=", ".join(ENGINES)
+        )
 
 
 def engine_class(
@@ -25,10 +33,6 @@ def engine_class(
     it has started all of them here, or, if it says nothing, where ranks meet at a
     loopback address. Each rank finds the same, without asking.
     """
-    if name not in ENGINES:
-        raise ArgumentError(
-            "no engine of this name", got=repr(name), expected=", ".join(ENGINES)
-        )
     if name == "auto":
         here = os.environ.get("LOCAL_WORLD_SIZE")
         are_here = _is_loopback(address) if here is None else here == str(size)

@@ -9,15 +9,17 @@ from collections.abc import Callable
 from importlib import metadata
 from types import TracebackType
 
-from featgraph.distributed.choice import engine_class
+from featgraph._activity import doing
+from featgraph.distributed.choice import engine_class, require_engine
 from featgraph.distributed.current import engine_of_context, engine_of_process
 from featgraph.distributed.engines.null import NullEngine
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.engines.shared_memory import SharedEngine
 from featgraph.distributed.engines.torch_engine import TorchEngine
+from featgraph.distributed.watch import Watch, watch_of_process
 from featgraph.errors import ArgumentError, DistributedError
 
-__all__ = ["init"]
+__all__ = ["init", "restart_count"]
 
 #: Which process called `init`.
 _process: list[int] = []
@@ -26,7 +28,7 @@ _process: list[int] = []
 def init(*, timeout: float = 30.0, engine: str = "auto") -> Engine:
     """Join the ranks that were started with this process, and return its engine.
 
-    A launcher, torchrun among them, says in variables which rank a process is:
+    A launcher, ``featgraph launch`` or torchrun, says in variables which rank this is:
     ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` (127.0.0.1 if it is not there) and
     ``MASTER_PORT``. Without ``RANK`` and ``WORLD_SIZE``, and for a single rank, nothing
     is imported and nobody is looked for. From then on `current_engine` returns the
@@ -35,12 +37,14 @@ def init(*, timeout: float = 30.0, engine: str = "auto") -> Engine:
     Parameters
     ----------
     timeout : float
-        Seconds that ranks wait for each other, here and in each exchange.
+        Seconds that ranks wait for each other, here and in each exchange. With
+        ``featgraph launch``, a rank that compiles, loads or writes may take longer.
     engine : str
         "shared": memory that ranks of one host share, on Linux. "gloo": PyTorch's
         Gloo, which needs the extra ``distributed``. "auto": the first if all ranks are
         on one host, as ``LOCAL_WORLD_SIZE`` says, or else a loopback address in
-        ``MASTER_ADDR``. The same on all ranks.
+        ``MASTER_ADDR``; but with ``featgraph launch`` the second, whose waits it can
+        end when a rank is lost. The same on all ranks.
 
     Returns
     -------
@@ -51,6 +55,8 @@ def init(*, timeout: float = 30.0, engine: str = "auto") -> Engine:
     DistributedError
         Behind another `init`, in a forked child of a process that called it, on a
         loopback rank, where ranks do not find each other, where an engine is not there.
+    WorkerLostError
+        If a rank ends before it has come here, or does not come in time.
     RankMismatchError
         If ranks have different versions of featgraph.
     ArgumentError
@@ -78,18 +84,50 @@ def init(*, timeout: float = 30.0, engine: str = "auto") -> Engine:
         raise ArgumentError("not a timeout", got=timeout, expected="seconds, over 0")
     size = _number("WORLD_SIZE", least=1) if _is_launched() else 1
     rank = _number("RANK", least=0, below=size) if _is_launched() else 0
-    address = os.environ.get("MASTER_ADDR", "127.0.0.1")
-    chosen = engine_class(engine, size, address)
+    require_engine(engine)
     made: Engine = NullEngine()
     if size > 1:
-        port = _number("MASTER_PORT", least=1, below=1 << 16)
-        joined = chosen(rank, size, address, port, float(timeout))
-        _close_at_exit(joined)
+        watch = watch_of_process(rank, size, float(timeout))
+        ending = _Ending(watch)
+        if watch is not None:
+            watch.start()
+        with doing("loading", "the engine, and connecting"):
+            joined = ending.engine = _engine_for(
+                engine, rank, size, float(timeout), watch
+            )
         joined.barrier(about=f"the start of featgraph {_version()}")
         made = joined
     _process.append(os.getpid())
     engine_of_process.append(made)
     return made
+
+
+def restart_count() -> int:
+    """Return how often the launcher has started all ranks again: 0 at first.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> fg.distributed.restart_count()
+    0
+    """
+    for name in ("FEATGRAPH_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"):
+        if name in os.environ:
+            return _number(name, least=0)
+    return 0
+
+
+def _engine_for(
+    name: str, rank: int, size: int, timeout: float, watch: Watch | None
+) -> SharedEngine | TorchEngine:
+    """Return the engine that joins the ranks of a launcher's variables."""
+    address = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    port = _number("MASTER_PORT", least=1, below=1 << 16)
+    if watch is not None and name == "auto":
+        name = "gloo"
+    if engine_class(name, size, address) is SharedEngine:
+        return SharedEngine(rank, size, address, port, timeout)
+    return TorchEngine(rank, size, address, port, timeout, watch)
 
 
 def _require_first() -> None:
@@ -128,8 +166,8 @@ def _number(name: str, *, least: int, below: int | None = None) -> int:
             f"the variable {name} does not say which rank this is",
             got="nothing" if text is None else repr(text),
             expected=f"a number from {least}{most or ' on'}",
-            fix="start the program by torchrun, or unset RANK and WORLD_SIZE to run it "
-            "on one rank",
+            fix="start the program by featgraph launch or torchrun, or unset RANK and "
+            "WORLD_SIZE to run it on one rank",
         )
     return number
 
@@ -141,16 +179,42 @@ def _version() -> str:
         return "0"
 
 
-def _close_at_exit(engine: SharedEngine | TorchEngine) -> None:
-    """Have the other ranks told when the process ends, and of what ends it."""
-    ends_by: list[BaseException] = []
-    show: Callable[..., object] = sys.excepthook
+class _Ending:
+    """Has the other ranks told when the process ends, and of what ends it.
 
-    def note(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    Parameters
+    ----------
+    watch : Watch or None
+
+    Attributes
+    ----------
+    engine : SharedEngine, TorchEngine or None
+        What is closed.
+    """
+
+    def __init__(self, watch: Watch | None) -> None:
+        self.engine: SharedEngine | TorchEngine | None = None
+        self._watch = watch
+        self._error: BaseException | None = None
+        self._show: Callable[..., object] = sys.excepthook
+        sys.excepthook = self._note
+        atexit.register(self._end)
+
+    def _note(
+        self,
+        kind: type[BaseException],
+        error: BaseException,
+        trace: TracebackType | None,
     ) -> None:
-        ends_by.append(error)
-        show(kind, error, trace)
+        self._error = error
+        self._show(kind, error, trace)
 
-    sys.excepthook = note
-    atexit.register(lambda: engine.close(ends_by[0] if ends_by else None))
+    def _end(self) -> None:
+        error, watch = self._error, self._watch
+        if watch is not None:
+            if error is None:
+                watch.end()
+            else:
+                watch.fail(f"{type(error).__name__}: {error}")
+        if self.engine is not None:
+            self.engine.close(error)

@@ -20,11 +20,12 @@ import featgraph as fg
 ROOT = Path(__file__).parents[2]
 
 # What each layer may import beside its own modules; docs/design/0001-architecture.md.
-BASE = {"errors", "config", "_interrupts", "_cached"}
+BASE = {"errors", "config", "_activity", "_interrupts", "_cached"}
 DECLARED = BASE | {"graph", "program"}
 LAYERS = {
     "errors": set(),
     "config": {"errors"},
+    "_activity": set(),
     "_interrupts": set(),
     "_cached": set(),
     # Its edges may be on the GPU, and are sorted there.
@@ -48,7 +49,7 @@ LAYERS = {
     "testing": DECLARED | {"_cuda", "device", "fold", "reference", "runtime"},
     "__init__": DECLARED
     | {"_cuda", "distributed", "fold", "ranks", "runtime", "testing"},
-    "cli": BASE | {"__init__", "algorithms", "graph"},
+    "cli": BASE | {"__init__", "algorithms", "distributed", "graph"},
     "__main__": {"cli"},
     "networkx": BASE | {"__init__", "algorithms"},
 }
@@ -74,6 +75,7 @@ FLOORS = (
     "fold",
     "distributed.engines",
     "distributed.rows",
+    "distributed.launching",
     "distributed",
     "runtime.recording",
     "runtime.graphs",

@@ -17,8 +17,9 @@ from __future__ import annotations
 import copy
 import os
 import re
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from ipaddress import ip_address
 from typing import Any
@@ -36,11 +37,16 @@ from featgraph.distributed.engines.records import (
     pack,
     unpack,
 )
+from featgraph.distributed.engines.watching import Watching
 from featgraph.errors import DistributedError, WorkerLostError
 
 __all__ = ["TorchEngine"]
 
 NOTHING = np.empty(0, np.uint8)
+#: Where a launcher says who is lost, Gloo does not: a rank may compile for long.
+_NO_LIMIT = timedelta(days=365)
+#: Seconds in which ranks that are all there connect.
+_CONNECT_S = 300.0
 
 
 class TorchEngine(MessageEngine):
@@ -56,6 +62,9 @@ class TorchEngine(MessageEngine):
         One that is free there.
     timeout : float
         Seconds that an exchange may wait for a rank.
+    watch : Watching, optional
+        What says which rank is lost, and when to wait no more. Ranks then meet at a
+        port that it tells, and time alone ends no exchange.
 
     Raises
     ------
@@ -64,12 +73,21 @@ class TorchEngine(MessageEngine):
     """
 
     def __init__(
-        self, rank: int, size: int, address: str, port: int, timeout: float
+        self,
+        rank: int,
+        size: int,
+        address: str,
+        port: int,
+        timeout: float,
+        watch: Watching | None = None,
     ) -> None:
         super().__init__(rank, size)
         self.timeout = timeout
-        self._links = _Links(rank, size, timeout)
+        self._watch = watch
+        self._links = _Links(rank, size, timeout, watch)
         self._links.join(address, port)
+        if watch is not None:
+            watch.when_lost(self._links.sever)
         self._process = os.getpid()
         self._refusal: DistributedError | None = None
         self._is_open = True
@@ -81,7 +99,7 @@ class TorchEngine(MessageEngine):
         """Tell the other ranks that this one ends, and why if it fails.
 
         Returns when they have come to an exchange, or to their own end, or when that
-        takes longer than the timeout.
+        takes longer than the timeout. A watch, where there is one, tells why it fails.
         """
         if not self._is_open or self._process != os.getpid():
             return
@@ -94,7 +112,8 @@ class TorchEngine(MessageEngine):
             text = f"{type(error).__name__}: {error}"
             said = Record("failed", self.exchanges, text, rank=self.rank)
         # Ranks that went different ways have all seen it.
-        if cause is None or said.kind == "failed":
+        is_told = self._watch is not None and said.kind == "failed"
+        if (cause is None or said.kind == "failed") and not is_told:
             self._tell(said, [NOTHING] * self.size)
         self._links.leave(is_whole=cause is None and error is None)
 
@@ -151,8 +170,14 @@ class TorchEngine(MessageEngine):
 
     def _swap(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
         self._require_usable(call)
+        watch = self._watch
         try:
-            return self._exchanged(call, messages)
+            with nullcontext() if watch is None else watch.waiting(call):
+                try:
+                    return self._exchanged(call, messages)
+                except WorkerLostError as error:
+                    known = None if watch is None else watch.word_of_loss()
+                    raise (known or error) from None
         except DistributedError as error:
             self._refusal = error
             raise
@@ -169,6 +194,8 @@ class TorchEngine(MessageEngine):
             raise copy.copy(self._refusal)
         if not self._is_open:
             raise DistributedError(f"rank {self.rank} has been closed", got=str(call))
+        if self._watch is not None:
+            self._watch.raise_lost()
 
     def _exchanged(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
         said = Record("call", call.number, call.text, call.about)
@@ -238,7 +265,9 @@ def _failed(engine: TorchEngine, record: Record, told_by: int) -> WorkerLostErro
 class _Links:
     """Transfers between this process and each other one."""
 
-    def __init__(self, rank: int, size: int, timeout: float) -> None:
+    def __init__(
+        self, rank: int, size: int, timeout: float, watch: Watching | None
+    ) -> None:
         try:
             self._torch: Any = import_whole("torch")
             self._talk: Any = import_whole("torch.distributed")
@@ -248,27 +277,32 @@ class _Links:
                 got=f"{type(error).__name__}: {error}",
                 fix="pip install 'featgraph[distributed]'",
             ) from error
-        self._rank, self._size, self._timeout = rank, size, timeout
+        self._rank, self._size, self._watch = rank, size, watch
+        self._timeout = timeout if watch is None else max(timeout, _CONNECT_S)
         self._group: Any = None
         self._gpus: Any = None
         self._is_ours = False
+        #: Sockets to other ranks, and what they are.
+        self._sockets: dict[int, str] = {}
 
     def join(self, address: str, port: int) -> None:
         """Meet the other ranks."""
         limit = timedelta(seconds=self._timeout)
+        before = _open_sockets()
         try:
             with _listening_at(address):
                 if self._talk.is_initialized():  # by the program: in a group beside it
                     self._group = self._talk.new_group(backend="gloo", timeout=limit)
-                    return
-                self._talk.init_process_group(
-                    "gloo",
-                    init_method=_meeting_point(address, port),
-                    rank=self._rank,
-                    world_size=self._size,
-                    timeout=limit,
-                )
-                self._is_ours = True
+                else:
+                    self._talk.init_process_group(
+                        "gloo",
+                        rank=self._rank,
+                        world_size=self._size,
+                        timeout=limit,
+                        **self._meeting(address, port, limit),
+                    )
+                    self._is_ours = True
+            self._sockets = dict(_open_sockets().items() - before.items())
         except (RuntimeError, ValueError) as error:
             raise DistributedError(
                 f"rank {self._rank} of {self._size} did not find the others at "
@@ -304,6 +338,37 @@ class _Links:
             for work in talk.batch_isend_irecv(asked):
                 work.wait()  # on the GPU: what it is given next comes behind it
 
+    def _meeting(self, address: str, port: int, limit: timedelta) -> dict[str, Any]:
+        """Return where ranks meet, as a group takes it.
+
+        With a watch, rank 0 listens at a port that it finds free, and says which.
+        """
+        watch = self._watch
+        if watch is None:
+            return {"init_method": _meeting_point(address, port)}
+        server: dict[str, Any] = {}
+        if self._rank == 0:
+            listener = _listener_at(address)
+            port = listener.getsockname()[1]
+            server = {"is_master": True, "master_listen_fd": listener.detach()}
+            watch.offer("meeting", str(port))
+        else:
+            port = int(watch.ask("meeting"))
+        store = self._talk.TCPStore(
+            address, port, self._size, timeout=limit, wait_for_workers=False, **server
+        )
+        return {"store": store}
+
+    def sever(self) -> None:
+        """End all transfers: on another thread, for those that are waited for."""
+        for number, what in self._sockets.items():
+            with suppress(OSError):  # closed, or it was never connected
+                if os.readlink(f"/proc/self/fd/{number}") != what:
+                    continue
+                with socket.socket(fileno=os.dup(number)) as link:
+                    link.getpeername()
+                    link.shutdown(socket.SHUT_RDWR)
+
     def leave(self, is_whole: bool) -> None:
         """Give back what `join` made; with ranks lost, that is left to the end."""
         if self._is_ours and is_whole:
@@ -317,6 +382,7 @@ class _Links:
         The first of them is the one that failed by itself: behind a timeout, Gloo
         fails with all others, too.
         """
+        limit = [] if self._watch is None else [_NO_LIMIT]
         works: list[tuple[int, Any]] = []
         lost: dict[int, str] = {}
         for start, parts in (("irecv", incoming), ("isend", outgoing)):
@@ -330,7 +396,7 @@ class _Links:
         for rank, work in works:
             if rank not in lost:
                 try:
-                    work.wait()
+                    work.wait(*limit)
                 except RuntimeError as error:
                     lost[rank] = _said_by(error)
         return lost
@@ -351,6 +417,29 @@ def _meeting_point(address: str, port: int) -> str:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return "env://"
     return f"tcp://{address}:{port}"
+
+
+def _open_sockets() -> dict[int, str]:
+    """Return the numbers of this process's sockets, and what tells each from others."""
+    found: dict[int, str] = {}
+    with suppress(OSError):  # there is no /proc
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError):
+                what = os.readlink(f"/proc/self/fd/{name}")
+                if what.startswith("socket:"):
+                    found[int(name)] = what
+    return found
+
+
+def _listener_at(address: str) -> socket.socket:
+    """Return a socket that listens at an address, and at no other."""
+    family, kind, protocol, _, place = socket.getaddrinfo(
+        address, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    listener.bind(place)
+    listener.listen(128)
+    return listener
 
 
 @contextmanager

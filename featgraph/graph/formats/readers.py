@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._activity import loading
 from featgraph.errors import ArgumentError, FileFormatError, GraphInputError
 from featgraph.graph.building.arguments import require_flag, require_path
 from featgraph.graph.formats.dimacs import parse_dimacs
@@ -51,6 +52,7 @@ def suffix_of(path: _Path) -> str:
     return suffix.lower()
 
 
+@loading
 def read_matrix_market(path: _Path, *, max_bytes: int | None = None) -> Graph:
     """Read a square coordinate Matrix Market file.
 
@@ -80,6 +82,7 @@ def read_matrix_market(path: _Path, *, max_bytes: int | None = None) -> Graph:
     return Graph(parse_matrix_market(read_text(path, max_bytes)))
 
 
+@loading
 def read_dimacs(path: _Path, *, max_bytes: int | None = None) -> Graph:
     """Read a DIMACS shortest path file (``.gr``): directed, integer weights.
 
@@ -106,6 +109,7 @@ def read_dimacs(path: _Path, *, max_bytes: int | None = None) -> Graph:
     return Graph(parse_dimacs(read_text(path, max_bytes)))
 
 
+@loading
 def read_edge_list(
     path: _Path,
     *,
@@ -176,6 +180,7 @@ def read_edge_list(
     )
 
 
+@loading
 def read_graph(
     path: _Path,
     directed: bool | None = None,
@@ -289,6 +294,7 @@ def require_no_options(
         )
 
 
+@loading
 def read_labels(
     path: _Path, *, column: str | None = None, max_bytes: int | None = None
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:

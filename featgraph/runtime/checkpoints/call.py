@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from featgraph._activity import ACTIVITY, doing
 from featgraph.errors import FileFormatError
 from featgraph.graph import Graph
 from featgraph.program.saved import digests_of, read_state
@@ -112,6 +113,7 @@ class Call:
         if self._opened is not None:
             return
         together = Together(graph, self._every)
+        ACTIVITY.checkpoints = os.path.abspath(self._path)
         folder = together.first(lambda: CheckpointFolder(self._path))
         self._opened = _Opened(folder, Writer(folder), together)
 
@@ -122,7 +124,8 @@ class Call:
                 refuse_other(os.fspath(found[0]), told, self._identity.told)
             return found
 
-        self._found = together.told(find)
+        with doing("loading", self._path):
+            self._found = together.told(find)
 
     def close(self) -> None:
         """End with what is being written."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from featgraph._activity import doing
 from featgraph.errors import CheckpointWarning, DistributedError
 from featgraph.graph import Graph
 from featgraph.program.saved import write_state
@@ -88,7 +89,7 @@ class Writer:
     def _write(self, content: Content) -> None:
         begun = time.perf_counter()
         try:
-            with ExitStack() as ends:
+            with doing("writing", "a checkpoint"), ExitStack() as ends:
                 self._write_on(content, ends)
         except BaseException as error:
             self._error = error

@@ -185,6 +185,8 @@ class BoundPhase:
 
     Attributes
     ----------
+    name : str
+        Its number, kind and functions, for errors.
     is_last : bool
         Whether no later phase but reduces asks what this one leaves.
     is_followed : bool
@@ -197,6 +199,8 @@ class BoundPhase:
         kernel = bound.kernel
         phases = kernel.plan.phases
         self.number, self.phase = number, phases[number]
+        names = ", ".join(f.name for f in kernel.plan.functions_of(self.phase))
+        self.name = f"{number} ({self.phase.kind}: {names})"
         self.is_last = all(p.kind == "reduce" for p in phases[number + 1 :])
         self.is_followed = not self.is_last
         self.is_first_of_edges = all(p.kind != "edge" for p in phases[:number])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from featgraph._activity import ACTIVITY
 from featgraph.errors import GraphInputError, PlanError, StateError
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.program.state import State
@@ -93,9 +94,10 @@ class Superstep:
         if frontier.active is None:
             frontier.active, frontier.all_due = bound.full, True
         bound.stale.begin(frontier.in_place)
-        launched = None
+        launched, superstep = None, bound.state.superstep
         try:
             for own, prepare, finish in self._steps:
+                ACTIVITY.enter(superstep, own.name)
                 if ghosts is not None:
                     ghosts.refresh(buffers, own.number)
                 given = prepare(bound, own, frontier)

@@ -1,0 +1,138 @@
+"""Faults of ranks over Gloo, under ``featgraph launch``: who is named, and how soon.
+
+In each launch a rank that is drawn fails in a superstep and phase that are drawn: it is
+killed, stopped, raises, ends as it would for want of memory, or computes for ever; in a
+phase, before an exchange, or before a checkpoint is written. Every third one goes on
+from its checkpoint on another number of ranks. "ms" is the time from the fault to the
+error on each survivor; checked is that all of them name the rank, its superstep and its
+phase, that nothing is left, and that a run gone on with has the unbroken run's digest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.distributed import faulty
+from bench.record import Recorder, child_environment
+
+DEFAULTS = {"repeat": 30, "seed": 1, "timeout": 5.0}
+KINDS = ("kill", "stop", "raise", "memory", "computes")
+PLACES = ("phase", "exchange", "write")
+#: Longest that a launch may take.
+LIMIT_S = 240
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", type=int, help="of what is drawn")
+    parser.add_argument("--timeout", type=float, help="of ranks, in seconds")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Launch ranks again and again, one of which fails."""
+    rng = random.Random(arguments.seed)  # noqa: S311
+    for number in range(arguments.repeat):
+        kind = KINDS[number % len(KINDS)]
+        ranks = rng.choice([2, 3, 4])
+        fault = {
+            "kind": kind,
+            "rank": number // len(KINDS) % ranks,  # 0 in the first ones
+            "superstep": rng.randrange(1, faulty.SUPERSTEPS - 1),
+            "phase": rng.randrange(2),
+            "place": rng.choice(PLACES),
+        }
+        if fault["place"] == "write":
+            fault["rank"] = 0  # it writes
+        again = rng.choice([1, 2, 3, 4]) if number % 3 == 0 else None
+        # A killed rank is to be known in 2 s, any in the timeout.
+        limit_s = arguments.timeout if kind in ("stop", "computes") else 2.0
+        recorder.attempt(
+            kind,
+            lambda f=fault, n=ranks, a=again, most=limit_s: record(
+                recorder, arguments, f, (n, a), most
+            ),
+        )
+
+
+def record(
+    recorder: Recorder,
+    arguments: argparse.Namespace,
+    fault: dict[str, Any],
+    ranks: tuple[int, int | None],
+    limit_s: float,
+) -> None:
+    """Launch ranks, one of which fails, and those that go on."""
+    with tempfile.TemporaryDirectory() as name:
+        plan = {
+            "timeout": arguments.timeout,
+            "faults": [fault],
+            "seed": arguments.seed,
+            "folder": str(Path(name) / "checkpoints"),
+        }
+        lines = launch(plan, ranks[0], fails=True)
+        failed = next(line for line in lines if line["what"] == "fault")
+        saw = [line for line in lines if line["what"] == "saw"]
+        waits_s = [line["at"] - failed["at"] for line in saw]
+        are_named = len(saw) == ranks[0] - 1 and all(
+            line[part] == failed[part]
+            for line in saw
+            for part in ("rank", "superstep", "phase")
+        )
+        checks = {
+            "named": are_named,
+            "in time": max(waits_s, default=limit_s) < limit_s,
+            "nothing left": not list(processes_with(name)),
+        }
+        if ranks[1] is not None:
+            found = launch(plan | {"before": 1}, ranks[1], fails=False)
+            digests = {d for line in found for d in line.get("digests", ())}
+            checks["digest"] = len(digests) == 1
+            folder = Path(plan["folder"])
+            checks["nothing left"] &= all(p.name.isdecimal() for p in folder.iterdir())
+    recorder.add(
+        fault["kind"],
+        [1000 * seconds for seconds in waits_s],
+        ranks=ranks[0],
+        again=ranks[1],
+        fault=fault,
+        checks=checks | {"ok": all(checks.values())},
+    )
+
+
+def launch(plan: dict[str, Any], ranks: int, fails: bool) -> list[dict[str, Any]]:
+    """Return what the ranks of a launch said."""
+    command = [sys.executable, "-m", "featgraph", "launch", "-n", str(ranks)]
+    with tempfile.TemporaryDirectory() as logs:
+        done = subprocess.run(
+            [*command, "--logs", logs, faulty.__file__, json.dumps(plan)],
+            env=child_environment(),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        if done.returncode != int(fails):
+            errors = (p.read_text() for p in Path(logs).glob("*.err"))
+            raise RuntimeError(f"status {done.returncode}\n{done.stderr}\n{[*errors]}")
+        return [
+            json.loads(line)
+            for path in Path(logs).glob("*.out")
+            for line in path.read_text().splitlines()
+        ]
+
+
+def processes_with(text: str) -> Iterator[int]:
+    """Find the processes that run, and have been started with some text."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if text in path.read_text(errors="replace"):
+                yield int(path.parent.name)
+        except OSError:
+            continue

@@ -1,0 +1,132 @@
+"""A program of ranks, one of which fails at a given place, for tests of the launcher.
+
+``featgraph launch -n P faulty.py PLAN``: the plan, in JSON, says what fails at each
+start, and where. Ranks print what they saw as lines of JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from featgraph._activity import ACTIVITY
+from featgraph.runtime.checkpoints.writing import Writer
+
+SUPERSTEPS = 12
+#: What a rank does when it fails.
+FAULTS: dict[str, Callable[[], None]] = {
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "memory": lambda: os._exit(137),  # as a batch system ends what takes too much
+    "computes": lambda: time.sleep(1000),
+}
+
+
+def main(plan: dict[str, Any]) -> None:
+    """Run the program on this rank."""
+    engine: Any = fg.distributed.init(timeout=plan["timeout"])
+    attempt = fg.distributed.restart_count() + plan.get("before", 0)
+    if attempt < len(plan["faults"]):
+        fault = plan["faults"][attempt]
+        if fault["rank"] == engine.rank:
+            arm(fault, engine, attempt)
+    rng = np.random.default_rng(plan["seed"])
+    edges = rng.integers(0, 500, (2, 3000))
+    whole = fg.Graph.from_edges(*edges, vertex_count=500)
+    graph = fg.distribute(whole)
+    try:
+        found = run(graph, checkpoint=plan["folder"], every=0.0)
+    except fg.WorkerLostError as error:
+        names = ("rank", "host", "superstep", "phase", "checkpoint")
+        say(engine, "saw", attempt, **{n: getattr(error, n) for n in names})
+        raise
+    say(engine, "digests", attempt, digests=[found, run(graph), run(whole)])
+
+
+@fg.gather(into="around", combine="sum")
+def of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take a neighbor's value."""
+    return d.x[u]
+
+
+@fg.vertex
+def mix(f, v, d):  # type: ignore[no-untyped-def]
+    """Move towards the neighbors' values; it never ends."""
+    d.x_next[v] = 0.5 * d.x[v] + 0.01 * d.around[v] + 0.1
+    return True
+
+
+@fg.reduce(into="largest", combine="max")
+def largest_value(f, v, d):  # type: ignore[no-untyped-def]
+    """Find the largest value: a phase of its own, with an exchange."""
+    return d.x_next[v]
+
+
+#: Its results have the same bits on any number of ranks.
+STEP = fg.foldmap(of_neighbors, mix, largest_value)
+
+
+def run(graph: fg.Graph, **options: Any) -> str:
+    """Run some supersteps; return a digest of the results."""
+    first = np.linspace(0, 1, graph.vertex_count)
+    state = fg.State(graph, x=fg.vertex_property(first, iterated=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)
+        fg.iterate(STEP, state, max_supersteps=SUPERSTEPS, target="cpu", **options)
+    values = state["x"].tobytes() + np.asarray(state["largest"]).tobytes()
+    return hashlib.sha256(values).hexdigest()
+
+
+def say(engine: Any, what: str, attempt: int, **told: Any) -> None:
+    line = {"what": what, "attempt": attempt, "by": engine.rank, "at": time.time()}
+    print(json.dumps(line | told), flush=True)
+
+
+def arm(fault: dict[str, Any], engine: Any, attempt: int) -> None:
+    """Have the rank fail in a superstep and phase, there, or in what comes next."""
+
+    def fail() -> None:
+        told = {"superstep": ACTIVITY.superstep, "phase": ACTIVITY.phase}
+        say(engine, "fault", attempt, **fault | told)
+        if fault["kind"] == "raise":
+            raise ValueError("row 7 is bad")
+        FAULTS[fault["kind"]]()
+
+    def before(object_: Any, name: str) -> None:
+        whole = getattr(object_, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            setattr(object_, name, whole)
+            fail()
+            return whole(*args, **kwargs)
+
+        setattr(object_, name, call)
+
+    enter = ACTIVITY.enter
+
+    def watch(superstep: int, phase: str) -> None:
+        enter(superstep, phase)
+        if superstep == fault["superstep"] and phase.startswith(f"{fault['phase']} "):
+            ACTIVITY.enter = enter  # type: ignore[method-assign]
+            if fault["place"] == "phase":
+                fail()
+            elif fault["place"] == "exchange":
+                before(engine._links, "transfer")
+            else:
+                before(Writer, "_write_on")
+
+    ACTIVITY.enter = watch  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,39 @@
+"""What engines ask of the launcher that watches ranks, where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from featgraph.errors import WorkerLostError
+
+__all__ = ["Watching"]
+
+
+class Watching(Protocol):
+    """Who is lost: found out beside exchanges, so that they need not wait for it."""
+
+    def waiting(self, call: object) -> AbstractContextManager[None]:
+        """Say that the rank waits for the others in a block, and in which call."""
+        ...
+
+    def when_lost(self, wake: Callable[[], None]) -> None:
+        """Have something called, on another thread, when a rank is lost."""
+        ...
+
+    def raise_lost(self) -> None:
+        """Raise `WorkerLostError` if a rank was lost."""
+        ...
+
+    def word_of_loss(self) -> WorkerLostError | None:
+        """Return who was lost, where a connection has ended; None if no one was."""
+        ...
+
+    def offer(self, name: str, text: str) -> None:
+        """Give all ranks something to know."""
+        ...
+
+    def ask(self, name: str) -> str:
+        """Return what a rank has given; waits for it."""
+        ...

@@ -1,0 +1,1 @@
+"""Starting ranks, watching them, and ending them: ``featgraph launch`` (0056)."""

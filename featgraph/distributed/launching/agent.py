@@ -1,0 +1,425 @@
+"""Starts the ranks of one host, hands on what they say, and ends them.
+
+The launcher runs one on each host, as a process of its own, which imports nothing but
+the standard library. They talk in lines of JSON, over its standard input and output.
+When its input ends, because the launcher has ended or the connection has, it ends all
+that it has started; when it is killed itself, the system kills its ranks.
+
+Each rank inherits a socket to it: there is no address at which anything listens, and
+nobody but the rank can speak for it. It inherits a page of shared memory, too, where it
+notes which superstep it runs: that is read when it has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import mmap
+import os
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+#: The variable that tells a rank the numbers of its socket and its page.
+INHERITED = "FEATGRAPH_LAUNCHER"
+PAGE_BYTES = mmap.PAGESIZE
+#: Longest line of a rank's output that is handed on whole, and of a message.
+MOST_BYTES = 1 << 16
+#: Seconds between being asked to end and being killed.
+ENDS_S = 2.5
+#: Seconds of silence behind which is looked whether a rank uses a processor.
+PULSE_S = 1.0
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+class Rank:
+    """A rank that runs here.
+
+    Parameters
+    ----------
+    number : int
+    process : int
+        Its id; the rank leads a session, and a process group, of its own.
+    talk : socket
+    outputs : dict of str to file
+        "out" and "err": pipes that it writes.
+    page : mmap
+        Where it notes what it does.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        process: int,
+        talk: socket.socket,
+        outputs: Mapping[str, Any],
+        page: mmap.mmap,
+    ) -> None:
+        self.number, self.process, self.talk, self.page = number, process, talk, page
+        self.outputs = dict(outputs)
+        #: When it said something last, or was looked at, and its time of processors.
+        self.looked_at, self.used_s = time.monotonic(), 0.0
+        #: What has come of a line that is not whole, by where it is from.
+        self.begun = {"said": b"", "out": b"", "err": b""}
+
+    def signal(self, number: int) -> None:
+        """Send a signal to it and what it has started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process, number)
+
+
+def start_process(
+    command: Sequence[str], environment: Mapping[str, str], given: Sequence[int]
+) -> tuple[int, dict[str, Any]]:
+    """Start the program of a rank, which inherits some files."""
+    parent = os.getpid()
+
+    def in_child() -> None:
+        _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it has ended already
+            os._exit(1)
+
+    started = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=given,
+        start_new_session=True,
+        preexec_fn=in_child,  # no threads run here
+    )
+    started.returncode = 0  # this module waits for all children itself
+    return started.pid, {"out": started.stdout, "err": started.stderr}
+
+
+class Agent:
+    """What goes on on a host.
+
+    Parameters
+    ----------
+    commands : int
+        File descriptor that the launcher's lines come from.
+    reports : int
+        And that lines for it are written to.
+    start : callable
+        See `start_process`.
+    """
+
+    def __init__(
+        self, commands: int, reports: int, start: Callable[..., Any] = start_process
+    ) -> None:
+        self._commands, self._reports, self._start = commands, reports, start
+        self._begun = b""
+        self._ranks: dict[int, Rank] = {}
+        self._selector = selectors.DefaultSelector()
+        self._kill_at: float | None = None
+        self._is_over = False
+        self._does: dict[str, Callable[..., None]] = {
+            "start": self._start_ranks,
+            "tell": self._tell,
+            "signal": self._signal,
+            "end": self._end,
+        }
+
+    def run(self) -> None:
+        """Do what the launcher says, until it has gone and all ranks have."""
+        _control(_PR_SET_CHILD_SUBREAPER, 1)
+        wake, woken = socket.socketpair()
+        for end in (wake, woken):
+            end.setblocking(False)
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: self._leave())
+        self._selector.register(woken, selectors.EVENT_READ, lambda: _drain(woken))
+        self._selector.register(self._commands, selectors.EVENT_READ, self._obey)
+        try:
+            while not (self._is_over and not self._ranks):
+                left = PULSE_S if self._ranks else None
+                if self._kill_at is not None:
+                    left = max(self._kill_at - time.monotonic(), 0)
+                for key, _ in self._selector.select(left):
+                    key.data()
+                if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                    self._kill_at = None
+                    self._signal(signal.SIGKILL, list(self._ranks))
+                self._wait()
+                self._feel_pulses()
+        finally:
+            self._signal(signal.SIGKILL, list(self._ranks))
+            _end_descendants()
+
+    # -- what the launcher says
+
+    def _obey(self) -> None:
+        data = os.read(self._commands, MOST_BYTES)
+        if not data:
+            self._leave()
+            return
+        *lines, self._begun = (self._begun + data).split(b"\n")
+        for line in lines:
+            told = json.loads(line)
+            self._does[told.pop("do")](**told)
+
+    def _leave(self) -> None:
+        """End all, and then itself."""
+        if not self._is_over:
+            self._is_over = True
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(self._commands)
+        self._end()
+
+    def _start_ranks(
+        self,
+        command: list[str],
+        folder: str,
+        ranks: list[dict[str, Any]],
+        gpus: str,
+    ) -> None:
+        """Start ranks, each with variables of its own."""
+        try:
+            os.chdir(folder)
+            cards = _cards(gpus, len(ranks))
+            cores = max(len(os.sched_getaffinity(0)) // len(ranks), 1)
+            for place, told in enumerate(ranks):
+                environment = dict(os.environ)
+                for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
+                    environment.setdefault(name, str(cores))
+                if cards:
+                    environment["CUDA_VISIBLE_DEVICES"] = cards[place % len(cards)]
+                environment |= told["environment"] | {
+                    "LOCAL_RANK": str(place),
+                    "LOCAL_WORLD_SIZE": str(len(ranks)),
+                    "PYTHONUNBUFFERED": "1",
+                }
+                self._start_rank(told["rank"], command, environment)
+        except (OSError, ValueError) as error:
+            self._report(error=f"{error}")
+
+    def _start_rank(
+        self, number: int, command: list[str], environment: dict[str, str]
+    ) -> None:
+        own, given = socket.socketpair()
+        noted = os.memfd_create("featgraph rank")
+        os.ftruncate(noted, PAGE_BYTES)
+        try:
+            files = given.fileno(), noted
+            environment[INHERITED] = "{},{}".format(*files)
+            process, outputs = self._start(command, environment, files)
+            page = mmap.mmap(noted, PAGE_BYTES)
+        except BaseException:
+            own.close()
+            raise
+        finally:
+            given.close()
+            os.close(noted)
+        rank = self._ranks[number] = Rank(number, process, own, outputs, page)
+        for end in (own, *outputs.values()):
+            os.set_blocking(end.fileno(), False)
+        listen = self._selector.register
+        listen(own, selectors.EVENT_READ, lambda: self._hear(rank, own, "said"))
+        for name, pipe in outputs.items():
+            listen(pipe, selectors.EVENT_READ, self._hearing(rank, pipe, name))
+        self._report(rank=number, process=process)
+
+    def _hearing(self, rank: Rank, pipe: Any, name: str) -> Callable[[], None]:
+        return lambda: self._hear(rank, pipe, name)
+
+    def _tell(self, rank: int, message: dict[str, Any]) -> None:
+        """Hand a message to a rank; one that does not read misses it."""
+        if rank in self._ranks:
+            with contextlib.suppress(OSError):
+                self._ranks[rank].talk.sendall(json.dumps(message).encode() + b"\n")
+
+    def _signal(self, number: int, ranks: list[int]) -> None:
+        for rank in ranks:
+            if rank in self._ranks:
+                self._ranks[rank].signal(number)
+
+    def _end(self) -> None:
+        """Ask all ranks to end; soon they are killed."""
+        for number in (signal.SIGTERM, signal.SIGCONT):  # also those that are stopped
+            self._signal(number, list(self._ranks))
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + ENDS_S
+
+    # -- what ranks do
+
+    def _hear(self, rank: Rank, source: Any, name: str) -> None:
+        """Hand on what a rank has said or printed."""
+        try:
+            data = os.read(source.fileno(), MOST_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._forget(source)
+            return
+        *lines, rest = (rank.begun[name] + data).split(b"\n")
+        if len(rest) > MOST_BYTES:
+            lines, rest = [*lines, rest], b""
+        rank.begun[name] = rest
+        for line in lines:
+            self._hand_on(rank, name, line)
+
+    def _hand_on(self, rank: Rank, name: str, line: bytes) -> None:
+        if name != "said":
+            text = line.decode(errors="replace")
+            self._report(rank=rank.number, to=name, line=text)
+            return
+        rank.looked_at, rank.used_s = time.monotonic(), _used_s(rank.process)
+        with contextlib.suppress(ValueError):
+            self._report(rank=rank.number, said=json.loads(line))
+
+    def _feel_pulses(self) -> None:
+        """Report which silent ranks use a processor.
+
+        Compiled code may keep the interpreter from the thread that speaks.
+        """
+        now = time.monotonic()
+        for rank in self._ranks.values():
+            if now - rank.looked_at >= PULSE_S:
+                used = _used_s(rank.process)
+                if used > rank.used_s:
+                    self._report(rank=rank.number, said={"is": "pulse"})
+                rank.looked_at, rank.used_s = now, used
+
+    def _forget(self, source: Any) -> None:
+        if not _is_closed(source):
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(source)
+            source.close()
+
+    def _wait(self) -> None:
+        """Report which ranks have ended, when all that they said is handed on."""
+        by_process = {rank.process: rank for rank in self._ranks.values()}
+        while True:
+            try:
+                process, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if process == 0:
+                return
+            rank = by_process.get(process)
+            if rank is None:
+                continue  # something that a rank had started and left
+            rank.signal(signal.SIGKILL)  # what it has started
+            for source, name in [
+                (rank.talk, "said"),
+                *((pipe, name) for name, pipe in rank.outputs.items()),
+            ]:
+                while _has_more(source):
+                    self._hear(rank, source, name)
+                self._forget(source)
+                if rank.begun[name]:
+                    self._hand_on(rank, name, rank.begun[name])
+            del self._ranks[rank.number]
+            left = rank.page[:].rstrip(b"\0").hex()
+            rank.page.close()
+            code = os.waitstatus_to_exitcode(status)
+            self._report(rank=rank.number, ended=code, left=left)
+            if not self._ranks:
+                self._kill_at = None
+                _end_descendants()
+                self._report(idle=True)
+
+    def _report(self, **told: Any) -> None:
+        data = json.dumps(told).encode() + b"\n"
+        while data:
+            try:
+                data = data[os.write(self._reports, data) :]
+            except OSError:  # the launcher has gone
+                self._leave()
+                return
+
+
+def _cards(asked: str, ranks: int) -> list[str]:
+    """Return the GPUs of this host, as variables name them.
+
+    Raises
+    ------
+    ValueError
+        If each rank is to have one of its own, and there are too few.
+    """
+    told = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if told is not None:
+        found = [name.strip() for name in told.split(",") if name.strip()]
+    else:
+        numbers = (re.fullmatch(r"nvidia(\d+)", name) for name in os.listdir("/dev"))
+        found = sorted((n[1] for n in numbers if n), key=int)
+    if asked == "own" and ranks > len(found):
+        raise ValueError(
+            f"there are more ranks than GPUs on {socket.gethostname()}\n"
+            f"  got:      {ranks} ranks, and {len(found)} GPUs"
+            + ("" if told is None else f" (CUDA_VISIBLE_DEVICES={told})")
+            + "\n  fix:      fewer ranks there, or no --gpus: ranks then share GPUs"
+        )
+    return found
+
+
+def _control(operation: int, value: int) -> None:
+    """Call prctl, of Linux."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(operation, value, 0, 0, 0)
+
+
+def _used_s(process: int) -> float:
+    """Return for how long a process has used processors, in s."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="latin-1") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def _is_closed(source: Any) -> bool:
+    """Whether a socket or a file is closed."""
+    return source.fileno() < 0 if isinstance(source, socket.socket) else source.closed
+
+
+def _has_more(source: Any) -> bool:
+    """Whether there is something to read, its end included."""
+    if _is_closed(source):
+        return False
+    with selectors.DefaultSelector() as one:
+        one.register(source, selectors.EVENT_READ)
+        return bool(one.select(0))
+
+
+def _drain(end: socket.socket) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while end.recv(4096):
+            pass
+
+
+def _end_descendants() -> None:
+    """Kill what ranks have started and left: it has become ours."""
+    here = f"/proc/{os.getpid()}/task/{os.getpid()}/children"
+    for _ in range(100):  # they may have children, which become ours, too
+        try:
+            with open(here, encoding="ascii") as file:
+                children = [int(word) for word in file.read().split()]
+        except OSError:
+            return
+        if not children:
+            return
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        for child in children:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    Agent(sys.stdin.fileno(), sys.stdout.fileno()).run()

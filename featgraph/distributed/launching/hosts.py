@@ -1,0 +1,112 @@
+"""Which ranks run on which hosts, and how a command is run on one."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from featgraph.distributed.launching import agent
+from featgraph.errors import ArgumentError, FileFormatError
+
+__all__ = ["HERE", "SSH", "Host", "command_on", "read_hosts"]
+
+#: Names of the host on which the launcher runs.
+HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+#: How a command is run on another host: it is one more word at the end.
+SSH = "ssh -o BatchMode=yes {host}"
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host and how many ranks it has.
+
+    Attributes
+    ----------
+    name : str
+    ranks : int
+    """
+
+    name: str
+    ranks: int
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is the launcher's own."""
+        return self.name in HERE
+
+
+def read_hosts(path: Path) -> list[Host]:
+    """Read a hosts file: ``HOST RANKS`` a line; ``#`` begins a comment.
+
+    Raises
+    ------
+    FileFormatError
+        With file and line, for what is no such line, a host that comes twice, and a
+        file without hosts.
+    OSError
+        If it cannot be read.
+    """
+    found: list[Host] = []
+    for number, line in enumerate(_lines(path), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        where = f"{path}:{number}"
+        is_count = len(words) == 2 and words[1].isascii() and words[1].isdecimal()
+        # A name that begins with a dash would be an option of ssh.
+        if not is_count or int(words[1]) < 1 or words[0].startswith("-"):
+            raise FileFormatError(
+                "not a host and its number of ranks",
+                where=where,
+                got=f"{line.strip()!r:.80}",
+                expected="HOST RANKS, as in: node7 4",
+            )
+        if any(host.name == words[0] for host in found):
+            raise FileFormatError(
+                "a host that has come before",
+                where=where,
+                got=words[0],
+                fix="give it one line, with all of its ranks",
+            )
+        found.append(Host(words[0], int(words[1])))
+    if not found:
+        raise FileFormatError("no hosts", where=str(path), expected="HOST RANKS a line")
+    return found
+
+
+def command_on(host: Host, template: str, python: str) -> list[str]:
+    """Return the command that runs the agent of a host.
+
+    Parameters
+    ----------
+    host : Host
+    template : str
+        For another host than this one: words, of which ``{host}`` is its name.
+    python : str
+        Python there.
+
+    Raises
+    ------
+    ArgumentError
+        For a template that cannot be split into words.
+    """
+    if host.is_here:  # by its file: featgraph takes half a second to import
+        return [sys.executable, "-I", agent.__file__]
+    try:
+        words = [word.replace("{host}", host.name) for word in shlex.split(template)]
+    except ValueError as error:
+        raise ArgumentError(
+            "not a command", where="--ssh", got=repr(template), expected=str(error)
+        ) from error
+    return [*words, shlex.join([python, "-m", agent.__name__])]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise FileFormatError(
+            "not a text file", where=str(path), got=str(error)
+        ) from error
