@@ -48,6 +48,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             "phase": rng.randrange(2),
             "place": rng.choice(PLACES),
         }
+        if kind == "computes":  # writing for ever is none, nor is waiting
+            fault["place"] = "phase"
         if fault["place"] == "write":
             fault["rank"] = 0  # it writes
         again = rng.choice([1, 2, 3, 4]) if number % 3 == 0 else None

@@ -37,13 +37,16 @@ child = subprocess.Popen([sys.executable, "-ISc", "import time; time.sleep(600)"
 open(f"{sys.argv[1]}/{os.environ['RANK']}", "w").write(f"{os.getpid()} {child.pid}\\n")
 time.sleep(600)
 """
-FAILS = WAITS.removesuffix("time.sleep(600)\n") + """
+FAILS = (
+    WAITS.removesuffix("time.sleep(600)\n")
+    + """
 if os.environ["RANK"] == "1":
     while len(os.listdir(sys.argv[1])) < 3:
         os.sched_yield()
     os._exit(9)
 time.sleep(600)
 """
+)
 
 
 def launch(
