@@ -152,14 +152,16 @@ class Watch:
 
     def _error(self, loss: Loss) -> WorkerLostError:
         newest = _newest(loss.checkpoints)
-        who = "a rank" if loss.rank is None else f"rank {loss.rank}"
+        who = f"rank {loss.rank} of {self.size} on {loss.host} was lost"
+        if loss.rank is None:
+            who = f"{self.size} ranks do not go on"
         at = "" if loss.superstep is None else f", superstep {loss.superstep}"
         at += f", phase {loss.phase}" if at and loss.phase else ""
         go_on = "" if newest is None else f"; its last checkpoint is {newest}"
         return WorkerLostError(
-            f"{who} of {self.size} on {loss.host} was lost{at}{go_on}",
+            f"{who}{at}{go_on}",
             rank=loss.rank,
-            host=loss.host,
+            host=None if loss.rank is None else loss.host,
             superstep=loss.superstep,
             phase=loss.phase,
             checkpoint=newest,
