@@ -170,7 +170,8 @@ class Roll:
                 self._lose(rank, _silent(one, now))
         for rank, one in enumerate(self._entries):
             has_waited = now - one.since >= one.limit > 0
-            if one.state == "waiting" and has_waited:
+            # One that is silent may have waited before, and does not tell who it is.
+            if one.state == "waiting" and has_waited and not one.is_silent(now):
                 self._blame(rank, one, now)
             elif one.state == "meeting" and has_waited and not self.are_present:
                 late = next(r for r, o in enumerate(self._entries) if o.timeout == 0)
