@@ -114,9 +114,10 @@ def _add_demo(commands: Commands) -> None:
 def _add_forecast(commands: Commands) -> None:
     parser = commands.add_parser(
         "forecast",
-        help="count what a graph would take on several ranks",
+        help="say what a graph would take on several ranks",
         description="Count, from real partitions, what each of several ranks would "
-        "have of a graph, and what would be sent in a superstep. Needs no ranks.",
+        "have of a graph, and what would be sent in a superstep; and say how long that "
+        "would take, by a model. Needs no ranks.",
     )
     parser.add_argument(
         "--k", type=_positive, default=1, help="features of a vertex (default: 1)"

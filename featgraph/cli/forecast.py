@@ -12,16 +12,21 @@ import sys
 
 import numpy as np
 
-from featgraph.graph.partition.forecast import COLUMNS, forecast
+from featgraph.model.forecast import COLUMNS, TIMES, forecast
+from featgraph.model.links import LINKS
+from featgraph.model.machine import H200, Machine
 
 __all__ = ["add_forecast_options", "print_forecast"]
+
+#: Machines, and the links that are usual between them.
+MACHINES = {"h200": "nvlink,400g,100g", "cpu": "shared,gloo,100g"}
 
 
 def add_forecast_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "columns, with every vertex active:\n" + "\n".join(
-        f"  {name:<11}{meaning}" for name, meaning in COLUMNS.items()
+        f"  {name:<11}{meaning}" for name, meaning in (COLUMNS | TIMES).items()
     )
     parser.add_argument(
         "graph",
@@ -59,6 +64,19 @@ def add_forecast_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="take each line of an edge list both ways",
     )
+    parser.add_argument(
+        "--machine",
+        choices=[*MACHINES, "none"],
+        default="h200",
+        help="what each rank is: an NVIDIA H200 by constants that were measured once "
+        "(default); the CPU of this machine, which is measured; none for counts alone",
+    )
+    parser.add_argument(
+        "--links",
+        metavar="LIST",
+        help=f"between ranks, of {', '.join(LINKS)}; default by the machine: "
+        + "; ".join(f"{name}: {links}" for name, links in MACHINES.items()),
+    )
     parser.add_argument("--format", choices=["table", "csv"], default="table")
     parser.set_defaults(weights=None, command=print_forecast)
 
@@ -69,7 +87,8 @@ def print_forecast(options: argparse.Namespace) -> None:
     Parameters
     ----------
     options : argparse.Namespace
-        graph, weights, undirected, ranks, layout, order, balance, k, dtype, format.
+        graph, weights, undirected, ranks, layout, order, balance, k, dtype, machine,
+        links, format.
 
     Raises
     ------
@@ -85,13 +104,28 @@ def print_forecast(options: argparse.Namespace) -> None:
         order=options.order,
         balance=tuple(options.balance),
         row_bytes=options.k * np.dtype(options.dtype).itemsize,
+        on=_ranks_of(options),
     )
     if options.format == "table":
         print(found.table())
         return
-    writer = csv.DictWriter(sys.stdout, list(COLUMNS), lineterminator="\n")
+    rows = found.rows()
+    writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(found.rows())
+    writer.writerows(rows)
+
+
+def _ranks_of(options: argparse.Namespace) -> tuple[Machine, list[str]] | None:
+    """Return what ranks are, and the links between them; None for counts alone."""
+    if options.machine == "none":
+        return None
+    links = options.links or MACHINES[options.machine]
+    machine = H200
+    if options.machine == "cpu":
+        from featgraph.model.calibrate import calibrate  # loads Numba
+
+        machine = calibrate("cpu")
+    return machine, [name for name in links.split(",") if name]
 
 
 def rank_counts(text: str) -> list[int]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextvars
 import copy
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -149,7 +150,9 @@ class _LoopbackEngine(MessageEngine):
         """
         self.exchanges += 1
         call = Call(self.exchanges, "hand_over(arrays of a GPU)", about)
+        begun = time.perf_counter()
         received = self._swap(call, arrays)
+        self.waited_s += time.perf_counter() - begun
         for rank in range(self.size):
             if rank != self.rank:
                 self.traffic.sent[rank] += bytes_of(arrays[rank])

@@ -84,6 +84,11 @@ class RankExchange:
         made: EdgeCarrier = self._carrier.over(self._edges)
         return made
 
+    @property
+    def waited_s(self) -> float:
+        """Seconds that this rank has spent in exchanges, from the beginning."""
+        return self.engine.waited_s
+
     def own(self, everyone: Words) -> Words:
         """Return the vertices that this rank owns."""
         return self._own

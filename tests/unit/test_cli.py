@@ -220,6 +220,20 @@ def test_forecast_writes_csv(
     assert float(row["all/V"]) == 2
 
 
+def test_forecast_says_how_long_a_superstep_takes(
+    ring_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("forecast", ring_file, "--ranks", "1,4", "--format", "csv")
+    _, out, _ = run(capsys, *command, "--links", "100g,nvlink")
+    alone, four = csv.DictReader(io.StringIO(out))
+    assert float(four["100g ms"]) > float(four["nvlink ms"]) > float(alone["nvlink ms"])
+    _, out, _ = run(capsys, *command, "--machine", "none")
+    assert "work ms" not in out
+    status, _, err = run(capsys, *command, "--links", "string")
+    assert status == 2
+    assert "nvlink" in err
+
+
 @pytest.mark.parametrize("ranks", ["", "0", "2,x", "4..", "..4", "2,-4", "1..2..4"])
 def test_forecast_says_how_ranks_are_given(
     ranks: str, ring_file: str, capsys: pytest.CaptureFixture[str]

@@ -41,15 +41,17 @@ LAYERS = {
     "device": BASE | {"_cuda", "_cuda_tiles"},
     "fold": DECLARED | {"arrays", "_trust", "_cuda", "_cuda_code", "device"},
     "reference": DECLARED,
-    # Bytes, and who hands them to whom: of no graph.
-    "distributed": BASE,
+    # Bytes, and who hands them to whom: of no graph. The model has two public names
+    # there, which are loaded when they are asked for.
+    "distributed": BASE | {"model"},
     "runtime": DECLARED | {"arrays", "_cuda", "_cuda_driver", "device", "fold"},
+    "model": DECLARED | {"arrays", "distributed", "runtime"},
     "ranks": DECLARED
     | {"_cuda", "_cuda_driver", "arrays", "device", "distributed", "fold", "runtime"},
     "testing": DECLARED | {"_cuda", "device", "fold", "reference", "runtime"},
     "__init__": DECLARED
     | {"_cuda", "distributed", "fold", "ranks", "runtime", "testing"},
-    "cli": BASE | {"__init__", "algorithms", "distributed", "graph"},
+    "cli": BASE | {"__init__", "algorithms", "distributed", "graph", "model"},
     "__main__": {"cli"},
     "networkx": BASE | {"__init__", "algorithms"},
 }

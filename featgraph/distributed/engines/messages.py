@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import reduce
@@ -42,6 +43,8 @@ class MessageEngine(ABC):
         As `Engine` has them.
     exchanges : int
         How many exchanges there have been.
+    waited_s : float
+        Seconds spent in them.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -49,6 +52,7 @@ class MessageEngine(ABC):
         self.size = size
         self.traffic = Traffic.none(size)
         self.exchanges = 0
+        self.waited_s = 0.0
 
     @abstractmethod
     def _swap(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
@@ -149,7 +153,9 @@ class MessageEngine(ABC):
         self, text: str, about: str, messages: Sequence[Bytes]
     ) -> list[Bytes]:
         self.exchanges += 1
+        begun = time.perf_counter()
         received = self._swap(Call(self.exchanges, text, about), messages)
+        self.waited_s += time.perf_counter() - begun
         for rank in range(self.size):
             if rank != self.rank:
                 self.traffic.sent[rank] += messages[rank].nbytes

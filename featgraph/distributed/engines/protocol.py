@@ -85,6 +85,11 @@ class Engine(Protocol):
         """Bytes by rank, counted from the beginning."""
         ...
 
+    @property
+    def waited_s(self) -> float:
+        """Seconds spent in exchanges, from the beginning."""
+        ...
+
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
         """Combine the arrays of all ranks, entry by entry, in the order of ranks.
 

@@ -37,6 +37,7 @@ class HostLoop:
         self._agenda = agenda
         self._traces = traces
         self.traced: Traced | None = None
+        self._waited_s = 0.0
 
     @staticmethod
     def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:
@@ -55,6 +56,7 @@ class HostLoop:
             return unproven is not None
         step, pending = agenda.steps[place], agenda.pending[place]
         changed = pending.words is not None and agenda.reads_others(place)
+        self._waited_s = agenda.exchange.waited_s
         begun = time.perf_counter()
         due = None if agenda.is_dense else pending.words
         count = pending.active_count
@@ -85,6 +87,7 @@ class HostLoop:
 
     def _prove(self, place: int, words: Any, run: Run) -> None:
         """Recompute what patches have rounded: convergence must be exact."""
+        self._waited_s = self._agenda.exchange.waited_s
         begun = time.perf_counter()
         with self._agenda.announcing():
             committed = self._agenda.steps[place].prove(words)
@@ -109,6 +112,8 @@ class HostLoop:
         count = agenda.state.graph.vertex_count
         step, seconds = agenda.steps[place], time.perf_counter() - begun
         run.add(number, seconds, step.direction, step.work)
+        if agenda.state.graph.ranks is not None:
+            run.waits.append(agenda.exchange.waited_s - self._waited_s)
         agenda.watching.note(step.plan, seen)
         if run.active_sets is not None:
             words = agenda.device.sets.snapshot(committed)

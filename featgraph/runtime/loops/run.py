@@ -33,6 +33,9 @@ class Run:
     seconds : list of float
         Time of each superstep; the first holds compilation. Supersteps that ran in one
         go on a CPU share theirs evenly.
+    waits : list of float
+        On several ranks, which part of each time was spent in exchanges: the wire, and
+        waiting for slower ranks. Empty on one.
     kernels : list of Kernel
         The kernels used, one for each foldmap.
     active_sets : list of ActiveSet or None
@@ -59,6 +62,7 @@ class Run:
     directions: list[str] = field(default_factory=list)
     aggregates: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
     active_sets: list[ActiveSet] | None = None
     asynchronous: bool = False
     watched: list[float] = field(default_factory=list)

@@ -76,6 +76,11 @@ class Exchange(Protocol):
         """Raise if a count that kernels have left says that a rank is lost."""
 
     @property
+    def waited_s(self) -> float:
+        """Seconds that this rank has spent in exchanges, from the beginning."""
+        ...
+
+    @property
     def holder(self) -> Holder:
         """What the user's active sets are kept by."""
         ...
@@ -128,6 +133,7 @@ class _Alone:
     """One rank, which has all vertices."""
 
     stays_on_device = True
+    waited_s = 0.0
 
     def __init__(self, device: Device) -> None:
         self.holder = self.device = device

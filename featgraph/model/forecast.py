@@ -1,23 +1,30 @@
-"""What a graph would cost on any number of ranks: exact counts, from its partitions."""
+"""What a graph would cost on any number of ranks.
+
+Counts are exact, from its partitions. Times are those of a model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from featgraph.errors import GraphInputError
+from featgraph.errors import ArgumentError, GraphInputError
 from featgraph.graph.building.arguments import shown
 from featgraph.graph.partition.choose import choose_partition
 from featgraph.graph.partition.counts import Counts, block_columns, count_traffic
 from featgraph.graph.partition.cuts import Balance
+from featgraph.graph.partition.partition import Partition
+from featgraph.model.links import Link, named_link
+from featgraph.model.machine import Machine
+from featgraph.model.times import Times, Work, superstep_times
 
 if TYPE_CHECKING:
     from featgraph.graph._structure import Structure
 
-__all__ = ["COLUMNS", "Forecast", "forecast"]
+__all__ = ["COLUMNS", "TIMES", "Forecast", "forecast"]
 
 #: What a row of a table says, by the name of its column.
 COLUMNS = {
@@ -37,34 +44,101 @@ COLUMNS = {
     "out MB": "most bytes that a rank sends under ms",
     "in MB": "most bytes that a rank gets under ms",
 }
+#: What it says of time, if a machine is given.
+TIMES = {
+    "load ms": "storing rows of ghosts, on the rank that takes longest",
+    "work ms": "edges and vertices likewise, every vertex pulling",
+    "update ms": "packing rows and combining partial aggregates likewise",
+    "LINK ms": "a superstep on that link, with transfer, latency and waits",
+    "LINK push": "the same where all vertices push",
+}
+ITEMSIZE = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """Counts for several numbers of ranks.
+    """Counts and times for several numbers of ranks.
 
     Attributes
     ----------
     counts : tuple of Counts
+    partitions : tuple of Partition
     row_bytes : int
         Of the row of a vertex.
+    machine : Machine or None
+        Whose ranks they are; None for counts alone.
+    links : tuple of Link
+        Between any two ranks, one at a time.
     """
 
     counts: tuple[Counts, ...]
+    partitions: tuple[Partition, ...]
     row_bytes: int
+    machine: Machine | None = None
+    links: tuple[Link, ...] = ()
+
+    def times(self, number: int, link: Link, direction: str = "pull") -> Times:
+        """Return what a superstep takes in which every vertex is active.
+
+        Parameters
+        ----------
+        number : int
+            Which of `counts`.
+        link : Link
+        direction : {"pull", "push"}
+
+        Raises
+        ------
+        ArgumentError
+            No machine was given.
+        """
+        if self.machine is None:
+            raise ArgumentError(
+                "a forecast without a machine has no times",
+                fix="forecast(graph, machine=fg.distributed.calibrate())",
+            )
+        work = Work.whole(self.counts[number])
+        k = max(self.row_bytes // ITEMSIZE, 1)
+        size = self.row_bytes // k
+        return superstep_times(
+            work, self.machine, link, direction=direction, k=k, itemsize=size
+        )
 
     def rows(self) -> list[dict[str, str]]:
-        """Return a row for each number of ranks: text, by the names in `COLUMNS`."""
-        return [self._row(counts) for counts in self.counts]
+        """Return a row for each number of ranks: text, by the names of columns.
+
+        These are `COLUMNS`; with a machine, those of `TIMES`, too.
+        """
+        return [
+            self._row(counts) | self._times(number)
+            for number, counts in enumerate(self.counts)
+        ]
 
     def table(self) -> str:
         """Return the rows as text, a line each, under the names of their columns."""
-        lines = [list(COLUMNS), *(list(row.values()) for row in self.rows())]
+        rows = self.rows()
+        lines = [list(rows[0]) if rows else list(COLUMNS)]
+        lines += [list(row.values()) for row in rows]
         width = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join(
             "  ".join(text.rjust(w) for text, w in zip(line, width, strict=True))
             for line in lines
         )
+
+    def _times(self, number: int) -> dict[str, str]:
+        if self.machine is None or not self.links:
+            return {}
+        one = self.times(number, self.links[0])
+        row = {
+            "load ms": _short(1e3 * one.load.max()),
+            "work ms": _short(1e3 * one.compute.max()),
+            "update ms": _short(1e3 * one.update.max()),
+        }
+        for link in self.links:
+            for direction, name in (("pull", "ms"), ("push", "push")):
+                seconds = self.times(number, link, direction).seconds
+                row[f"{link.name} {name}"] = _short(1e3 * seconds)
+        return row
 
     def _row(self, counts: Counts) -> dict[str, str]:
         count = counts.vertex_count
@@ -92,18 +166,20 @@ class Forecast:
 
 def forecast(
     graph: Structure,
-    ranks: Iterable[int],
+    ranks: Iterable[int] = (1, 2, 4, 8, 16),
     *,
     layout: str = "range",
     order: object = "given",
     balance: object = Balance(),
     row_bytes: int = 4,
+    on: tuple[Machine, Sequence[str | Link]] | None = None,
 ) -> Forecast:
-    """Count what a graph takes on several numbers of ranks, every vertex active.
+    """Return what a graph takes on several numbers of ranks, every vertex active.
 
     Parameters
     ----------
     graph : Graph
+        The whole.
     ranks : iterable of int
     layout : {"range", "grid"}
         "range": the shards of `Graph.partition`. "grid": blocks of targets and sources.
@@ -111,6 +187,10 @@ def forecast(
         As for `Graph.partition`.
     row_bytes : int
         Of the row of a vertex: the size of an element times the features.
+    on : (Machine, links), optional
+        The machine of each rank, such as `calibrate` returns, and the links between
+        them, by name ("nvlink", "400g", "100g", "shared", "gloo") or as a `Link`. By
+        default there are counts alone.
 
     Returns
     -------
@@ -120,6 +200,8 @@ def forecast(
     ------
     GraphInputError
         No such layout, or what `Graph.partition` refuses.
+    ArgumentError
+        No such link.
     """
     if layout not in ("range", "grid"):
         raise GraphInputError(
@@ -128,12 +210,16 @@ def forecast(
             got=shown(layout),
             expected="'range' or 'grid'",
         )
-    found = []
+    machine, named = on or (None, ())
+    known = () if machine is None else machine.links
+    links = [n if isinstance(n, Link) else named_link(n, known) for n in named]
+    found, partitions = [], []
     for parts in ranks:
         partition = choose_partition(graph, order, parts, balance=balance)
         columns = block_columns(parts) if layout == "grid" else 1
         found.append(count_traffic(graph, partition, columns))
-    return Forecast(tuple(found), row_bytes)
+        partitions.append(partition)
+    return Forecast(tuple(found), tuple(partitions), row_bytes, machine, tuple(links))
 
 
 def _megabytes(count: float | np.integer) -> str:

@@ -1,0 +1,300 @@
+"""The constants of this machine, measured once and kept in the user's cache directory.
+
+Random graphs of two sizes: the rows of the small one are in a cache. Per edge, what a
+superstep takes longer with more edges; per vertex, what is left. Least of a few trials:
+others use the machine, too.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from featgraph._interrupts import import_whole
+from featgraph.config import config
+from featgraph.distributed.engines.protocol import Engine
+from featgraph.distributed.rows.forms import SendList, choose
+from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
+from featgraph.errors import FileFormatError
+from featgraph.graph import Graph
+from featgraph.graph.generators import uniform
+from featgraph.model.links import Link
+from featgraph.model.machine import Curve, Machine
+from featgraph.program.functions import gather, vertex
+from featgraph.program.state import State, vertex_property
+from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.superstep.foldmap import foldmap
+
+__all__ = ["calibrate", "measure_link"]
+
+#: Vertices and edges a vertex of the small graph, and of the large one by width. It is
+#: compared with one of as many vertices and an edge each; pushes take one of a quarter
+#: of its edges: atomic operations of 32 features take 300 ns an edge.
+SMALL = (1 << 12, 16)
+LARGE = {1: (1 << 18, 16), 8: (1 << 16, 16), 32: (1 << 15, 16)}
+#: What rows in a cache save at most: edges take so much of the time of far ones.
+LEAST = 0.3
+#: Trials of each kernel at most, and seconds that all may take.
+TRIALS, BUDGET_S = 3, 2.0
+#: Bytes of messages: the first is the latency.
+MESSAGES = (0, 1 << 12, 1 << 16, 1 << 20, 1 << 23)
+MESSAGE_TRIALS = 7
+
+
+@gather(into="total", combine="sum")
+def shares(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.x[u, f] * d.scale[u]
+
+
+@vertex
+def mix(f, v, d):  # type: ignore[no-untyped-def]
+    d.x_next[v, f] = 0.5 * d.x[v, f] + 0.5 * d.total[v, f]
+    return True
+
+
+spread = foldmap(shares, mix)
+
+
+def calibrate(
+    target: str = "auto", *, engine: Engine | None = None, again: bool = False
+) -> Machine:
+    """Return the constants of this machine, for `forecast`.
+
+    They are measured once, within two seconds and what compiling takes, and kept in the
+    user's cache directory, by machine, target, threads, engine and version.
+
+    Parameters
+    ----------
+    target : {"auto", "cpu", "cuda"}, optional
+    engine : Engine, optional
+        All of its ranks make the call: the link between them is measured, too, and all
+        get the constants of the slowest.
+    again : bool, optional
+        Measure although there are constants of an earlier call.
+
+    Returns
+    -------
+    Machine
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> machine = fg.distributed.calibrate("cpu")
+    >>> machine.pull.at(k=8) > 0
+    True
+    """
+    device = choose_device(target).name
+    name, path = _place(device, engine)
+    found = None if again else _kept(path)
+    shared = engine is not None and engine.size > 1
+    if engine is not None and shared:
+        known = np.array([found is not None])
+        if not engine.all_reduce(known, "and", about="whether there are constants")[0]:
+            found = None
+    if found is None:
+        found = _measure(name, device)
+        if engine is not None and shared:
+            found = found.with_link(measure_link(engine))
+        _keep(path, found)
+    if engine is not None and shared:
+        text = np.frombuffer(found.to_json().encode(), np.uint8)
+        texts = engine.all_gather(text, about="the constants of machines")
+        of_ranks = [Machine.from_json(one.tobytes().decode()) for one in texts]
+        found = max(of_ranks, key=lambda machine: machine.pull.at(1))
+    return found
+
+
+def measure_link(engine: Engine, name: str = "") -> Link:
+    """Measure what an exchange of each size takes; all ranks call it.
+
+    Parameters
+    ----------
+    engine : Engine
+        Of two ranks or more.
+    name : str, optional
+        Of the link; default that of the engine.
+    """
+    points = []
+    for size in MESSAGES:
+        message = np.zeros(size // max(engine.size - 1, 1), np.uint8)
+        mine = [message] * engine.size
+        mine[engine.rank] = message[:0]
+        taken = []
+        for _ in range(MESSAGE_TRIALS):
+            begun = time.perf_counter()
+            engine.all_to_allv(mine, about="measuring a link")
+            taken.append(time.perf_counter() - begun)
+        least = engine.all_reduce(np.array([min(taken)]), "max", about="the slowest")
+        points.append((float(size), float(least[0])))
+    rising = np.maximum.accumulate([seconds for _, seconds in points]).tolist()
+    sizes = [size for size, _ in points]
+    return Link(name or _engine_name(engine), tuple(zip(sizes, rising, strict=True)))
+
+
+def _place(device: str, engine: Engine | None) -> tuple[str, Path]:
+    """Return the name of a machine, and the file of its constants."""
+    threads = int(import_whole("numba").get_num_threads())
+    name = f"{_processor()}, {threads} threads" if device == "cpu" else device
+    told = (
+        name, platform.node(), device, _engine_name(engine), version("featgraph"),
+        "1" if engine is None else str(engine.size), str(LARGE),
+    )  # fmt: skip
+    digest = blake2b(repr(told).encode(), digest_size=8).hexdigest()
+    return name, config.cache_dir / "model" / f"{digest}.json"
+
+
+def _engine_name(engine: Engine | None) -> str:
+    if engine is None:
+        return "none"
+    names = {"TorchEngine": "gloo", "_LoopbackEngine": "loopback", "NullEngine": "none"}
+    kind = type(engine).__name__
+    return names.get(kind, kind.removesuffix("Engine").lower())
+
+
+def _processor() -> str:
+    """Return what the processor is called."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _kept(path: Path) -> Machine | None:
+    """Return the constants of a file; None where there are none, or no sound ones."""
+    try:
+        return Machine.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, FileFormatError):
+        return None
+
+
+def _keep(path: Path, machine: Machine) -> None:
+    """Write a file at once, if it can be written: the next call measures otherwise."""
+    if not config.cache:
+        return
+    partial = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(machine.to_json(), encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+
+
+def _measure(name: str, device: str) -> Machine:
+    """Measure all constants but those of links."""
+    clock = _Clock()
+    near, far, pushed, swept, rows = {}, {}, {}, {}, {}
+    fixed = clock.least(_superstep(uniform(64, 64, seed=1), 1, device, "pull"))
+    few = uniform(*_size(SMALL), seed=2)
+    for k, size in LARGE.items():
+        many, some, sparse = (
+            uniform(*_size((size[0], degree)), seed=3)
+            for degree in (size[1], size[1] // 4, 1)
+        )
+        times = [
+            clock.least(_superstep(graph, k, device, "pull"))
+            for graph in (sparse, many)
+        ]
+        far[k] = _slope(times, (sparse.edge_count, many.edge_count))
+        swept[k] = max(times[0] - fixed - far[k] * sparse.edge_count, 0.0) / size[0]
+        small = clock.least(_superstep(few, k, device, "pull")) - fixed
+        small -= swept[k] * few.vertex_count
+        near[k] = min(max(small / few.edge_count, LEAST * far[k]), far[k])
+        took = clock.least(_superstep(some, k, device, "push")) - fixed
+        pushed[k] = max((took - swept[k] * size[0]) / some.edge_count, near[k])
+        rows[k] = _row_seconds(clock, k)
+    widths = tuple(map(float, LARGE))
+    reads = [4.0 * k * size for k, (size, _) in LARGE.items()]
+    return Machine(
+        name,
+        pull=Curve(
+            widths, _rising(near), _rising(far),
+            4.0 * max(LARGE) * SMALL[0], max(reads),
+        ),
+        push=Curve(widths, _rising(pushed), _rising(pushed)),
+        vertex=Curve(widths, _rising(swept), _rising(swept)),
+        row=Curve(widths, _rising(rows), _rising(rows)),
+        fixed_s=fixed,
+    )  # fmt: skip
+
+
+def _size(size: tuple[int, int]) -> tuple[int, int]:
+    """Return how many vertices and edges a graph has."""
+    return size[0], size[0] * size[1]
+
+
+def _slope(times: list[float], edges: tuple[int, int]) -> float:
+    """Return the seconds of one more edge, most of those of a superstep of many."""
+    rise = (times[1] - times[0]) / (edges[1] - edges[0])
+    return max(rise, 0.5 * times[1] / edges[1])
+
+
+def _rising(seconds: dict[int, float]) -> tuple[float, ...]:
+    """Return seconds by width; more features take no less, whatever disturbed it."""
+    rising: list[float] = np.maximum.accumulate(list(seconds.values())).tolist()
+    return tuple(rising)
+
+
+class _Clock:
+    """Times calls, the fewer the more seconds have been spent."""
+
+    def __init__(self) -> None:
+        self._spent = 0.0
+
+    def least(self, call: Callable[[], None]) -> float:
+        """Return the least seconds of a call that is warm."""
+        call()  # compiles, and allocates
+        return min(self._trials(call))
+
+    def _trials(self, call: Callable[[], None]) -> Iterator[float]:
+        for trial in range(TRIALS):
+            if trial > 1 and self._spent > BUDGET_S * 0.6:
+                break
+            begun = time.perf_counter()
+            call()
+            taken = time.perf_counter() - begun
+            self._spent += taken
+            yield taken
+
+
+def _superstep(graph: Graph, k: int, device: str, direction: str) -> Callable[[], None]:
+    """Return a call that runs a superstep of all vertices."""
+    count = graph.vertex_count
+    values = np.ones((count, k), np.float32)
+    state = State(
+        graph,
+        x=vertex_property(values, iterated=True),
+        scale=vertex_property(np.full(count, 0.5, np.float32)),
+    )
+
+    def call() -> None:
+        spread(state, target=device, direction=direction)
+        if device != "cpu":
+            state["x"][:1]  # waits for it
+
+    return call
+
+
+def _row_seconds(clock: _Clock, k: int) -> float:
+    """Return the seconds of a row that is packed, taken and stored."""
+    count = 1 << 15
+    values = [np.zeros((2 * count, k), np.float32)]
+    link = SendList(np.arange(0, 2 * count, 2, dtype=np.int32), 2 * count)
+    changed = np.full(2 * count // 32, 0xFFFFFFFF, np.uint32)
+    sizes = row_bytes(values)
+
+    def call() -> None:
+        message = encode(link, choose(link, changed, sizes), values)
+        store(decode(link, message, values), values, 0)
+
+    return clock.least(call) / count

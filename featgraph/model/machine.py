@@ -1,0 +1,158 @@
+"""What a superstep is made of costs on one machine: edges, vertices, rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from featgraph.errors import FileFormatError
+from featgraph.model.links import Link
+
+__all__ = ["H200", "Curve", "Machine"]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds of one thing by the width k of its rows, and by what is read at random.
+
+    Attributes
+    ----------
+    widths : tuple of float
+        Ascending.
+    near, far : tuple of float
+        Seconds at each width, with rows that are read of `near_bytes` in all, and of
+        `far_bytes`: those of the first fit in a cache.
+    near_bytes, far_bytes : float
+    """
+
+    widths: tuple[float, ...]
+    near: tuple[float, ...]
+    far: tuple[float, ...]
+    near_bytes: float = 1.0
+    far_bytes: float = 2.0
+
+    @classmethod
+    def flat(cls, by_width: Mapping[float, float]) -> Curve:
+        """Return a curve that does not ask what is read."""
+        seconds = tuple(by_width.values())
+        return cls(tuple(by_width), seconds, seconds)
+
+    def at(self, width: float, nbytes: float = 1.0) -> float:
+        """Return the seconds of one, with `nbytes` read at random.
+
+        Between widths they are interpolated, and behind the last one in proportion
+        to the width. Between sizes they are interpolated in their logarithms.
+        """
+        share = float(
+            np.interp(
+                np.log(max(nbytes, 1.0)),
+                np.log([self.near_bytes, self.far_bytes]),
+                [0.0, 1.0],
+            )
+        )
+        near, far = (np.interp(width, self.widths, of) for of in (self.near, self.far))
+        beyond = max(width / self.widths[-1], 1.0)
+        return float(((1 - share) * near + share * far) * beyond)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The constants of a machine; in Lux's model these are slopes.
+
+    Attributes
+    ----------
+    name : str
+        Which machine, for whoever reads a forecast.
+    pull, push : Curve
+        Seconds of an edge.
+    vertex : Curve
+        Seconds of a vertex that is swept: its function, and its commit.
+    row : Curve
+        Seconds of a row that is packed, handed over or stored: half at either end.
+    fixed_s : float
+        Seconds of a superstep in which nothing is due.
+    exchanges : int
+        How many exchanges a superstep makes.
+    overlap : float
+        The share of the lesser of work and wire that is behind the other.
+    links : tuple of Link
+        Those that were measured.
+    """
+
+    name: str
+    pull: Curve
+    push: Curve
+    vertex: Curve
+    row: Curve
+    fixed_s: float
+    exchanges: int = 2
+    overlap: float = 0.0
+    links: tuple[Link, ...] = ()
+
+    def scaled(self, pull: float = 1.0, push: float = 1.0) -> Machine:
+        """Return a machine whose edges take another time, and vertices as pulls do."""
+        return replace(
+            self,
+            pull=_times(self.pull, pull),
+            push=_times(self.push, push),
+            vertex=_times(self.vertex, pull),
+        )
+
+    def with_link(self, link: Link) -> Machine:
+        """Return the machine with a link measured anew."""
+        others = tuple(known for known in self.links if known.name != link.name)
+        return replace(self, links=(*others, link))
+
+    def to_json(self) -> str:
+        """Return it as text, for `from_json`."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Machine:
+        """Return the machine of a text.
+
+        Raises
+        ------
+        FileFormatError
+            If the text is of none.
+        """
+        try:
+            told: dict[str, Any] = json.loads(text)
+            curves: dict[str, Any] = {
+                name: Curve(**{k: _tupled(v) for k, v in told.pop(name).items()})
+                for name in ("pull", "push", "vertex", "row")
+            }
+            links = tuple(Link(**{k: _tupled(v) for k, v in one.items()})
+                          for one in told.pop("links"))  # fmt: skip
+            return cls(**told, **curves, links=links)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise FileFormatError(
+                "not the constants of a machine", got=f"{error!r:.80}"
+            ) from error
+
+
+def _times(curve: Curve, factor: float) -> Curve:
+    near, far = (tuple(factor * s for s in of) for of in (curve.near, curve.far))
+    return replace(curve, near=near, far=far)
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(map(_tupled, value)) if isinstance(value, list) else value
+
+
+#: Supersteps of bench/results/widths-gpu.jsonl (uniform-21-16: 33.6M edges, 2.1M
+#: vertices) and, pushed, superstep-gpu-kron21.jsonl. A vertex reads and writes its rows
+#: once, at 4 TB/s. Rows: coalesced stores into the memory of a peer, 205 to 370 GB/s.
+H200 = Machine(
+    "NVIDIA H200",
+    pull=Curve.flat({1: 7.4e-12, 4: 1.3e-11, 8: 1.8e-11, 16: 2.3e-11, 32: 3.2e-11,
+                     64: 6.2e-11, 128: 1.2e-10}),
+    push=Curve.flat({4: 4.1e-11, 8: 5.3e-11, 32: 1.27e-10}),
+    vertex=Curve.flat({1: 8e-12, 4: 1.2e-11, 32: 9.6e-11, 128: 3.8e-10}),
+    row=Curve.flat({1: 3e-11, 4: 7.8e-11, 32: 3.5e-10, 128: 1.4e-9}),
+    fixed_s=20e-6,
+)  # fmt: skip

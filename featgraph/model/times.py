@@ -1,0 +1,174 @@
+"""The time of a superstep on P ranks: load, compute, update, transfer, and waits.
+
+Lux has the sums of these over nodes. Here each rank has its own, since all wait for the
+slowest of them; and exchanges of few bytes take their latency.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.errors import ArgumentError
+from featgraph.model.links import Link
+from featgraph.model.machine import Machine
+
+if TYPE_CHECKING:
+    from featgraph.graph.partition.counts import Counts
+
+__all__ = ["Times", "Work", "superstep_times"]
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What each rank does in one superstep; arrays have one entry a rank, shape (P,).
+
+    Attributes
+    ----------
+    edges : ndarray of int64
+        Along which anything is gathered.
+    vertices : ndarray of int64
+        That are swept.
+    sent, received : ndarray of int64
+        Rows of ghosts, and partial aggregates.
+    combined : ndarray of int64
+        Partial aggregates that are combined at their owner, of `received`.
+    reads : ndarray of int64
+        Vertices, own ones and ghosts, whose rows are read at random.
+    """
+
+    edges: Numbers
+    vertices: Numbers
+    sent: Numbers
+    received: Numbers
+    combined: Numbers
+    reads: Numbers
+
+    @property
+    def ranks(self) -> int:
+        """P."""
+        return self.edges.size
+
+    @property
+    def has_partials(self) -> bool:
+        """Whether any aggregate is put together from several ranks."""
+        return bool(self.combined.any())
+
+    @classmethod
+    def whole(cls, counts: Counts) -> Work:
+        """Return that of a superstep in which every vertex is active and due."""
+        return cls(
+            edges=counts.edges,
+            vertices=counts.own + counts.partials,
+            sent=counts.sent,
+            received=counts.received,
+            combined=counts.partials_elsewhere,
+            reads=counts.own + counts.ghosts,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """Seconds of each rank in a superstep; arrays have shape (P,).
+
+    Attributes
+    ----------
+    load : ndarray
+        Rows of ghosts are stored where kernels read them.
+    compute : ndarray
+        Edges and vertices.
+    update : ndarray
+        Own rows are packed for others; partial aggregates are combined.
+    transfer : ndarray
+        Bytes on the wire, without latency.
+    latency : float
+        Of all exchanges of the superstep.
+    fixed : float
+        Of a superstep in which nothing is due.
+    overlap : float
+        The share of the lesser of work and wire that is behind the other.
+    """
+
+    load: NDArray[np.float64]
+    compute: NDArray[np.float64]
+    update: NDArray[np.float64]
+    transfer: NDArray[np.float64]
+    latency: float
+    fixed: float
+    overlap: float
+
+    @property
+    def work(self) -> NDArray[np.float64]:
+        """Seconds of each rank without waits."""
+        return self.load + self.compute + self.update + self.fixed
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the superstep: all ranks wait for the slowest one."""
+        work = float(self.work.max())
+        wire = float(self.transfer.max()) + self.latency
+        return work + wire - self.overlap * min(work, wire)
+
+
+def superstep_times(
+    work: Work,
+    machine: Machine,
+    link: Link,
+    *,
+    direction: str = "pull",
+    k: int = 1,
+    itemsize: int = 4,
+) -> Times:
+    """Return what a superstep takes on each rank.
+
+    Parameters
+    ----------
+    work : Work
+    machine : Machine
+    link : Link
+        Between any two ranks.
+    direction : {"pull", "push"}
+        Which way aggregates are gathered.
+    k : int
+        Features of a row.
+    itemsize : int
+        Bytes of a feature.
+
+    Returns
+    -------
+    Times
+
+    Raises
+    ------
+    ArgumentError
+        No such direction.
+    """
+    if direction not in ("pull", "push"):
+        raise ArgumentError(
+            "aggregates are gathered in two directions",
+            where="direction",
+            got=repr(direction),
+            expected="'pull' or 'push'",
+        )
+    curve = machine.pull if direction == "pull" else machine.push
+    row_bytes = k * itemsize
+    edge = np.array([curve.at(k, row_bytes * n) for n in work.reads.tolist()])
+    end = machine.row.at(k) / 2
+    nbytes = np.maximum(work.sent, work.received) * row_bytes
+    seconds = [link.seconds(n, work.ranks) for n in nbytes.tolist()]
+    each = link.seconds(0, work.ranks)
+    exchanges = machine.exchanges + work.has_partials
+    return Times(
+        load=np.asarray(work.received * end, np.float64),
+        compute=work.edges * edge + work.vertices * machine.vertex.at(k),
+        update=np.asarray((work.sent + work.combined) * end, np.float64),
+        transfer=np.array(seconds) - each,
+        latency=exchanges * each,
+        fixed=machine.fixed_s,
+        overlap=machine.overlap,
+    )

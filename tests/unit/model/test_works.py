@@ -1,0 +1,78 @@
+"""What ranks would have done in the supersteps of a run: against sets, and a run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import featgraph as fg
+from featgraph.algorithms import bfs
+from featgraph.graph.generators import uniform
+from featgraph.graph.partition.counts import count_traffic
+from featgraph.graph.partition.partition import Partition
+from featgraph.model.times import Work
+from featgraph.model.works import Parts, works_of
+
+V = 90
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 50),
+    inner=st.lists(st.integers(0, V), max_size=3).map(sorted),
+    share=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+    gathers=st.sampled_from(["due", "active", "none"]),
+)
+def test_work_is_that_of_sets(
+    seed: int, inner: list[int], share: float, gathers: str
+) -> None:
+    graph = uniform(V, 300, seed=seed)
+    partition = Partition([0, *inner, V])
+    rng = np.random.default_rng(seed)
+    active, committed = rng.random((2, V)) < share
+    found = Parts(graph, partition).work(active, committed, gathers)
+    owner = partition.owner(np.arange(V)).tolist()
+    sources = graph.in_edges.column_indices.tolist()
+    targets = np.repeat(np.arange(V), graph.in_degree).tolist()
+    edges = list(zip(sources, targets, strict=True))
+    due = {v for v in range(V) if active[v]}
+    if gathers != "none":
+        due |= {v for u, v in edges if active[u]}
+    along = {
+        "due": lambda u, v: v in due,
+        "active": lambda u, v: active[u],
+        "none": lambda u, v: False,
+    }[gathers]
+    for rank in range(partition.parts):
+        here = [(u, v) for u, v in edges if owner[v] == rank]
+        ghosts = {u for u, _ in here if owner[u] != rank}
+        assert found.edges[rank] == sum(bool(along(u, v)) for u, v in here)
+        assert found.vertices[rank] == sum(owner[v] == rank for v in due)
+        assert found.received[rank] == sum(bool(committed[u]) for u in ghosts)
+        assert found.reads[rank] == owner.count(rank) + len(ghosts)
+        there = {(u, owner[v]) for u, v in edges if owner[u] == rank != owner[v]}
+        assert found.sent[rank] == sum(bool(committed[u]) for u, _ in there)
+
+
+def test_a_whole_superstep_is_what_counts_say() -> None:
+    graph = uniform(1000, 8000, seed=2)
+    partition = Partition([0, 300, 301, 1000])
+    everyone = np.ones(1000, np.bool_)
+    found = Parts(graph, partition).work(everyone, everyone, "due")
+    counted = Work.whole(count_traffic(graph, partition))
+    for name in ("edges", "vertices", "sent", "received", "combined", "reads"):
+        assert getattr(found, name).tolist() == getattr(counted, name).tolist(), name
+
+
+def test_a_recorded_search_is_counted_superstep_by_superstep() -> None:
+    graph = fg.Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 4], vertex_count=5)
+    begun = np.arange(5) == 0
+    result = bfs(graph, 0, target="cpu", record_active=True)
+    works = works_of(graph, result.run, Partition([0, 2, 5]), begun)
+    assert len(works) == result.supersteps
+    assert [w.sent.tolist() for w in works[:3]] == [[1, 0], [0, 0], [0, 0]]
+    bare = bfs(graph, 0, target="cpu")
+    with pytest.raises(fg.FeatGraphError, match="record_active=True"):
+        works_of(graph, bare.run, Partition([0, 5]))
