@@ -292,6 +292,27 @@ TABLES["faults-cpu"] = {
     **TIME,
     **CHECK,
 }
+TABLES["model-cpu"] = {
+    **COMMON,
+    "program": _text("contender"),
+    "ranks": _text("ranks"),
+    "supersteps": _text("supersteps"),
+    "foretold": _text("foretold"),
+    "median error": _text("median_error"),
+    "90 %": _text("p90_error"),
+    "uncorrected": _text("uncorrected"),
+    "of the sum": _text("total_error"),
+}
+TABLES["model-blocks"] = {
+    **COMMON,
+    "ranks": _text("ranks"),
+    "link": _text("link"),
+    "layout": _text("contender"),
+    "work ms": _number("work_ms"),
+    "wire ms": _number("wire_ms"),
+    "ms": _number("median_ms"),
+    "gain of blocks": _text("gain"),
+}
 TABLES["rows-cpu"] = {
     **COMMON,
     "changed": _text("density"),

@@ -50,6 +50,8 @@ BENCHES = {
     "classics-cpu": "bench.classics.cpu",
     "classics-gpu": "bench.classics.gpu",
     "links-gpu": "bench.distributed.links_gpu",
+    "model-cpu": "bench.distributed.model_cpu",
+    "model-blocks": "bench.distributed.model_blocks",
     "rows-cpu": "bench.distributed.rows_cpu",
     "engines-cpu": "bench.distributed.engines_cpu",
     "faults-cpu": "bench.distributed.faults_cpu",

@@ -1,0 +1,259 @@
+"""Supersteps as the model foretells them, beside measured ones, on ranks of a CPU.
+
+Programs run on one rank and on processes over Gloo, a thread each, with what is active
+recorded. From these sets the model has the work of each superstep, on constants that
+were calibrated in the same processes; each superstep is foretold from those before it
+of its direction (`correction.py`). `uncorrected` are the errors of the calibrated
+constants alone. ALS makes its own graph, and runs on one rank.
+
+Supersteps whose time is below `FLOOR_S` are not counted: nobody plans by them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_matrix
+
+from bench.graphs import make_graph
+from bench.record import Recorder, child_environment
+
+DEFAULTS = {"graph": ["kron-16"], "k": [8], "repeat": 3, "ranks": 2}
+#: Longest that all ranks of one cell may take.
+LIMIT_S = 900
+FLOOR_S = 2e-4
+#: Supersteps of a direction that come before the first that is foretold.
+LEARN = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", type=int, help="the most, each with a thread")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Foretell every program on one rank, and on several."""
+    for name in arguments.graph:
+        for k in arguments.k:
+            for count in dict.fromkeys((1, arguments.ranks)):
+                found = measure(name, k, arguments.repeat, count)
+                for program, cell in found["programs"].items():
+                    _record(recorder, program, count, k, cell, found)
+
+
+def _record(
+    recorder: Recorder, program: str, ranks: int, k: int, cell: Any, found: Any
+) -> None:
+    errors = np.array(cell["errors"], float)
+    recorder.add(
+        program,
+        [1000 * s for s in cell["seconds"]],
+        ranks=ranks,
+        k=cell["k"],
+        graph=found["graph"],
+        machine=found["machine"],
+        supersteps=len(cell["seconds"]),
+        foretold=int(errors.size),
+        median_error=_quantile(errors, 0.5),
+        p90_error=_quantile(errors, 0.9),
+        uncorrected=_quantile(np.array(cell["uncorrected"], float), 0.5),
+        total_error=cell["total_error"],
+        directions=cell["directions"],
+        checks={"ok": True},
+    )
+
+
+def _quantile(errors: Any, share: float) -> float | None:
+    return round(float(np.quantile(errors, share)), 3) if errors.size else None
+
+
+def measure(name: str, k: int, repeat: int, ranks: int) -> dict[str, Any]:
+    """Return what rank 0 has found."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        told = Path(folder) / "told.json"
+        common = child_environment() | {
+            "NUMBA_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONWARNINGS": "ignore",  # runs end at a limit
+        }
+        if ranks > 1:
+            port = f"{free.getsockname()[1]}"
+            common |= {"WORLD_SIZE": str(ranks), "MASTER_PORT": port}
+        free.close()
+        command = [sys.executable, "-m", "bench.distributed.model_cpu"]
+        begun = [
+            subprocess.Popen(
+                [*command, name, str(k), str(repeat), str(told)],
+                env=common | ({"RANK": str(rank)} if ranks > 1 else {}),
+            )
+            for rank in range(ranks)
+        ]
+        try:
+            codes = [process.wait(LIMIT_S) for process in begun]
+        finally:
+            for process in begun:
+                process.kill()
+        if any(codes):
+            raise RuntimeError(f"ranks ended with {codes}")
+        return json.loads(told.read_text())  # type: ignore[no-any-return]
+
+
+class _Runs:
+    """Keeps the runs of what algorithms iterate, and has them record active sets."""
+
+    def __init__(self) -> None:
+        import featgraph as fg
+
+        self._iterate: Callable[..., Any] = fg.iterate
+        self.kept: list[tuple[Any, Any, Any]] = []
+        fg.iterate = self
+
+    def __call__(self, steps: Any, state: Any, **options: Any) -> Any:
+        run = self._iterate(steps, state, **options | {"record_active": True})
+        self.kept.append((run, state.graph, options.get("active")))
+        return run
+
+
+def programs(name: str, k: int) -> dict[str, tuple[int, Any, Callable[[], Any]]]:
+    """Return, by name, the width, the whole graph, and a call on this rank's part."""
+    import featgraph as fg
+    from featgraph.algorithms import (
+        als,
+        betweenness_centrality,
+        connected_components,
+        label_propagation,
+        pagerank,
+        sssp,
+    )
+
+    whole = make_graph(name).graph
+    graph = fg.distribute(whole)
+    count = whole.vertex_count
+    rng = np.random.default_rng(1)
+    lengths = rng.uniform(1, 10, whole.given_edge_count).astype(np.float32)
+    seeds = np.where(np.arange(count) % 10 == 0, np.arange(count) % k, -1)
+    hub = int(np.argmax(whole.out_degree))
+    cpu: dict[str, Any] = {"target": "cpu"}
+    found: dict[str, Any] = {
+        "PR": (1, whole, lambda: pagerank(graph, tol=0, max_supersteps=20, **cpu)),
+        "CC": (
+            1, whole,
+            lambda: connected_components(graph, method="propagate", **cpu),
+        ),
+        "SSSP": (1, whole, lambda: sssp(graph, hub, weights=lengths, **cpu)),
+        "BC": (
+            1, whole,
+            lambda: betweenness_centrality(graph, sources=[hub, 1, 2, 3], **cpu),
+        ),
+        "LP": (
+            k, whole,
+            lambda: label_propagation(
+                graph, seeds, epsilon=0, max_supersteps=20, **cpu
+            ),
+        ),
+    }  # fmt: skip
+    if graph is whole:  # it makes a graph of ratings, which belongs to its rank
+        users, items = count // 4, count // 16
+        rated = rng.integers(0, users, 8 * users), rng.integers(0, items, 8 * users)
+        stars = rng.integers(1, 6, 8 * users).astype(np.float32)
+        ratings = coo_matrix((stars, rated), shape=(users, items))
+        found["ALS"] = (
+            k,
+            None,
+            lambda: als(ratings, factors=k, iterations=8, **cpu),
+        )
+    return found
+
+
+def be_a_rank(name: str, k: int, repeat: int, told: Path) -> None:
+    """Run the programs on this rank; the first one writes what it has found."""
+    import featgraph as fg
+
+    engine = fg.distributed.init(timeout=LIMIT_S / 2)
+    machine = fg.distributed.calibrate("cpu", engine=engine, again=True)
+    runs = _Runs()
+    found: dict[str, Any] = {}
+    for program, (width, whole, call) in programs(name, k).items():
+        call()
+        cells = []
+        for _ in range(repeat):
+            runs.kept.clear()
+            engine.barrier()
+            call()
+            cells.append(_foretold(runs.kept, whole, machine, width, engine))
+        found[program] = _joined(cells, width)
+    if engine.rank == 0:
+        described = make_graph(name).describe()
+        told.write_text(
+            json.dumps({"programs": found, "graph": described, "machine": machine.name})
+        )
+
+
+def _foretold(kept: Any, given: Any, machine: Any, k: int, engine: Any) -> Any:
+    """Return measured times of the supersteps of a call, and those of the model."""
+    import featgraph as fg
+    from featgraph.graph.partition.partition import Partition
+    from featgraph.model.correction import predict
+    from featgraph.model.links import named_link
+    from featgraph.model.times import superstep_times
+    from featgraph.model.works import works_of
+
+    link = named_link("gloo", machine.links)
+    times, seconds, kinds = [], [], []
+    for run, graph, active in kept:
+        whole = given or graph
+        first = None
+        if active is not None:
+            chosen = fg.ActiveSet(whole.vertex_count, active) if not isinstance(
+                active, fg.ActiveSet) else active  # fmt: skip
+            first = chosen.mask
+        shard = getattr(graph, "shard", None)
+        partition = (
+            Partition(np.array([0, whole.vertex_count]))
+            if shard is None
+            else shard.partition
+        )
+        works = works_of(whole, run, partition, first)
+        for place, (work, way) in enumerate(zip(works, run.directions, strict=True)):
+            push = "push" if way == "push" else "pull"
+            times.append(superstep_times(work, machine, link, direction=push, k=k))
+            turn = place % len(run.kernels)
+            kinds.append((way, run.aggregates[place], len(run.kernels), turn))
+        seconds += run.seconds
+    slowest = engine.all_reduce(np.array(seconds), "max", about="supersteps")
+    counted = slowest >= FLOOR_S
+    guess = predict(times, slowest.tolist(), kinds, LEARN)
+    plain = np.array([one.seconds for one in times])
+    known = counted & np.isfinite(guess)
+    return {
+        "seconds": slowest.tolist(),
+        "errors": (np.abs(guess - slowest) / slowest)[known].tolist(),
+        "uncorrected": (np.abs(plain - slowest) / slowest)[counted].tolist(),
+        "total": [float(guess[known].sum()), float(slowest[known].sum())],
+        "directions": sorted({kind[0] for kind in kinds}),
+    }
+
+
+def _joined(cells: list[Any], k: int) -> dict[str, Any]:
+    guess, taken = (sum(cell["total"][i] for cell in cells) for i in range(2))
+    return {
+        "k": k,
+        "seconds": cells[-1]["seconds"],
+        "errors": [e for cell in cells for e in cell["errors"]],
+        "uncorrected": [e for cell in cells for e in cell["uncorrected"]],
+        "total_error": round(abs(guess / taken - 1), 3) if taken else None,
+        "directions": cells[-1]["directions"],
+    }
+
+
+if __name__ == "__main__":
+    be_a_rank(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
