@@ -202,42 +202,34 @@ def _foretold(kept: Any, given: Any, machine: Any, k: int, engine: Any) -> Any:
     """Return measured times of the supersteps of a call, and those of the model."""
     import featgraph as fg
     from featgraph.graph.partition.partition import Partition
-    from featgraph.model.correction import predict
-    from featgraph.model.links import named_link
-    from featgraph.model.times import superstep_times
-    from featgraph.model.works import works_of
+    from featgraph.model.foretold import Foretold, foretell
 
-    link = named_link("gloo", machine.links)
-    times, seconds, kinds = [], [], []
+    times: list[Any] = []
+    kinds: list[Any] = []
+    seconds: list[float] = []
     for run, graph, active in kept:
-        whole = given or graph
-        first = None
+        whole, first = given or graph, None
         if active is not None:
-            chosen = fg.ActiveSet(whole.vertex_count, active) if not isinstance(
-                active, fg.ActiveSet) else active  # fmt: skip
+            is_set = isinstance(active, fg.ActiveSet)
+            chosen = active if is_set else fg.ActiveSet(whole.vertex_count, active)
             first = chosen.mask
         shard = getattr(graph, "shard", None)
-        partition = (
-            Partition(np.array([0, whole.vertex_count]))
-            if shard is None
-            else shard.partition
-        )
-        works = works_of(whole, run, partition, first)
-        for place, (work, way) in enumerate(zip(works, run.directions, strict=True)):
-            push = "push" if way == "push" else "pull"
-            times.append(superstep_times(work, machine, link, direction=push, k=k))
-            turn = place % len(run.kernels)
-            kinds.append((way, run.aggregates[place], len(run.kernels), turn))
+        alone = Partition(np.array([0, whole.vertex_count]))
+        partition = alone if shard is None else shard.partition
+        on = machine, "gloo"
+        found = foretell(whole, run, partition, on, k=k, first=first)
+        times += found.times
+        kinds += found.kinds
         seconds += run.seconds
     slowest = engine.all_reduce(np.array(seconds), "max", about="supersteps")
-    counted = slowest >= FLOOR_S
-    guess = predict(times, slowest.tolist(), kinds, LEARN)
-    plain = np.array([one.seconds for one in times])
+    one = Foretold(times, kinds, slowest)
+    guess, counted = one.predicted(LEARN), slowest >= FLOOR_S
     known = counted & np.isfinite(guess)
+    apart = np.abs(guess - slowest) / slowest
     return {
         "seconds": slowest.tolist(),
-        "errors": (np.abs(guess - slowest) / slowest)[known].tolist(),
-        "uncorrected": (np.abs(plain - slowest) / slowest)[counted].tolist(),
+        "errors": apart[known].tolist(),
+        "uncorrected": (np.abs(one.uncorrected / slowest - 1))[counted].tolist(),
         "total": [float(guess[known].sum()), float(slowest[known].sum())],
         "directions": sorted({kind[0] for kind in kinds}),
     }

@@ -1,0 +1,127 @@
+"""The supersteps of a run as the model has them, beside those that were measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.graph.partition.partition import Partition
+from featgraph.model.correction import Correction, predict
+from featgraph.model.links import Link, named_link
+from featgraph.model.machine import Machine
+from featgraph.model.times import Times, superstep_times
+from featgraph.model.works import works_of
+
+if TYPE_CHECKING:
+    from featgraph.graph import Graph
+    from featgraph.runtime.loops.run import Run
+
+__all__ = ["Foretold", "foretell"]
+
+
+@dataclass(frozen=True, eq=False)
+class Foretold:
+    """A run as a model has it.
+
+    Attributes
+    ----------
+    times : list of Times
+        Of each superstep, by the constants of the machine.
+    kinds : list of tuple
+        Supersteps of one kind have one correction: those of one direction, and of one
+        turn where several foldmaps run in turn.
+    measured : ndarray
+        Seconds of each superstep on this rank.
+    """
+
+    times: list[Times]
+    kinds: list[tuple[Any, ...]]
+    measured: NDArray[np.float64]
+
+    @property
+    def uncorrected(self) -> NDArray[np.float64]:
+        """Seconds of each superstep by the constants alone."""
+        return np.array([one.seconds for one in self.times])
+
+    def predicted(self, learn: int = 2) -> NDArray[np.float64]:
+        """Return the seconds of each superstep, as those before it foretell it.
+
+        NaN for the first one, which holds compilation, and the first `learn` behind it
+        of each kind.
+        """
+        return predict(self.times, self.measured.tolist(), self.kinds, learn)
+
+    def elsewhere(self, other: Foretold) -> NDArray[np.float64]:
+        """Return the seconds on other ranks, with what this run has taught.
+
+        Parameters
+        ----------
+        other : Foretold
+            The same run, by another partition, machine or link.
+        """
+        taught: dict[tuple[Any, ...], Correction] = {}
+        for place, kind in enumerate(self.kinds):
+            correction = taught.setdefault(kind, Correction())
+            if place:
+                correction.add(self.times[place], float(self.measured[place]))
+        return np.array(
+            [
+                taught.get(kind, Correction()).predict(one)
+                for one, kind in zip(other.times, other.kinds, strict=True)
+            ]
+        )
+
+
+def foretell(
+    graph: Graph,
+    run: Run,
+    partition: Partition,
+    on: tuple[Machine, str | Link],
+    *,
+    k: int = 1,
+    itemsize: int = 4,
+    first: NDArray[np.bool_] | None = None,
+) -> Foretold:
+    """Return the supersteps of a run on the ranks of a partition, by the model.
+
+    Parameters
+    ----------
+    graph : Graph
+        The whole.
+    run : Run
+        With ``record_active=True``, on any number of ranks.
+    partition : Partition
+    on : (Machine, link)
+        As for `forecast`.
+    k : int
+        Features of a row.
+    itemsize : int
+        Bytes of a feature.
+    first : mask, shape (V,), optional
+        The vertices that it began with; default all.
+
+    Returns
+    -------
+    Foretold
+
+    Raises
+    ------
+    ArgumentError
+        No record of active sets; no such link.
+    """
+    machine, named = on
+    link = named if isinstance(named, Link) else named_link(named, machine.links)
+    times, kinds, turns = [], [], len(run.kernels)
+    for place, work in enumerate(works_of(graph, run, partition, first)):
+        way = run.directions[place]
+        direction = "push" if way == "push" else "pull"
+        times.append(
+            superstep_times(
+                work, machine, link, direction=direction, k=k, itemsize=itemsize
+            )
+        )
+        kinds.append((way, run.aggregates[place], turns, place % turns))
+    return Foretold(times, kinds, np.array(run.seconds))
