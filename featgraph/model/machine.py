@@ -144,9 +144,10 @@ def _tupled(value: Any) -> Any:
     return tuple(map(_tupled, value)) if isinstance(value, list) else value
 
 
-#: Supersteps of bench/results/widths-gpu.jsonl (uniform-21-16: 33.6M edges, 2.1M
-#: vertices) and, pushed, superstep-gpu-kron21.jsonl. A vertex reads and writes its rows
-#: once, at 4 TB/s. Rows: coalesced stores into the memory of a peer, 205 to 370 GB/s.
+#: Edges: supersteps of bench/results/widths-gpu.jsonl (uniform-21-16: 33.6M edges, 2.1M
+#: vertices), less vertices, and, pushed, of superstep-gpu-kron21.jsonl. Assumed: that a
+#: vertex reads and writes its rows at about 4 TB/s; 20 us of a superstep; and rows at
+#: what packing and the stores of a peer, 205 to 370 GB/s, take together.
 H200 = Machine(
     "NVIDIA H200",
     pull=Curve.flat({1: 7.4e-12, 4: 1.3e-11, 8: 1.8e-11, 16: 2.3e-11, 32: 3.2e-11,
