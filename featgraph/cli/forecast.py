@@ -68,7 +68,8 @@ def add_forecast_options(parser: argparse.ArgumentParser) -> None:
         "--machine",
         choices=[*MACHINES, "none"],
         default="h200",
-        help="what each rank is: an NVIDIA H200, by constants that are kept (default); the CPU of this machine, which is measured; none for counts alone",
+        help="what each rank is: an NVIDIA H200, by constants that are kept "
+        "(default); the CPU of this machine, which is measured; none for counts alone",
     )
     parser.add_argument(
         "--links",
