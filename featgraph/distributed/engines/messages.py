@@ -131,8 +131,9 @@ class MessageEngine(ABC):
             read(rank, message)
 
         self.exchanges += 1
-        call = Call(self.exchanges, "hand_bytes()", about)
+        call, begun = Call(self.exchanges, "hand_bytes()", about), time.perf_counter()
         self._pass(call, sizes, write, read_counted)
+        self.waited_s += time.perf_counter() - begun
         for rank in range(self.size):
             if rank != self.rank:
                 self.traffic.sent[rank] += sizes[rank]
