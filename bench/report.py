@@ -276,6 +276,15 @@ TABLES["ranks-cpu"] = {
     **CHECK,
 }
 TABLES["ranks-gpu"] = TABLES["ranks-cpu"] | {"supersteps": _text("supersteps")}
+TABLES["links-gpu"] = {
+    "what": _text("contender"),
+    "rows": _text("rows"),
+    "k": _text("k"),
+    "share": _text("share"),
+    "bytes": _text("nbytes"),
+    **TIME,
+    **CHECK,
+}
 TABLES["loading-cpu"] = {
     **COMMON,
     "from": _text("contender"),
