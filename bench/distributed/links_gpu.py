@@ -79,7 +79,7 @@ class Rank:
 
 def measure_flags(rank: Rank) -> None:
     """Time exchanges of one number through windows."""
-    from featgraph.ranks.gpu_windows import WindowNumbers
+    from featgraph.ranks.gpu.window_rows import WindowNumbers
     from featgraph.runtime.recording.cuda_record import Recording
 
     device, numbers = rank.device, WindowNumbers(rank.engine, rank.device)
@@ -105,7 +105,7 @@ def measure_flags(rank: Rank) -> None:
 def measure_rows(rank: Rank) -> None:
     """Time what kernels store, and what they take, by events of the GPU."""
     from featgraph._cuda import cuda
-    from featgraph.ranks.gpu_windows import Channel
+    from featgraph.ranks.gpu.window_rows import Channel
 
     device, peer = rank.device, rank.peer
     for count, k, share in ROWS:

@@ -227,6 +227,6 @@ def _carrier_on(shard: Shard, engine: Engine, device: Device) -> Any:
     """Return what hands rows over from where a device has them."""
     if device.name == "cpu":
         return HostRows(shard, engine, device)
-    from featgraph.ranks.gpu_carrier import GpuCarrier
+    from featgraph.ranks.gpu.carrier import GpuCarrier
 
     return GpuCarrier(shard, engine, device)

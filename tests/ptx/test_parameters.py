@@ -17,7 +17,7 @@ from featgraph.fold.compiling.signatures import entry_signature
 from featgraph.fold.folder import fold_due_set
 from featgraph.fold.lowering.due_sets import KERNELS
 from featgraph.fold.plan.traits import GraphTraits
-from featgraph.ranks import gpu_kernels
+from featgraph.ranks.gpu import kernels
 from featgraph.runtime.devices import cuda_control, cuda_lists, cuda_loops
 from featgraph.runtime.recording.control import At
 from tests.ptx.test_kernels import _compile, _kernel
@@ -93,7 +93,7 @@ def test_small_kernels() -> None:
     signatures["control"] = control_signature()
     signatures |= link_signatures()
     for name, signature in signatures.items():
-        modules = cuda_control, cuda_lists, cuda_loops, elements, gpu_kernels
+        modules = cuda_control, cuda_lists, cuda_loops, elements, kernels
         [kernel] = [getattr(m, name) for m in modules if hasattr(m, name)]
         ptx = _cuda.compile_ptx(kernel, signature, (9, 0))
         assert sizes_packed(signature) == sizes_taken(ptx), name

@@ -14,7 +14,7 @@ if not _cuda.is_installed():
 
 from numba import types
 
-from featgraph.ranks import window_kernels as kernels
+from featgraph.ranks.gpu import window_kernels as kernels
 
 N, FLAG = types.int64, types.boolean
 WORDS, NUMBERS, OWN = (

@@ -22,10 +22,10 @@ if not _cuda.is_installed():
 from featgraph.errors import DistributedError
 from featgraph.graph.building import edges as edge_lists
 from featgraph.graph.partition.shard import Shard
-from featgraph.ranks import gpu_links
 from featgraph.ranks.edges import PartEdges
-from featgraph.ranks.gpu_messages import FORMS, Outline
-from featgraph.ranks.gpu_rows import GpuRows
+from featgraph.ranks.gpu import links as gpu_links
+from featgraph.ranks.gpu.messages import FORMS, Outline
+from featgraph.ranks.gpu.rows import GpuRows
 from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.members import packed
 from featgraph.runtime.devices.choose import choose_device

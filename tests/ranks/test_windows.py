@@ -22,8 +22,8 @@ if not _cuda.is_installed():
 
 from featgraph.config import config
 from featgraph.errors import ArgumentError, WorkerLostError
-from featgraph.ranks import gpu_windows, windows
-from featgraph.ranks.gpu_windows import WindowNumbers, WindowRows
+from featgraph.ranks.gpu import window_rows, windows
+from featgraph.ranks.gpu.window_rows import WindowNumbers, WindowRows
 from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.members import packed
 from featgraph.ranks.outboxes import identity
@@ -155,7 +155,7 @@ def test_large_results_and_others_go_by_the_host(gpu: Gpu) -> None:
     def on_a_rank(engine: Engine) -> None:
         device = choose_device("cuda")
         numbers = WindowNumbers(engine, device)
-        large = device.upload(np.zeros(gpu_windows.MOST_NUMBERS // 8 + 1))
+        large = device.upload(np.zeros(window_rows.MOST_NUMBERS // 8 + 1))
         assert not numbers.can_combine(large, "sum")
         small = device.upload(np.zeros(2))
         assert numbers.can_combine(small, "product")

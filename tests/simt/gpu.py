@@ -25,7 +25,7 @@ from featgraph import _cuda
 from featgraph._cuda_driver import Compiled, IpcMemory, ParameterType, _parameters
 from featgraph.arrays import foreign, landing, memory
 from featgraph.graph.building import host
-from featgraph.ranks import gpu_links, gpu_rows, gpu_windows, through_host, windows
+from featgraph.ranks.gpu import links, rows, through_host, window_rows, windows
 from featgraph.runtime.behind import functions
 from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_rows, cuda_sets
 from featgraph.runtime.devices.cuda_launch import Launches
@@ -552,12 +552,12 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(functions, "is_stored", lambda function, types: False)
         for module in (cuda_arrays, cuda_device, windows):
             patch.setattr(module, "cuda", gpu)
-        for module in (gpu_rows, windows):
+        for module in (rows, windows):
             patch.setattr(module, "uuid_of_current", lambda: "emulated")
         patch.setattr(windows, "IpcMemory", partial(IpcMemory, Unmapped()))
         for module in (cuda_arrays, cuda_device, cuda_sets):
             patch.setattr(module, "BLOCK", 32)
-        for module in (cuda_rows, gpu_links, gpu_rows, gpu_windows):
+        for module in (cuda_rows, links, rows, window_rows):
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(through_host, "cuda", gpu)
         patch.setattr(foreign, "cuda", gpu)

@@ -102,7 +102,7 @@ class Clock(schedules_gpu.Stopwatch):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 def test_a_rank_writes_what_it_has_measured(tmp_path: Path) -> None:
-    ranks_cpu.be_a_rank("uniform-8-4", 2, 1, tmp_path / "told.json")
+    ranks_cpu.be_a_rank("uniform-8-4", 2, 1, "auto", tmp_path / "told.json")
     [(program, cell)] = json.loads((tmp_path / "told.json").read_text()).items()
     assert program == "label propagation"
     assert len(cell["trials_ms"]) == 1

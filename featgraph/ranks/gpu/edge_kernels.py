@@ -1,6 +1,6 @@
 """Kernels that mark the entries of cut edges (CUDA): a lane has a place of a list.
 
-The lists are those of `featgraph.ranks.gpu_links`. A warp takes a word.
+The lists are those of `featgraph.ranks.gpu.links`. A warp takes a word.
 """
 
 from numba import int32, uint32

@@ -15,13 +15,13 @@ from featgraph.arrays.values import DeviceValues
 from featgraph.config import config
 from featgraph.distributed.engines.protocol import Engine, GpuEngine
 from featgraph.graph.partition.shard import Shard
-from featgraph.ranks import gpu_kernels as kernels
 from featgraph.ranks.edges import PartEdges
-from featgraph.ranks.gpu_edges import GpuEdges
-from featgraph.ranks.gpu_links import BLOCK, GpuLinks, blocks_for
-from featgraph.ranks.gpu_messages import Entries, Outline, as_rows, in_units
+from featgraph.ranks.gpu import kernels
+from featgraph.ranks.gpu.edges import GpuEdges
+from featgraph.ranks.gpu.links import BLOCK, GpuLinks, blocks_for
+from featgraph.ranks.gpu.messages import Entries, Outline, as_rows, in_units
+from featgraph.ranks.gpu.through_host import ThroughHost
 from featgraph.ranks.outboxes import identity
-from featgraph.ranks.through_host import ThroughHost
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 

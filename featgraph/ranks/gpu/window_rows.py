@@ -22,12 +22,12 @@ from featgraph._cuda_driver import address_of
 from featgraph.arrays.values import DeviceValues
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.graph.partition.shard import Shard
-from featgraph.ranks import window_kernels as kernels
-from featgraph.ranks.gpu_kernels import mark_used
-from featgraph.ranks.gpu_links import BLOCK, Listed
-from featgraph.ranks.gpu_messages import as_rows
+from featgraph.ranks.gpu import window_kernels as kernels
+from featgraph.ranks.gpu.kernels import mark_used
+from featgraph.ranks.gpu.links import BLOCK, Listed
+from featgraph.ranks.gpu.messages import as_rows
+from featgraph.ranks.gpu.windows import Mailboxes
 from featgraph.ranks.outboxes import identity
-from featgraph.ranks.windows import Mailboxes
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["MOST_NUMBERS", "Channel", "WindowNumbers", "WindowRows"]

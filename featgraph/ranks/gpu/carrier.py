@@ -13,10 +13,10 @@ from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import ArgumentError
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.edges import PartEdges
-from featgraph.ranks.gpu_edges import GpuEdges
-from featgraph.ranks.gpu_rows import GpuRows
-from featgraph.ranks.gpu_windows import WindowNumbers, WindowRows
-from featgraph.ranks.windows import can_map
+from featgraph.ranks.gpu.edges import GpuEdges
+from featgraph.ranks.gpu.rows import GpuRows
+from featgraph.ranks.gpu.window_rows import WindowNumbers, WindowRows
+from featgraph.ranks.gpu.windows import can_map
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["GpuCarrier"]

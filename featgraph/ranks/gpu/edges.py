@@ -10,10 +10,10 @@ import numpy as np
 from featgraph._cached import cached_property
 from featgraph.arrays.values import DeviceValues
 from featgraph.errors import GraphInputError
-from featgraph.ranks import gpu_edge_kernels as kernels
 from featgraph.ranks.edges import PartEdges
-from featgraph.ranks.gpu_links import BLOCK, EdgeLinks, blocks_for
-from featgraph.ranks.gpu_messages import Entries
+from featgraph.ranks.gpu import edge_kernels as kernels
+from featgraph.ranks.gpu.links import BLOCK, EdgeLinks, blocks_for
+from featgraph.ranks.gpu.messages import Entries
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["GpuEdges"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.ranks import gpu_kernels as kernels
+from featgraph.ranks.gpu import kernels
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["BLOCK", "EdgeLinks", "GpuLinks", "Listed", "blocks_for"]

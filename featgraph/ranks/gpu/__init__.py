@@ -1,0 +1,1 @@
+"""How ranks on GPUs hand rows, entries and numbers to each other."""
