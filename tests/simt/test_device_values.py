@@ -377,6 +377,42 @@ def test_casts_are_those_of_the_host(shared: Gpu, data: st.DataObject) -> None:
     assert outcomes[0] == outcomes[1]
 
 
+def _read_only() -> Any:
+    array = np.arange(3.0)
+    array.setflags(write=False)
+    return array
+
+
+ODD = {
+    "read-only": _read_only(),
+    "no dimension": np.array(2.0),
+    "no features": np.zeros((3, 0)),
+    "no rows": np.zeros(0),
+    "backwards": np.arange(6.0)[::-2],
+    "every other column": np.arange(12.0).reshape(3, 4)[:, ::2],
+    "one row for all": np.broadcast_to(np.array([1.0, 2.0]), (3, 2)),
+    "complex": np.zeros(3, complex),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_arrays_are_taken_or_refused_as_those_of_the_host(
+    gpu: Gpu, name: str
+) -> None:
+    graph, outcomes = fg.Graph.from_edges([0, 1, 2], [1, 2, 0]), []
+    before = ODD[name].copy()
+    for given_array in (ODD[name], Foreign(ODD[name])):
+        try:
+            state = fg.State(graph, x=fg.vertex_property(given_array))
+            outcomes.append(state["x"].tolist())
+        except StateError as error:
+            outcomes.append(str(error))
+            continue
+        state["x"] = 0.0  # what was given is the caller's
+        assert np.array_equal(ODD[name], before)
+    assert outcomes[0] == outcomes[1]
+
+
 def test_what_cannot_be_taken_is_said(gpu: Gpu, monkeypatch: Any) -> None:
     graph = tiny_graph()
     with pytest.raises(StateError, match="one entry per vertex"):
