@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import copy
+import os
 from collections.abc import Mapping
 
+from featgraph.distributed.engines.calls import Call
 from featgraph.distributed.engines.records import Record
 from featgraph.errors import DistributedError, RankMismatchError, WorkerLostError
 
-__all__ = ["failed", "last_word", "lost"]
+__all__ = ["failed", "last_word", "lost", "require_usable"]
+
+
+def require_usable(
+    rank: int, call: Call, process: int, refusal: DistributedError | None, is_open: bool
+) -> None:
+    """Raise where the engine of a process takes no more calls, or not from this one."""
+    if process != os.getpid():
+        raise DistributedError(
+            f"a forked child uses the engine of rank {rank}",
+            got=str(call),
+            fix="exchange in the process that called fg.distributed.init(); start "
+            "others by the method 'spawn'",
+        )
+    if refusal is not None:
+        raise copy.copy(refusal)
+    if not is_open:
+        raise DistributedError(f"rank {rank} has been closed", got=str(call))
 
 
 def lost(why: Mapping[int, str], size: int, where: str) -> WorkerLostError:

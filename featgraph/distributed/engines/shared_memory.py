@@ -10,7 +10,6 @@ rings, or has died.
 
 from __future__ import annotations
 
-import copy
 import os
 import weakref
 from collections.abc import Sequence
@@ -21,7 +20,12 @@ from featgraph.distributed.engines.calls import Call, mismatch
 from featgraph.distributed.engines.meeting import is_possible, meet
 from featgraph.distributed.engines.messages import NOTHING, Bytes, MessageEngine
 from featgraph.distributed.engines.peers import Peers, flags
-from featgraph.distributed.engines.processes import failed, last_word, lost
+from featgraph.distributed.engines.processes import (
+    failed,
+    last_word,
+    lost,
+    require_usable,
+)
 from featgraph.distributed.engines.protocol import Read, Write
 from featgraph.distributed.engines.records import INLINE_BYTES, Record, pack, unpack
 from featgraph.distributed.engines.windows import ALIGNMENT, Layout, OwnMemory
@@ -128,17 +132,7 @@ class SharedEngine(MessageEngine):
             raise
 
     def _require_usable(self, call: Call) -> None:
-        if self._process != os.getpid():
-            raise DistributedError(
-                f"a forked child uses the engine of rank {self.rank}",
-                got=str(call),
-                fix="exchange in the process that called fg.distributed.init(); start "
-                "others by the method 'spawn'",
-            )
-        if self._refusal is not None:
-            raise copy.copy(self._refusal)
-        if not self._is_open:
-            raise DistributedError(f"rank {self.rank} has been closed", got=str(call))
+        require_usable(self.rank, call, self._process, self._refusal, self._is_open)
 
     def _tell(self, call: Call, sizes: Sequence[int], write: Write) -> Bytes:
         """Write what the others are to take; return the message to this rank itself."""

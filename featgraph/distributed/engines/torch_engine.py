@@ -14,7 +14,6 @@ up, on whatever GPU waits for it, and the next exchange over Gloo says which ran
 
 from __future__ import annotations
 
-import copy
 import os
 import re
 import socket
@@ -29,6 +28,7 @@ import numpy as np
 from featgraph._interrupts import import_whole
 from featgraph.distributed.engines.calls import Call, mismatch
 from featgraph.distributed.engines.messages import Bytes, MessageEngine
+from featgraph.distributed.engines.processes import failed, lost, require_usable
 from featgraph.distributed.engines.protocol import GpuArray, bytes_of
 from featgraph.distributed.engines.records import (
     INLINE_BYTES,
@@ -183,28 +183,18 @@ class TorchEngine(MessageEngine):
             raise
 
     def _require_usable(self, call: Call) -> None:
-        if self._process != os.getpid():
-            raise DistributedError(
-                f"a forked child uses the engine of rank {self.rank}",
-                got=str(call),
-                fix="exchange in the process that called fg.distributed.init(); start "
-                "others by the method 'spawn'",
-            )
-        if self._refusal is not None:
-            raise copy.copy(self._refusal)
-        if not self._is_open:
-            raise DistributedError(f"rank {self.rank} has been closed", got=str(call))
+        require_usable(self.rank, call, self._process, self._refusal, self._is_open)
         if self._watch is not None:
             self._watch.raise_lost()
 
     def _exchanged(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
         said = Record("call", call.number, call.text, call.about)
-        heard, lost = self._tell(said, messages)
+        heard, absent = self._tell(said, messages)
         records = {rank: record for rank, (record, _) in heard.items()}
         for rank, record in records.items():
             if record.kind == "failed":
-                raise _failed(self, record, told_by=rank)
-        self._raise_lost(lost, call)
+                raise failed(record, self.size, told_by=rank)
+        self._raise_lost(absent, call)
         # As the others read it, whatever its length.
         calls = {self.rank: unpack(pack(said, NOTHING), self.rank)[0].call}
         calls |= {r: one.call for r, one in records.items() if one.kind == "call"}
@@ -234,32 +224,12 @@ class TorchEngine(MessageEngine):
         peers = [rank for rank in range(self.size) if rank != self.rank]
         sent = {rank: pack(said, messages[rank]) for rank in peers}
         heard = {rank: np.empty(RECORD_BYTES, np.uint8) for rank in peers}
-        lost = self._links.transfer(sent, heard, tag=0)
-        return {r: unpack(heard[r], r) for r in peers if r not in lost}, lost
+        absent = self._links.transfer(sent, heard, tag=0)
+        return {r: unpack(heard[r], r) for r in peers if r not in absent}, absent
 
-    def _raise_lost(self, lost: Mapping[int, str], call: Call) -> None:
-        if not lost:
-            return
-        rank, why = next(iter(lost.items()))
-        others = ", ".join(str(r) for r in lost if r != rank)
-        raise WorkerLostError(
-            f"rank {rank} of {self.size} was lost"
-            + (f"; nor was there word of {others}" if others else ""),
-            rank=rank,
-            where=f"rank {self.rank}, at {call}",
-            got=why,
-            fix=f"what rank {rank} wrote last tells more; if it was still computing, "
-            "fg.distributed.init(timeout=) with more seconds",
-        )
-
-
-def _failed(engine: TorchEngine, record: Record, told_by: int) -> WorkerLostError:
-    by = "" if told_by == record.rank else f", as rank {told_by} found"
-    return WorkerLostError(
-        f"rank {record.rank} of {engine.size} failed{by}",
-        rank=record.rank,
-        got=record.text,
-    )
+    def _raise_lost(self, why: Mapping[int, str], call: Call) -> None:
+        if why:
+            raise lost(why, self.size, f"rank {self.rank}, at {call}")
 
 
 class _Links:
