@@ -13,10 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import socket
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,12 +21,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import coo_matrix
 
+from bench.distributed.processes import LIMIT_S, run_on_ranks
 from bench.graphs import make_graph
-from bench.record import Recorder, child_environment
+from bench.record import Recorder
 
 DEFAULTS = {"graph": ["kron-16"], "k": [8], "repeat": 3, "ranks": 2}
-#: Longest that all ranks of one cell may take.
-LIMIT_S = 900
 FLOOR_S = 2e-4
 #: Supersteps of a direction that come before the first that is foretold.
 LEARN = 2
@@ -75,36 +71,10 @@ def _quantile(errors: Any, share: float) -> float | None:
     return round(float(np.quantile(errors, share)), 3) if errors.size else None
 
 
-def measure(name: str, k: int, repeat: int, ranks: int) -> dict[str, Any]:
+def measure(name: str, k: int, repeat: int, ranks: int) -> Any:
     """Return what rank 0 has found."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        told = Path(folder) / "told.json"
-        common = child_environment() | {
-            "NUMBA_NUM_THREADS": "1",
-            "OMP_NUM_THREADS": "1",
-            "PYTHONWARNINGS": "ignore",  # runs end at a limit
-        }
-        if ranks > 1:
-            port = f"{free.getsockname()[1]}"
-            common |= {"WORLD_SIZE": str(ranks), "MASTER_PORT": port}
-        free.close()
-        command = [sys.executable, "-m", "bench.distributed.model_cpu"]
-        begun = [
-            subprocess.Popen(
-                [*command, name, str(k), str(repeat), str(told)],
-                env=common | ({"RANK": str(rank)} if ranks > 1 else {}),
-            )
-            for rank in range(ranks)
-        ]
-        try:
-            codes = [process.wait(LIMIT_S) for process in begun]
-        finally:
-            for process in begun:
-                process.kill()
-        if any(codes):
-            raise RuntimeError(f"ranks ended with {codes}")
-        return json.loads(told.read_text())  # type: ignore[no-any-return]
+    words = [name, str(k), str(repeat)]
+    return run_on_ranks("bench.distributed.model_cpu", words, ranks, threads=1)
 
 
 class _Runs:
@@ -178,7 +148,7 @@ def be_a_rank(name: str, k: int, repeat: int, told: Path) -> None:
     """Run the programs on this rank; the first one writes what it has found."""
     import featgraph as fg
 
-    engine = fg.distributed.init(timeout=LIMIT_S / 2)
+    engine = fg.distributed.init(timeout=LIMIT_S / 2, engine="gloo")
     machine = fg.distributed.calibrate("cpu", engine=engine, again=True)
     runs = _Runs()
     found: dict[str, Any] = {}
