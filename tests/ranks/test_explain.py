@@ -44,7 +44,23 @@ def most(f, v, d):
     return d.x[v]
 
 
+@fg.triangle
+def corner(u, v, w, e_uv, e_uw, e_vw, d):
+    fg.atomic.add(d.least, u, d.load[e_vw])
+
+
 ROWS = {
+    "triangles": (
+        fg.trianglemap(corner),
+        [
+            "phase 0: load: entries of cut edges that changed go before the phase",
+            "phase 0: rows of neighbors that others own are fetched, a batch at a time",
+            "phase 0: load: entries of their edges come with them",
+            "phase 0: least: combined on each rank, then at the owners behind the "
+            "phase",
+            BITS,
+        ],
+    ),
     "committed": (
         fg.foldmap(lowest, adopt),
         ["phase 0: x: rows that were committed go with the bits that say which", BITS],

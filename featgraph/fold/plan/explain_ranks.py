@@ -50,6 +50,15 @@ def _explain_phase(plan: FoldPlan, phase: Phase, halo: Halo) -> Iterator[str]:
         (edges.reads, "entries of cut edges that changed go before the phase"),
         (_next(edges.reads_next), "entries of all cut edges go before the phase"),
     )  # fmt: skip
+    triangles = halo.triangles
+    if triangles is not None:
+        yield "rows of neighbors that others own are fetched, a batch at a time"
+        names = (name for name, _ in triangles.updates)
+        yield from _said(
+            ((*triangles.reads, *_next(triangles.reads_next)), "entries of their edges "
+                                                               "come with them"),
+            (names, "combined on each rank, then at the owners behind the phase"),
+        )  # fmt: skip
     if phase.kind == "reduce":
         names = (f.into for f in plan.functions_of(phase) if f.into)
         yield from _said((names, "combined over the ranks behind the phase"))
