@@ -32,7 +32,13 @@ def array_of(shape: tuple[int, ...], dtype: Any) -> Any:
     item = typed.itemsize
     size = math.prod(shape) * item
     if pool is None or size == 0:
-        return cuda.device_array(shape, typed)
+        array = cuda.device_array(shape, typed)
+        if size:
+            ending = weakref.finalize(
+                array.gpu_data, _lent.discard, int(array.gpu_data.device_pointer)
+            )
+            ending.atexit = False
+        return array
     strides = tuple(item * math.prod(shape[n:]) for n in range(1, len(shape) + 1))
     return pool.array_type(shape, strides, typed, gpu_data=pool.take(size))
 

@@ -23,6 +23,7 @@ import pytest
 
 from featgraph import _cuda
 from featgraph._cuda_driver import Compiled, IpcMemory, ParameterType, _parameters
+from featgraph._cuda_memory import _lent
 from featgraph.arrays import foreign, landing, memory
 from featgraph.graph.building import host
 from featgraph.ranks.gpu import links, rows, through_host, window_rows, windows
@@ -236,6 +237,8 @@ class Gpu:
         memory = whole[first : first + count]
         address = int(memory.ctypes.data)
         self.alive[address] = memory
+        # Whoever gets the address next has lent nothing.
+        weakref.finalize(memory, _lent.discard, address)
         self.written[address] = Written(address, count)
         array.memory, array.gpu = memory, self
         return array

@@ -109,3 +109,21 @@ def test_a_context_has_one_pool_and_is_asked_for_it_once(
     current[0] = 0  # another thread
     assert _cuda_memory._current_pool() is first
     assert asked == [5, 7, 5]
+
+
+def test_what_was_lent_without_a_pool_is_forgotten_with_its_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def device_array(shape: Any, dtype: Any) -> Any:
+        return SimpleNamespace(gpu_data=Memory(None, 768, 8))
+
+    monkeypatch.setattr(_cuda_memory, "_current_pool", lambda: None)
+    monkeypatch.setattr(
+        _cuda_memory, "cuda", SimpleNamespace(device_array=device_array)
+    )
+    array = _cuda_memory.array_of((2,), "float32")
+    _cuda_memory.lend(768)
+    assert _cuda_memory.is_lent(768)
+    del array
+    gc.collect()
+    assert not _cuda_memory.is_lent(768)
