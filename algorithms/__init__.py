@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from featgraph.algorithms.eigenvector_centrality import eigenvector_centrality
     from featgraph.algorithms.estimators import LabelPropagation
     from featgraph.algorithms.factor_propagation import factor_propagation
+    from featgraph.algorithms.gradient_factorization import gradient_factorization
     from featgraph.algorithms.heat_simulation import heat_simulation
     from featgraph.algorithms.hits import hits
     from featgraph.algorithms.k_core import k_core
@@ -58,6 +59,7 @@ __all__ = [
     "connected_components",
     "eigenvector_centrality",
     "factor_propagation",
+    "gradient_factorization",
     "heat_simulation",
     "hits",
     "k_core",

@@ -1,4 +1,4 @@
-"""Ratings as a bipartite graph, and the options of factorisations."""
+"""Ratings as a bipartite graph, and what they come to."""
 
 from __future__ import annotations
 
@@ -10,51 +10,43 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._objective import Options
 
 __all__ = [
-    "MOST_FOR_CHOLESKY",
-    "Options",
     "Ratings",
-    "checked_options",
+    "Totals",
     "checked_ratings",
-    "given_factors",
+    "look_through",
 ]
 
 Array = npt.NDArray[Any]
-#: Target -> the factors up to which "auto" takes exact solutions. On the CPU, these
-#: then cost at most twice as much as three steps of conjugate gradients: 58 against 31
-#: ms of CPU an iteration with 1M ratings at K = 32, 178 against 52 ms at K = 64.
-MOST_FOR_CHOLESKY = {"cpu": 32, "cuda": 128}
 
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """A matrix of ratings as a graph: users are its first vertices, then the items.
+    """Ratings as a graph: users are its first vertices, then the items.
 
     Attributes
     ----------
-    values : ndarray of shape (N,)
-        The ratings.
+    graph : Graph
+        Undirected, of two sides. Its weights are the ratings.
+    values : array of shape (N,)
+        These, in the type of the factors; on ranks, those of this one's edges.
     """
 
     graph: fg.Graph
-    user_count: int
-    values: Array
+    values: Any
 
     @property
     def count(self) -> int:
         """How many ratings there are."""
-        return len(self.values)
+        return self.graph.given_edge_count
 
     @property
-    def sources(self) -> Array:
-        """The user of each rating."""
-        return self.graph.sources
-
-    @property
-    def targets(self) -> Array:
-        """The item of each rating, as a vertex."""
-        return self.graph.targets
+    def user_count(self) -> int:
+        """How many users there are."""
+        sides: Any = self.graph.sides
+        return int(sides[0])
 
     @property
     def users(self) -> Array:
@@ -73,55 +65,48 @@ class Ratings:
         return f"item {vertex - self.user_count}"
 
 
-@dataclass(frozen=True)
-class Options:
-    """What is minimised, and how."""
-
-    regularization: float
-    weighted: bool
-    implicit: bool
-    alpha: float
-    uses_cg: bool
-
-    def of_rating(self, real: np.dtype[Any]) -> dict[str, float]:
-        """Return what makes confidence, and what a rating asks for, of a rating r.
-
-        The first is ``slope * abs(r) + above`` beyond that of pairs that are not given,
-        the second, times the confidence, ``max(scale * r, least)``.
-        """
-        if self.implicit:
-            alpha = self.alpha
-            return {"slope": alpha, "above": -1.0, "scale": alpha, "least": 0.0}
-        least = float(np.finfo(real).min)
-        return {"slope": 0.0, "above": 1.0, "scale": 1.0, "least": least}
-
-    def of_edges(self, values: Array) -> tuple[Array, Array]:
-        """Return the confidence of each rating, and confidence times what it wants."""
-        r = values.astype(np.float64)
-        if not self.implicit:
-            return np.ones_like(r), r
-        confidence = self.alpha * r
-        return np.abs(confidence), np.maximum(confidence, 0.0)
-
-
 def checked_ratings(ratings: Any, dtype: np.dtype[Any]) -> Ratings:
-    """Return the graph of a matrix of ratings.
+    """Return the graph of a matrix of ratings, or take one that is given.
 
     Raises
     ------
     GraphInputError
-        If it is no sparse matrix, is empty, or has values that are not finite.
+        If it is no sparse matrix and no graph of ratings, is empty, or has values that
+        are no numbers. Of a graph, `look_through` checks the rest.
     """
+    if dtype not in (np.float32, np.float64):
+        raise fg.GraphInputError(
+            "not a type of factors", got=dtype, expected="float32 or float64"
+        )
+    if isinstance(ratings, fg.Graph):
+        graph = _checked_graph(ratings)
+    else:
+        graph = _graph_of(ratings, dtype)
+    return Ratings(graph, graph.weights_as(dtype))
+
+
+def _checked_graph(graph: fg.Graph) -> fg.Graph:
+    is_of_two = graph.sides is not None and len(graph.sides) == 2
+    if is_of_two and not graph.directed and graph.part.weights is not None:
+        return graph
+    sides = "no sides" if graph.sides is None else f"sides {graph.sides}"
+    raise fg.GraphInputError(
+        "not a graph of ratings",
+        got=f"{graph}, {sides}",
+        expected="an undirected graph of two sides whose weights are the ratings",
+        fix="fg.Graph.from_biadjacency(matrix), or fg.Graph.from_edges(users, "
+        "user_count + items, weights=ratings, directed=False, "
+        "sides=(user_count, item_count))",
+    )
+
+
+def _graph_of(ratings: Any, dtype: np.dtype[Any]) -> fg.Graph:
     if not hasattr(ratings, "tocoo") or getattr(ratings, "ndim", 2) != 2:
         raise fg.GraphInputError(
             "ratings are a sparse matrix, users by items",
             got=type(ratings).__name__,
-            expected="a SciPy sparse matrix of shape (U, I)",
+            expected="a SciPy sparse matrix of shape (U, I), or a graph of two sides",
             fix="scipy.sparse.csr_matrix((ratings, (users, items)))",
-        )
-    if dtype not in (np.float32, np.float64):
-        raise fg.GraphInputError(
-            "not a type of factors", got=dtype, expected="float32 or float64"
         )
     entries = ratings.tocoo(copy=False)
     user_count, item_count = entries.shape
@@ -142,9 +127,13 @@ def checked_ratings(ratings: Any, dtype: np.dtype[Any]) -> Ratings:
         )
     count = user_count + item_count
     wide = entries.col.dtype if count <= np.iinfo(entries.col.dtype).max else np.int64
-    items = np.add(entries.col, user_count, dtype=wide)
-    graph = fg.Graph.from_edges(entries.row, items, vertex_count=count, directed=False)
-    return Ratings(graph, user_count, values)
+    return fg.Graph.from_edges(
+        entries.row,
+        np.add(entries.col, user_count, dtype=wide),
+        weights=values,
+        directed=False,
+        sides=(user_count, item_count),
+    )
 
 
 def _are_finite(values: Array) -> bool:
@@ -154,70 +143,107 @@ def _are_finite(values: Array) -> bool:
     return bool(math.isfinite(squares) or np.isfinite(values).all())
 
 
-def checked_options(
-    factors: int,
-    regularization: float,
-    weighted: bool,
-    implicit: bool,
-    alpha: float,
-    *,
-    solver: str = "cholesky",
-    iterations: int = 1,
-    tolerance: float = 0.0,
-    target: str = "cpu",
-) -> Options:
-    """Return the options; `target` is where solver="auto" has to be fast.
+@fg.gather(into="size_of", combine="sum")
+def sizes(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Add up how large the ratings of v are."""
+    return abs(d.rating[e])
+
+
+@fg.gather(into="asked_of", combine="sum")
+def asked(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Add up the error that v has while nothing is explained."""
+    wanted = max(d.scale * d.rating[e], d.least)
+    return wanted if d.is_implicit else wanted * d.rating[e]
+
+
+@fg.gather(into="aside_of", combine="sum")
+def aside(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Count ratings within a side."""
+    return 1 if (u < d.user_count) == (v < d.user_count) else 0
+
+
+@fg.vertex
+def note(f, v, d):  # type: ignore[no-untyped-def]
+    """Keep what is added up next."""
+    d.size[v] = d.size_of[v]
+    d.asked_at[v] = d.asked_of[v]
+    d.aside_at[v] = d.aside_of[v]
+    return True
+
+
+@fg.reduce(into="all_sizes", combine="sum")
+def sum_of_sizes(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up how large all ratings are, each at both of its ends."""
+    return d.size[v]
+
+
+@fg.reduce(into="all_asked", combine="sum")
+def sum_of_asked(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up the error likewise."""
+    return d.asked_at[v]
+
+
+@fg.reduce(into="not_finite", combine="min")
+def first_not_finite(f, v, d):  # type: ignore[no-untyped-def]
+    """Find the first vertex with a rating that is not finite."""
+    return d.vertex_count if math.isfinite(d.size[v]) else v
+
+
+@fg.reduce(into="misplaced", combine="min")
+def first_misplaced(f, v, d):  # type: ignore[no-untyped-def]
+    """Find the first vertex with a rating within its side."""
+    return d.vertex_count if d.aside_at[v] == 0 else v
+
+
+survey = fg.foldmap(
+    sizes, asked, aside, note, sum_of_sizes, sum_of_asked, first_not_finite,
+    first_misplaced,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What ratings come to.
+
+    Attributes
+    ----------
+    mean_size : float
+        Mean of their absolute values.
+    unexplained : float
+        The error of factors that explain nothing, without what their size adds.
+    """
+
+    mean_size: float
+    unexplained: float
+
+
+def look_through(given: Ratings, chosen: Options, *, target: str) -> Totals:
+    """Add the ratings up, where they are.
 
     Raises
     ------
     GraphInputError
-        If one is out of range.
+        If a rating is not finite, or is no one's of the other side.
     """
-    for name, count, least in (("factors", factors, 1), ("iterations", iterations, 0)):
-        if isinstance(count, bool) or not isinstance(count, int | np.integer):
-            raise fg.GraphInputError(f"{name} is a count", got=repr(count))
-        if count < least:
-            raise fg.GraphInputError(
-                f"{name} out of range", got=count, expected=f"{least} or more"
-            )
-    for name, value in (
-        ("regularization", regularization),
-        ("alpha", alpha),
-        ("tolerance", tolerance),
+    if not given.count:
+        return Totals(0.0, 0.0)
+    state = fg.State(
+        given.graph,
+        rating=fg.edge_property(given.values, copy=False),
+        is_implicit=chosen.implicit,
+        user_count=given.user_count,
+        size=fg.vertex_property(np.float64(0)),
+        asked_at=fg.vertex_property(np.float64(0)),
+        aside_at=fg.vertex_property(0),
+        **chosen.of_rating(given.values.dtype),
+    )
+    survey(state, target=target)
+    for name, what in (
+        ("not_finite", "a rating is not finite"),
+        ("misplaced", "a rating is of a user and an item, no edge within a side"),
     ):
-        if not (math.isfinite(value) and value >= 0):
-            raise fg.GraphInputError(
-                f"{name} out of range", got=value, expected="0 or more, finite"
-            )
-    if solver not in {"auto", "cholesky", "cg"}:
-        raise fg.GraphInputError(
-            "no such solver", got=repr(solver), expected="'auto', 'cholesky' or 'cg'"
-        )
-    is_wide = factors > MOST_FOR_CHOLESKY[target]
-    uses_cg = solver == "cg" or (solver == "auto" and is_wide)
-    return Options(float(regularization), weighted, implicit, float(alpha), uses_cg)
-
-
-def given_factors(
-    given: Ratings, factors: int, initial: Any, dtype: np.dtype[Any]
-) -> Array:
-    """Return factors that are given; zeros for vertices without ratings.
-
-    Raises
-    ------
-    GraphInputError
-        If `initial` does not fit, or is not finite.
-    """
-    parts = [np.asarray(part, np.float64) for part in initial]
-    shapes = [part.shape for part in parts]
-    item_count = given.graph.vertex_count - given.user_count
-    expected = [(given.user_count, factors), (item_count, factors)]
-    if shapes != expected:
-        raise fg.GraphInputError(
-            "initial factors of another shape", got=shapes, expected=expected
-        )
-    x = np.concatenate(parts)
-    if not np.isfinite(x).all():
-        raise fg.GraphInputError("initial factors are not finite")
-    x[np.asarray(given.graph.in_degree) == 0] = 0
-    return x.astype(dtype, copy=False)
+        vertex = int(state[name][0])
+        if vertex < given.graph.vertex_count:
+            raise fg.GraphInputError(what, where=given.name(vertex))
+    sizes, asked = (float(state[name][0]) / 2 for name in ("all_sizes", "all_asked"))
+    return Totals(sizes / given.count, asked)

@@ -42,14 +42,15 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._ratings import (
-    Options,
-    Ratings,
-    checked_options,
-    checked_ratings,
-    given_factors,
+from featgraph.algorithms._factors import (
+    FactorsResult,
+    factors_to_begin,
+    parts_of_factors,
+    sum_of_penalties,
+    weigh,
 )
-from featgraph.algorithms._result import Result, answer
+from featgraph.algorithms._objective import Options, checked_options
+from featgraph.algorithms._ratings import Ratings, checked_ratings, look_through
 
 __all__ = ["ALSResult", "als", "solve_side", "verify_als"]
 
@@ -149,23 +150,6 @@ def settle(f, v, d):  # type: ignore[no-untyped-def]
 CG_STEPS = 3
 
 
-@fg.vertex
-def scatter(f, v, d):  # type: ignore[no-untyped-def]
-    """Draw where v begins, from its number; one without ratings stays zero.
-
-    The bits of a counter are mixed by three multiplications, as generators do (Steele,
-    Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
-    """
-    if d.in_degree[v] == 0:
-        return False
-    bits = (v * d.feature_count + f + int(d.seed)) * -7046029254386353131
-    bits = (bits ^ ((bits >> 30) & 17179869183)) * -4658895280553007687
-    bits = (bits ^ ((bits >> 27) & 137438953471)) * -7723592293110705685
-    bits = (bits >> 40) & 16777215
-    d.x_next[v, f] = d.size * (0.5 + bits / 16777216.0)
-    return True
-
-
 @fg.reduce(into="first_failed", combine="min")
 def first_without_solution(f, v, d):  # type: ignore[no-untyped-def]
     """Find the first vertex whose system has no finite solution."""
@@ -178,20 +162,6 @@ def count_failed(f, v, d):  # type: ignore[no-untyped-def]
     return 1 if d.failed[v] else 0
 
 
-@fg.vertex
-def weigh(f, v, d):  # type: ignore[no-untyped-def]
-    """Find what the factors of v add to the error by their size."""
-    ridge = d.ridge + d.ridge_each * d.in_degree[v]
-    d.penalty[v] = ridge * fg.dot(d.x[v, f], d.x[v, f])
-    return True
-
-
-@fg.reduce(into="penalties", combine="sum")
-def sum_of_penalties(f, v, d):  # type: ignore[no-untyped-def]
-    """Add that up."""
-    return d.penalty[v]
-
-
 @fg.reduce(into="all_explained", combine="sum")
 def sum_of_explained(f, v, d):  # type: ignore[no-untyped-def]
     """Add up what the factors explain."""
@@ -201,35 +171,17 @@ def sum_of_explained(f, v, d):  # type: ignore[no-untyped-def]
 gram_of_others = fg.foldmap(gram)
 find_failed = fg.foldmap(first_without_solution, count_failed)
 measure = fg.foldmap(weigh, sum_of_penalties, sum_of_explained)
-scattered = fg.foldmap(scatter)
 cholesky_half = fg.foldmap(targets, products, minimum)
 cg_half = fg.foldmap(targets, at_start, begin, *(along, advance) * CG_STEPS, settle)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ALSResult(Result):
-    """What `als` returns.
+class ALSResult(FactorsResult):
+    """What `als` returns; see `FactorsResult`.
 
-    Attributes
-    ----------
-    factors : ndarray of shape (U + I, K)
-        Of the users, and behind them of the items; zeros for those without ratings.
-    user_factors, item_factors : ndarray of shape (U, K), (I, K)
-        The two parts of it. Their products are the predicted ratings (preferences, if
-        implicit).
-    residuals : ndarray of float64
-        The regularised squared error behind every half; empty without history.
-    training_rmse : ndarray of float64
-        Root of the mean squared error of the ratings given, behind every half; empty
-        without history, and for implicit feedback.
+    For implicit feedback predicted ratings are preferences, and there is no
+    `training_rmse`.
     """
-
-    factors: npt.NDArray[Any] = answer()
-    user_factors: npt.NDArray[Any] = answer()
-    item_factors: npt.NDArray[Any] = answer()
-    training_rmse: npt.NDArray[np.float64]
-
-    residual_name = "regularised squared error"
 
 
 @fg.checkpointed
@@ -254,9 +206,9 @@ def als(
 
     Parameters
     ----------
-    ratings : sparse matrix of shape (U, I)
+    ratings : sparse matrix of shape (U, I), or Graph
         Users by items. Stored zeros are ratings of zero. Entries given twice are two
-        ratings.
+        ratings. Or `Graph.from_biadjacency` of it, which several ranks may share.
     factors : int, optional
         K.
     regularization : float, optional
@@ -324,15 +276,12 @@ def als(
         target=_target_of(options) if solver == "auto" else "cpu",
     )  # fmt: skip
     real = np.dtype(dtype)
-    if initial is None:
-        draw = _where_to_begin(given, factors, random_state)
-        draw["x"] = fg.vertex_property(0, dtype=real, shape=(factors,), iterated=True)
-        state = make_state(given, chosen, factors, real, **draw)
-        scattered(state, target=options.get("target", "auto"))
-    else:
-        x = given_factors(given, factors, initial, real)
-        begin = fg.vertex_property(x, iterated=True)
-        state = make_state(given, chosen, factors, real, x=begin)
+    target = options.get("target", "auto")
+    totals = look_through(given, chosen, target=target)
+    state = factors_to_begin(
+        given, factors, initial, real, totals, random_state, target,
+        **_properties(given, chosen, factors, real),
+    )  # fmt: skip
     half = cg_half if chosen.uses_cg else cholesky_half
     users, items = given.users, given.items
     steps = [half.on(users), half.on(items)]
@@ -341,8 +290,8 @@ def als(
         steps = [others[0], steps[0], others[1], steps[1]]
     wanted = history or tolerance > 0
     record = _Record(
-        given, chosen, len(steps), iterations, tolerance, wanted,
-        target=options.get("target", "auto"),
+        given, chosen, len(steps), iterations, tolerance,
+        totals.unexplained if wanted else None, target=target,
     )  # fmt: skip
     if iterations == 0 or not given.count:
         steps = []
@@ -350,14 +299,11 @@ def als(
         steps or [half.on([])], state, active=items, max_supersteps=1 << 40,
         callback=record, **options,
     )  # fmt: skip
-    count, found = given.user_count, cast("Any", state.view("x"))
     return ALSResult(
         run=run,
         residuals=np.array(run.notes.get("errors", [])),
         training_rmse=np.array(run.notes.get("rmse", [])),
-        factors=found,
-        user_factors=_part(slice(None, count)),
-        item_factors=_part(slice(count, None)),
+        **parts_of_factors(cast("Any", state.view("x")), given.user_count),
     )
 
 
@@ -367,48 +313,29 @@ def _target_of(options: dict[str, Any]) -> str:
     return kernel.plan.target
 
 
-def _part(vertices: slice) -> Any:
-    """Return what takes the factors of some vertices out of a result."""
-    return lambda result: result.factors[vertices]
-
-
-def make_state(
-    given: Ratings, chosen: Options, k: int, real: np.dtype[Any], **more: Any
-) -> fg.State:
-    """Return the State of a factorisation; `more` has the property ``x``."""
+def _properties(
+    given: Ratings, chosen: Options, k: int, real: np.dtype[Any]
+) -> dict[str, Any]:
+    """Return what a State of a factorisation has beside the property ``x``."""
     # Far below what the ratings determine, far above the rounding.
     floor = 0.0 if chosen.regularization else float(np.finfo(real).eps) ** (2 / 3)
+    more: dict[str, Any] = {}
     if chosen.uses_cg:
         zeros = fg.vertex_property(0, dtype=real, shape=(k,))
         more |= {"r": zeros, "p": zeros, "r_r": fg.vertex_property(0, dtype=real)}
         more["resolution"] = (8 * float(np.finfo(real).eps)) ** 2
-    return fg.State(
-        given.graph,
-        rating=fg.edge_property(given.values, copy=False),
-        ridge=0.0 if chosen.weighted else chosen.regularization,
-        ridge_each=chosen.regularization if chosen.weighted else 0.0,
-        gram=np.zeros((k, k), real),
-        explained=fg.vertex_property(0, dtype=real),
-        failed=fg.vertex_property(False),
-        penalty=fg.vertex_property(np.float64(0)),
-        floor=floor,
-        tolerance=0.0,
+    return {
+        "rating": fg.edge_property(given.values, copy=False),
+        "gram": np.zeros((k, k), real),
+        "explained": fg.vertex_property(0, dtype=real),
+        "failed": fg.vertex_property(False),
+        "penalty": fg.vertex_property(np.float64(0)),
+        "floor": floor,
+        "tolerance": 0.0,
+        **chosen.of_ridge(),
         **chosen.of_rating(real),
         **more,
-    )
-
-
-def _where_to_begin(given: Ratings, factors: int, seed: int | None) -> dict[str, Any]:
-    """Return what `scatter` draws with, so that products are as large as the ratings.
-
-    Each factor is a function of the seed and its place: it is drawn where it is used.
-    """
-    sizes = given.values
-    if given.count and sizes.min() < 0:
-        sizes = np.abs(sizes)
-    mean = float(sizes.mean(dtype=np.float64)) if given.count else 0.0
-    seed = int(np.random.default_rng(seed).integers(1 << 62))
-    return {"size": math.sqrt(min(mean, 1e6) / factors), "seed": seed}
+    }
 
 
 class _Record:
@@ -421,7 +348,7 @@ class _Record:
         cycle: int,
         iterations: int,
         tolerance: float,
-        wanted: bool,
+        unexplained: float | None,
         target: str,
     ) -> None:
         self.given = given
@@ -429,11 +356,10 @@ class _Record:
         self.cycle = cycle
         self.last = cycle * iterations
         self.tolerance = tolerance
-        self.wanted = wanted
         self.target = target
         self.measures = measure.on(given.users), measure.on(given.items)
-        #: The error of factors that explain nothing.
-        self.constant = _constant(given, chosen) if wanted else 0.0
+        #: The error of factors that explain nothing; None where none is recorded.
+        self.unexplained = unexplained
         self.has_settled = False
 
     def __call__(self, run: fg.Run, state: fg.State) -> bool:
@@ -442,8 +368,8 @@ class _Record:
             return False
         updates_users = place < self.cycle / 2
         _check_failed(state, self.given, self.target)
-        if self.wanted:
-            self._note(run.notes, state, updates_users)
+        if self.unexplained is not None:
+            self._note(run.notes, state, updates_users, self.unexplained)
         errors = run.notes.get("errors", [])
         if not updates_users and len(errors) > 2:
             self.has_settled = errors[-3] - errors[-1] <= self.tolerance * errors[-3]
@@ -452,7 +378,11 @@ class _Record:
         return ends
 
     def _note(
-        self, notes: dict[str, list[float]], state: fg.State, updates_users: bool
+        self,
+        notes: dict[str, list[float]],
+        state: fg.State,
+        updates_users: bool,
+        unexplained: float,
     ) -> None:
         """Work the error out of what the updated side explains of the ratings."""
         penalties, explained = [], []
@@ -461,19 +391,13 @@ class _Record:
             penalties.append(float(state["penalties"][0]))
             explained.append(float(state["all_explained"][0]))
         updated, held = (0, 1) if updates_users else (1, 0)
-        error = self.constant - explained[updated] + penalties[held]
+        error = unexplained - explained[updated] + penalties[held]
         notes.setdefault("errors", []).append(error)
         if not self.chosen.implicit:
             squares = max(error - sum(penalties), 0.0)
             notes.setdefault("rmse", []).append(
                 math.sqrt(squares / max(self.given.count, 1))
             )
-
-
-def _constant(given: Ratings, chosen: Options) -> float:
-    if chosen.implicit:
-        return float(np.sum(chosen.of_edges(given.values)[1], dtype=np.float64))
-    return float(np.sum(given.values.astype(np.float64) ** 2, dtype=np.float64))
 
 
 def _check_failed(state: fg.State, given: Ratings, target: str) -> None:
@@ -520,7 +444,8 @@ def solve_side(
     )
     no_factors = np.zeros((given.user_count, others.shape[1]), others.dtype)
     x = fg.vertex_property(np.concatenate([no_factors, others]), iterated=True)
-    state = make_state(given, chosen, others.shape[1], others.dtype, x=x)
+    more = _properties(given, chosen, others.shape[1], others.dtype)
+    state = fg.State(given.graph, x=x, **more)
     if implicit:
         gram_of_others.on(given.items)(state, target=target)
     cholesky_half.on(given.users)(state, target=target)
@@ -569,7 +494,8 @@ def verify_als(
     )
     x, y = (np.asarray(a, np.float64) for a in (user_factors, item_factors))
     confidence, wanted = chosen.of_edges(given.values)
-    users, items = given.sources, given.targets - given.user_count
+    graph = given.graph
+    users, items = graph.sources, graph.targets - given.user_count
     for held, rows, count in ((x, users, len(x)), (y, items, len(y))):
         empty = np.bincount(rows, minlength=count) == 0
         _require(not held[empty].any(), "a row without ratings is not zero")

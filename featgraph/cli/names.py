@@ -16,6 +16,7 @@ ALGORITHMS = {
     "connected-components": "components, weak ones of directed graphs",
     "eigenvector-centrality": "the eigenvector of the largest eigenvalue",
     "factor-propagation": "marginals of a model in a .bif or .uai file",
+    "gradient-factorization": "the same as als, by gradient descent",
     "heat-simulation": "heat that spreads along edges",
     "hits": "hubs and authorities",
     "k-core": "core numbers",

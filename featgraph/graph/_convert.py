@@ -11,7 +11,11 @@ from numpy.typing import NDArray
 from featgraph._interrupts import import_whole
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.arguments import require_flag, shown
-from featgraph.graph.building.check import MAX_VERTEX_COUNT, checked_weights
+from featgraph.graph.building.check import (
+    MAX_VERTEX_COUNT,
+    checked_weights,
+    require_ids,
+)
 from featgraph.graph.building.edges import EdgeList, edge_list
 from featgraph.graph.building.host import host_array
 from featgraph.graph.building.names import VertexNames, are_integers
@@ -19,7 +23,14 @@ from featgraph.graph.building.names import VertexNames, are_integers
 if TYPE_CHECKING:
     from featgraph.graph._structure import Structure
 
-__all__ = ["from_frame", "from_networkx", "from_scipy", "to_networkx", "to_scipy"]
+__all__ = [
+    "from_biadjacency",
+    "from_frame",
+    "from_networkx",
+    "from_scipy",
+    "to_networkx",
+    "to_scipy",
+]
 
 
 def from_networkx(source: Any, weight: str | None) -> EdgeList:
@@ -90,20 +101,14 @@ def _attribute_weights(
 
 def from_scipy(matrix: Any, directed: bool) -> EdgeList:
     """Read entry [i, j] as the edge i -> j; `Graph.from_scipy`."""
-    if not (hasattr(matrix, "tocoo") and hasattr(matrix, "shape")):
-        raise GraphInputError(
-            "not a SciPy sparse matrix",
-            got=type(matrix).__name__,
-            expected="a sparse array or matrix of any format",
-            fix="a dense matrix: scipy.sparse.coo_array(matrix)",
-        )
+    _require_sparse(matrix)
     if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
         raise GraphInputError(
             "an adjacency matrix is square",
             got=f"shape {tuple(matrix.shape)}",
             expected="shape (V, V)",
-            fix="a bipartite graph of an (M, N) matrix B has M + N vertices: "
-            "scipy.sparse.block_array([[None, B], [B.T, None]])",
+            fix="Graph.from_biadjacency makes a graph of two sides, M + N vertices, of "
+            "an (M, N) matrix",
         )
     count = int(matrix.shape[0])
     if count > MAX_VERTEX_COUNT:
@@ -123,6 +128,41 @@ def from_scipy(matrix: Any, directed: bool) -> EdgeList:
         weights=weights,
         vertex_count=count or None,
         directed=directed,
+    )
+
+
+def from_biadjacency(matrix: Any) -> EdgeList:
+    """Read entry [i, j] as the edge of i and M + j; `Graph.from_biadjacency`."""
+    _require_sparse(matrix)
+    sides = tuple(int(count) for count in matrix.shape)
+    if len(sides) != 2 or not all(sides):
+        raise GraphInputError(
+            "a matrix of one side by the other has rows and columns",
+            got=f"shape {sides}",
+            expected="shape (M, N)",
+        )
+    rows, columns, values = _entries(matrix)
+    require_ids(rows, "rows of the matrix", sides[0])
+    require_ids(columns, "columns of the matrix", sides[1])
+    count = sum(sides)
+    fits = columns.dtype.kind == "i" and count <= np.iinfo(columns.dtype).max
+    return edge_list(
+        rows,
+        np.add(columns, sides[0], dtype=columns.dtype if fits else np.int64),
+        weights=None if values.dtype.kind == "b" else values,
+        directed=False,
+        sides=sides,
+    )
+
+
+def _require_sparse(matrix: Any) -> None:
+    if hasattr(matrix, "tocoo") and hasattr(matrix, "shape"):
+        return
+    raise GraphInputError(
+        "not a SciPy sparse matrix",
+        got=type(matrix).__name__,
+        expected="a sparse array or matrix of any format",
+        fix="a dense matrix: scipy.sparse.coo_array(matrix)",
     )
 
 
@@ -147,8 +187,12 @@ def _expand_pointer(matrix: Any) -> NDArray[np.int64]:
     stored = min(len(matrix.indices), len(matrix.data))
     steps = np.diff(pointer)
     where, got = None, None
-    if pointer.size != matrix.shape[0] + 1:
-        where, got = "indptr", f"{pointer.size} entries for {matrix.shape[0]} rows"
+    axis, lines = (0, "rows") if matrix.format == "csr" else (1, "columns")
+    if pointer.size != matrix.shape[axis] + 1:
+        where, got = (
+            "indptr",
+            f"{pointer.size} entries for {matrix.shape[axis]} {lines}",
+        )
     elif pointer[0] != 0:
         where, got = "indptr[0]", str(pointer[0])
     elif np.any(steps < 0):

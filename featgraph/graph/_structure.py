@@ -69,8 +69,9 @@ class Structure:
         # Through EdgeList, whose constructor makes the arrays read-only again.
         edges = self._edges
         # On the host: whoever unpickles it may have no GPU.
-        fields = (edges.sources, edges.targets, edges.weights, edges.vertex_count)
-        return _rebuild, (type(self), *fields, edges.directed, edges.names)
+        arrays = edges.sources, edges.targets, edges.weights
+        more = edges.vertex_count, edges.directed, edges.names, edges.sides
+        return _rebuild, (type(self), *arrays, *more)
 
     def __repr__(self) -> str:
         parts = [f"{self.vertex_count} vertices", f"{self.edge_count} edges"]
@@ -153,6 +154,11 @@ class Structure:
     def directed(self) -> bool:
         """False where every edge has a twin."""
         return self._edges.directed
+
+    @property
+    def sides(self) -> tuple[int, ...] | None:
+        """How many vertices each side has, one behind the other; None without."""
+        return self._edges.sides
 
     @property
     def sources(self) -> NDArray[np.int32]:

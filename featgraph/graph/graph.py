@@ -53,6 +53,7 @@ class Graph(Structure):
         duplicates: str = "keep",
         names: bool = False,
         target: str | None = None,
+        sides: tuple[int, ...] | None = None,
         partition: str | None = None,
         order: str = "given",
         along: str = "both",
@@ -83,6 +84,10 @@ class Graph(Structure):
             Where ids are checked, edges kept and adjacencies built. Default: where
             sources and targets are given. "auto" takes a GPU, if there is one, for many
             edges. The graph is the same.
+        sides : tuple of int, optional
+            How many vertices each side has, one behind the other, such as users and
+            items: see `from_biadjacency`. Programs run on one of them at a time
+            (``.on``), and ranks get as much of each.
         partition : {None, "edges"}, optional
             "edges": all ranks call it, each with edges that it happens to have, in
             given order rank by rank, and each keeps its part of the graph. Needs
@@ -116,6 +121,7 @@ class Graph(Structure):
             "duplicates": duplicates,
             "names": names,
             "target": target,
+            "sides": sides,
         }
         asked = require_asked(partition, order, along)
         if asked is not None:
@@ -162,6 +168,31 @@ class Graph(Structure):
             Rectangular, malformed or not symmetric; weights that `from_edges` refuses.
         """
         return cls(_convert.from_scipy(matrix, directed))
+
+    @classmethod
+    def from_biadjacency(cls, matrix: Any) -> Graph:
+        """Make an undirected graph of two sides from a matrix of one by the other.
+
+        Row i is vertex i, column j is vertex ``M + j``, and each stored entry is an
+        edge with it as weight. Explicit zeros are edges, repeated entries (COO) are
+        multi-edges. A matrix of bools gives no weights.
+
+        Parameters
+        ----------
+        matrix : scipy.sparse array or matrix, shape (M, N)
+
+        Raises
+        ------
+        GraphInputError
+            Malformed, or without rows or columns; weights that `from_edges` refuses.
+
+        Examples
+        --------
+        >>> import scipy.sparse
+        >>> Graph.from_biadjacency(scipy.sparse.csr_array([[5.0, 0.0, 3.0]])).sides
+        (1, 3)
+        """
+        return cls(_convert.from_biadjacency(matrix))
 
     @classmethod
     def from_pandas(
@@ -224,7 +255,9 @@ class Graph(Structure):
             Instead of `parts`: range r has the places ``cuts[r]`` to ``cuts[r + 1]``.
         balance : tuple of 3 float
             What an in-edge, a vertex and a ghost weigh, where cuts are chosen: at
-            multiples of 32, so that all parts weigh about the same.
+            multiples of 32, so that all parts weigh about the same. Of a graph with
+            `sides` each is cut by itself, and a part has a range of each, but with
+            order="metis"; ghosts weigh nothing then.
         along : {"in", "both"}, optional
             "both": with all edges out of them, too, which are the twins of those of an
             undirected graph.

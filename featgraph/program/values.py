@@ -322,9 +322,10 @@ def plain_scalar(value: Any) -> bool | int | float | None:
 
     NumPy's scalars, arrays without an axis and arrays of one number count.
     """
-    if isinstance(value, bool | int | float):
+    is_of_numpy = isinstance(value, np.ndarray | np.generic)  # np.float64 is a float
+    if isinstance(value, bool | int | float) and not is_of_numpy:
         return value
-    if isinstance(value, np.ndarray | np.generic):
+    if is_of_numpy:
         if (
             value.size != 1
             or value.dtype.kind not in _NUMBERS

@@ -45,6 +45,7 @@ class Whole:
     digest, weights_digest : str
     traits : GraphTraits
         Of all of it: all ranks plan alike.
+    sides : tuple of int or None
     """
 
     vertex_count: int
@@ -56,6 +57,7 @@ class Whole:
     digest: str
     weights_digest: str
     traits: GraphTraits
+    sides: tuple[int, ...] | None = None
 
     # No kernel and no State takes edges of the whole from here.
     is_given_on_gpu = is_built_on_gpu = False
@@ -75,6 +77,7 @@ class Whole:
             graph.digest,
             graph.weights_digest,
             graph_traits(graph),
+            edges.sides,
         )
 
 

@@ -26,6 +26,7 @@ from featgraph.algorithms import (
     clustering,
     connected_components,
     eigenvector_centrality,
+    gradient_factorization,
     heat_simulation,
     hits,
     k_core,
@@ -226,6 +227,7 @@ APART = {
     "LabelPropagation": "an estimator around label_propagation",
     "als": "ratings are a graph of their own: test_factors_are_moved_once",
     "factor_propagation": "a FactorGraph has tables of Python, and answers have names",
+    "gradient_factorization": "as als",
 }
 
 
@@ -427,16 +429,18 @@ def test_supersteps_may_run_without_the_host(gpu: Gpu, name: str) -> None:
     assert len(run.kernels) == 1
 
 
-def test_factors_are_moved_once(gpu: Gpu) -> None:
+@pytest.mark.parametrize("factorise", [als, gradient_factorization])
+def test_factors_are_moved_once(gpu: Gpu, factorise: Any) -> None:
     """Ratings are a graph of their own in each call; factors and errors stay there."""
+    options: dict[str, Any] = {"factors": 2, "iterations": 1, "history": True}
     rng = np.random.default_rng(11)
     ratings = sp.random(3 * V, V, density=0.1, random_state=rng, format="csr")
     del gpu.downloads[:]
-    result = als(ratings, factors=2, iterations=1, history=True, target="cuda")
+    result = factorise(ratings, target="cuda", **options)
     assert max(gpu.downloads) < V, gpu.downloads
     del gpu.downloads[:]
     users = result.user_factors
     assert np.shares_memory(users, result.factors)
     assert gpu.downloads == [result.factors.nbytes]
-    alike = als(ratings, factors=2, iterations=1, history=True, target="cpu")
+    alike = factorise(ratings, target="cpu", **options)
     np.testing.assert_allclose(result.residuals, alike.residuals, rtol=1e-5)

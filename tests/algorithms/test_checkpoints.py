@@ -89,6 +89,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     ),
     "eigenvector_centrality": lambda **o: al.eigenvector_centrality(UNDIRECTED, **o),
     "factor_propagation": lambda **o: al.factor_propagation(MODEL, **o),
+    "gradient_factorization": lambda **o: al.gradient_factorization(
+        RATINGS, factors=3, iterations=3, history=True, **o
+    ),
     "heat_simulation": lambda **o: al.heat_simulation(
         UNDIRECTED, np.arange(V) * 1.0, max_supersteps=12, **o
     ),

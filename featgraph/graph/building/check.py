@@ -14,6 +14,7 @@ from featgraph.graph.building.host import host_array
 __all__ = [
     "MAX_VERTEX_COUNT",
     "checked_count",
+    "checked_sides",
     "checked_weights",
     "flat_array",
     "require_ids",
@@ -49,6 +50,29 @@ def checked_count(value: object, role: str = "vertex_count") -> int:
             fix="a graph has at least one vertex, and vertex ids are int32",
         )
     return count
+
+
+def checked_sides(sides: object, vertex_count: object) -> tuple[int, ...]:
+    """Return how many vertices each side of a graph has, or raise GraphInputError."""
+    if not isinstance(sides, list | tuple) or not sides:
+        raise GraphInputError(
+            "not the sides of a graph",
+            where="sides",
+            got=f"{sides!r:.80}",
+            expected="how many vertices each side has, one behind the other",
+            fix="sides=(user_count, item_count)",
+        )
+    counts = tuple(checked_count(count, f"sides[{i}]") for i, count in enumerate(sides))
+    total = checked_count(sum(counts), "sum(sides)")
+    if vertex_count is not None and checked_count(vertex_count) != total:
+        raise GraphInputError(
+            "sides contradict the number of vertices",
+            where="sides",
+            got=f"{counts}, which are {total}, and vertex_count={vertex_count}",
+            expected="counts that add up to it",
+            fix="leave vertex_count out",
+        )
+    return counts
 
 
 def flat_array(values: object, role: str) -> NDArray[Any]:

@@ -14,6 +14,7 @@ from featgraph.errors import GraphInputError
 from featgraph.graph.building.arguments import require_flag, shown
 from featgraph.graph.building.check import (
     checked_count,
+    checked_sides,
     checked_weights,
     flat_array,
     vertex_ids,
@@ -59,6 +60,8 @@ class EdgeList:
     vertex_count : int
     directed : bool
     names : ndarray of int64 or uint64 (ascending), tuple, or None; length V
+    sides : tuple of int, or None
+        How many vertices each side has; they add up to V.
     """
 
     def __init__(
@@ -69,9 +72,10 @@ class EdgeList:
         vertex_count: int,
         directed: bool,
         names: VertexNames | None = None,
+        sides: tuple[int, ...] | None = None,
     ) -> None:
         self.vertex_count, self.directed = vertex_count, directed
-        self.names = names
+        self.names, self.sides = names, sides
         self.is_given_on_gpu = isinstance(sources, DeviceValues)
         self.given_count = int(sources.shape[0])
         self.weights_dtype = None if weights is None else weights.dtype
@@ -149,8 +153,17 @@ def edge_list(
     duplicates: str = "keep",
     names: bool = False,
     target: object = None,
+    sides: object = None,
 ) -> EdgeList:
     """Check what a caller gives and copy it; see `Graph.from_edges`."""
+    if sides is not None:
+        counts = checked_sides(sides, vertex_count)
+        edges = edge_list(
+            sources, targets, weights=weights, vertex_count=sum(counts),
+            directed=directed, duplicates=duplicates, names=names, target=target,
+        )  # fmt: skip
+        edges.sides = counts
+        return edges
     directed, names = require_flag("directed", directed), require_flag("names", names)
     if not isinstance(duplicates, str) or duplicates not in POLICIES:
         raise GraphInputError(

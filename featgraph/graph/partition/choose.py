@@ -12,6 +12,7 @@ from featgraph.graph.building.arguments import shown
 from featgraph.graph.partition.cuts import Balance, checked_balance, choose_cuts
 from featgraph.graph.partition.orders import choose_order
 from featgraph.graph.partition.partition import Partition
+from featgraph.graph.partition.sides import cut_each_side
 
 if TYPE_CHECKING:
     from featgraph.graph._structure import Structure
@@ -32,6 +33,9 @@ def choose_partition(
     if cuts is None:
         count = _checked_parts(parts)
         ordered = choose_order(graph, order, count, weights)
+        is_cut_whole = isinstance(order, str) and order == "metis"
+        if graph.sides is not None and not is_cut_whole:
+            return Partition(*cut_each_side(graph, ordered.order, count, weights)[::-1])
         found = ordered.cuts
         if found is None:
             found = choose_cuts(graph, ordered.order, count, weights)

@@ -84,6 +84,7 @@ def _given_edges(
     refused = {
         "duplicates": options["duplicates"] != "keep",
         "names": bool(options["names"]),
+        "sides": options["sides"] is not None,
         "target": options["target"] not in (None, "cpu"),
     }
     for name, is_refused in refused.items():
@@ -92,7 +93,9 @@ def _given_edges(
                 "this takes the whole graph, which no rank has",
                 where=f"{name}=",
                 got=repr(options[name]),
-                fix=f"leave {name} out, or write the graph once, with it, as slices: "
+                fix="fg.distribute(graph), of the whole graph on each rank"
+                if name == "sides"
+                else f"leave {name} out, or write the graph once, with it, as slices: "
                 "featgraph convert",
             )
     ends = flat_array(sources, "sources"), flat_array(targets, "targets")

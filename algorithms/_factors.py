@@ -1,0 +1,146 @@
+"""Factors of users and items: where they begin, what their size costs, results."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms._ratings import Ratings, Totals
+from featgraph.algorithms._result import Result, answer
+
+__all__ = [
+    "FactorsResult",
+    "factors_to_begin",
+    "parts_of_factors",
+    "sum_of_penalties",
+    "weigh",
+]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FactorsResult(Result):
+    """Base of what factorisations return.
+
+    Attributes
+    ----------
+    factors : ndarray of shape (U + I, K)
+        Of the users, and behind them of the items; zeros for those without ratings.
+    user_factors, item_factors : ndarray of shape (U, K), (I, K)
+        The two parts of it. Their products are the predicted ratings.
+    residuals : ndarray of float64
+        The regularised squared error behind every half; empty without history.
+    training_rmse : ndarray of float64
+        Root of the mean squared error of the ratings given, behind every half; empty
+        without history.
+    """
+
+    factors: npt.NDArray[Any] = answer()
+    user_factors: npt.NDArray[Any] = answer()
+    item_factors: npt.NDArray[Any] = answer()
+    training_rmse: npt.NDArray[np.float64]
+
+    residual_name = "regularised squared error"
+
+
+def parts_of_factors(factors: Any, user_count: int) -> dict[str, Any]:
+    """Return the answers of a result; `factors` is their view."""
+    return {
+        "factors": factors,
+        "user_factors": lambda result: result.factors[:user_count],
+        "item_factors": lambda result: result.factors[user_count:],
+    }
+
+
+@fg.vertex
+def scatter(f, v, d):  # type: ignore[no-untyped-def]
+    """Draw where v begins, from its number; one without ratings stays zero.
+
+    The bits of a counter are mixed by three multiplications, as generators do (Steele,
+    Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
+    """
+    if d.in_degree[v] == 0:
+        return False
+    bits = (v * d.feature_count + f + int(d.seed)) * -7046029254386353131
+    bits = (bits ^ ((bits >> 30) & 17179869183)) * -4658895280553007687
+    bits = (bits ^ ((bits >> 27) & 137438953471)) * -7723592293110705685
+    bits = (bits >> 40) & 16777215
+    d.x_next[v, f] = d.size * (0.5 + bits / 16777216.0)
+    return True
+
+
+scattered = fg.foldmap(scatter)
+
+
+@fg.vertex
+def weigh(f, v, d):  # type: ignore[no-untyped-def]
+    """Find what the factors of v add to the error by their size."""
+    ridge = d.ridge + d.ridge_each * d.in_degree[v]
+    d.penalty[v] = ridge * fg.dot(d.x[v, f], d.x[v, f])
+    return True
+
+
+@fg.reduce(into="penalties", combine="sum")
+def sum_of_penalties(f, v, d):  # type: ignore[no-untyped-def]
+    """Add that up."""
+    return d.penalty[v]
+
+
+def factors_to_begin(
+    given: Ratings,
+    factors: int,
+    initial: Any,
+    real: np.dtype[Any],
+    totals: Totals,
+    seed: int | None,
+    target: str,
+    **more: Any,
+) -> fg.State:
+    """Return a State with ``x``, given or drawn, and whatever else it is to have.
+
+    What is drawn has products as large as the ratings. Each factor is a function of
+    the seed and its place: it is drawn where it is used.
+    """
+    if initial is not None:
+        x = _given_factors(given, factors, initial, real)
+        return fg.State(given.graph, x=fg.vertex_property(x, iterated=True), **more)
+    state = fg.State(
+        given.graph,
+        x=fg.vertex_property(0, dtype=real, shape=(factors,), iterated=True),
+        size=math.sqrt(min(totals.mean_size, 1e6) / factors),
+        seed=int(np.random.default_rng(seed).integers(1 << 62)),
+        **more,
+    )
+    scattered(state, target=target)
+    return state
+
+
+def _given_factors(
+    given: Ratings, factors: int, initial: Any, dtype: np.dtype[Any]
+) -> Array:
+    """Return factors that are given; zeros for vertices without ratings.
+
+    Raises
+    ------
+    GraphInputError
+        If `initial` does not fit, or is not finite.
+    """
+    parts = [np.asarray(part, np.float64) for part in initial]
+    shapes = [part.shape for part in parts]
+    item_count = given.graph.vertex_count - given.user_count
+    expected = [(given.user_count, factors), (item_count, factors)]
+    if shapes != expected:
+        raise fg.GraphInputError(
+            "initial factors of another shape", got=shapes, expected=expected
+        )
+    x = np.concatenate(parts)
+    if not np.isfinite(x).all():
+        raise fg.GraphInputError("initial factors are not finite")
+    x[np.asarray(given.graph.in_degree) == 0] = 0
+    return x.astype(dtype, copy=False)

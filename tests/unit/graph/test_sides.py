@@ -1,0 +1,77 @@
+"""Graphs whose vertices have sides, and how these are cut."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from featgraph.errors import GraphInputError
+from featgraph.graph import Graph
+
+
+def test_a_matrix_of_one_side_by_the_other_is_a_graph() -> None:
+    matrix = sparse.coo_array(([1.5, 2.5, 0.0], ([0, 1, 1], [2, 0, 2])), shape=(2, 3))
+    for given_ in (matrix, matrix.tocsr(), matrix.tocsc()):
+        graph = Graph.from_biadjacency(given_)
+        assert graph.sides == (2, 3)
+        assert (graph.vertex_count, graph.given_edge_count) == (5, 3)
+        both = graph.to_scipy().toarray()
+        np.testing.assert_array_equal(both[:2, 2:], matrix.toarray())
+        np.testing.assert_array_equal(both, both.T)
+        assert pickle.loads(pickle.dumps(graph)).sides == (2, 3)
+    assert Graph.from_biadjacency(matrix.astype(bool)).weights is None
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda: Graph.from_biadjacency(np.ones((2, 2))), "not a SciPy sparse"),
+        (lambda: Graph.from_biadjacency(sparse.csr_array((0, 3))), "rows and columns"),
+        (lambda: Graph.from_edges([0], [1], sides=2), "not the sides"),
+        (lambda: Graph.from_edges([0], [1], sides=(1, 0)), "out of range"),
+        (lambda: Graph.from_edges([0], [1], sides=(1, 1), vertex_count=3), "add up"),
+        (lambda: Graph.from_edges([0], [2], sides=(1, 1)), "2"),
+        (lambda: Graph.from_edges([0], [1], sides=(1, 1)).partition(
+            parts=2, balance=(1, 8, 1)), "ghost"),
+    ],
+)  # fmt: skip
+def test_what_are_no_sides_is_said(make: Any, what: str) -> None:
+    with pytest.raises(GraphInputError, match=what):
+        make()
+
+
+def test_a_matrix_with_columns_beyond_its_shape_is_refused() -> None:
+    matrix = sparse.csr_array(np.ones((2, 2)))
+    for wrong in (-1, 2):
+        matrix.indices[1] = wrong
+        with pytest.raises(GraphInputError, match="columns of the matrix"):
+            Graph.from_biadjacency(matrix)
+
+
+@given(st.data())
+def test_sides_are_cut_each_by_itself(data: st.DataObject) -> None:
+    sides = tuple(data.draw(st.lists(st.integers(1, 150), min_size=1, max_size=3)))
+    count, parts = sum(sides), data.draw(st.integers(1, 4))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    ends = rng.integers(0, count, (2, data.draw(st.integers(0, 900))))
+    graph = Graph.from_edges(*ends, sides=sides, directed=data.draw(st.booleans()))
+    order: Any = data.draw(st.sampled_from(["given", "locality", "spread", "own"]))
+    if order == "own":
+        order = rng.permutation(count)
+    shards = graph.partition(order, parts)
+    begins = np.cumsum([0, *sides])
+    work = np.asarray(graph.in_degree) + 8.0
+    for begin, end in pairwise(begins.tolist()):
+        own = [s.numbers[: s.own] for s in shards]
+        own = [n[(begin <= n) & (n < end)] for n in own]
+        assert sorted(np.concatenate(own)) == list(range(begin, end))
+        shares = [work[n].sum() for n in own]
+        words = max(32 * work[begin:end].max(), 1)
+        assert max(shares) <= work[begin:end].sum() / parts + words
