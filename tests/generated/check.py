@@ -19,7 +19,18 @@ from featgraph.config import config
 from tests.generated.options import for_target
 from tests.generated.programs import Case
 
-__all__ = ["Report", "check", "load", "make_state", "small_is_large"]
+__all__ = [
+    "Differs",
+    "Report",
+    "check",
+    "checked",
+    "interpret",
+    "kind_of",
+    "load",
+    "make_state",
+    "run_actions",
+    "small_is_large",
+]
 
 _numbers = itertools.count()
 
@@ -110,6 +121,16 @@ def small_is_large(chunk: int = 20_000) -> Iterator[None]:
             setattr(module, name, value)
 
 
+@contextmanager
+def checked(options: dict[str, Any]) -> Iterator[None]:
+    """Have kernels check their indices where the options say so."""
+    config.checked = bool(options.get("checked"))
+    try:
+        yield
+    finally:
+        config.checked = False
+
+
 def kind_of(error: BaseException) -> str:
     """Return an error's message without names and numbers."""
     text = getattr(error, "what", None) or str(error).splitlines()[0]
@@ -135,7 +156,7 @@ def _check(case: Case, target: str) -> Report:
     except fg.FeatGraphError as error:
         return Report("refused", f"declared: {kind_of(error)}", str(error))
     try:
-        expected = list(_interpret(case, steps, graph, state))
+        expected = list(interpret(case, steps, graph, state))
     except fg.FeatGraphError as error:
         return _refused_by_interpreter(case, steps, graph, error)
     except Exception as error:
@@ -143,7 +164,10 @@ def _check(case: Case, target: str) -> Report:
     report = Report("agreed")
     for options in case.options:
         try:
-            report.compared += _run(case, steps, graph, options, target, expected)
+            with checked(options):
+                report.compared += run_actions(
+                    case, steps, graph, options, target, expected
+                )
         except Differs as error:
             return Report("failed", "differs", str(error), options)
         except fg.FeatGraphError as error:
@@ -223,7 +247,7 @@ def _numbers_of(action: dict[str, Any]) -> list[int]:
     return action["iterate"] if "iterate" in action else [action["call"]]
 
 
-def _interpret(case: Case, steps: Any, graph: Any, state: Any) -> Iterator[Any]:
+def interpret(case: Case, steps: Any, graph: Any, state: Any) -> Iterator[Any]:
     """Yield what each action leaves: values, committed vertices, how it ended."""
     graph, values, signature = reference.from_state(state)
     superstep, out = 0, None
@@ -269,31 +293,27 @@ def _mask(graph: Any, vertices: Any) -> Any:
     return mask
 
 
-def _run(
+def run_actions(
     case: Case, steps: Any, graph: Any, options: Any, target: str, expected: list[Any]
 ) -> int:
     """Run all actions under one option set; return how many were compared."""
-    config.checked = bool(options.get("checked"))
     state, out = make_state(case, graph), None
     compared = 0
-    try:
-        for action, wanted in zip(case.actions, expected, strict=True):
-            is_run = "iterate" in action
-            given = for_target(options, target, is_run)
-            active = out if action["active"] == "out" else action["active"]
-            active, on = _mask(graph, active), _mask(graph, action["on"])
-            chosen = [steps[n] for n in _numbers_of(action)]
-            chosen = [s if on is None else s.on(on) for s in chosen]
-            if is_run:
-                _iterate(chosen, state, active, action, target, given, wanted)
-            else:
-                made = chosen[0](state, active_in=active, target=target, **given)
-                out = made.mask.copy()
-                _same("active_out", out, wanted[1])
-            _same_values(state, wanted[0], case.actions.index(action))
-            compared += 1
-    finally:
-        config.checked = False
+    for action, wanted in zip(case.actions, expected, strict=True):
+        is_run = "iterate" in action
+        given = for_target(options, target, is_run)
+        active = out if action["active"] == "out" else action["active"]
+        active, on = _mask(graph, active), _mask(graph, action["on"])
+        chosen = [steps[n] for n in _numbers_of(action)]
+        chosen = [s if on is None else s.on(on) for s in chosen]
+        if is_run:
+            _iterate(chosen, state, active, action, target, given, wanted)
+        else:
+            made = chosen[0](state, active_in=active, target=target, **given)
+            out = made.mask.copy()
+            _same("active_out", out, wanted[1])
+        _same_values(state, wanted[0], case.actions.index(action))
+        compared += 1
     return compared
 
 

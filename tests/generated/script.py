@@ -14,7 +14,7 @@ import numpy as np
 from tests.generated.check import Report, check
 from tests.generated.programs import Case
 
-__all__ = ["minimised", "script"]
+__all__ = ["minimised", "script", "smaller_cases"]
 
 
 def minimised(case: Case, report: Report, target: str, seconds: float = 60.0) -> Case:
@@ -29,7 +29,7 @@ def minimised(case: Case, report: Report, target: str, seconds: float = 60.0) ->
     progress = True
     while progress and time.monotonic() < end:
         progress = False
-        for smaller in _smaller(case):
+        for smaller in smaller_cases(case):
             if time.monotonic() > end:
                 break
             try:
@@ -42,7 +42,8 @@ def minimised(case: Case, report: Report, target: str, seconds: float = 60.0) ->
     return case
 
 
-def _smaller(case: Case) -> Iterator[Case]:
+def smaller_cases(case: Case) -> Iterator[Case]:
+    """Give cases with something left out."""
     for number in range(len(case.actions)):
         rest = case.actions[:number] + case.actions[number + 1 :]
         if rest and rest[0]["active"] != "out":

@@ -73,7 +73,7 @@ def test_what_the_interpreter_refuses_is_folded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     case = generate(random.Random(5081), work=150)
-    monkeypatch.setattr(checking, "_interpret", _refuse)
+    monkeypatch.setattr(checking, "interpret", _refuse)
     assert check(case, "cpu").kind.startswith("folds, but the interpreter")
 
 

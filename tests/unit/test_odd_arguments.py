@@ -43,6 +43,7 @@ ODD = {
     "complex": 1j,
     "fraction": Fraction(1, 2),
     "float32": np.float32(1.5),
+    "float64": np.float64(1.5),
     "int8": np.int8(-1),
     "0-d": np.array(3),
     "0-d text": np.array("x"),
