@@ -446,6 +446,18 @@ def test_what_is_refused_says_what_to_do(folder: Path, tmp_path: Path) -> None:
             assert text in str(error), str(error)
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i2", ">i4", ">u4", "u8"])
+def test_ids_of_any_integer_type(dtype: str) -> None:
+    u, v = np.array([0, 1, 2, 40], dtype), np.array([1, 2, 0, 40], dtype)
+    whole = fg.Graph.from_edges([0, 1, 2, 40] * 2, [1, 2, 0, 40] * 2)
+
+    def on_a_rank(engine: Any) -> None:
+        made = fg.Graph.from_edges(u, v, partition="edges")
+        require_equal(made, fg.distribute(whole))
+
+    run_ranks(2, on_a_rank)
+
+
 def test_ranks_that_make_different_graphs() -> None:
     def made(**others: Any) -> Callable[[], Any]:
         def call() -> Any:

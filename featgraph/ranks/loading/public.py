@@ -111,11 +111,13 @@ def _given_edges(
     for array, role in zip(ends, ("sources", "targets"), strict=True):
         require_ids(array, role, count)
     own = None if weights is None else checked_weights(weights, ends[0].size)
-    if not ends[0].size:  # NumPy makes [] real
-        ends = np.empty(0, np.int64), np.empty(0, np.int64)
-    highest = max((int(a.max(initial=-1)) for a in ends), default=-1)
+    if ends[0].size:  # kernels take arrays in the order of bytes of the machine
+        u, v = (a.astype(a.dtype.newbyteorder("="), copy=False) for a in ends)
+        highest = max(int(u.max()), int(v.max()))
+    else:  # NumPy makes [] real
+        u, v, highest = np.empty(0, np.int64), np.empty(0, np.int64), -1
     dtype = None if own is None else own.dtype
-    return Given([Chunk(*ends, own)], count or highest + 1, directed, dtype)
+    return Given([Chunk(u, v, own)], count or highest + 1, directed, dtype)
 
 
 def _agree(engine: Engine, given: Given, count: object) -> None:
