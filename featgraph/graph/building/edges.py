@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from featgraph.arrays.oriented import GpuOriented
     from featgraph.arrays.repeats import Repeats
 
-__all__ = ["MANY_EDGES", "EdgeList", "edge_list", "freeze"]
+__all__ = ["MANY_EDGES", "EdgeList", "edge_list", "freeze", "named_count"]
 
 Values: TypeAlias = NDArray[Any] | DeviceValues
 
@@ -190,7 +190,7 @@ def edge_list(
     own_names: VertexNames | None = None
     if names:
         own_sources, own_targets, own_names = factorise(source_array, target_array)
-        count = _named_count(own_sources, own_targets, own_names, count)
+        count = named_count(_highest_id(own_sources, own_targets) + 1, own_names, count)
     else:
         own_sources = vertex_ids(source_array, "sources", count)
         own_targets = vertex_ids(target_array, "targets", count)
@@ -310,18 +310,12 @@ def _highest_id(sources: NDArray[np.int32], targets: NDArray[np.int32]) -> int:
     return max(int(sources.max()), int(targets.max())) if sources.size else -1
 
 
-def _named_count(
-    sources: NDArray[np.int32],
-    targets: NDArray[np.int32],
-    names: VertexNames | None,
-    vertex_count: int | None,
-) -> int:
-    """Return V of a renumbered graph; vertices that no edge names must stay possible.
+def named_count(named: int, names: object, vertex_count: int | None) -> int:
+    """Return V of a graph with so many names; vertices without any must stay possible.
 
     Names 0..n-1 are no renumbering at all, so a larger vertex_count then adds isolated
     vertices; otherwise they would have no name.
     """
-    named = _highest_id(sources, targets) + 1
     if vertex_count is None or vertex_count == named:
         return named
     if names is None and vertex_count > named:

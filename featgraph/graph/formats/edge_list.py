@@ -54,12 +54,12 @@ def edge_list_columns(
     names: bool | str,
 ) -> tuple[list[int], int]:
     """Return the columns of source, target and weight, and where the rows begin."""
-    if not isinstance(comments, str):
+    if not isinstance(comments, str) or not comments.isascii():
         raise ArgumentError(
             "not characters that begin comments",
             where="comments=",
             got=shown(comments),
-            expected="a string, '' for none",
+            expected="a string of ASCII characters, '' for none",
         )
     if not isinstance(columns, tuple | list) or len(columns) != 2:
         raise ArgumentError(
@@ -116,9 +116,17 @@ def _scan(
 
 def _header(text: Text, comments: str) -> tuple[list[str] | None, int]:
     """Return the words of a header line, if there is one, and where the rows begin."""
-    for _, end, line in text.lines():
+    for begin, end, line in text.lines():
         if not line or line[0] in comments:
             continue
+        if "\r" in line:  # a blank to the scanner, which would see one line
+            text.fail(
+                "lines that end in a carriage return alone",
+                begin,
+                got=repr(line[:60]),
+                expected="lines that end in \\n or \\r\\n",
+                fix="tr '\\r' '\\n' < FILE > OTHER",
+            )
         words = [word.strip().strip('"') for word in _split(line)]
         if any(_is_number(word) for word in words):
             break

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from featgraph.errors import FileFormatError, GraphInputError
 from featgraph.graph.building.arguments import require_bound, require_path
+from featgraph.graph.building.check import checked_count
 from featgraph.graph.formats.dimacs import problem_line
 from featgraph.graph.formats.edge_list import check_ids, edge_list_columns
 from featgraph.graph.formats.matrix_market import check_range, matrix_market_header
@@ -36,8 +37,6 @@ __all__ = ["Block", "Layout", "line_at", "read_blocks", "read_layout"]
 
 #: Bytes of text that are parsed at a time: their rows take up to six times as much.
 BLOCK_BYTES = 1 << 22
-#: Longer lines are none of a graph.
-_LONGEST = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ def read_layout(
         ".mtx", ".gr", or another one for an edge list.
     directed : bool or None
     options : dict
-        Those of the format's reader, but for ``duplicates``.
+        Those of the format's reader, but for ``duplicates``: see `require_options`.
 
     Raises
     ------
@@ -170,15 +169,11 @@ def read_layout(
         made = replace(made, vertex_count=count, entries=entries)
     else:
         return _edge_list(path, max_bytes, directed is not False, **options)
-    _refuse_options(made, directed, options)
+    _refuse_directed(made, directed)
     return made
 
 
-def _refuse_options(
-    made: Layout, directed: bool | None, options: dict[str, Any]
-) -> None:
-    if options:
-        raise TypeError(f"unexpected options of this format: {sorted(options)}")
+def _refuse_directed(made: Layout, directed: bool | None) -> None:
     if directed is not None and directed != made.directed:
         kind = "directed" if made.directed else "undirected"
         raise GraphInputError(
@@ -200,6 +195,8 @@ def _edge_list(
     names: bool | str = "auto",
     vertex_count: int | None = None,
 ) -> Layout:
+    if vertex_count is not None:
+        vertex_count = checked_count(vertex_count)
     text = _head(path, comments if isinstance(comments, str) else "#%", max_bytes)
     chosen, start = edge_list_columns(text, columns, weights, comments, names)
     kinds = ["-"] * (max(chosen) + 1)
@@ -247,7 +244,7 @@ def _head(path: Any, comments: str, max_bytes: int | None) -> Text:
         refuse_utf16(name, data)
         stream.seek(0)
         found, lines = 0, []
-        while found < 2 and (line := stream.readline(_LONGEST)):
+        while found < 2 and (line := stream.readline()):
             lines.append(line)
             word = line.removeprefix(UTF8_BOM).strip()
             found += bool(word) and chr(word[0]) not in comments
@@ -349,13 +346,13 @@ def _lines(layout: Layout, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
         at = begin
         if begin > layout.start:
             stream.seek(begin - 1)
-            while line := stream.readline(_LONGEST):
+            while line := stream.readline():
                 at = stream.tell()
                 if line.endswith(b"\n"):
                     break
         stream.seek(at)
         while at < end and (data := stream.read(min(BLOCK_BYTES, end - at))):
             if not data.endswith(b"\n"):
-                data += stream.readline(_LONGEST)
+                data += stream.readline()
             yield at, data
             at += len(data)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from featgraph._activity import loading
 from featgraph.errors import ArgumentError, FileFormatError, GraphInputError
 from featgraph.graph.building.arguments import require_flag, require_path
+from featgraph.graph.building.check import checked_count
 from featgraph.graph.formats.dimacs import parse_dimacs
 from featgraph.graph.formats.edge_list import parse_edge_list
 from featgraph.graph.formats.labels import parse_labels
@@ -34,6 +35,7 @@ __all__ = [
     "read_labels",
     "read_matrix_market",
     "require_no_options",
+    "require_options",
     "suffix_of",
 ]
 
@@ -43,6 +45,8 @@ _MATRIX_MARKET = (".mtx", ".mm")
 _DIMACS = (".gr",)
 SLICES = ".fgs"
 EDGE_LISTS = (".txt", ".tsv", ".csv", ".edges", ".edgelist", ".el")
+_OF_EDGE_LISTS = ("columns", "weights", "comments", "names", "vertex_count",
+                  "duplicates")  # fmt: skip
 
 
 def suffix_of(path: _Path) -> str:
@@ -164,8 +168,10 @@ def read_edge_list(
     OSError
         The file is missing or may not be read.
     """
-    if isinstance(names, str) and names == "auto" and vertex_count is not None:
-        names = False
+    if vertex_count is not None:
+        vertex_count = checked_count(vertex_count)
+        if isinstance(names, str) and names == "auto":
+            names = False
     return Graph(
         parse_edge_list(
             read_text(path, max_bytes),
@@ -231,8 +237,8 @@ def read_graph(
     if directed is not None:
         directed = require_flag("directed", directed)
     asked = require_asked(partition, order, along)
+    require_options(path, options)
     if asked is not None:
-        _require_known(suffix, name)
         made = makers[0].of_file(asked, path, directed, options)
         if made is not None:
             return made  # type: ignore[no-any-return]
@@ -244,10 +250,8 @@ def read_graph(
         return read_edge_list(path, directed=directed is not False, **options)
     if suffix in _MATRIX_MARKET:
         graph = read_matrix_market(path, **options)
-    elif suffix in _DIMACS:
-        graph = read_dimacs(path, **options)
     else:
-        _require_known(suffix, name)
+        graph = read_dimacs(path, **options)
     if directed is not None and directed != graph.directed:
         raise GraphInputError(
             "the file says otherwise",
@@ -261,15 +265,24 @@ def read_graph(
     return graph
 
 
-def _require_known(suffix: str, name: PurePath) -> None:
-    known = (*_MATRIX_MARKET, *_DIMACS, *EDGE_LISTS, SLICES)
+def require_options(path: _Path, options: dict[str, Any]) -> None:
+    """Raise where a suffix tells no format, or its reader has no such options."""
+    suffix, known = suffix_of(path), (*_MATRIX_MARKET, *_DIMACS, *EDGE_LISTS, SLICES)
     if suffix not in known:
         raise FileFormatError(
             "the suffix does not tell the format",
-            where=str(name),
+            where=require_path(path),
             got=repr(suffix),
             expected=", ".join(known),
             fix="call read_edge_list, read_matrix_market or read_dimacs",
+        )
+    takes = ("max_bytes", *(_OF_EDGE_LISTS if suffix in EDGE_LISTS else ()))
+    others = [name for name in options if name not in takes]
+    if others and suffix != SLICES:  # which say it themselves
+        raise ArgumentError(
+            "the reader of this format has no such option",
+            where=f"{require_path(path)}, {', '.join(others)}=",
+            expected=", ".join(takes),
         )
 
 

@@ -30,6 +30,7 @@ from featgraph.graph.building.check import (
     flat_array,
     require_ids,
 )
+from featgraph.graph.building.edges import named_count
 from featgraph.graph.formats.checks import Seen
 from featgraph.graph.formats.ranges import Layout, read_blocks, read_layout
 from featgraph.graph.formats.readers import require_no_options, suffix_of
@@ -237,9 +238,11 @@ def _of_text(
     )
     seen = Seen(layout)
     chunks = on_all(engine, lambda: _read_range(engine, layout, seen), about)
-    count = _check_all(engine, layout, seen, about)
+    named = _check_all(engine, layout, seen, about)
+    count = layout.vertex_count or named
     if layout.are_names:
-        _require_numbers(engine, layout, chunks, count)
+        _require_numbers(engine, layout, chunks, named)
+        count = named_count(named, None, layout.vertex_count)
     given = Given(chunks, count, layout.directed, None)
     _one_type_of_weights(engine, layout, given)
     number_rows(engine, given)
@@ -290,7 +293,7 @@ def _require_numbers(
 
 
 def _check_all(engine: Engine, layout: Layout, seen: Seen, about: str) -> int:
-    """Check what can only be seen in all ranges; return how many vertices there are."""
+    """Check what can only be seen in all ranges; return the highest id plus one."""
     own = np.array([seen.count, seen.above, seen.below], np.int64)
     found = np.stack(engine.all_gather(own, about=about))
     total = int(found[:, 0].sum())
@@ -298,7 +301,7 @@ def _check_all(engine: Engine, layout: Layout, seen: Seen, about: str) -> int:
     before = int(found[: engine.rank, 0].sum())
     on_all(engine, lambda: seen.check(total, sides, before), about)
     most = engine.all_reduce(np.array([seen.highest]), "max", about=about)
-    return layout.vertex_count or int(most[0]) + 1
+    return int(most[0]) + 1
 
 
 def _one_type_of_weights(engine: Engine, layout: Layout, given: Given) -> None:
