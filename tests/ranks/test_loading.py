@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -340,28 +339,6 @@ def test_slices_of_another_graph(folder: Path, tmp_path: Path) -> None:
         assert "the slices are of another graph" in str(error)
 
 
-def test_nothing_half_written_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from featgraph.graph.slices import write
-
-    def fail(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    graph, path = fg.Graph.from_edges([0, 1], [1, 0]), tmp_path / "graph.fgs"
-    for name in ("write_manifest", "_write_edges", "_sync"):
-        with monkeypatch.context() as patch:
-            patch.setattr(write, name, fail)
-            with pytest.raises(OSError, match="No space"):
-                write_graph(graph, path)
-        assert not list(tmp_path.iterdir())
-    write_graph(graph, path)
-    with pytest.raises(fg.GraphInputError, match="already"):
-        write_graph(graph, path)
-    assert fg.read_graph(path).digest == graph.digest
-    assert json.loads((path / "manifest.json").read_text())["version"] == 1
-
-
 BAD_LINES: dict[str, tuple[str, str]] = {
     ".csv": ("5,x7", "not an integer"),
     ".mtx": ("5 6 7 8", "fields"),
@@ -436,7 +413,11 @@ def test_what_is_refused_says_what_to_do(folder: Path, tmp_path: Path) -> None:
         (lambda: fg.read_graph(folder, partition="edges", directed=False), "directed"),
         (lambda: fg.read_graph(gaps, partition="edges"), "names=False"),
         (lambda: fg.read_graph(gaps, partition="edges", duplicates="sum"), "convert"),
-        (lambda: fg.read_graph(tmp_path / "no.fgs", partition="edges"), "no.fgs"),
+        (lambda: fg.read_graph(tmp_path / "a.zip", partition="edges"), "suffix"),
+        (lambda: fg.read_graph(gaps, partition="edges", sep=","), "no such option"),
+        (lambda: fg.read_graph(gaps, partition="edges", vertex_count=2**40), "count"),
+        (lambda: fg.read_graph(gaps, partition="edges", names=False, comments="…"),
+         "ASCII"),
         (lambda: fg.Graph.from_edges(*ends, partition="edges", names=True), "names="),
         (lambda: fg.Graph.from_edges([], [], partition="edges"), "vertex_count"),
         (lambda: fg.Graph.from_edges([0], [-1], partition="edges"), "out of range"),
@@ -444,6 +425,14 @@ def test_what_is_refused_says_what_to_do(folder: Path, tmp_path: Path) -> None:
     for call, text in calls:
         for error in errors_of(2, call):
             assert text in str(error), str(error)
+    old = tmp_path / "old.txt"
+    old.write_bytes(b"0 1\r1 2\r2 0\r")
+    for call in (
+        lambda: fg.read_graph(old),
+        lambda: convert(old, tmp_path / "old.fgs"),
+    ):
+        with pytest.raises(fg.FileFormatError, match="carriage return"):
+            call()
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i2", ">i4", ">u4", "u8"])
@@ -456,6 +445,51 @@ def test_ids_of_any_integer_type(dtype: str) -> None:
         require_equal(made, fg.distribute(whole))
 
     run_ranks(2, on_a_rank)
+
+
+def test_a_folder_that_is_missing(tmp_path: Path) -> None:
+    def on_a_rank(engine: Any) -> None:
+        with pytest.raises(FileNotFoundError, match=r"no\.fgs"):
+            fg.read_graph(tmp_path / "no.fgs", partition="edges")
+
+    run_ranks(2, on_a_rank)
+
+
+@pytest.mark.parametrize("line", ["# " + "7 8 " * 100, "0 1" + " " * 300])
+def test_lines_that_are_longer_than_blocks(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "long.txt"
+    path.write_text(f"0 1\n1 2\n{line}\n2 0\n{line}\n")
+    whole = fg.read_graph(path)
+    convert(path, tmp_path / "long.fgs")
+    assert fg.read_graph(tmp_path / "long.fgs").digest == whole.digest
+
+    def on_a_rank(engine: Any) -> None:
+        require_equal(fg.read_graph(path, partition="edges"), fg.distribute(whole))
+
+    run_ranks(3, on_a_rank)
+
+
+def test_a_count_of_vertices_beside_names(tmp_path: Path) -> None:
+    path = tmp_path / "plain.txt"
+    path.write_text("0 1\n1 2\n2 0\n")
+    options: dict[str, Any] = {"names": True, "vertex_count": 40}
+    whole = fg.read_graph(path, **options)
+    assert whole.vertex_count == 40
+    convert(path, tmp_path / "plain.fgs", **options)
+    assert fg.read_graph(tmp_path / "plain.fgs").digest == whole.digest
+
+    def on_a_rank(engine: Any) -> None:
+        made = fg.read_graph(path, partition="edges", **options)
+        require_equal(made, fg.distribute(whole))
+
+    run_ranks(2, on_a_rank)
+    options["vertex_count"] = 2
+    for error in errors_of(
+        2, lambda: fg.read_graph(path, partition="edges", **options)
+    ):
+        assert "contradicts" in str(error)
+    with pytest.raises(fg.GraphInputError, match="contradicts"):
+        convert(path, tmp_path / "two.fgs", **options)
 
 
 def test_ranks_that_make_different_graphs() -> None:

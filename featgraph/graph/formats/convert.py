@@ -13,15 +13,18 @@ from numpy.typing import NDArray
 
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.check import checked_count
+from featgraph.graph.building.edges import named_count
 from featgraph.graph.formats.checks import Seen
 from featgraph.graph.formats.ranges import Layout, read_blocks, read_layout
-from featgraph.graph.formats.readers import read_graph, suffix_of
+from featgraph.graph.formats.readers import read_graph, require_options, suffix_of
 from featgraph.graph.formats.text import GZIP_MAGIC
 from featgraph.graph.graph import Graph
+from featgraph.graph.partition.choose import checked_parts
 from featgraph.graph.partition.cuts import Balance
 from featgraph.graph.partition.orders import choose_order
+from featgraph.graph.slices.folder import require_free, writing
 from featgraph.graph.slices.manifest import Manifest
-from featgraph.graph.slices.write import Edges, write_slices, writing
+from featgraph.graph.slices.write import Edges, write_slices
 
 __all__ = ["convert", "write_graph"]
 
@@ -71,6 +74,8 @@ def convert(
     the whole graph in memory.
     """
     folder = Path(target)
+    require_options(source, options)
+    require_free(folder)
     is_whole = order != "given" or options.get("duplicates", "keep") != "keep"
     if is_whole or suffix_of(source) == ".fgs" or _is_compressed(source):
         graph = read_graph(source, directed, **options)
@@ -90,6 +95,7 @@ def write_graph(
     parts: int = 16,
 ) -> Manifest:  # fmt: skip
     """Make a folder of slices of a graph; see `convert`."""
+    require_free(Path(target))
     names = graph.vertex_names
     if names is not None and not isinstance(names, np.ndarray):
         raise GraphInputError(
@@ -97,7 +103,7 @@ def write_graph(
             got=type(names[0]).__name__,
             fix="number the vertices, and keep the names beside the folder",
         )
-    ordered = choose_order(graph, order, parts, Balance()).order
+    ordered = choose_order(graph, order, checked_parts(parts), Balance()).order
     u, v, weights = graph.sources, graph.targets, graph.weights
 
     def chunks() -> Iterator[tuple[Array, Array, Array | None]]:
@@ -127,7 +133,7 @@ class _Spool:
         self._layout, self._seen = layout, Seen(layout)
         self._paths = [folder / f"spool{i}" for i in range(3)]
         self._integers: int | None = None
-        self._names: Array | None = None
+        self._names, self._new = np.empty(0, np.int64), list[Array]()
         begin, end = layout.range_of(0, 1)
         with ExitStack() as stack:
             streams = [stack.enter_context(path.open("wb")) for path in self._paths]
@@ -142,11 +148,19 @@ class _Spool:
                     self._integers = self._seen.count - block.sources.size
                 if layout.are_names:
                     self._note(block.sources, block.targets)
+        if layout.are_names:
+            self._merge_names()
         self._seen.check(self._seen.count, (self._seen.above, self._seen.below))
 
     def _note(self, *ends: Array) -> None:
-        known = [] if self._names is None else [self._names]
-        self._names = np.unique(np.concatenate([*known, *map(np.unique, ends)]))
+        """Note names; all are merged when as many are new as known: O(E log E)."""
+        self._new += map(np.unique, ends)
+        if sum(names.size for names in self._new) >= max(self._names.size, _CHUNK):
+            self._merge_names()
+
+    def _merge_names(self) -> None:
+        self._names = np.unique(np.concatenate([self._names, *self._new]))
+        self._new.clear()
 
     def remove(self) -> None:
         """Remove its files."""
@@ -155,11 +169,13 @@ class _Spool:
 
     def edges(self) -> Edges:
         """Return the edges, as numbers of vertices."""
-        layout, names = self._layout, self._names
+        layout, names = self._layout, None
         count = layout.vertex_count
-        if names is not None:
+        if self._names.size:
+            names = self._names
             is_plain = bool(names[0] == 0 and names[-1] == names.size - 1)
-            count, names = names.size, None if is_plain else names
+            size, names = names.size, None if is_plain else names
+            count = named_count(size, names, count)
         elif count is None:
             count = self._seen.highest + 1
         dtype = layout.weights_dtype(self._seen.count, self._integers is not None)

@@ -17,7 +17,7 @@ from featgraph.graph.partition.sides import cut_each_side
 if TYPE_CHECKING:
     from featgraph.graph._structure import Structure
 
-__all__ = ["choose_partition"]
+__all__ = ["checked_parts", "choose_partition"]
 
 
 def choose_partition(
@@ -31,7 +31,7 @@ def choose_partition(
     """Choose who owns which vertices; see `Graph.partition`."""
     weights = checked_balance(balance)
     if cuts is None:
-        count = _checked_parts(parts)
+        count = checked_parts(parts)
         ordered = choose_order(graph, order, count, weights)
         is_cut_whole = isinstance(order, str) and order == "metis"
         if graph.sides is not None and not is_cut_whole:
@@ -52,7 +52,8 @@ def choose_partition(
     return Partition(given.cuts, choose_order(graph, order, given.parts, weights).order)
 
 
-def _checked_parts(parts: object) -> int:
+def checked_parts(parts: object) -> int:
+    """Return a number of parts; raise GraphInputError where it is none."""
     try:
         if isinstance(parts, bool | np.bool_):
             raise TypeError

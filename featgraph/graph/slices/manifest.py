@@ -6,7 +6,9 @@ written last, into a folder that is then renamed: a folder of the right name is 
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +30,9 @@ __all__ = [
 
 _FORMAT, _VERSION, _NAME = "featgraph slices", 1, "manifest.json"
 _AGAIN = "make the folder again: featgraph convert"
+
+#: Types of fields, as JSON has them.
+_PLAIN = {"int": int, "bool": bool, "str": str}
 
 #: Bytes with a checksum of their own: what is read is whole blocks.
 BLOCK_BYTES = 1 << 20
@@ -116,8 +121,12 @@ def read_manifest(folder: Path) -> Manifest:
     ------
     FileFormatError
         No folder of slices, an altered manifest, or one of another version.
+    OSError
+        The folder is missing, or may not be read.
     """
     path = folder / _NAME
+    if not folder.exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
     if not folder.is_dir() or not path.is_file():
         _fail(folder, "not a folder of slices", f"no {_NAME}")
     try:
@@ -133,7 +142,9 @@ def read_manifest(folder: Path) -> Manifest:
         _fail(path, "an altered manifest", f"checksum {told}", _checksum(body))
     try:
         return _checked(path, body)
-    except (KeyError, TypeError):
+    except FileFormatError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError):
         _fail(path, "an incomplete manifest", sorted(body))
 
 
@@ -146,6 +157,10 @@ def _checked(path: Path, body: dict[str, Any]) -> Manifest:
              "weights_digest", "stored_digest")  # fmt: skip
     found = Manifest(**{name: body[name] for name in names}, arrays=arrays)
     vertices, given = found.vertex_count, found.given_count
+    for name, kind in Manifest.__annotations__.items():
+        value = getattr(found, name)
+        if kind in _PLAIN and type(value) is not _PLAIN[kind]:
+            _fail(path, "an altered manifest", f"{name}: {value!r:.40}", kind)
     counts = {"offsets": vertices + 1, "words": -(-vertices // 32), "sources": given,
               "rows": given, "weights": given, "names": vertices,
               "order": vertices, "starts": vertices}  # fmt: skip

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.errors import GraphInputError
 from featgraph.graph._structure import structure_digest
 from featgraph.graph.slices.files import SliceWriter
 from featgraph.graph.slices.manifest import Manifest, SliceArray, write_manifest
 from featgraph.graph.slices.sorting import Sorter
 
-__all__ = ["Edges", "write_slices", "writing"]
+__all__ = ["Edges", "write_slices"]
 
 Array = NDArray[Any]
 #: What sorting may take.
@@ -48,42 +45,6 @@ class Edges:
     weights_dtype: Any
     names: Array | None = None
     order: Array | None = None
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[Path]:
-    """Make a folder beside a path, which gets that name once all is well.
-
-    Raises
-    ------
-    GraphInputError
-        If there is something already.
-    """
-    if path.exists():
-        raise GraphInputError(
-            "something is there already",
-            where=str(path),
-            fix="remove it, or choose another name",
-        )
-    folder = path.with_name(f"{path.name}.{os.getpid()}.part")
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-        for file in folder.iterdir():
-            _sync(file)
-        _sync(folder)
-        folder.rename(path)
-        _sync(path.parent)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def write_slices(folder: Path, edges: Edges, memory: int = MEMORY_BYTES) -> Manifest:

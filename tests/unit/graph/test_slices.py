@@ -1,0 +1,146 @@
+"""Folders of slices: how they are written, beside what there is, and named errors."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph.graph.formats import convert as converting
+from featgraph.graph.formats.convert import convert, write_graph
+from featgraph.graph.slices import folder as folders
+from featgraph.graph.slices import manifest as manifests
+from featgraph.graph.slices import write
+
+RING = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
+
+
+def test_nothing_half_written_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "graph.fgs"
+    for module, name in (
+        (write, "write_manifest"),
+        (write, "_write_edges"),
+        (folders, "_sync"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, fail)
+            with pytest.raises(OSError, match=r"No space .*graph\.fgs"):
+                write_graph(RING, path)
+        assert not list(tmp_path.iterdir())
+    write_graph(RING, path)
+    with pytest.raises(fg.GraphInputError, match="already"):
+        write_graph(RING, path)
+    assert fg.read_graph(path).digest == RING.digest
+
+
+def test_what_killed_writers_have_left_goes_and_what_others_write_stays(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "graph.fgs"
+    abandoned = tmp_path / "graph.fgs.0123abcd.part"
+    of_another = tmp_path / "other.fgs.0123abcd.part"
+    kept = tmp_path / "graph.fgs.notes.part"
+    for folder in (abandoned, of_another, kept):
+        folder.mkdir()
+        (folder / "sources.bin").write_bytes(bytes(4))
+    with pytest.raises(fg.GraphInputError, match="already"):  # noqa: SIM117
+        with folders.writing(path) as slow:
+            assert not abandoned.exists()
+            with folders.writing(path) as fast:
+                assert slow.is_dir()
+                (fast / "mine").touch()
+    found = sorted(entry.name for entry in tmp_path.iterdir())
+    assert found == sorted([path.name, of_another.name, kept.name])
+
+
+def test_whoever_is_second_does_not_replace_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "graph.fgs"
+    with pytest.raises(fg.GraphInputError, match="already"):  # noqa: SIM117
+        with folders.writing(path):
+            path.mkdir()
+    assert list(tmp_path.iterdir()) == [path]
+    path.rmdir()
+    path.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(fg.GraphInputError, match="already"):
+        write_graph(RING, path)
+
+
+def test_a_name_that_is_taken_is_told_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "graph.fgs").mkdir()
+    for order in ("given", "locality"):
+        with pytest.raises(fg.GraphInputError, match="already"):
+            convert(tmp_path / "no.txt", tmp_path / "graph.fgs", order=order)
+
+
+def test_what_convert_refuses(tmp_path: Path) -> None:
+    path = tmp_path / "ring.txt"
+    path.write_text("0 1\n1 2\n2 0\n")
+    matrix = tmp_path / "ring.mtx"
+    other = tmp_path / "ring.zip"
+    other.write_bytes(b"0 1\n1 0\n")
+    calls: list[tuple[Callable[[], Any], str]] = [
+        (lambda: convert(other, tmp_path / "a.fgs"), "suffix"),
+        (lambda: convert(matrix, tmp_path / "a.fgs", weights=2), "no such option"),
+        (lambda: convert(path, tmp_path / "a.fgs", order="spread", parts=0), "parts"),
+        (lambda: convert(path, tmp_path / "a.fgs", order="curve"), "no such order"),
+        (lambda: convert(path, tmp_path / "a.fgs", vertex_count=2**31), "vertex_count"),
+    ]  # fmt: skip
+    for call, text in calls:
+        with pytest.raises(fg.FeatGraphError, match=text):
+            call()
+    assert not list(tmp_path.glob("a.fgs*"))
+
+
+def test_names_are_merged_as_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(converting, "_CHUNK", 3)
+    monkeypatch.setattr("featgraph.graph.formats.ranges.BLOCK_BYTES", 40)
+    path, rng = tmp_path / "names.txt", np.random.default_rng(5)
+    rows = rng.integers(-50, 50, (200, 2)) * 2**40
+    path.write_text("".join(f"{u} {v}\n" for u, v in rows.tolist()))
+    convert(path, tmp_path / "names.fgs")
+    whole, again = fg.read_graph(path), fg.read_graph(tmp_path / "names.fgs")
+    assert again.digest == whole.digest
+    assert np.array_equal(again.vertex_names, whole.vertex_names)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"arrays": []},
+        {"arrays": {"sources": 3}},
+        {"vertex_count": "3"},
+        {"directed": "no"},
+        {"digest": 5},
+        {"given_count": None},
+    ],
+)
+def test_a_manifest_of_other_types(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / "graph.fgs"
+    write_graph(RING, path)
+    body = json.loads((path / "manifest.json").read_text())
+    body |= change
+    del body["checksum"]
+    body["checksum"] = manifests._checksum(body)
+    (path / "manifest.json").write_text(json.dumps(body))
+    with pytest.raises(fg.FileFormatError, match="manifest"):
+        fg.read_graph(path)
+
+
+def test_a_folder_is_as_readable_as_any(tmp_path: Path) -> None:
+    write_graph(RING, tmp_path / "new" / "graph.fgs")
+    (tmp_path / "other").mkdir()
+    modes = [os.stat(tmp_path / name).st_mode for name in ("new/graph.fgs", "other")]
+    assert modes[0] == modes[1]
