@@ -54,7 +54,7 @@ def test_what_killed_writers_have_left_goes_and_what_others_write_stays(
     for folder in (abandoned, of_another, kept):
         folder.mkdir()
         (folder / "sources.bin").write_bytes(bytes(4))
-    with pytest.raises(fg.GraphInputError, match="already"):  # noqa: SIM117
+    with pytest.raises(fg.GraphInputError, match="already"):  # noqa: PT012, SIM117
         with folders.writing(path) as slow:
             assert not abandoned.exists()
             with folders.writing(path) as fast:
