@@ -61,9 +61,9 @@ class Structure:
                 "from_pandas",
             )
         self._edges = edges
-        # Filled when first asked for. Two threads may both build an entry; they store
-        # equal arrays, so whichever stays is right.
-        self._cache = {}
+        # Filled when first asked for, but for what edges know. Two threads may both
+        # build an entry; they store equal arrays, so whichever stays is right.
+        self._cache = edges.known()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Through EdgeList, whose constructor makes the arrays read-only again.

@@ -99,6 +99,10 @@ class EdgeList:
         """Their weights on the host; None without."""
         return None if self._weights is None else freeze(host_values(self._weights))
 
+    def known(self) -> dict[str, Any]:
+        """Return what is known of their graph, by the names of its attributes."""
+        return {}
+
     def holds(self, array: object) -> bool:
         """Whether an array of the host is that of the weights."""
         if self._weights is None:

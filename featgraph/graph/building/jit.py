@@ -21,9 +21,9 @@ def jit(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Compile a host loop for the argument types of its first call; kept on disk."""
     numba = import_whole("numba")
     try:
-        compiled = numba.njit(cache=True)(function)
+        compiled = numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:
         # Neither the package's folder nor the user's cache can be written: Numba says
         # so when decorating. Compiling again in each process is better than failing.
-        compiled = numba.njit(function)
+        compiled = numba.njit(nogil=True)(function)
     return cast("Callable[_P, _R]", compiled)

@@ -2,8 +2,10 @@
 
 Which vertices a rank has beside its own is found in two bits of memory a vertex: a
 bitvector says which they are, and a count for each of its words how many stand before
-it. The local number of a ghost is the sum of that and of the bits below its own. Import
-this module inside functions only: it loads Numba.
+it. The local number of a vertex is the sum of that and of the bits below its own.
+Words have one owner, since ranges of ranks begin at multiples of 32: no loop has a
+branch that depends on where the other end of an edge is. Import this module inside
+functions only: it loads Numba.
 """
 
 from __future__ import annotations
@@ -17,8 +19,12 @@ from featgraph.graph.building.jit import jit
 
 __all__ = [
     "add_words",
+    "count_both_owners",
     "count_own",
+    "count_owners",
     "count_words",
+    "list_by_both_owners",
+    "list_by_owner",
     "list_members",
     "localize",
     "mark",
@@ -47,11 +53,55 @@ def count_own(ends: _Array, counts: _Array) -> None:
 
 
 @jit
-def mark(ends: _Array, first: int, last: int, words: _Array) -> None:
-    """Set the bit of each vertex outside of ``first..last``."""
+def count_owners(ends: _Array, owners: _Array, counts: _Array) -> None:
+    """Count ends by the owners of their words."""
     for u in ends:
-        if u < first or u >= last:
-            words[u >> 5] |= np.uint32(1) << np.uint32(u & 31)
+        counts[owners[u >> 5]] += 1
+
+
+@jit
+def list_by_owner(ends: _Array, owners: _Array, bounds: _Array, found: _Array) -> None:
+    """List the places of ends by owner; `bounds` has where each owner's are stored.
+
+    It is used up: behind this, it has where each owner's end.
+    """
+    for i in range(ends.size):
+        owner = owners[ends[i] >> 5]
+        found[bounds[owner]] = i
+        bounds[owner] += 1
+
+
+@jit
+def count_both_owners(
+    sources: _Array, targets: _Array, owners: _Array, counts: _Array
+) -> None:
+    """Count edges by the owners of their targets, and by those of sources elsewhere."""
+    for i in range(sources.size):
+        one, other = owners[targets[i] >> 5], owners[sources[i] >> 5]
+        counts[one] += 1
+        if one != other:
+            counts[other] += 1
+
+
+@jit
+def list_by_both_owners(
+    sources: _Array, targets: _Array, owners: _Array, bounds: _Array, found: _Array
+) -> None:
+    """List the places of edges likewise; `bounds` as for `list_by_owner`."""
+    for i in range(sources.size):
+        one, other = owners[targets[i] >> 5], owners[sources[i] >> 5]
+        found[bounds[one]] = i
+        bounds[one] += 1
+        if one != other:
+            found[bounds[other]] = i
+            bounds[other] += 1
+
+
+@jit
+def mark(ends: _Array, words: _Array) -> None:
+    """Set the bit of each vertex."""
+    for u in ends:
+        words[u >> 5] |= np.uint32(1) << np.uint32(u & 31)
 
 
 @jit
@@ -87,16 +137,12 @@ def list_members(words: _Array, found: _Array) -> None:
 
 
 @jit
-def localize(
-    ends: _Array, first: int, last: int, words: _Array, before: _Array
-) -> None:
-    """Turn vertices into local numbers, in place: own ones count from `first`."""
-    own = last - first
+def localize(ends: _Array, words: _Array, before: _Array) -> None:
+    """Turn vertices into how many bits are set before their own, in place.
+
+    `before` has that of each word, in whatever order words are counted.
+    """
     for i in range(ends.size):
         u = ends[i]
-        if first <= u < last:
-            ends[i] = u - first
-        else:
-            bit = np.uint32(u & 31)
-            below = words[u >> 5] & ((np.uint32(1) << bit) - np.uint32(1))
-            ends[i] = own + before[u >> 5] + _ones(below)
+        below = (np.uint32(1) << np.uint32(u & 31)) - np.uint32(1)
+        ends[i] = before[u >> 5] + _ones(words[u >> 5] & below)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -10,6 +11,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._interrupts import import_whole
 from featgraph.errors import FileFormatError
 from featgraph.graph.slices.manifest import BLOCK_BYTES, Manifest, SliceArray
 
@@ -17,6 +19,8 @@ __all__ = ["SliceWriter", "Slices"]
 
 Array = NDArray[Any]
 _AGAIN = "copy the folder again, or make it again: featgraph convert"
+#: From so many blocks on, several threads read and check them.
+_MANY_BLOCKS = 4
 
 
 class SliceWriter:
@@ -31,9 +35,10 @@ class SliceWriter:
 
     def __init__(self, folder: Path, name: str, dtype: Any) -> None:
         self._dtype = np.dtype(dtype).newbyteorder("<")
-        self._stream: IO[bytes] = (folder / f"{name}.bin").open("wb")
-        self._checksums: list[int] = []
-        self._count = self._current = self._filled = 0
+        self._stream: IO[bytes] = (folder / f"{name}.bin").open("wb", buffering=0)
+        self._block = np.empty(BLOCK_BYTES, np.uint8)
+        self._checksums: list[str] = []
+        self._count = self._filled = 0
 
     def __enter__(self) -> SliceWriter:
         return self
@@ -48,14 +53,13 @@ class SliceWriter:
 
     def write(self, values: Array) -> None:
         """Append some elements."""
-        data = np.ascontiguousarray(values, self._dtype).data.cast("B")
+        data = np.ascontiguousarray(values, self._dtype).view(np.uint8)
         self._count += len(values)
-        while len(data):
+        while data.size:
             some = data[: BLOCK_BYTES - self._filled]
-            self._stream.write(some)
-            self._current = zlib.crc32(some, self._current)
-            self._filled += len(some)
-            data = data[len(some) :]
+            self._block[self._filled : self._filled + some.size] = some
+            self._filled += some.size
+            data = data[some.size :]
             if self._filled == BLOCK_BYTES:
                 self._end_block()
 
@@ -67,8 +71,14 @@ class SliceWriter:
         return SliceArray(self._dtype.str, self._count, tuple(self._checksums))
 
     def _end_block(self) -> None:
-        self._checksums.append(self._current)
-        self._current = self._filled = 0
+        from featgraph.graph.slices.checksums import checksum  # loads Numba
+
+        block = self._block[: self._filled]
+        self._checksums.append(checksum(block))
+        data = block.data
+        while len(data):
+            data = data[self._stream.write(data) :]
+        self._filled = 0
 
 
 class Slices:
@@ -81,10 +91,23 @@ class Slices:
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self._folder, self.manifest = folder, manifest
+        self.folder, self.manifest = folder, manifest
 
-    def read(self, name: str, begin: int = 0, end: int | None = None) -> Array:
+    def read(
+        self,
+        name: str,
+        begin: int = 0,
+        end: int | None = None,
+        out: Array | None = None,
+    ) -> Array:
         """Return some elements of an array, in native order.
+
+        Parameters
+        ----------
+        name : str
+        begin, end : int, optional
+        out : ndarray, shape (end - begin,), optional
+            Where to store them: contiguous, and of another type or not.
 
         Raises
         ------
@@ -93,42 +116,85 @@ class Slices:
             altered where it was read.
         """
         array = self.manifest.arrays[name]
-        width = np.dtype(array.dtype).itemsize
+        dtype, path = np.dtype(array.dtype), self._checked_path(name)
         end = array.count if end is None else end
-        path = self._checked_path(name)
-        result = np.empty(end - begin, array.dtype)
-        out = result.view(np.uint8).data
-        first, last = begin * width, end * width
-        with open(path, "rb", buffering=0) as stream:
-            block = first // BLOCK_BYTES
-            stream.seek(block * BLOCK_BYTES)
-            buffer = bytearray(BLOCK_BYTES)
-            while block * BLOCK_BYTES < last:
-                at = block * BLOCK_BYTES
-                data = _filled(stream, buffer, min(BLOCK_BYTES, array.nbytes - at))
-                if zlib.crc32(data) != array.checksums[block]:
-                    raise FileFormatError(
-                        "a slice has been altered, or is of another graph",
-                        where=f"{path}, bytes {at} to {at + len(data)}",
-                        got=f"CRC-32 {zlib.crc32(data)}",
-                        expected=array.checksums[block],
-                        fix=_AGAIN,
-                    )
-                low, high = max(first, at), min(last, at + len(data))
-                out[low - first : high - first] = data[low - at : high - at]
-                block += 1
-        return result.astype(result.dtype.newbyteorder("="), copy=False)
+        is_plain = out is not None and out.dtype.newbyteorder("<") == dtype
+        found = out if out is not None and is_plain else np.empty(end - begin, dtype)
+        span = begin * dtype.itemsize, end * dtype.itemsize
+        self._read_blocks(name, path, span, found.view(np.uint8))
+        if out is None:
+            return found.astype(dtype.newbyteorder("="), copy=False)
+        if found is not out:
+            out[:] = found
+        return out
 
     def mapped(self, name: str) -> Array:
         """Return an array that stays in its file, and is checked once."""
         array, path = self.manifest.arrays[name], self._checked_path(name)
-        step = BLOCK_BYTES // np.dtype(array.dtype).itemsize
-        for begin in range(0, array.count, step):
-            self.read(name, begin, min(begin + step, array.count))
+        with path.open("rb", buffering=0) as stream:
+            handle, block = stream.fileno(), np.empty(BLOCK_BYTES, np.uint8)
+            for number in range(len(array.checksums)):
+                self._read_block(name, path, handle, number, block)
         return np.memmap(path, array.dtype, "r", shape=(array.count,))
 
+    def _read_blocks(
+        self, name: str, path: Path, span: tuple[int, int], out: Array
+    ) -> None:
+        """Read bytes of a file, and check all blocks in which they are."""
+        (first, last), nbytes = span, self.manifest.arrays[name].nbytes
+        if first == last:
+            return
+        numbers = range(first // BLOCK_BYTES, -(-last // BLOCK_BYTES))
+        with path.open("rb", buffering=0) as stream:
+            handle = stream.fileno()
+
+            def read(number: int) -> None:
+                begin = number * BLOCK_BYTES
+                end = min(begin + BLOCK_BYTES, nbytes)
+                if first <= begin and end <= last:
+                    there = out[begin - first : end - first]
+                    self._read_block(name, path, handle, number, there)
+                    return
+                block = np.empty(end - begin, np.uint8)
+                self._read_block(name, path, handle, number, block)
+                low, high = max(first, begin), min(last, end)
+                out[low - first : high - first] = block[low - begin : high - begin]
+
+            threads = int(import_whole("numba").get_num_threads())
+            if threads == 1 or len(numbers) < _MANY_BLOCKS:
+                for number in numbers:
+                    read(number)
+                return
+            with ThreadPoolExecutor(threads) as pool:
+                for _ in pool.map(read, numbers):
+                    pass
+
+    def _read_block(
+        self, name: str, path: Path, handle: int, number: int, out: Array
+    ) -> None:
+        """Read a block, which may be shorter than what it is read into."""
+        from featgraph.graph.slices.checksums import checksum  # loads Numba
+
+        array, begin = self.manifest.arrays[name], number * BLOCK_BYTES
+        data = out[: min(BLOCK_BYTES, array.nbytes - begin)]
+        done = 0
+        while done < data.size:
+            more = os.preadv(handle, [data[done:].data], begin + done)
+            if not more:  # it has become shorter
+                break
+            done += more
+        found = checksum(data[:done])
+        if found != array.checksums[number]:
+            raise FileFormatError(
+                "a slice has been altered, or is of another graph",
+                where=f"{path}, bytes {begin} to {begin + done}",
+                got=f"XXH64 {found}",
+                expected=array.checksums[number],
+                fix=_AGAIN,
+            )
+
     def _checked_path(self, name: str) -> Path:
-        array, path = self.manifest.arrays[name], self._folder / f"{name}.bin"
+        array, path = self.manifest.arrays[name], self.folder / f"{name}.bin"
         if not path.is_file():
             raise FileFormatError("a slice is missing", where=str(path), fix=_AGAIN)
         size = path.stat().st_size
@@ -143,11 +209,3 @@ class Slices:
                 fix=_AGAIN,
             )
         return path
-
-
-def _filled(stream: Any, buffer: bytearray, count: int) -> memoryview:
-    """Read so many bytes; fewer where the file ends meanwhile."""
-    data, done = memoryview(buffer)[:count], 0
-    while done < count and (more := stream.readinto(data[done:])):
-        done += more
-    return data[:done]

@@ -28,7 +28,7 @@ __all__ = [
     "write_manifest",
 ]
 
-_FORMAT, _VERSION, _NAME = "featgraph slices", 1, "manifest.json"
+_FORMAT, _VERSION, _NAME = "featgraph slices", 2, "manifest.json"
 _AGAIN = "make the folder again: featgraph convert"
 
 #: Types of fields, as JSON has them.
@@ -40,9 +40,10 @@ BLOCK_BYTES = 1 << 20
 #: Which arrays there may be, and of which types. Vertices are known by their places.
 ARRAYS = {
     "offsets": ("<i8",),  # (V + 1,): where the edges into each vertex begin
-    "words": ("<i8",),  # in-edges of each 32 vertices, twins of given ones, too
-    "sources": ("<i4",),  # (E_given,): by target, then as given
-    "rows": ("<i8",),  # (E_given,): which of the given edges each is
+    "words": ("<i8",),  # in-edges of each 32 vertices
+    "outs": ("<i8",),  # (V,): edges out of each vertex, of a directed graph
+    "sources": ("<i4",),  # (E,): by target, then as given, and twins with them
+    "rows": ("<i4", "<i8"),  # (E,): the row in given order; twin of i: E_given + i
     "weights": ("<f2", "<f4", "<f8", "<i1", "<i2", "<i4", "<i8", "|i1",
                 "<u1", "<u2", "<u4", "<u8", "|u1"),
     "names": ("<i8", "<u8"),  # (V,): ascending
@@ -60,13 +61,13 @@ class SliceArray:
     dtype : str
     count : int
         How many elements.
-    checksums : tuple of int
-        CRC-32 of each `BLOCK_BYTES`.
+    checksums : tuple of str
+        XXH64 of each `BLOCK_BYTES`.
     """
 
     dtype: str
     count: int
-    checksums: tuple[int, ...]
+    checksums: tuple[str, ...]
 
     @property
     def nbytes(self) -> int:
@@ -84,8 +85,6 @@ class Manifest:
     directed : bool
     digest, weights_digest : str
         Of the graph.
-    stored_digest : str
-        Sums over the edges as they are stored, by places.
     arrays : dict of str to SliceArray
     """
 
@@ -95,7 +94,6 @@ class Manifest:
     directed: bool
     digest: str
     weights_digest: str
-    stored_digest: str
     arrays: dict[str, SliceArray]
 
     @property
@@ -104,6 +102,11 @@ class Manifest:
         if "weights" not in self.arrays:
             return None
         return np.dtype(self.arrays["weights"].dtype).newbyteorder("=")
+
+    @property
+    def checksum(self) -> int:
+        """That of all of it: equal ones are of equal folders."""
+        return _checksum(asdict(self))
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -154,23 +157,28 @@ def _checked(path: Path, body: dict[str, Any]) -> Manifest:
         for name, a in body["arrays"].items()
     }
     names = ("vertex_count", "given_count", "edge_count", "directed", "digest",
-             "weights_digest", "stored_digest")  # fmt: skip
+             "weights_digest")  # fmt: skip
     found = Manifest(**{name: body[name] for name in names}, arrays=arrays)
-    vertices, given = found.vertex_count, found.given_count
+    vertices, edges = found.vertex_count, found.edge_count
     for name, kind in Manifest.__annotations__.items():
         value = getattr(found, name)
         if kind in _PLAIN and type(value) is not _PLAIN[kind]:
             _fail(path, "an altered manifest", f"{name}: {value!r:.40}", kind)
-    counts = {"offsets": vertices + 1, "words": -(-vertices // 32), "sources": given,
-              "rows": given, "weights": given, "names": vertices,
+    counts = {"offsets": vertices + 1, "words": -(-vertices // 32), "outs": vertices,
+              "sources": edges, "rows": edges, "weights": edges, "names": vertices,
               "order": vertices, "starts": vertices}  # fmt: skip
     required = {"offsets", "words", "sources", "rows"}
+    if found.directed:
+        required.add("outs")
     if "order" in arrays:
         required.add("starts")
     if not required <= arrays.keys() <= ARRAYS.keys():
         _fail(path, "other arrays than slices have", sorted(arrays))
-    if not 1 <= vertices <= MAX_VERTEX_COUNT or given < 0:
-        _fail(path, "counts of no graph", f"{vertices} vertices, {given} edges")
+    given = found.given_count
+    most = given if found.directed else 2 * given
+    if not (1 <= vertices <= MAX_VERTEX_COUNT and 0 <= given <= edges <= most):
+        got = f"{vertices} vertices, {given} given edges, {edges} in all"
+        _fail(path, "counts of no graph", got)
     for name, array in arrays.items():
         if array.dtype not in ARRAYS[name] or array.count != counts[name]:
             got = f"{array.count} of {array.dtype}"

@@ -1,21 +1,24 @@
-"""A graph read from all of its slices, and a rank's range of them."""
+"""A graph read from all of its slices, and the rows of a range of them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.arrays.values import offset_dtype
 from featgraph.errors import FileFormatError
-from featgraph.graph._structure import structure_digest
+from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.arguments import require_path
-from featgraph.graph.building.edges import EdgeList
+from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.slices.files import Slices
-from featgraph.graph.slices.manifest import read_manifest
+from featgraph.graph.slices.manifest import Manifest, read_manifest
 
-__all__ = ["edges_into", "open_slices", "read_slices"]
+__all__ = ["StoredRows", "open_slices", "read_slices"]
 
 Array = NDArray[Any]
 
@@ -26,76 +29,107 @@ def open_slices(path: object) -> Slices:
     return Slices(folder, read_manifest(folder))
 
 
-def edges_into(
-    slices: Slices, first: int, last: int
-) -> tuple[Array, Array, Array, Array | None]:
-    """Return the edges into the vertices at some places: ends, rows and weights.
+@dataclass(frozen=True, eq=False)
+class StoredRows:
+    """The edges into the vertices at some places.
+
+    Attributes
+    ----------
+    slices : Slices
+    offsets : ndarray of int64
+        Where each row begins, and the last one ends.
+    """
+
+    slices: Slices
+    offsets: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, slices: Slices, first: int, last: int) -> StoredRows:
+        """Return those of the places from `first` to `last`."""
+        offsets, manifest = slices.read("offsets", first, last + 1), slices.manifest
+        begin, end = int(offsets[0]), int(offsets[-1])
+        is_sound = 0 <= begin <= end <= manifest.edge_count
+        is_sound &= bool((offsets[1:] >= offsets[:-1]).all())
+        is_sound &= begin == 0 if first == 0 else True
+        is_sound &= (
+            end == manifest.edge_count if last == manifest.vertex_count else True
+        )
+        if not is_sound:
+            raise FileFormatError(
+                "rows that do not follow each other",
+                where=str(slices.folder / "offsets.bin"),
+                got=f"offsets {begin} to {end}",
+                expected=f"ascending ones of {manifest.edge_count} edges",
+            )
+        return cls(slices, offsets)
+
+    @property
+    def size(self) -> int:
+        """How many edges there are."""
+        return int(self.offsets[-1] - self.offsets[0])
+
+    def read(self, name: str, out: Array | None = None) -> Array:
+        """Return "sources", "rows" or "weights" of the edges, into an array if given.
+
+        Raises
+        ------
+        FileFormatError
+            Slices that are missing or altered, or contradict each other.
+        """
+        begin, end = int(self.offsets[0]), int(self.offsets[-1])
+        found = self.slices.read(name, begin, end, out)
+        if name != "weights" and found.size:
+            manifest = self.slices.manifest
+            bound = manifest.vertex_count if name == "sources" else _row_bound(manifest)
+            if not (found.min() >= 0 and found.max() < bound):
+                raise FileFormatError(
+                    "a number out of range",
+                    where=str(self.slices.folder / f"{name}.bin"),
+                    got=f"{found.min()} to {found.max()}",
+                    expected=f"0 to {bound - 1}",
+                )
+        return found
+
+
+def _row_bound(manifest: Manifest) -> int:
+    """Return the highest row in given order, that of a twin, plus one."""
+    return manifest.given_count * (1 if manifest.directed else 2)
+
+
+def read_slices(path: object) -> EdgeList:
+    """Read a whole graph.
 
     Raises
     ------
     FileFormatError
         Slices that are missing or altered, or contradict each other.
     """
-    manifest = slices.manifest
-    offsets = slices.read("offsets", first, last + 1)
-    begin, end = int(offsets[0]), int(offsets[-1])
-    if not 0 <= begin <= end <= manifest.given_count or (np.diff(offsets) < 0).any():
-        raise FileFormatError(
-            "offsets that do not ascend", where="offsets.bin", got=f"{begin} to {end}"
-        )
-    sources = slices.read("sources", begin, end)
-    rows = slices.read("rows", begin, end)
-    for array, bound in (
-        (sources, manifest.vertex_count),
-        (rows, manifest.given_count),
-    ):
-        if array.size and not (array.min() >= 0 and array.max() < bound):
-            raise FileFormatError(
-                "a number out of range", where="sources.bin or rows.bin",
-                expected=f"0 to {bound - 1}",
-            )  # fmt: skip
-    weights = None
-    if "weights" in manifest.arrays:
-        weights = slices.read("weights", begin, end)
-    own = np.arange(first, last, dtype=np.int32)
-    return sources, np.repeat(own, np.diff(offsets)), rows, weights
-
-
-def read_slices(path: object) -> EdgeList:
-    """Read a whole graph, its edges in given order.
-
-    Raises
-    ------
-    FileFormatError
-        As `edges_into`, or where the slices are not those of the manifest's graph.
-    """
-    from featgraph.graph.building import digests  # loads Numba
-
     slices = open_slices(path)
     manifest = slices.manifest
-    u, v, rows, weights = edges_into(slices, 0, manifest.vertex_count)
+    stored = StoredRows.of(slices, 0, manifest.vertex_count)
+    offsets = stored.offsets.astype(offset_dtype(manifest.edge_count), copy=False)
+    in_edges = Adjacency(freeze(offsets), freeze(stored.read("sources")), None)
+    rows = stored.read("rows").astype(offset_dtype(_row_bound(manifest)), copy=False)
+    weights = stored.read("weights") if "weights" in manifest.arrays else None
+    names = slices.read("names") if "names" in manifest.arrays else None
     slices.read("words")  # altered ones are not for ranks alone to find
     if "order" in manifest.arrays:
         order = slices.read("order")
-        u, v = order[u], order[v]
-    sources, targets = np.empty_like(u), np.empty_like(v)
-    sources[rows], targets[rows] = u, v
-    if weights is not None:
-        given = np.empty_like(weights)
-        given[rows] = weights
-        weights = given
-    sums = digests.no_sums()
-    digests.add_ends(sums, 0, sources, targets)
-    text = digests.text_of(sums)
-    found = structure_digest(manifest.vertex_count, manifest.directed, text)
-    if found != manifest.digest:
-        raise FileFormatError(
-            "the slices are of another graph",
-            where=require_path(path),
-            got=f"digest {found}",
-            expected=manifest.digest,
-        )
-    names = slices.read("names") if "names" in manifest.arrays else None
-    return EdgeList(
-        sources, targets, weights, manifest.vertex_count, manifest.directed, names
+        at = RowEdges(in_edges, rows, weights, manifest.given_count, manifest.directed)
+        ends = order[at.sources], order[at.targets]
+        count = manifest.vertex_count
+        return EdgeList(*ends, at.weights, count, manifest.directed, names)
+    known = {
+        "digest": manifest.digest,
+        "weights_digest": manifest.weights_digest,
+        "given_index": rows,
+    }
+    degrees = np.diff(offsets)
+    if manifest.directed:
+        outs = slices.read("outs").astype(degrees.dtype, copy=False)
+        known |= {"in_degree": degrees, "out_degree": outs}
+    else:
+        known["degree"] = degrees
+    return RowEdges(
+        in_edges, rows, weights, manifest.given_count, manifest.directed, names, known
     )

@@ -50,11 +50,11 @@ class Sorter:
         self._paths = [folder / f"part{i}" for i in range(self._begins.size + 1)]
         self._streams = [path.open("wb") for path in self._paths]
 
-    def add(self, u: Array, v: Array, row: int, weights: Array | None) -> None:
-        """Add edges, of which the first has a row in given order."""
+    def add(self, u: Array, v: Array, rows: Array, weights: Array | None) -> None:
+        """Add edges, and of each the row in given order."""
         records = np.empty(u.size, self._dtype)
         records["u"], records["v"] = u, v
-        records["row"] = np.arange(row, row + u.size)
+        records["row"] = rows
         if weights is not None:
             records["w"] = weights
         to = np.searchsorted(self._begins, v, "right")

@@ -1,4 +1,8 @@
-"""A folder of slices, written of edges that come in given order."""
+"""A folder of slices, written of edges that come in given order.
+
+Edges are stored by target, and in the order given within a row: as kernels take them.
+Twins of an undirected graph are stored, too, so that a rank finds its rows whole.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.errors import FileFormatError
 from featgraph.graph._structure import structure_digest
 from featgraph.graph.slices.files import SliceWriter
 from featgraph.graph.slices.manifest import Manifest, SliceArray, write_manifest
@@ -55,7 +60,7 @@ def write_slices(folder: Path, edges: Edges, memory: int = MEMORY_BYTES) -> Mani
     folder : Path
     edges : Edges
     memory : int
-        Bytes that sorting takes, about. Beside that there are two counts a vertex.
+        Bytes that sorting takes, about. Beside that there are three numbers a vertex.
     """
     counted = _Counted(edges)
     scratch = folder / "parts"
@@ -63,25 +68,33 @@ def write_slices(folder: Path, edges: Edges, memory: int = MEMORY_BYTES) -> Mani
     places = _places(edges.order)
     # A record, its place in a sorted order, and its copy there.
     most = memory // 64
-    in_counts = counted.given_in
+    in_counts = counted.into
     if edges.order is not None:
         in_counts = in_counts[edges.order]
     sorter = Sorter(scratch, in_counts, edges.weights_dtype, most)
     try:
-        stored = _fill(sorter, edges, places)
-        arrays = _write_edges(folder, sorter, edges.weights_dtype)
+        handed = _fill(sorter, edges, places, counted.given)
+        rows = "<i4" if counted.bound <= 1 << 31 else "<i8"
+        arrays, written = _write_edges(folder, sorter, rows, edges.weights_dtype)
     finally:
         sorter.close()
+    if written != handed:
+        raise FileFormatError(
+            "edges are not those that were to be sorted",
+            where=str(scratch),
+            got=f"sums {written}",
+            expected=handed,
+            fix="convert again; the disk, or the memory, is not to be trusted",
+        )
     scratch.rmdir()
     arrays |= _write_vertices(folder, edges, counted, in_counts)
     manifest = Manifest(
         edges.vertex_count,
         counted.given,
-        int(counted.all_in.sum()),
+        int(counted.into.sum()),
         edges.directed,
         structure_digest(edges.vertex_count, edges.directed, counted.ends_text),
         counted.weights_text,
-        stored,
         arrays,
     )
     write_manifest(folder, manifest)
@@ -89,30 +102,30 @@ def write_slices(folder: Path, edges: Edges, memory: int = MEMORY_BYTES) -> Mani
 
 
 class _Counted:
-    """What is known of all edges: how many lead into each vertex, and digests.
+    """What is known of all edges: how many there are at each vertex, and digests.
 
     Attributes
     ----------
     given : int
-    given_in : ndarray of int64, shape (V,)
-        Edges as given into each vertex.
-    all_in : ndarray of int64, shape (V,)
-        Twins, too.
+    into : ndarray of int64, shape (V,)
+        Edges into each vertex, twins, too.
+    out : ndarray of int64, shape (V,), or None
+        Edges out of each vertex, if these are others.
     """
 
     def __init__(self, edges: Edges) -> None:
         from featgraph.graph.building import digests, kernels  # loads Numba
 
-        self.given = 0
-        self.given_in = np.zeros(edges.vertex_count, np.int64)
-        self.all_in = self.given_in
-        if not edges.directed:
-            self.all_in = np.zeros(edges.vertex_count, np.int64)
+        self.given, directed = 0, edges.directed
+        self.into = np.zeros(edges.vertex_count, np.int64)
+        self.out = np.zeros(edges.vertex_count, np.int64) if directed else None
         ends, values = digests.no_sums(), digests.no_sums()
         for u, v, weights in edges.chunks():
-            kernels.count_one(v, self.given_in)
-            if not edges.directed:
-                kernels.count_both(u, v, self.all_in)
+            if self.out is None:
+                kernels.count_both(u, v, self.into)
+            else:
+                kernels.count_one(v, self.into)
+                kernels.count_one(u, self.out)
             digests.add_ends(ends, self.given, u, v)
             if weights is not None:
                 digests.add_values(values, self.given, weights)
@@ -121,6 +134,11 @@ class _Counted:
         dtype = edges.weights_dtype
         text = digests.text_of(values)
         self.weights_text = "" if dtype is None else f"{np.dtype(dtype)} {text}"
+
+    @property
+    def bound(self) -> int:
+        """The highest row in given order, plus one."""
+        return self.given * (1 if self.out is not None else 2)
 
 
 def _places(order: Array | None) -> Array | None:
@@ -131,23 +149,40 @@ def _places(order: Array | None) -> Array | None:
     return places
 
 
-def _fill(sorter: Sorter, edges: Edges, places: Array | None) -> str:
-    """Hand all edges to a sorter, by places; return their digest as stored."""
+def _fill(sorter: Sorter, edges: Edges, places: Array | None, given: int) -> str:
+    """Hand all edges to a sorter, by places, and twins behind what they are twins of.
+
+    Returns their digest.
+    """
     from featgraph.graph.building import digests  # loads Numba
 
-    sums, row = digests.no_sums(), 0
+    sums, begin = digests.no_sums(), 0
     for source, target, weights in edges.chunks():
         u, v = source, target
         if places is not None:
             u, v = places[u], places[v]
-        digests.add_ends(sums, row, u, v)
-        sorter.add(u, v, row, weights)
-        row += u.size
+        rows = np.arange(begin, begin + u.size)
+        begin += u.size
+        if not edges.directed:
+            kept = np.stack([np.ones(u.size, np.bool_), u != v], 1).ravel()
+            ends = np.stack([u, v], 1).ravel(), np.stack([v, u], 1).ravel()
+            u, v = (end[kept] for end in ends)
+            rows = np.stack([rows, rows + given], 1).ravel()[kept]
+            if weights is not None:
+                weights = np.repeat(weights, 2)[kept]
+        digests.add_ends(sums, rows, u, v)
+        sorter.add(u, v, rows, weights)
     return digests.text_of(sums)
 
 
-def _write_edges(folder: Path, sorter: Sorter, dtype: Any) -> dict[str, SliceArray]:
-    fields = {"sources": ("u", "<i4"), "rows": ("row", "<i8")}
+def _write_edges(
+    folder: Path, sorter: Sorter, rows: str, dtype: Any
+) -> tuple[dict[str, SliceArray], str]:
+    """Write what is sorted; return what is told of it, and the digest of the edges."""
+    from featgraph.graph.building import digests  # loads Numba
+
+    sums = digests.no_sums()
+    fields = {"sources": ("u", "<i4"), "rows": ("row", rows)}
     if dtype is not None:
         fields["weights"] = ("w", dtype)
     with ExitStack() as stack:
@@ -156,23 +191,27 @@ def _write_edges(folder: Path, sorter: Sorter, dtype: Any) -> dict[str, SliceArr
             for name, (_, kind) in fields.items()
         }
         for records in sorter.sorted():
+            digests.add_ends(sums, records["row"], records["u"], records["v"])
             for name, writer in writers.items():
                 writer.write(records[fields[name][0]])
-        return {name: writer.finish() for name, writer in writers.items()}
+        told = {name: writer.finish() for name, writer in writers.items()}
+    return told, digests.text_of(sums)
 
 
 def _write_vertices(
-    folder: Path, edges: Edges, counted: _Counted, given_in: Array
+    folder: Path, edges: Edges, counted: _Counted, into: Array
 ) -> dict[str, SliceArray]:
-    all_in, order = counted.all_in, edges.order
-    arrays: dict[str, Array] = {}
-    if order is not None:
-        starts = np.cumsum(all_in) - all_in
-        arrays |= {"order": order, "starts": starts[order]}
-        all_in = all_in[order]
+    order = edges.order
     begins = np.arange(0, edges.vertex_count, 32)
-    arrays["offsets"] = np.concatenate(([0], np.cumsum(given_in)))
-    arrays["words"] = np.add.reduceat(all_in, begins)
+    arrays: dict[str, Array] = {
+        "offsets": np.concatenate(([0], np.cumsum(into))),
+        "words": np.add.reduceat(into, begins),
+    }
+    if counted.out is not None:
+        arrays["outs"] = counted.out if order is None else counted.out[order]
+    if order is not None:
+        starts = np.cumsum(counted.into) - counted.into
+        arrays |= {"order": order, "starts": starts[order]}
     if edges.names is not None:
         arrays["names"] = edges.names
     found = {}

@@ -36,6 +36,13 @@ class Chunk:
         """How many edges there are."""
         return int(self.sources.size)
 
+    @property
+    def all_rows(self) -> Array:
+        """Row in given order of each edge."""
+        if isinstance(self.rows, int):
+            return np.arange(self.rows, self.rows + self.size)
+        return self.rows
+
     def part(self, begin: int, end: int) -> Chunk:
         """Return some of them."""
         some = slice(begin, end)

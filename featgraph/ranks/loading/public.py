@@ -33,13 +33,12 @@ from featgraph.graph.building.check import (
 from featgraph.graph.building.edges import named_count
 from featgraph.graph.formats.checks import Seen
 from featgraph.graph.formats.ranges import Layout, read_blocks, read_layout
-from featgraph.graph.formats.readers import require_no_options, suffix_of
+from featgraph.graph.formats.readers import SLICES, suffix_of
 from featgraph.graph.partition.asked import Asked, Maker, makers
-from featgraph.graph.slices.files import Slices
-from featgraph.graph.slices.read import edges_into, open_slices
 from featgraph.ranks.agreed import on_all, require_same
-from featgraph.ranks.loading.build import Stored, build, cuts_of_words, number_rows
+from featgraph.ranks.loading.build import build, number_rows
 from featgraph.ranks.loading.given import Chunk, Given
+from featgraph.ranks.loading.stored import load_slices
 
 __all__ = ["edges_in_parts", "file_in_parts", "set_up", "warn_alone"]
 
@@ -159,56 +158,9 @@ def file_in_parts(
     engine = _engine()
     if engine is None:
         return None
-    if suffix_of(path) == ".fgs":
-        return _of_slices(engine, asked, path, directed, options)
+    if suffix_of(path) == SLICES:
+        return load_slices(engine, asked.along, path, (directed, options))
     return _of_text(engine, asked, path, directed, options)
-
-
-def _of_slices(
-    engine: Engine, asked: Asked, path: Any, directed: bool | None, options: Any
-) -> Graph:
-    about = f"reading {require_path(path)}"
-    slices = on_all(engine, lambda: _opened(path, directed, options), about)
-    manifest = slices.manifest
-    digest = f"digest {manifest.stored_digest} {manifest.weights_digest}"
-    what, fix = "ranks read different slices", "give all ranks one folder"
-    require_same(engine, digest, what, fix, about)
-
-    def read() -> tuple[Given, Array, Stored]:
-        words = slices.read("words")
-        cuts = cuts_of_words(words, manifest.vertex_count, engine.size)
-        first, last = map(int, cuts[engine.rank : engine.rank + 2])
-        u, v, rows, weights = edges_into(slices, first, last)
-        given = Given(
-            [Chunk(u, v, weights, rows)],
-            manifest.vertex_count,
-            manifest.directed,
-            manifest.weights_dtype,
-        )
-        return given, cuts, _stored(slices, path, first, last)
-
-    given, cuts, stored = on_all(engine, read, about)
-    return build(engine, given, asked.along, cuts, stored)
-
-
-def _opened(path: Any, directed: bool | None, options: dict[str, Any]) -> Slices:
-    slices = open_slices(path)
-    require_no_options(path, slices.manifest.directed, directed, options)
-    return slices
-
-
-def _stored(slices: Slices, path: Any, first: int, last: int) -> Stored:
-    manifest = slices.manifest
-    has_order = "order" in manifest.arrays
-    return Stored(
-        where=require_path(path),
-        digest=manifest.digest,
-        weights_digest=manifest.weights_digest,
-        stored_digest=manifest.stored_digest,
-        names=slices.mapped("names") if "names" in manifest.arrays else None,
-        order=slices.mapped("order") if has_order else None,
-        starts=slices.read("starts", first, last) if has_order else None,
-    )
 
 
 def _of_text(
@@ -284,8 +236,8 @@ def _require_numbers(
         raise _named(layout, f"ids up to {count - 1} of {int(total[0])} ends")
     words = np.zeros(-(-count // 32), np.uint32)
     for chunk in chunks:
-        part_kernels.mark(chunk.sources, 0, 0, words)
-        part_kernels.mark(chunk.targets, 0, 0, words)
+        part_kernels.mark(chunk.sources, words)
+        part_kernels.mark(chunk.targets, words)
     words = engine.all_reduce(words, "or", about=about)
     occur = part_kernels.count_words(words, np.empty(words.size, np.int32))
     if occur < count:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,16 @@ import numpy.typing as npt
 from featgraph.arrays.values import offset_dtype
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.ranks.loading.given import Chunk, Given
+from featgraph.ranks.loading.parts import owners_of_words
 
-__all__ = ["ROUND_EDGES", "Arrived", "count_sources", "exchange_edges"]
+__all__ = [
+    "ROUND_EDGES",
+    "Arrived",
+    "by_owner",
+    "count_sources",
+    "exchange_edges",
+    "hand_over",
+]
 
 Array = npt.NDArray[Any]
 Cuts = npt.NDArray[np.int64]
@@ -66,14 +74,13 @@ def exchange_edges(
     both_ends : bool
         Whether the owners of sources get edges, too.
     """
+    owners = owners_of_words(cuts)
     counts = np.zeros(engine.size, np.int64)
     for chunk in given.parts(ROUND_EDGES):
-        to, _ = _receivers(chunk, cuts, both_ends)
-        counts += np.bincount(to, minlength=engine.size)
+        which = _receivers(chunk, owners, engine.size, both_ends)
+        counts += [some.size for some in which]
     coming = np.concatenate(
-        engine.all_to_allv(
-            [counts[r : r + 1] for r in range(engine.size)], about=_ABOUT
-        )
+        engine.all_to_allv(list(counts.reshape(-1, 1)), about=_ABOUT)
     )
     rounds = _rounds(engine, given)
     total, dtype = int(coming.sum()), given.weights_dtype
@@ -83,10 +90,19 @@ def exchange_edges(
         None if dtype is None else np.empty(total, dtype),
         np.empty(total, offset_dtype(2 * given_count)),
     )
-    at = np.concatenate(([0], np.cumsum(coming)))[:-1]
+    at = np.cumsum(coming) - coming
     parts = given.take(ROUND_EDGES)
     for _ in range(rounds):
-        _one_round(engine, next(parts, None), cuts, both_ends, (arrived, at))
+        chunk = next(parts, None) or _no_edges(given)
+        which = _receivers(chunk, owners, engine.size, both_ends)
+        columns = [
+            (chunk.sources, arrived.sources),
+            (chunk.targets, arrived.targets),
+            (chunk.all_rows, arrived.rows),
+        ]
+        if chunk.weights is not None and arrived.weights is not None:
+            columns.append((chunk.weights, arrived.weights))
+        hand_over(engine, columns, which, at)
     return _in_given_order(arrived)
 
 
@@ -95,18 +111,26 @@ def count_sources(engine: Engine, given: Given, cuts: Cuts) -> Array:
     from featgraph.graph.partition import part_kernels  # loads Numba
 
     first, last = map(int, cuts[engine.rank : engine.rank + 2])
-    counts = np.zeros(last - first, np.int64)
-    parts, none = given.parts(ROUND_EDGES), np.empty(0, np.int32)
+    counts, owners = np.zeros(last - first, np.int64), owners_of_words(cuts)
+    parts = given.parts(ROUND_EDGES)
     for _ in range(_rounds(engine, given)):
-        chunk = next(parts, None)
-        sources = none if chunk is None else chunk.sources.astype(np.int32, copy=False)
-        to = _owners(sources, cuts)
-        order = np.argsort(to, kind="stable")
-        bounds = np.searchsorted(to[order], np.arange(engine.size + 1))
-        sent = [sources[order[begin:end]] for begin, end in pairwise(bounds)]
+        chunk = next(parts, None) or _no_edges(given)
+        sources = chunk.sources.astype(np.int32, copy=False)
+        sent = [sources[which] for which in by_owner(sources, owners, engine.size)]
         for part in engine.all_to_allv(sent, about="sources of edges"):
             part_kernels.count_own(part - np.int32(first), counts)
     return counts
+
+
+def by_owner(ends: Array, owners: Array, ranks: int) -> list[Array]:
+    """Return the places of the ends that each rank owns, ascending."""
+    from featgraph.graph.partition import part_kernels  # loads Numba
+
+    counts = np.zeros(ranks, np.int64)
+    part_kernels.count_owners(ends, owners, counts)
+    found, stops = np.empty(ends.size, np.int64), np.cumsum(counts)
+    part_kernels.list_by_owner(ends, owners, stops - counts, found)
+    return np.split(found, stops[:-1])
 
 
 def _rounds(engine: Engine, given: Given) -> int:
@@ -116,58 +140,56 @@ def _rounds(engine: Engine, given: Given) -> int:
     return int(found[0])
 
 
-def _one_round(
+def hand_over(
     engine: Engine,
-    chunk: Chunk | None,
-    cuts: Cuts,
-    both_ends: bool,
-    into: tuple[Arrived, Array],
+    columns: Sequence[tuple[Array, Array]],
+    which: Sequence[Array],
+    at: Array,
 ) -> None:
-    """Send some edges, and store what comes where the sender's stand."""
-    arrived, at = into
-    if chunk is None:
-        none = np.empty(0, np.int64)
-        weights = None if arrived.weights is None else none
-        chunk = Chunk(none, none, weights, none)
-    to, which = _receivers(chunk, cuts, both_ends)
-    bounds = np.searchsorted(to, np.arange(engine.size + 1))
-    first = chunk.rows
-    rows = first[which] if isinstance(first, np.ndarray) else which + first
-    columns = [
-        (chunk.sources[which], arrived.sources),
-        (chunk.targets[which], arrived.targets),
-        (rows, arrived.rows),
-    ]
-    if chunk.weights is not None and arrived.weights is not None:
-        columns.append((chunk.weights[which], arrived.weights))
+    """Send columns of edges, and store what comes where the sender's stand.
+
+    Parameters
+    ----------
+    engine : Engine
+    columns : sequence of (ndarray, ndarray)
+        Values of edges here, and where what comes is stored.
+    which : sequence of P ndarrays of int64
+        The edges that each rank gets.
+    at : ndarray of int64, shape (P,), changed
+        Where what comes from each rank is stored next.
+    """
     begin = at.copy()
     for column, store in columns:
-        sent = column.astype(store.dtype, copy=False)
-        parts = [sent[b:e] for b, e in pairwise(bounds)]
-        for rank, part in enumerate(engine.all_to_allv(parts, about=_ABOUT)):
+        sent = [column[some].astype(store.dtype, copy=False) for some in which]
+        for rank, part in enumerate(engine.all_to_allv(sent, about=_ABOUT)):
             store[begin[rank] : begin[rank] + part.size] = part
             at[rank] = begin[rank] + part.size
 
 
-def _receivers(chunk: Chunk, cuts: Cuts, both_ends: bool) -> tuple[Array, Array]:
-    """Return which ranks get which edges: ascending ranks, and edges of each."""
-    to = _owners(chunk.targets, cuts)
-    which = np.arange(chunk.size)
-    if both_ends:
-        other = _owners(chunk.sources, cuts)
-        cut = np.flatnonzero(other != to)
-        to, which = np.concatenate((to, other[cut])), np.concatenate((which, cut))
-    order = np.lexsort((which, to))
-    return to[order], which[order]
+def _no_edges(given: Given) -> Chunk:
+    none, dtype = np.empty(0, np.int64), given.weights_dtype
+    return Chunk(none, none, None if dtype is None else none, none)
 
 
-def _owners(vertices: Array, cuts: Cuts) -> Array:
-    return np.searchsorted(cuts, vertices, "right") - 1
+def _receivers(chunk: Chunk, owners: Array, ranks: int, both_ends: bool) -> list[Array]:
+    """Return which edges each rank gets, ascending."""
+    from featgraph.graph.partition import part_kernels  # loads Numba
+
+    if not both_ends:
+        return by_owner(chunk.targets, owners, ranks)
+    ends, counts = (chunk.sources, chunk.targets), np.zeros(ranks, np.int64)
+    part_kernels.count_both_owners(*ends, owners, counts)
+    stops = np.cumsum(counts)
+    found = np.empty(int(stops[-1]), np.int64)
+    part_kernels.list_by_both_owners(*ends, owners, stops - counts, found)
+    return np.split(found, stops[:-1])
 
 
 def _in_given_order(arrived: Arrived) -> Arrived:
     """Sort edges by row, unless they are: those of senders are, one by one."""
     rows = arrived.rows
     if rows.size > 1 and not bool((rows[1:] > rows[:-1]).all()):
-        arrived.reorder(np.argsort(rows, kind="stable"))
+        from featgraph.graph.building import sorting  # loads Numba
+
+        arrived.reorder(sorting.order_of(rows))
     return arrived

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from featgraph.graph.building.sorting import order_of
 from featgraph.graph.formats import convert as converting
 from featgraph.graph.formats.convert import convert, write_graph
 from featgraph.graph.slices import folder as folders
 from featgraph.graph.slices import manifest as manifests
-from featgraph.graph.slices import write
+from featgraph.graph.slices import sorting, write
+from featgraph.graph.slices.checksums import checksum
 
 RING = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
 
@@ -42,6 +45,79 @@ def test_nothing_half_written_is_read(
     with pytest.raises(fg.GraphInputError, match="already"):
         write_graph(RING, path)
     assert fg.read_graph(path).digest == RING.digest
+
+
+def test_edges_that_are_altered_while_they_are_sorted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swapped(self: sorting.Sorter) -> Iterator[Any]:
+        for records in found(self):
+            records["u"] = records["u"][::-1]
+            yield records
+
+    found = sorting.Sorter.sorted
+    monkeypatch.setattr(sorting.Sorter, "sorted", swapped)
+    with pytest.raises(fg.FileFormatError, match="not those that were"):
+        write_graph(RING, tmp_path / "graph.fgs")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"", "ef46db3751d8e999"),
+        (b"abc", "44bc2cf5ad770999"),
+        (b"Nobody inspects the spammish repetition", "fbcea83c8a378bf1"),
+    ],
+)
+def test_checksums_are_those_of_others(text: bytes, expected: str) -> None:
+    assert checksum(np.frombuffer(text, np.uint8)) == expected
+
+
+def test_checksums_see_every_bit_and_byte() -> None:
+    data = np.arange(77, dtype=np.uint8)
+    found = {checksum(data[:size]) for size in range(78)}
+    for at in range(77):
+        for bit in range(8):
+            other = data.copy()
+            other[at] ^= 1 << bit
+            found.add(checksum(other))
+    assert len(found) == 78 + 8 * 77
+
+
+def test_orders_of_integers(rng: np.random.Generator) -> None:
+    for highest in (1, 5, 3000, 2**33):
+        keys = rng.integers(0, highest, 500)
+        assert np.array_equal(order_of(keys), np.argsort(keys, kind="stable"))
+    places = rng.permutation(500).astype(np.int32)
+    assert np.array_equal(order_of(places), np.argsort(places))
+    assert order_of(np.empty(0, np.int32)).size == 0
+
+
+def test_a_graph_has_what_its_slices_say_and_makes_the_rest(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    for directed in (True, False):
+        u, v = rng.integers(0, 40, (2, 300))
+        weights = rng.random(300)
+        options: dict[str, Any] = {"vertex_count": 47, "directed": directed}
+        whole = fg.Graph.from_edges(u, v, weights=weights, **options)
+        write_graph(whole, tmp_path / f"{directed}.fgs")
+        made = fg.read_graph(tmp_path / f"{directed}.fgs")
+        assert "sources" not in vars(made._edges)
+        for name in ("in_degree", "out_degree", "given_index", "sources", "targets",
+                     "weights", "self_loops"):  # fmt: skip
+            assert np.array_equal(getattr(made, name), getattr(whole, name)), name
+            assert getattr(made, name).dtype == getattr(whole, name).dtype, name
+            assert not getattr(made, name).flags.writeable or name == "self_loops"
+        for name in ("in_edges", "out_edges", "incident_edges"):
+            for field in ("row_offsets", "column_indices", "edge_ids"):
+                mine, theirs = (getattr(getattr(g, name), field) for g in (made, whole))
+                assert np.array_equal(mine, theirs), (name, field)
+        again = pickle.loads(pickle.dumps(made))
+        assert (again.digest, again.weights_digest) == (
+            whole.digest, whole.weights_digest,
+        )  # fmt: skip
 
 
 def test_what_killed_writers_have_left_goes_and_what_others_write_stays(

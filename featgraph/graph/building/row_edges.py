@@ -1,0 +1,108 @@
+"""Edges that are there by target, as kernels take them; given order if it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph._cached import cached_property
+from featgraph.graph.building.adjacency import Adjacency
+from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.building.names import VertexNames
+
+__all__ = ["RowEdges"]
+
+
+class RowEdges(EdgeList):
+    """Edges whose CSC is known; owns its arrays and makes them read-only.
+
+    Parameters
+    ----------
+    in_edges : Adjacency
+        The CSC: within a row, edges have the order in which they were given.
+    rows : ndarray of integers, shape (E,), or None
+        Numbers that order the edges as they were given, of each edge id; None where
+        they were given in the order of edge ids. Twins have others, from `bound` on.
+    weights : ndarray, shape (E,), or None
+        By edge id.
+    bound : int
+        Rows below it are those of given edges.
+    directed : bool
+    names : as in `EdgeList`
+    known : mapping, optional
+        What else is known of the graph, by the names of its attributes.
+    """
+
+    def __init__(
+        self,
+        in_edges: Adjacency,
+        rows: NDArray[Any] | None,
+        weights: NDArray[Any] | None,
+        bound: int,
+        directed: bool,
+        names: VertexNames | None = None,
+        known: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.vertex_count, self.directed = in_edges.row_offsets.size - 1, directed
+        self.names, self.is_given_on_gpu = names, False
+        self.in_edges, self._rows, self._bound = in_edges, rows, bound
+        self._by_id, self._known = weights, {**(known or {}), "in_edges": in_edges}
+        self.weights_dtype = None if weights is None else weights.dtype
+        self.given_count = in_edges.column_indices.size
+        if not directed and rows is not None:
+            self.given_count = int(np.count_nonzero(rows < bound))
+        for array in (rows, weights, names, *self._known.values()):
+            if isinstance(array, np.ndarray):
+                freeze(array)
+
+    def known(self) -> dict[str, Any]:
+        """Return what is known of their graph, by the names of its attributes."""
+        return dict(self._known)
+
+    @property
+    def edge_count(self) -> int:
+        """Directed edges, twins among them."""
+        return int(self.in_edges.column_indices.size)
+
+    @cached_property
+    def sources(self) -> NDArray[np.int32]:
+        """Where edges begin, in given order."""
+        return self._in_given_order(self.in_edges.column_indices)
+
+    @cached_property
+    def targets(self) -> NDArray[np.int32]:
+        """Where they end."""
+        degrees = np.diff(self.in_edges.row_offsets)
+        targets = np.repeat(np.arange(degrees.size, dtype=np.int32), degrees)
+        return freeze(self._in_given_order(targets))
+
+    @cached_property
+    def weights(self) -> NDArray[Any] | None:
+        """Their weights; None without."""
+        return None if self._by_id is None else self._in_given_order(self._by_id)
+
+    def holds(self, array: object) -> bool:
+        """Whether an array is that of the weights."""
+        return array is not None and array is vars(self).get("weights")
+
+    @property
+    def _ends(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:  # type: ignore[override]
+        return self.sources, self.targets
+
+    def _in_given_order(self, values: NDArray[Any]) -> NDArray[Any]:
+        return values if self._rows is None else freeze(values[self._order])
+
+    @cached_property
+    def _order(self) -> NDArray[Any]:
+        """The edge ids of given edges, in given order."""
+        from featgraph.graph.building import sorting  # loads Numba
+
+        rows = np.asarray(self._rows)
+        if self.directed:
+            return sorting.order_of(rows)
+        given = np.flatnonzero(rows < self._bound)
+        found: NDArray[Any] = given[sorting.order_of(rows[given])]
+        return found
