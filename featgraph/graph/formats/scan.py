@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.graph.building.jit import jit
+from featgraph.graph.formats.decimals import double_bits
 
-__all__ = ["count_lines", "find_row", "scan_rows"]
+__all__ = ["count_lines", "find_row", "next_line", "scan_rows"]
 
 _Array: TypeAlias = NDArray[Any]
 
@@ -38,89 +39,100 @@ _COMMA = 44
 _SEMICOLON = 59
 _MAX_INT64 = np.int64(2**63 - 1)
 
+# By byte: blanks, and what ends a field.
+_BLANKS = np.isin(np.arange(256), list(b" \t\r\v\f"))
+_ENDS = _BLANKS | np.isin(np.arange(256), (_NEWLINE, _COMMA, _SEMICOLON))
+
 # Powers of ten that float64 holds exactly. A mantissa below 2**53 times or over one of
 # them is rounded once, so the result is the nearest double (Clinger 1990).
 _EXACT_POWERS = np.array([float(f"1e{i}") for i in range(23)])
 
 
 @jit
-def _is_blank(byte: int) -> bool:
-    return byte == 32 or byte == 9 or byte == 13 or byte == 11 or byte == 12
-
-
-@jit
 def _skip_blanks(text: _Array, at: int) -> int:
-    while at < text.size and _is_blank(text[at]):
+    while at < text.size and _BLANKS[text[at]]:
         at += 1
     return at
 
 
 @jit
 def _field_end(text: _Array, at: int) -> int:
-    while at < text.size:
-        byte = text[at]
-        if _is_blank(byte) or byte in (_NEWLINE, _COMMA, _SEMICOLON):
-            break
+    while at < text.size and not _ENDS[text[at]]:
         at += 1
     return at
 
 
 @jit
-def _parse_integer(text: _Array, at: int, end: int) -> tuple[int, Any]:
-    """Return a status and the value of a field of digits with an optional sign."""
-    negative = text[at] == 45
-    if negative or text[at] == 43:
-        at += 1
-    if at == end:
-        return NOT_INTEGER, np.int64(0)
-    value = np.int64(0)
-    for i in range(at, end):
-        # int64 throughout: Numba would turn uint8 mixed with int64 into float64.
-        digit = np.int64(text[i]) - 48
-        if digit < 0 or digit > 9:
-            return NOT_INTEGER, np.int64(0)
-        if value > (_MAX_INT64 - digit) // 10:
-            return OUT_OF_RANGE, np.int64(0)
-        value = value * 10 + digit
-    return OK, -value if negative else value
+def _parse_integer(text: _Array, at: int) -> tuple[int, Any, int]:
+    """Return a status, the value of digits with an optional sign, and where they end.
 
-
-@jit
-def _parse_real(text: _Array, at: int, end: int) -> tuple[bool, float]:
-    """Return whether the field is a short decimal, and then its value.
-
-    Everything else (long mantissas, large exponents, inf, nan, nonsense) is left to
-    Python's float, which rounds correctly and knows what a number is.
+    The status is that of a field which ends there.
     """
     negative = text[at] == 45
     if negative or text[at] == 43:
         at += 1
-    mantissa, digits, scale = np.int64(0), 0, 0
+    begin, value = at, np.int64(0)
+    while at < text.size:
+        # int64 throughout: Numba would turn uint8 mixed with int64 into float64.
+        digit = np.int64(text[at]) - 48
+        if digit < 0 or digit > 9:
+            break
+        # Eighteen digits are always in range.
+        if at - begin >= 18 and value > (_MAX_INT64 - digit) // 10:
+            return OUT_OF_RANGE, np.int64(0), at
+        value = value * 10 + digit
+        at += 1
+    if at == begin or (at < text.size and not _ENDS[text[at]]):
+        return NOT_INTEGER, np.int64(0), at
+    return OK, -value if negative else value, at
+
+
+@jit
+def _parse_real(text: _Array, at: int) -> tuple[bool, float, Any, int]:
+    """Return whether a field is a plain decimal, its value or bits, and where it ends.
+
+    Bits of zero say that the value is to be taken. Everything else (more than 19
+    digits, subnormal numbers, inf, nan, nonsense) is left to Python's float, which
+    rounds correctly and knows what a number is.
+    """
+    none = np.uint64(0)
+    negative = text[at] == 45
+    if negative or text[at] == 43:
+        at += 1
+    mantissa, digits, scale = none, 0, 0
     seen_point, seen_digit = False, False
-    while at < end:
+    while at < text.size:
         digit = np.int64(text[at]) - 48
         if text[at] == 46 and not seen_point:
             seen_point = True
-        elif 0 <= digit <= 9 and digits < 15:
-            mantissa = mantissa * 10 + digit
+        elif 0 <= digit <= 9 and digits < 19:
+            mantissa = mantissa * np.uint64(10) + np.uint64(digit)
             seen_digit = True
             digits += 1 if mantissa > 0 else 0
             scale += 1 if seen_point else 0
         else:
             break
         at += 1
-    if at < end and text[at] in (69, 101):
-        status, exponent = _parse_integer(text, at + 1, end) if at + 1 < end else (1, 0)
+    if at + 1 < text.size and text[at] in (69, 101):
+        status, exponent, at = _parse_integer(text, at + 1)
         if status != OK or abs(exponent) > 1000:
-            return False, 0.0
+            return False, 0.0, none, at
         scale -= exponent
-        at = end
     # No digit at all ("", ".", "-") is left to Python as well, so that it is refused.
-    if at < end or abs(scale) > 22 or not seen_digit:
-        return False, 0.0
-    value = float(mantissa)
-    value = value / _EXACT_POWERS[scale] if scale > 0 else value * _EXACT_POWERS[-scale]
-    return True, -value if negative else value
+    if (at < text.size and not _ENDS[text[at]]) or not seen_digit:
+        return False, 0.0, none, at
+    sign = np.uint64(negative) << np.uint64(63)
+    if mantissa < np.uint64(1 << 53) and abs(scale) <= 22:
+        value = float(mantissa)
+        if scale > 0:
+            value /= _EXACT_POWERS[scale]
+        else:
+            value *= _EXACT_POWERS[-scale]
+        return True, -value if negative else value, none, at
+    if mantissa == none:
+        return True, -0.0 if negative else 0.0, none, at
+    is_found, bits = double_bits(mantissa, -scale)
+    return is_found, 0.0, bits | sign, at
 
 
 @jit
@@ -136,20 +148,26 @@ def _scan_fields(
     """Read one line from its first field on: (status, position, number of fields)."""
     field, column = 0, 0
     while True:
-        end = _field_end(text, at)
-        if end == at:
+        if at == text.size or _ENDS[text[at]]:
             return EMPTY_FIELD, at, field
         kind = kinds[field] if field < kinds.size else SKIP
         if kind == INTEGER:
-            status, value = _parse_integer(text, at, end)
+            status, value, end = _parse_integer(text, at)
             if status != OK:
                 return status, at, field
             integers[column, row] = value
             column += 1
         elif kind == REAL:
-            is_short, real = _parse_real(text, at, end)
-            reals[row] = real
-            tokens[row] = -1 if is_short else at
+            is_plain, real, bits, end = _parse_real(text, at)
+            if not is_plain:
+                end = _field_end(text, end)
+            elif bits != 0:
+                reals.view(np.uint64)[row] = bits
+            else:
+                reals[row] = real
+            tokens[row] = -1 if is_plain else at
+        else:
+            end = _field_end(text, at)
         field += 1
         at = _skip_blanks(text, end)
         if at == text.size or text[at] == _NEWLINE:
@@ -186,7 +204,7 @@ def scan_rows(
     integers: _Array,
     reals: _Array,
     tokens: _Array,
-) -> tuple[int, int, int, int]:
+) -> tuple[int, int, int]:
     """Fill the columns from the lines behind byte `start`.
 
     Parameters
@@ -197,39 +215,36 @@ def scan_rows(
     prefix : int
         Byte that is the first field of every line, not counted; 0 for none.
     field_count : int
-        Fields of every line; 0: as many as the first line has, at least `kinds`.
+        Fields of every line.
     kinds : ndarray of int64, shape (C,)
         SKIP, INTEGER or REAL for each column; further columns are skipped.
     integers : ndarray of int64, shape (integer columns, capacity), filled
-    reals : ndarray of float64, shape (capacity,) or (1,), filled
+        There is room for all rows.
+    reals : ndarray of float64, shape (capacity,) or (0,), filled
     tokens : ndarray of int64, shape of `reals`, filled
         Where a field starts that Python has to parse, or -1.
 
     Returns
     -------
-    status, rows, position, fields : int
+    status, rows, position : int
         Position is that of the offending byte where the status is not OK.
     """
     at, row = start, 0
     while True:
         at = _next_row(text, at, is_comment)
         if at >= text.size:
-            return OK, row, at, field_count
-        if row == integers.shape[1]:
-            return TOO_MANY_ROWS, row, at, 0
+            return OK, row, at
         begin = at
         if prefix != 0:
             if text[at] != prefix or _field_end(text, at) != at + 1:
-                return BAD_PREFIX, row, at, 0
+                return BAD_PREFIX, row, at
             at = _skip_blanks(text, at + 1)
         status, at, fields = _scan_fields(text, at, row, kinds, integers, reals, tokens)
         if status != OK:
-            return status, row, at, fields
-        if field_count == 0:
-            field_count = fields if fields > kinds.size else kinds.size
+            return status, row, at
         if fields != field_count:
             status = FEWER_FIELDS if fields < field_count else MORE_FIELDS
-            return status, row, begin, fields
+            return status, row, begin
         row += 1
 
 
@@ -245,10 +260,20 @@ def find_row(text: _Array, start: int, is_comment: _Array, row: int) -> int:
 
 
 @jit
-def count_lines(text: _Array, start: int) -> int:
-    """Return an upper bound on the number of rows behind byte `start`."""
-    count = 1
-    for i in range(start, text.size):
+def next_line(text: _Array, at: int) -> int:
+    """Return where the line behind the one with a byte begins, or the text ends."""
+    while at < text.size and text[at] != _NEWLINE:
+        at += 1
+    return min(at + 1, text.size)
+
+
+@jit
+def count_lines(text: _Array) -> int:
+    """Return how many lines there are: no fewer than rows."""
+    count = 0
+    for i in range(text.size):
         if text[i] == _NEWLINE:
             count += 1
+    if text.size and text[text.size - 1] != _NEWLINE:
+        count += 1
     return count

@@ -266,47 +266,37 @@ def scan_table(
     FileFormatError
         With the line, for anything else.
     """
-    from featgraph.graph.formats import scan
+    from featgraph.graph.formats import pieces  # loads Numba
 
-    buffer = _bytes(text)
-    capacity = row_count
-    if capacity is None:
-        capacity = int(scan.count_lines(buffer, start))
-    codes = np.array(["-ir".index(kind) for kind in kinds], np.int64)
-    integers = np.empty((kinds.count("i"), capacity), np.int64)
-    reals = np.empty(capacity if "r" in kinds else 0)
-    tokens = np.full(reals.size, -1, np.int64)
     flags = _comment_flags(comments)
-    letter = ord(prefix) if prefix else 0
-    status, rows, position, _ = scan.scan_rows(
-        buffer, start, flags, letter, field_count, codes, integers, reals, tokens
-    )
-    if status != scan.OK:
-        what, expected = _PROBLEMS[status]
-        needed = field_count or max(
-            len(kinds), _first_fields(text, start, flags) if rows else 0
-        )
+    if not field_count:
+        field_count = max(len(kinds), _first_fields(text, start, flags))
+    codes = np.array(["-ir".index(kind) for kind in kinds], np.int64)
+    lines = pieces.Lines(flags, ord(prefix) if prefix else 0, field_count, codes)
+    found = pieces.scan_pieces(_bytes(text), start, lines, row_count)
+    if found.status:
+        what, expected = _PROBLEMS[found.status]
+        is_word = found.status == pieces.NOT_INTEGER
         text.fail(
             what,
-            position,
+            found.position,
             expected=expected.format(
-                fields=needed,
-                rows=capacity,
+                fields=field_count,
+                rows=row_count,
                 prefix=f"lines that begin with {prefix!r} or {comments!r}",
             ),
-            fix=_NAMED if status == scan.NOT_INTEGER and row_count is None else None,
+            fix=_NAMED if is_word and row_count is None else None,
         )
-    if row_count is not None and rows < row_count:
+    if row_count is not None and found.rows < row_count:
         text.fail(
             "fewer entries than the header says",
             len(text.data),
-            got=f"{rows} entries before the end of the file",
+            got=f"{found.rows} entries before the end of the file",
             expected=f"{row_count} entries",
             fix="the file is truncated: fetch it again",
         )
-    reals = reals[: rows if "r" in kinds else 0]
-    _finish_reals(text, reals, tokens)
-    return Table(text, start, comments, integers[:, :rows], reals)
+    _finish_reals(text, found.reals, found.tokens)
+    return Table(text, start, comments, found.integers, found.reals)
 
 
 def field_count(text: Text, start: int, comments: str) -> int:
