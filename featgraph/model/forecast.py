@@ -5,9 +5,10 @@ Counts are exact, from its partitions. Times are those of a model.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -172,7 +173,7 @@ def forecast(
     order: object = "given",
     balance: object = Balance(),
     row_bytes: int = 4,
-    on: tuple[Machine, Sequence[str | Link]] | None = None,
+    on: tuple[Machine, str | Link | Sequence[str | Link]] | None = None,
 ) -> Forecast:
     """Return what a graph takes on several numbers of ranks, every vertex active.
 
@@ -188,9 +189,9 @@ def forecast(
     row_bytes : int
         Of the row of a vertex: the size of an element times the features.
     on : (Machine, links), optional
-        The machine of each rank, such as `calibrate` returns, and the links between
-        them, by name ("nvlink", "400g", "100g", "shared", "gloo") or as a `Link`. By
-        default there are counts alone.
+        The machine of each rank, such as `calibrate` returns, and the link between
+        them, or several to compare, by name ("nvlink", "400g", "100g", "shared",
+        "gloo") or as a `Link`. By default there are counts alone.
 
     Returns
     -------
@@ -201,7 +202,7 @@ def forecast(
     GraphInputError
         No such layout, or what `Graph.partition` refuses.
     ArgumentError
-        No such link.
+        No such link; no machine and links; no size of a row.
     """
     if layout not in ("range", "grid"):
         raise GraphInputError(
@@ -210,16 +211,43 @@ def forecast(
             got=shown(layout),
             expected="'range' or 'grid'",
         )
-    machine, named = on or (None, ())
-    known = () if machine is None else machine.links
-    links = [n if isinstance(n, Link) else named_link(n, known) for n in named]
+    if isinstance(row_bytes, bool) or operator.index(row_bytes) < 1:
+        raise ArgumentError(
+            "a row has bytes",
+            where="row_bytes",
+            got=shown(row_bytes),
+            expected="the size of an element times the features",
+        )
+    machine, links = _machine_and_links(on)
     found, partitions = [], []
     for parts in ranks:
         partition = choose_partition(graph, order, parts, balance=balance)
         columns = block_columns(parts) if layout == "grid" else 1
         found.append(count_traffic(graph, partition, columns))
         partitions.append(partition)
-    return Forecast(tuple(found), tuple(partitions), row_bytes, machine, tuple(links))
+    return Forecast(tuple(found), tuple(partitions), row_bytes, machine, links)
+
+
+def _machine_and_links(on: Any) -> tuple[Machine | None, tuple[Link, ...]]:
+    if on is None:
+        return None, ()
+    if (
+        not isinstance(on, tuple | list)
+        or len(on) != 2
+        or not isinstance(on[0], Machine)
+    ):
+        raise ArgumentError(
+            "not a machine and links",
+            where="on",
+            got=shown(on),
+            expected='a pair, such as (fg.distributed.calibrate(), "100g")',
+        )
+    machine, named = on
+    several = (named,) if isinstance(named, str | Link) else named
+    return machine, tuple(
+        one if isinstance(one, Link) else named_link(one, machine.links)
+        for one in several
+    )
 
 
 def _megabytes(count: float | np.integer) -> str:

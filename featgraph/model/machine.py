@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from featgraph.errors import FileFormatError
+from featgraph.errors import ArgumentError, FileFormatError
 from featgraph.model.links import Link
 
 __all__ = ["H200", "Curve", "Machine"]
@@ -34,6 +35,19 @@ class Curve:
     far: tuple[float, ...]
     near_bytes: float = 1.0
     far_bytes: float = 2.0
+
+    def __post_init__(self) -> None:
+        columns = self.widths, self.near, self.far
+        sizes = self.near_bytes, self.far_bytes
+        is_sound = bool(self.widths) and len({len(of) for of in columns}) == 1
+        is_sound = is_sound and all(map(_is_count, (*sum(columns, ()), *sizes)))
+        is_sound = is_sound and all(a < b for a, b in pairwise((0, *self.widths)))
+        if not is_sound or not 0 < self.near_bytes <= self.far_bytes:
+            raise ArgumentError(
+                "a curve that says no times",
+                got=f"{self!r:.160}",
+                expected="ascending widths, and as many numbers of seconds for both",
+            )
 
     @classmethod
     def flat(cls, by_width: Mapping[float, float]) -> Curve:
@@ -93,6 +107,17 @@ class Machine:
     overlap: float = 0.0
     links: tuple[Link, ...] = ()
 
+    def __post_init__(self) -> None:
+        told = {
+            name: getattr(self, name) for name in ("fixed_s", "exchanges", "overlap")
+        }
+        if not all(map(_is_count, told.values())) or self.overlap > 1:
+            raise ArgumentError(
+                f"machine {self.name!r} says no times",
+                got=f"{told!r:.160}",
+                expected="seconds, a number of exchanges, and a share of 0 to 1",
+            )
+
     def scaled(self, pull: float = 1.0, push: float = 1.0) -> Machine:
         """Return a machine whose edges take another time, and vertices as pulls do."""
         return replace(
@@ -133,6 +158,11 @@ class Machine:
             raise FileFormatError(
                 "not the constants of a machine", got=f"{error!r:.80}"
             ) from error
+
+
+def _is_count(value: object) -> bool:
+    """Whether a value is a number, not below zero, and finite."""
+    return isinstance(value, int | float) and 0 <= value < float("inf")
 
 
 def _times(curve: Curve, factor: float) -> Curve:

@@ -10,6 +10,7 @@ import pytest
 import featgraph as fg
 from featgraph.model import calibrate as module
 from featgraph.model.links import LINKS
+from featgraph.model.machine import H200
 
 
 @pytest.fixture
@@ -57,3 +58,16 @@ def test_a_forecast_without_a_machine_has_no_times() -> None:
     assert not [name for name in found.rows()[0] if name.endswith(" ms")]
     with pytest.raises(fg.FeatGraphError, match="calibrate"):
         found.times(0, LINKS["gloo"])
+
+
+def test_what_ranks_are_is_said_in_one_way_or_in_several() -> None:
+    graph, forecast = fg.Graph.from_edges([0, 1], [1, 0]), fg.distributed.forecast
+    for links in ("gloo", LINKS["gloo"], ["gloo"], (LINKS["gloo"],)):
+        assert forecast(graph, [2], on=(H200, links)).links == (LINKS["gloo"],)
+    wrong: Any
+    for wrong in (H200, (H200,), ("gloo", H200), "gloo"):
+        with pytest.raises(fg.ArgumentError, match="pair"):
+            forecast(graph, [2], on=wrong)
+    for size in (0, -4, True):
+        with pytest.raises(fg.ArgumentError, match="row_bytes"):
+            forecast(graph, [2], row_bytes=size)

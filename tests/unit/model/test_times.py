@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -102,6 +103,27 @@ def test_machines_are_kept_as_text(machine: Machine) -> None:
     for text in ("", "[]", "{}", machine.to_json()[:-1], '{"pull": 1}'):
         with pytest.raises(fg.FileFormatError, match="constants"):
             Machine.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"fixed_s": "soon"},
+        {"fixed_s": float("nan")},
+        {"overlap": 2},
+        {"exchanges": None},
+        {"pull": {"widths": [], "near": [], "far": []}},
+        {"pull": {"widths": [1, 1], "near": [1, 1], "far": [1, 1]}},
+        {"pull": {"widths": [1], "near": ["x"], "far": [1]}},
+        {"pull": {"widths": [1], "near": [1], "far": [1, 2]}},
+        {"row": {"widths": [1], "near": [-1], "far": [1]}},
+        {"row": {"widths": [1], "near": [1], "far": [1], "near_bytes": 9}},
+    ],
+)
+def test_text_with_other_values_is_no_machine(change: dict[str, Any]) -> None:
+    text = json.dumps(json.loads(PLAIN.to_json()) | change)
+    with pytest.raises(fg.FileFormatError, match="constants"):
+        Machine.from_json(text)
 
 
 numbers = st.lists(st.integers(0, 10**6), min_size=2, max_size=2)
