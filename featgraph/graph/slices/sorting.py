@@ -7,6 +7,7 @@ can be sorted in memory; appended to each other, these are the whole.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +68,19 @@ class Sorter:
 
     def sorted(self) -> Iterator[Array]:
         """Yield all edges by target, as records; their files go."""
+        from featgraph.graph.building.sorting import order_of  # loads Numba
+
         self.close()
         for path in self._paths:
             records = np.fromfile(path, self._dtype)
             path.unlink()
-            yield records[np.argsort(records["v"], kind="stable")]
+            targets = np.ascontiguousarray(records["v"])
+            if targets.size:
+                targets -= targets.min()  # fewer digits to sort by
+            yield records[order_of(targets)]
 
     def close(self) -> None:
-        """Close all files."""
-        for stream in self._streams:
-            stream.close()
+        """Close all files, also where the disk is full for what is left of one."""
+        with ExitStack() as stack:
+            for stream in self._streams:
+                stack.callback(stream.close)
