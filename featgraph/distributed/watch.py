@@ -7,7 +7,6 @@ files are read. Without a launcher of ours there is none of it.
 from __future__ import annotations
 
 import json
-import math
 import mmap
 import os
 import selectors
@@ -29,8 +28,6 @@ __all__ = ["Watch", "watch_of_process"]
 
 #: Seconds in which the launcher says who was lost, where a connection has ended.
 _WORD_S = 3.0
-#: Seconds in which an exchange ends whose sockets have been shut down.
-_LEAVES_S = 1.0
 
 
 class Watch:
@@ -60,7 +57,6 @@ class Watch:
         self._changed = threading.Condition()
         self._loss: Loss | None = None
         self._are_present = self._is_over = False
-        self._late_at = math.inf
         self._offers: dict[str, str] = {}
         self._wakes: list[Callable[[], None]] = []
         #: The exchange that the rank waits in; what it did last, and since when.
@@ -182,9 +178,8 @@ class Watch:
         begun = b""
         with selectors.DefaultSelector() as selector:
             selector.register(self._talk, selectors.EVENT_READ)
-            while not self._is_over:
+            while True:
                 self._say(self._beat(time.monotonic()))
-                self._tell_late(time.monotonic())
                 if not selector.select(BEAT_S):
                     continue
                 try:
@@ -232,23 +227,13 @@ class Watch:
                 self._offers[told["name"]] = told["text"]
             elif told["is"] == "lost" and self._loss is None:
                 self._loss = Loss.heard(told)
-                self._late_at = time.monotonic() + _LEAVES_S
                 wakes = list(self._wakes)
             self._changed.notify_all()
         if self._loss is not None and wakes and self._call is None:
             # It may compute for long before it comes to an exchange, and raises.
-            self._print(self._loss)
+            print(f"featgraph: {self._error(self._loss)}", file=sys.stderr, flush=True)
         for wake in wakes:
             wake()
-
-    def _tell_late(self, now: float) -> None:
-        """Print who was lost where Gloo does not leave an exchange, and raises not."""
-        if self._loss is not None and self._call is not None and now >= self._late_at:
-            self._late_at = math.inf
-            self._print(self._loss)
-
-    def _print(self, loss: Loss) -> None:
-        print(f"featgraph: {self._error(loss)}", file=sys.stderr, flush=True)
 
     def _say(self, told: Mapping[str, Any]) -> None:
         if self._process != os.getpid():  # a forked child is no rank

@@ -10,7 +10,7 @@ from featgraph.distributed.engines.calls import Call
 from featgraph.distributed.engines.records import Record
 from featgraph.errors import DistributedError, RankMismatchError, WorkerLostError
 
-__all__ = ["failed", "last_word", "lost", "require_usable"]
+__all__ = ["broken_off", "failed", "last_word", "lost", "require_usable"]
 
 
 def require_usable(
@@ -42,6 +42,14 @@ def lost(why: Mapping[int, str], size: int, where: str) -> WorkerLostError:
         got=got,
         fix=f"what rank {rank} wrote last tells more; if it was still computing, "
         "fg.distributed.init(timeout=) with more seconds",
+    )
+
+
+def broken_off(rank: int, error: BaseException) -> DistributedError:
+    """Return why an engine takes no more calls behind an interrupt within one."""
+    return DistributedError(
+        f"an exchange of rank {rank} was broken off",
+        got=f"{type(error).__name__}: {error}",
     )
 
 

@@ -5,7 +5,8 @@ The only module that imports PyTorch, when the first such engine is made.
 In each exchange every rank first hands every other a record of fixed size, then the
 messages that do not fit in it, whose sizes both sides know by then: Gloo ends a process
 whose peer sends another number of bytes. Each transfer is of one rank to one other, so
-that what fails says whose it was.
+that what fails says whose it was. A thread beside waits within Gloo, so that whoever
+waits for the exchange can be interrupted, and leaves when a watch knows of a loss.
 
 Arrays of GPUs go over NCCL, in a group beside it, where each rank has a GPU of its own.
 Sizes are known to both sides. A transfer that does not end within the timeout is given
@@ -18,17 +19,23 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from featgraph._interrupts import import_whole
+from featgraph.distributed.engines.aside import Aside, Released
 from featgraph.distributed.engines.calls import Call, mismatch
 from featgraph.distributed.engines.messages import Bytes, MessageEngine
-from featgraph.distributed.engines.processes import failed, lost, require_usable
+from featgraph.distributed.engines.processes import (
+    broken_off,
+    failed,
+    lost,
+    require_usable,
+)
 from featgraph.distributed.engines.protocol import GpuArray, bytes_of
 from featgraph.distributed.engines.records import (
     INLINE_BYTES,
@@ -37,16 +44,23 @@ from featgraph.distributed.engines.records import (
     pack,
     unpack,
 )
-from featgraph.distributed.engines.watching import Watching
+from featgraph.distributed.engines.watching import (
+    CONNECT_S,
+    MEETING,
+    Watching,
+    watched,
+)
 from featgraph.errors import DistributedError, WorkerLostError
 
 __all__ = ["TorchEngine"]
 
+_T = TypeVar("_T")
+
 NOTHING = np.empty(0, np.uint8)
 #: Where a launcher says who is lost, Gloo does not: a rank may compile for long.
 _NO_LIMIT = timedelta(days=365)
-#: Seconds in which ranks that are all there connect.
-_CONNECT_S = 300.0
+#: Seconds in which transfers end whose sockets have been shut down.
+_LEAVES_S = 1.0
 
 
 class TorchEngine(MessageEngine):
@@ -86,8 +100,6 @@ class TorchEngine(MessageEngine):
         self._watch = watch
         self._links = _Links(rank, size, timeout, watch)
         self._links.join(address, port)
-        if watch is not None:
-            watch.when_lost(self._links.sever)
         self._process = os.getpid()
         self._refusal: DistributedError | None = None
         self._is_open = True
@@ -170,16 +182,14 @@ class TorchEngine(MessageEngine):
 
     def _swap(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
         self._require_usable(call)
-        watch = self._watch
         try:
-            with nullcontext() if watch is None else watch.waiting(call):
-                try:
-                    return self._exchanged(call, messages)
-                except WorkerLostError as error:
-                    known = None if watch is None else watch.word_of_loss()
-                    raise (known or error) from None
+            with watched(self._watch, call):
+                return self._exchanged(call, messages)
         except DistributedError as error:
             self._refusal = error
+            raise
+        except BaseException as error:  # an interrupt; out of memory
+            self._refusal = broken_off(self.rank, error)
             raise
 
     def _require_usable(self, call: Call) -> None:
@@ -248,17 +258,30 @@ class _Links:
                 fix="pip install 'featgraph[distributed]'",
             ) from error
         self._rank, self._size, self._watch = rank, size, watch
-        self._timeout = timeout if watch is None else max(timeout, _CONNECT_S)
+        self._timeout = timeout if watch is None else max(timeout, CONNECT_S)
         self._group: Any = None
         self._gpus: Any = None
         self._is_ours = False
-        #: Sockets to other ranks, and what they are.
-        self._sockets: dict[int, str] = {}
+        #: Sockets that were there before ranks met, and those by which they have, once
+        #: that is known: their numbers, and what tells each from others.
+        self._before: dict[int, str] = {}
+        self._sockets: dict[int, str] | None = None
+        self._aside = Aside("featgraph transfers")
+        if watch is not None:
+            watch.when_lost(self._give_up)
 
     def join(self, address: str, port: int) -> None:
         """Meet the other ranks."""
+        self._before = _open_sockets()
+        try:
+            self._beside(lambda: self._join(address, port))
+        except BaseException:
+            self.leave(is_whole=False)
+            raise
+        self._sockets = self._new_sockets()
+
+    def _join(self, address: str, port: int) -> None:
         limit = timedelta(seconds=self._timeout)
-        before = _open_sockets()
         try:
             with _listening_at(address):
                 if self._talk.is_initialized():  # by the program: in a group beside it
@@ -272,7 +295,6 @@ class _Links:
                         **self._meeting(address, port, limit),
                     )
                     self._is_ours = True
-            self._sockets = dict(_open_sockets().items() - before.items())
         except (RuntimeError, ValueError) as error:
             raise DistributedError(
                 f"rank {self._rank} of {self._size} did not find the others at "
@@ -292,7 +314,9 @@ class _Links:
         limit = timedelta(seconds=self._timeout)
         # A transfer that takes too long is given up; the process goes on.
         with _variable("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2"):
-            self._gpus = self._talk.new_group(backend=backend, timeout=limit)
+            self._gpus = self._beside(
+                lambda: self._talk.new_group(backend=backend, timeout=limit)
+            )
 
     def transfer_on_gpus(
         self, outgoing: Mapping[int, GpuArray], incoming: Mapping[int, GpuArray]
@@ -321,17 +345,38 @@ class _Links:
             listener = _listener_at(address)
             port = listener.getsockname()[1]
             server = {"is_master": True, "master_listen_fd": listener.detach()}
-            watch.offer("meeting", str(port))
+            watch.offer(MEETING, str(port))
         else:
-            port = int(watch.ask("meeting"))
+            port = int(watch.ask(MEETING))
         store = self._talk.TCPStore(
             address, port, self._size, timeout=limit, wait_for_workers=False, **server
         )
         return {"store": store}
 
-    def sever(self) -> None:
-        """End all transfers: on another thread, for those that are waited for."""
-        for number, what in self._sockets.items():
+    def _beside(self, function: Callable[[], _T]) -> _T:
+        """Return what a function returns that waits within Gloo, on its thread.
+
+        Raises what the watch knows once a rank is lost, at once.
+        """
+        try:
+            return self._aside.run(function)
+        except Released:
+            if self._watch is not None:
+                self._watch.raise_lost()
+            raise
+
+    def _give_up(self) -> None:
+        """Have nobody wait for transfers any more; on another thread."""
+        self._aside.release()
+        self._sever()
+
+    def _sever(self) -> None:
+        """Have transfers end, so that the thread leaves Gloo, in nearly all cases.
+
+        What had begun when its connection broke is not among those that Gloo fails.
+        """
+        links = self._new_sockets() if self._sockets is None else self._sockets
+        for number, what in links.items():
             with suppress(OSError):  # closed, or it was never connected
                 if os.readlink(f"/proc/self/fd/{number}") != what:
                     continue
@@ -339,8 +384,14 @@ class _Links:
                     link.getpeername()
                     link.shutdown(socket.SHUT_RDWR)
 
+    def _new_sockets(self) -> dict[int, str]:
+        return dict(_open_sockets().items() - self._before.items())
+
     def leave(self, is_whole: bool) -> None:
         """Give back what `join` made; with ranks lost, that is left to the end."""
+        if not is_whole:
+            self._sever()
+        self._aside.close(_LEAVES_S)
         if self._is_ours and is_whole:
             self._talk.destroy_process_group()
 
@@ -352,6 +403,11 @@ class _Links:
         The first of them is the one that failed by itself: behind a timeout, Gloo
         fails with all others, too.
         """
+        return self._beside(lambda: self._transfer(outgoing, incoming, tag))
+
+    def _transfer(
+        self, outgoing: Mapping[int, Bytes], incoming: Mapping[int, Bytes], tag: int
+    ) -> dict[int, str]:
         limit = [] if self._watch is None else [_NO_LIMIT]
         works: list[tuple[int, Any]] = []
         lost: dict[int, str] = {}

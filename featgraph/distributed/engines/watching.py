@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from featgraph.errors import WorkerLostError
 
-__all__ = ["Watching"]
+__all__ = ["CONNECT_S", "MEETING", "Watching", "watched"]
+
+#: Seconds in which ranks connect that are all there, as a launcher has said.
+CONNECT_S = 300.0
+#: What rank 0 offers: where the others find it.
+MEETING = "meeting"
 
 
 class Watching(Protocol):
@@ -37,3 +42,19 @@ class Watching(Protocol):
     def ask(self, name: str) -> str:
         """Return what a rank has given; waits for it."""
         ...
+
+
+@contextmanager
+def watched(watch: Watching | None, call: object) -> Iterator[None]:
+    """Have a watch know that a rank waits in a block, and in which call.
+
+    Where a rank is found lost there, what is raised is what the watch knows of it.
+    """
+    if watch is None:
+        yield
+        return
+    with watch.waiting(call):
+        try:
+            yield
+        except WorkerLostError as error:
+            raise (watch.word_of_loss() or error) from None

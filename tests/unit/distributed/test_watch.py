@@ -138,18 +138,6 @@ def test_who_was_lost_is_raised(
     assert late.is_set()
 
 
-def test_an_exchange_that_is_not_left_is_told_late(
-    launcher: Launcher, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with launcher.watch.waiting("barrier(), its exchange 3"):
-        launcher.tell(**LOSS.told())
-        shown = ""
-        while "rank 1 of 3 on node1 was lost" not in shown:
-            launcher.hear("beat")
-            shown += capsys.readouterr().err
-    assert "at barrier(), its exchange 3" in shown
-
-
 def test_what_a_rank_offers_all_can_ask_for(launcher: Launcher) -> None:
     launcher.watch.offer("meeting", "1234")
     told = launcher.hear("offer")
