@@ -1,11 +1,17 @@
-"""Faults of ranks over Gloo, under ``featgraph launch``: who is named, and how soon.
+"""Faults of ranks under ``featgraph launch``, on either engine: who is named, how soon.
 
 In each launch a rank that is drawn fails in a superstep and phase that are drawn: it is
 killed, stopped, raises, ends as it would for want of memory, or computes for ever; in a
-phase, before an exchange, or before a checkpoint is written. Every third one goes on
-from its checkpoint on another number of ranks. "ms" is the time from the fault to the
-error on each survivor; checked is that all of them name the rank, its superstep and its
-phase, that nothing is left, and that a run gone on with has the unbroken run's digest.
+phase, before an exchange, within one, or before a checkpoint is written. Every third
+one goes on from its checkpoint, on 1 to 4 ranks in turn. "ms" is the time from the
+fault to the error on each survivor; checked is that all of them name the rank, its
+superstep and its phase, that nothing is left, and that a run gone on with has the
+unbroken run's digest.
+
+In some more launches the launcher is killed, or interrupted: "ms" is then the time
+until no process of the launch is left, and checked is that it is below 5 s. Memory that
+ranks share, and where they meet, has no name in a folder; that there is none in
+/dev/shm is checked, too.
 """
 
 from __future__ import annotations
@@ -13,19 +19,24 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
 from pathlib import Path
 from typing import Any
 
 from bench.distributed import faulty
 from bench.record import Recorder, child_environment
 
-DEFAULTS = {"repeat": 30, "seed": 1, "timeout": 5.0}
+DEFAULTS = {"repeat": 30, "seed": 1, "timeout": 5.0, "engine": "shared", "ends": 6}
 KINDS = ("kill", "stop", "raise", "memory", "computes")
-PLACES = ("phase", "exchange", "write")
+PLACES = ("phase", "exchange", "message", "write")
+#: What is done to the launcher instead.
+ENDS = ("killed launcher", "Ctrl-C")
+#: Seconds in which nothing of a launch may be left behind that.
+GONE_S = 5.0
 #: Longest that a launch may take.
 LIMIT_S = 240
 
@@ -33,6 +44,8 @@ LIMIT_S = 240
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="of what is drawn")
     parser.add_argument("--timeout", type=float, help="of ranks, in seconds")
+    parser.add_argument("--engine", choices=("shared", "gloo"), help="of ranks")
+    parser.add_argument("--ends", type=int, help="launches whose launcher is ended")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -52,7 +65,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             fault["place"] = "phase"
         if fault["place"] == "write":
             fault["rank"] = 0  # it writes
-        again = rng.choice([1, 2, 3, 4]) if number % 3 == 0 else None
+        again = number // 3 % 4 + 1 if number % 3 == 0 else None
         # A killed rank is to be known in 2 s, any in the timeout.
         limit_s = arguments.timeout if kind in ("stop", "computes") else 2.0
         recorder.attempt(
@@ -60,6 +73,18 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             lambda f=fault, n=ranks, a=again, most=limit_s: record(
                 recorder, arguments, f, (n, a), most
             ),
+        )
+    for number in range(arguments.ends):
+        kind, ranks = ENDS[number % len(ENDS)], 2 + number % 3
+        fault = {
+            "kind": kind,
+            "rank": rng.randrange(ranks),
+            "superstep": rng.randrange(1, faulty.SUPERSTEPS - 1),
+            "phase": rng.randrange(2),
+            "place": rng.choice(PLACES[:2]),
+        }
+        recorder.attempt(
+            kind, lambda f=fault, n=ranks: record_end(recorder, arguments, f, n)
         )
 
 
@@ -72,13 +97,8 @@ def record(
 ) -> None:
     """Launch ranks, one of which fails, and those that go on."""
     with tempfile.TemporaryDirectory() as name:
-        plan = {
-            "timeout": arguments.timeout,
-            "faults": [fault],
-            "seed": arguments.seed,
-            "folder": str(Path(name) / "checkpoints"),
-        }
-        lines = launch(plan, ranks[0], fails=True)
+        plan = plan_of(arguments, fault, name)
+        lines = launch(plan, ranks[0], status=1)
         failed = next(line for line in lines if line["what"] == "fault")
         saw = [line for line in lines if line["what"] == "saw"]
         waits_s = [line["at"] - failed["at"] for line in saw]
@@ -90,10 +110,10 @@ def record(
         checks = {
             "named": are_named,
             "in time": max(waits_s, default=limit_s) < limit_s,
-            "nothing left": not list(processes_with(name)),
+            "nothing left": not left_of(name),
         }
         if ranks[1] is not None:
-            found = launch(plan | {"before": 1}, ranks[1], fails=False)
+            found = launch(plan | {"before": 1}, ranks[1], status=0)
             digests = {d for line in found for d in line.get("digests", ())}
             checks["digest"] = len(digests) == 1
             folder = Path(plan["folder"])
@@ -101,6 +121,7 @@ def record(
     recorder.add(
         fault["kind"],
         [1000 * seconds for seconds in waits_s],
+        engine=arguments.engine,
         ranks=ranks[0],
         again=ranks[1],
         fault=fault,
@@ -108,8 +129,46 @@ def record(
     )
 
 
-def launch(plan: dict[str, Any], ranks: int, fails: bool) -> list[dict[str, Any]]:
-    """Return what the ranks of a launch said."""
+def record_end(
+    recorder: Recorder,
+    arguments: argparse.Namespace,
+    fault: dict[str, Any],
+    ranks: int,
+) -> None:
+    """Launch ranks, one of which ends the launcher."""
+    with tempfile.TemporaryDirectory() as name:
+        plan = plan_of(arguments, fault, name)
+        status = -signal.SIGKILL if fault["kind"] == ENDS[0] else 128 + signal.SIGINT
+        launch(plan, ranks, status)
+        ended = json.loads(Path(plan["folder"] + ".ended").read_text())
+        until = ended + 2 * GONE_S
+        while (left := left_of(name)) and time.time() < until:
+            time.sleep(0.01)
+        took_s = time.time() - ended
+    recorder.add(
+        fault["kind"],
+        [1000 * took_s],
+        engine=arguments.engine,
+        ranks=ranks,
+        fault=fault,
+        checks={"nothing left": not left, "ok": not left and took_s < GONE_S},
+    )
+
+
+def plan_of(
+    arguments: argparse.Namespace, fault: dict[str, Any], folder: str
+) -> dict[str, Any]:
+    return {
+        "engine": arguments.engine,
+        "timeout": arguments.timeout,
+        "faults": [fault],
+        "seed": arguments.seed,
+        "folder": str(Path(folder) / "checkpoints"),
+    }
+
+
+def launch(plan: dict[str, Any], ranks: int, status: int) -> list[dict[str, Any]]:
+    """Return what the ranks of a launch said, which is to end with a status."""
     command = [sys.executable, "-m", "featgraph", "launch", "-n", str(ranks)]
     with tempfile.TemporaryDirectory() as logs:
         done = subprocess.run(
@@ -120,7 +179,7 @@ def launch(plan: dict[str, Any], ranks: int, fails: bool) -> list[dict[str, Any]
             timeout=LIMIT_S,
             check=False,
         )
-        if done.returncode != int(fails):
+        if done.returncode != status:
             errors = (p.read_text() for p in Path(logs).glob("*.err"))
             raise RuntimeError(f"status {done.returncode}\n{done.stderr}\n{[*errors]}")
         return [
@@ -130,11 +189,13 @@ def launch(plan: dict[str, Any], ranks: int, fails: bool) -> list[dict[str, Any]
         ]
 
 
-def processes_with(text: str) -> Iterator[int]:
-    """Find the processes that run, and have been started with some text."""
+def left_of(text: str) -> list[str]:
+    """Return the processes that were started with some text, and memory with a name."""
+    found = [path.name for path in Path("/dev/shm").glob("*featgraph*")]  # noqa: S108
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if text in path.read_text(errors="replace"):
-                yield int(path.parent.name)
+                found.append(path.parent.name)
         except OSError:
             continue
+    return found

@@ -1,12 +1,13 @@
 """A program of ranks, one of which fails at a given place, for tests of the launcher.
 
-``featgraph launch -n P faulty.py PLAN``: the plan, in JSON, says what fails at each
-start, and where. Ranks print what they saw as lines of JSON.
+``featgraph launch -n P faulty.py PLAN``: the plan, in JSON, says on which engine ranks
+run, what fails at each start, and where. Ranks print what they saw as lines of JSON.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,28 +31,40 @@ FAULTS: dict[str, Callable[[], None]] = {
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "memory": lambda: os._exit(137),  # as a batch system ends what takes too much
     "computes": lambda: time.sleep(1000),
+    "killed launcher": lambda: end_launcher(signal.SIGKILL),
+    "Ctrl-C": lambda: end_launcher(signal.SIGINT),
 }
+
+
+def end_launcher(number: int) -> None:
+    """Send a signal to the launcher: the parent of the rank's agent."""
+    stat = Path(f"/proc/{os.getppid()}/stat").read_text()
+    os.kill(int(stat.rpartition(")")[2].split()[1]), number)
 
 
 def main(plan: dict[str, Any]) -> None:
     """Run the program on this rank."""
-    engine: Any = fg.distributed.init(timeout=plan["timeout"])
+    engine: Any = fg.distributed.init(timeout=plan["timeout"], engine=plan["engine"])
     attempt = fg.distributed.restart_count() + plan.get("before", 0)
     if attempt < len(plan["faults"]):
         fault = plan["faults"][attempt]
         if fault["rank"] == engine.rank:
-            arm(fault, engine, attempt)
+            arm(fault, plan, engine, attempt)
     rng = np.random.default_rng(plan["seed"])
     edges = rng.integers(0, 500, (2, 3000))
     whole = fg.Graph.from_edges(*edges, vertex_count=500)
     graph = fg.distribute(whole)
     try:
+        if attempt < len(plan["faults"]) and "bytes" in plan["faults"][attempt]:
+            message = np.zeros(plan["faults"][attempt]["bytes"], np.uint8)
+            engine.all_gather(message, about="a large message")
         found = run(graph, checkpoint=plan["folder"], every=0.0)
     except fg.WorkerLostError as error:
         names = ("rank", "host", "superstep", "phase", "checkpoint")
         say(engine, "saw", attempt, **{n: getattr(error, n) for n in names})
         raise
-    say(engine, "digests", attempt, digests=[found, run(graph), run(whole)])
+    digests = [found, run(graph), run(whole)]
+    say(engine, "digests", attempt, by_engine=type(engine).__name__, digests=digests)
 
 
 @fg.gather(into="around", combine="sum")
@@ -92,26 +106,40 @@ def say(engine: Any, what: str, attempt: int, **told: Any) -> None:
     print(json.dumps(line | told), flush=True)
 
 
-def arm(fault: dict[str, Any], engine: Any, attempt: int) -> None:
-    """Have the rank fail in a superstep and phase, there, or in what comes next."""
+def arm(fault: dict[str, Any], plan: dict[str, Any], engine: Any, attempt: int) -> None:
+    """Have the rank fail in a superstep and phase: there, or in what comes next.
+
+    That is an exchange ("exchange"), one in which one other rank has been told what it
+    is and no other has ("message"), or a write ("write"). One that is to fail with a
+    large message ("bytes") does so when the others have begun to send theirs.
+    """
 
     def fail() -> None:
         told = {"superstep": ACTIVITY.superstep, "phase": ACTIVITY.phase}
         say(engine, "fault", attempt, **fault | told)
+        # The launcher may be killed before it has handed that on.
+        Path(plan["folder"] + ".ended").write_text(json.dumps(time.time()))
         if fault["kind"] == "raise":
             raise ValueError("row 7 is bad")
         FAULTS[fault["kind"]]()
 
-    def before(object_: Any, name: str) -> None:
+    def hook(object_: Any, name: str, is_due: Callable[..., bool]) -> None:
         whole = getattr(object_, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            setattr(object_, name, whole)
-            fail()
+            if is_due(*args):
+                setattr(object_, name, whole)
+                fail()
             return whole(*args, **kwargs)
 
         setattr(object_, name, call)
 
+    def next_one(*_: Any) -> bool:
+        return True
+
+    sends = (getattr(engine, "_peers", None), "tell")
+    if sends[0] is None:
+        sends = (sys.modules["torch.distributed"], "isend")
     enter = ACTIVITY.enter
 
     def watch(superstep: int, phase: str) -> None:
@@ -121,11 +149,17 @@ def arm(fault: dict[str, Any], engine: Any, attempt: int) -> None:
             if fault["place"] == "phase":
                 fail()
             elif fault["place"] == "exchange":
-                before(engine._links, "transfer")
+                hook(engine, "_require_usable", next_one)
+            elif fault["place"] == "message":
+                sent = itertools.count()
+                hook(*sends, lambda *_: next(sent) > 0 or engine.size == 2)
             else:
-                before(Writer, "_write_on")
+                hook(Writer, "_write_on", next_one)
 
-    ACTIVITY.enter = watch  # type: ignore[method-assign]
+    if "bytes" in fault:
+        hook(*sends, lambda part, *_: getattr(part, "nbytes", 0) >= fault["bytes"])
+    else:
+        ACTIVITY.enter = watch  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

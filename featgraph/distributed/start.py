@@ -43,8 +43,7 @@ def init(*, timeout: float = 30.0, engine: str = "auto") -> Engine:
         "shared": memory that ranks of one host share, on Linux. "gloo": PyTorch's
         Gloo, which needs the extra ``distributed``. "auto": the first if all ranks are
         on one host, as ``LOCAL_WORLD_SIZE`` says, or else a loopback address in
-        ``MASTER_ADDR``; but with ``featgraph launch`` the second, whose waits it can
-        end when a rank is lost. The same on all ranks.
+        ``MASTER_ADDR``. The same on all ranks.
 
     Returns
     -------
@@ -123,11 +122,8 @@ def _engine_for(
     """Return the engine that joins the ranks of a launcher's variables."""
     address = os.environ.get("MASTER_ADDR", "127.0.0.1")
     port = _number("MASTER_PORT", least=1, below=1 << 16)
-    if watch is not None and name == "auto":
-        name = "gloo"
-    if engine_class(name, size, address) is SharedEngine:
-        return SharedEngine(rank, size, address, port, timeout)
-    return TorchEngine(rank, size, address, port, timeout, watch)
+    made = engine_class(name, size, address)
+    return made(rank, size, address, port, timeout, watch)
 
 
 def _require_first() -> None:

@@ -1,8 +1,8 @@
 """How ranks of one host find each other's memory, without a file of any name.
 
 Rank 0 listens at a name that the kernel keeps (an abstract socket), made of the user,
-the launcher's address and port, and which start of the program it is. It is gone when
-its process ends, so nothing is left over. The others hand their memory to it as
+the place that the launcher has chosen, and which start of the program it is. It is gone
+when its process ends, so nothing is left over. The others hand their memory to it as
 descriptors; it deals them out, with a connection for each pair of ranks. Processes of
 another user are sent away.
 
@@ -65,15 +65,15 @@ def is_possible() -> bool:
 
 
 def meet(
-    rank: int, size: int, place: tuple[str, int], files: Sequence[int], timeout: float
+    rank: int, size: int, place: str, files: Sequence[int], timeout: float
 ) -> dict[int, Met]:
     """Meet the other ranks, and return them.
 
     Parameters
     ----------
     rank, size : int
-    place : tuple of str and int
-        The address and port that the launcher has chosen for these ranks.
+    place : str
+        What the launcher has chosen for these ranks.
     files : sequence of int
         Descriptors of this rank's memory.
     timeout : float
@@ -88,16 +88,16 @@ def meet(
     except (OSError, EOFError, struct.error) as error:
         why = str(error) or type(error).__name__
         raise DistributedError(
-            f"rank {rank} of {size} did not find the others on this host, port "
-            f"{place[1]}, within {timeout:g} s",
+            f"rank {rank} of {size} did not find the others on this host, at {place}, "
+            f"within {timeout:g} s",
             got=why,
             fix="start all ranks, each with its own RANK, as one user, with one "
-            "engine=; is the port that of another run?",
+            "engine=; does another run have this place?",
         ) from error
 
 
-def _name_of(place: tuple[str, int]) -> str:
-    parts = [os.getuid(), *place, *(os.environ.get(name) for name in _STARTS)]
+def _name_of(place: str) -> str:
+    parts = [os.getuid(), place, *(os.environ.get(name) for name in _STARTS)]
     digest = hashlib.sha256(repr(parts).encode()).hexdigest()
     return f"\0featgraph-{digest[:32]}"
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from math import ceil
 from pathlib import Path
 from typing import Any
 
 from featgraph._interrupts import import_whole
 from featgraph.distributed.engines.meeting import Met
 from featgraph.distributed.engines.messages import Bytes
+from featgraph.distributed.engines.watching import Watching
 from featgraph.distributed.engines.windows import Layout, OwnMemory, PeerMemory
 
 __all__ = ["Peers", "flags"]
 
+#: The module of compiled loads and stores.
+FLAGS = "featgraph.distributed.engines.flags"
 #: Looks at a word before a rank sleeps: 20 to 100 microseconds.
 LOOKS = 2000
 #: What `hear` returns of a rank: it has told what was asked for, or its last word.
@@ -27,7 +31,7 @@ _TOLD, _LAST = 1, 2
 
 def flags() -> Any:
     """Return the compiled loads and stores."""
-    return import_whole("featgraph.distributed.engines.flags")
+    return import_whole(FLAGS)
 
 
 class Peers:
@@ -46,6 +50,9 @@ class Peers:
         The others, by rank.
     timeout : float
         Seconds to wait for them.
+    watch : Watching, optional
+        What knows of ranks that are lost, and when to wait no more: as long as it says
+        nothing, ranks are waited for.
     """
 
     def __init__(
@@ -55,6 +62,7 @@ class Peers:
         own: OwnMemory,
         met: Mapping[int, Met],
         timeout: float,
+        watch: Watching | None = None,
     ) -> None:
         self._flags = flags()
         self._rank, self._layout, self._own = rank, layout, own
@@ -63,8 +71,11 @@ class Peers:
         self._by_file = {one.bell.fileno(): r for r, one in met.items()}
         self._ended: set[int] = set()
         self._bells = select.poll()
-        for file in self._by_file:
+        self._watch, self._alarm = watch, Alarm()
+        for file in (self._alarm.file, *self._by_file):
             self._bells.register(file, select.POLLIN)
+        if watch is not None:
+            watch.when_lost(self._alarm.ring)
         # With fewer cores than ranks, those that look keep others from going on.
         enough = len(os.sched_getaffinity(0)) > len(met)
         self._looks = LOOKS if enough else 0
@@ -87,8 +98,13 @@ class Peers:
             By rank, whether it has said its last word instead.
         lost : dict
             By rank, why nothing comes from it.
+
+        Raises
+        ------
+        WorkerLostError
+            Of a rank that the watch knows to be lost.
         """
-        until = time.monotonic() + self._timeout
+        until = math.inf if self._watch else time.monotonic() + self._timeout
         heard: dict[int, bool] = {}
         for rank in self._met:
             found = self._wait(rank, number, until)
@@ -111,6 +127,7 @@ class Peers:
 
     def close(self) -> None:
         """Let go of all of them."""
+        self._alarm.close()
         for one in self._met.values():
             one.bell.close()
         for memory in self._memory.values():
@@ -148,12 +165,16 @@ class Peers:
                 if found or left <= 0 or self._unsaid(self._ended, number):
                     return found
                 self._sleep(left)
+                if self._watch is not None:
+                    self._watch.raise_lost()
         finally:
             self._flags.store(self._own.words, asleep, 0)
 
     def _sleep(self, seconds: float) -> None:
-        """Sleep until a peer rings or ends."""
-        for file, _ in self._bells.poll(ceil(min(seconds, 1e6) * 1000)):
+        """Sleep until a peer rings or ends, or the watch knows of a loss."""
+        for file, _ in self._bells.poll(math.ceil(min(seconds, 1e6) * 1000)):
+            if file == self._alarm.file:
+                continue
             rank = self._by_file[file]
             data = b""
             with suppress(ConnectionError):
@@ -175,6 +196,33 @@ class Peers:
             f"{self._met[rank].process}{_state_of(self._met[rank].process)}"
             for rank in self._unsaid(set(self._met), number)
         }
+
+
+class Alarm:
+    """Wakes a rank that sleeps, for good.
+
+    Attributes
+    ----------
+    file : int
+        A descriptor that can be read from once it has rung.
+    """
+
+    def __init__(self) -> None:
+        self.file = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._is_open = True
+        self._turn = threading.Lock()
+
+    def ring(self) -> None:
+        """Wake it; on any thread, and also when there is nothing to be woken."""
+        with self._turn:
+            if self._is_open:
+                os.eventfd_write(self.file, 1)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        with self._turn:
+            self._is_open = False
+            os.close(self.file)
 
 
 def _state_of(process: int) -> str:

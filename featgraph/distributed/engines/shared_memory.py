@@ -11,16 +11,19 @@ rings, or has died.
 from __future__ import annotations
 
 import os
+import secrets
 import weakref
 from collections.abc import Sequence
 
 import numpy as np
 
+from featgraph.distributed.engines.aside import Aside, Released
 from featgraph.distributed.engines.calls import Call, mismatch
-from featgraph.distributed.engines.meeting import is_possible, meet
+from featgraph.distributed.engines.meeting import Met, is_possible, meet
 from featgraph.distributed.engines.messages import NOTHING, Bytes, MessageEngine
 from featgraph.distributed.engines.peers import Peers, flags
 from featgraph.distributed.engines.processes import (
+    broken_off,
     failed,
     last_word,
     lost,
@@ -28,6 +31,12 @@ from featgraph.distributed.engines.processes import (
 )
 from featgraph.distributed.engines.protocol import Read, Write
 from featgraph.distributed.engines.records import INLINE_BYTES, Record, pack, unpack
+from featgraph.distributed.engines.watching import (
+    CONNECT_S,
+    MEETING,
+    Watching,
+    watched,
+)
 from featgraph.distributed.engines.windows import ALIGNMENT, Layout, OwnMemory
 from featgraph.errors import DistributedError
 
@@ -49,6 +58,9 @@ class SharedEngine(MessageEngine):
         What the launcher has chosen for these ranks; nobody listens there.
     timeout : float
         Seconds that an exchange may wait for a rank.
+    watch : Watching, optional
+        What says which rank is lost, and when to wait no more. Ranks then meet at a
+        place that rank 0 tells by it, and time alone ends no exchange.
 
     Raises
     ------
@@ -57,9 +69,16 @@ class SharedEngine(MessageEngine):
     """
 
     def __init__(
-        self, rank: int, size: int, address: str, port: int, timeout: float
+        self,
+        rank: int,
+        size: int,
+        address: str,
+        port: int,
+        timeout: float,
+        watch: Watching | None = None,
     ) -> None:
         super().__init__(rank, size)
+        self.timeout = timeout
         if not is_possible():
             raise DistributedError(
                 "ranks share memory on Linux only",
@@ -69,11 +88,17 @@ class SharedEngine(MessageEngine):
         self._layout = Layout(size)
         self._own = OwnMemory(self._layout)
         try:
-            met = meet(rank, size, (address, port), self._own.files, timeout)
+            place = f"{address}, port {port}"
+            if watch is None:
+                met = meet(rank, size, place, self._own.files, timeout)
+            else:
+                met = _meet_watched(rank, size, self._own.files, timeout, watch)
         except BaseException:
-            self._own.close()
+            if watch is None:  # else a thread may still be about to hand it out
+                self._own.close()
             raise
-        self._peers = Peers(rank, self._layout, self._own, met, timeout)
+        self._peers = Peers(rank, self._layout, self._own, met, timeout, watch)
+        self._watch = watch
         #: How often this rank has told the others something.
         self._told = 0
         self._process = os.getpid()
@@ -118,21 +143,23 @@ class SharedEngine(MessageEngine):
         self._require_usable(call)
         try:
             own = self._tell(call, sizes, write)
-            for rank, message in enumerate(self._hear(call, own)):
+            with watched(self._watch, call):
+                messages = self._hear(call, own)
+            for rank, message in enumerate(messages):
                 read(rank, message)
         except DistributedError as error:
             self._refusal = error
             raise
         except BaseException as error:  # an interrupt; out of memory
-            text = f"{type(error).__name__}: {error}"
-            self._refusal = DistributedError(
-                f"an exchange of rank {self.rank} was broken off", got=text
-            )
+            self._refusal = broken_off(self.rank, error)
+            text = str(self._refusal.got)
             self._say_last(Record("failed", self.exchanges, text, rank=self.rank))
             raise
 
     def _require_usable(self, call: Call) -> None:
         require_usable(self.rank, call, self._process, self._refusal, self._is_open)
+        if self._watch is not None:
+            self._watch.raise_lost()
 
     def _tell(self, call: Call, sizes: Sequence[int], write: Write) -> Bytes:
         """Write what the others are to take; return the message to this rank itself."""
@@ -193,6 +220,30 @@ class SharedEngine(MessageEngine):
         self._has_said_last = True
         self._own.control[self._layout.last_record] = pack(record, NOTHING)
         self._peers.say_last(self._told + 1)
+
+
+def _meet_watched(
+    rank: int, size: int, files: Sequence[int], timeout: float, watch: Watching
+) -> dict[int, Met]:
+    """Meet ranks that are all there, at a place that nobody else can know.
+
+    Raises
+    ------
+    WorkerLostError
+        Of a rank that is lost meanwhile, at once.
+    """
+    if rank == 0:
+        watch.offer(MEETING, f"the place {secrets.token_hex(16)}")
+    place, limit = watch.ask(MEETING), max(timeout, CONNECT_S)
+    aside = Aside("featgraph meeting")
+    watch.when_lost(aside.release)
+    try:
+        return aside.run(lambda: meet(rank, size, place, files, limit))
+    except Released:
+        watch.raise_lost()
+        raise
+    finally:
+        aside.close(0)
 
 
 def _let_go_of_all() -> None:

@@ -25,7 +25,7 @@ import numpy as np
 
 import featgraph as fg
 from featgraph.distributed import Engine, start
-from featgraph.distributed.engines import torch_engine
+from featgraph.distributed.engines import peers, torch_engine
 from featgraph.distributed.engines.shared_memory import SharedEngine
 
 SIZE = 3
@@ -172,6 +172,19 @@ def interrupted(engine: Engine) -> None:
     engine.barrier()
 
 
+def interrupted_within_gloo(engine: Engine) -> None:
+    """Be interrupted while it waits; the others come when it has ended."""
+    (process,) = engine.broadcast(np.array([os.getpid()]), 1)
+    if engine.rank == 1:
+        signal.signal(signal.SIGALRM, _interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        with suppress(KeyboardInterrupt):
+            engine.barrier()
+    while engine.rank != 1 and Path(f"/proc/{process}").exists():
+        time.sleep(0.001)
+    engine.barrier()
+
+
 def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
@@ -278,6 +291,7 @@ CASES: dict[str, Callable[[Engine], Any]] = {
 OWN_CASES: dict[str, dict[str, Callable[[Engine], Any]]] = {
     "gloo": {
         "arrays_of_gpus": arrays_of_gpus,
+        "interrupted_within_gloo": interrupted_within_gloo,
         "beside_the_programs_own": beside_the_programs_own,
     },
     "shared": {
@@ -376,7 +390,7 @@ def main(kind: str, names: list[str]) -> None:
     if kind == "gloo":
         torch_engine.import_whole("torch.distributed")
     else:
-        torch_engine.import_whole("featgraph.distributed.engines.flags")
+        torch_engine.import_whole(peers.FLAGS)
     # No TemporaryDirectory: ranks would remove it when they end.
     folder = Path(tempfile.mkdtemp())
     cases = names or [*CASES, *OWN_CASES[kind]]

@@ -1,4 +1,4 @@
-"""Ranks over Gloo that a launcher started: who fails is named, and runs go on."""
+"""Ranks that a launcher started: who fails is named, and runs go on."""
 
 from __future__ import annotations
 
@@ -19,19 +19,27 @@ from featgraph.distributed.launching.launcher import Launch, Launcher
 
 ROOT = Path(__file__).parents[3]
 WARM = f"env {{host}}=1 PYTHONPATH={shlex.quote(str(ROOT))} {sys.executable} -m "
-WARM += "tests.unit.distributed.warm_agent"
+WARM += "tests.unit.distributed.warm_agent "
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None,
-    reason="needs PyTorch: pip install 'featgraph[distributed]'",
+GLOO = pytest.param(
+    "gloo",
+    marks=pytest.mark.skipif(
+        importlib.util.find_spec("torch") is None,
+        reason="needs PyTorch: pip install 'featgraph[distributed]'",
+    ),
 )
 
 
 def launched(
-    faults: list[dict[str, Any]], folder: Path, ranks: int, timeout: float
+    engine: str,
+    faults: list[dict[str, Any]],
+    folder: Path,
+    ranks: int,
+    timeout: float,
 ) -> tuple[int, list[dict[str, Any]]]:
     """Return the exit status of a launch, and what its ranks said."""
     plan = {
+        "engine": engine,
         "timeout": timeout,
         "faults": faults,
         "seed": 1,
@@ -41,7 +49,7 @@ def launched(
     launch = Launch(
         ["", json.dumps(plan)],
         [host],
-        [command_on(host, WARM, sys.executable)],
+        [command_on(host, WARM + engine, sys.executable)],
         restarts=len(faults),
         logs=folder / "logs",
     )
@@ -67,26 +75,49 @@ def check(
             for name in ("rank", "superstep", "phase"):
                 assert line[name] == failed[name]
             assert line["host"] == "127.0.3.1"
-            # Rank 0 may have begun to write the one of this superstep.
-            assert int(Path(line["checkpoint"]).name) >= fault["superstep"] - attempt
+            if "bytes" in fault:
+                continue
+            # None is begun while another one is written.
+            newest = -1 if line["checkpoint"] is None else Path(line["checkpoint"]).name
+            assert -3 <= int(newest) - fault["superstep"] <= 1
+
+
+def check_end(lines: list[dict[str, Any]], ranks: int) -> None:
+    """See that ranks have come to their end, with the unbroken run's digest."""
     digests = [d for line in lines for d in line.get("digests", ())]
     assert len(digests) == 3 * ranks
     assert len(set(digests)) == 1
 
 
-def test_ranks_that_fail_are_named_and_the_run_goes_on(
+def test_ranks_that_share_memory_are_watched(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    fault = {"kind": "kill", "rank": 0, "superstep": 3, "phase": 1, "place": "message"}
+    status, lines = launched("auto", [fault], tmp_path, ranks=2, timeout=20.0)
+    shown = capfd.readouterr().err
+    assert status == 0, shown
+    check([fault], lines, 2, shown)
+    check_end(lines, 2)
+    engines = {line["by_engine"] for line in lines if line["what"] == "digests"}
+    assert engines == {"SharedEngine"}
+
+
+@pytest.mark.parametrize("engine", [GLOO])
+def test_ranks_that_fail_are_named_and_the_run_goes_on(
+    engine: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     faults = [
-        {"kind": "kill", "rank": 0, "superstep": 3, "phase": 1, "place": "phase"},
+        # What the others have begun to send then, Gloo waits for, although it failed.
+        {"kind": "kill", "rank": 1, "bytes": 1 << 25},
         {"kind": "stop", "rank": 2, "superstep": 5, "phase": 0, "place": "exchange"},
         {"kind": "raise", "rank": 0, "superstep": 7, "phase": 1, "place": "write"},
     ]
-    status, lines = launched(faults, tmp_path, ranks=3, timeout=3.0)
+    status, lines = launched(engine, faults, tmp_path, ranks=3, timeout=3.0)
     shown = capfd.readouterr().err
     assert status == 0, shown
     check(faults, lines, 3, shown)
-    assert "superstep 3, phase 1 (reduce: largest_value)" in shown
+    check_end(lines, 3)
+    assert "superstep 7, phase 1 (reduce: largest_value)" in shown
     assert "was ended by SIGKILL" in shown
     assert "has said nothing for" in shown
     assert "ValueError: row 7 is bad" in shown
@@ -99,8 +130,9 @@ def _deep() -> bool:
 
 @pytest.mark.skipif("not _deep()", reason="thirty launches: in the deep profile")
 @pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("engine", ["shared", GLOO])
 def test_faults_that_are_drawn(
-    seed: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    engine: str, seed: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     rng = random.Random(seed)
     ranks = rng.choice([2, 3, 4])
@@ -110,11 +142,12 @@ def test_faults_that_are_drawn(
         "rank": rng.randrange(ranks),
         "superstep": rng.randrange(1, faulty.SUPERSTEPS - 1),
         "phase": rng.randrange(2),
-        "place": rng.choice(["phase", "exchange"]),
+        "place": rng.choice(["phase", "exchange", "message"]),
     }
     if fault["kind"] == "computes":
         fault["place"] = "phase"
-    status, lines = launched([fault], tmp_path, ranks, timeout=5.0)
+    status, lines = launched(engine, [fault], tmp_path, ranks, timeout=5.0)
     shown = capfd.readouterr().err
     assert status == 0, shown
     check([fault], lines, ranks, shown)
+    check_end(lines, ranks)

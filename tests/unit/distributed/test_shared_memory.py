@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from featgraph.distributed import Engine, run_ranks
 from featgraph.distributed.engines import meeting, messages
 from featgraph.distributed.engines.records import INLINE_BYTES
 from featgraph.distributed.engines.shared_memory import SharedEngine
+from featgraph.ranks.lost import timeout_of
 from tests.strategies import seeds
 
 DTYPES = ["?", "i1", "u4", "i8", "f4", "f8"]
@@ -33,15 +35,82 @@ SHARED_FILES = Path("/dev") / "shm"
 ports = count(40_000)
 
 
-def start(size: int, timeout: float = 20.0) -> list[SharedEngine]:
-    """Return the engines of so many ranks."""
+class Launcher:
+    """What the watches of all ranks know."""
+
+    def __init__(self) -> None:
+        self.offers: dict[str, str] = {}
+        self.changed = threading.Condition()
+        self.lost: fg.WorkerLostError | None = None
+        self.wakes: list[Callable[[], None]] = []
+        #: Ranks that wait in an exchange; they are counted as they ask, too.
+        self.waits = 0
+
+    def lose(self, rank: int) -> None:
+        """Tell all ranks that one of them is lost."""
+        with self.changed:
+            self.lost = fg.WorkerLostError(f"rank {rank} was ended", rank=rank)
+            self.changed.notify_all()
+        for wake in self.wakes:
+            wake()
+
+    def until_waiting(self, count: int) -> None:
+        """Return when so many ranks wait."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.waits == count, 20)
+
+    # -- as `Watching` has it
+
+    @contextmanager
+    def waiting(self, call: object) -> Iterator[None]:
+        with self.changed:
+            self.waits += 1
+            self.changed.notify_all()
+        yield
+
+    def when_lost(self, wake: Callable[[], None]) -> None:
+        self.wakes.append(wake)
+
+    def raise_lost(self) -> None:
+        if self.lost is not None:
+            raise self.lost
+
+    def word_of_loss(self) -> fg.WorkerLostError | None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.lost, 20)
+        return self.lost
+
+    def offer(self, name: str, text: str) -> None:
+        with self.changed:
+            self.offers[name] = text
+            self.changed.notify_all()
+
+    def ask(self, name: str) -> str:
+        with self.changed:
+            assert self.changed.wait_for(lambda: name in self.offers, 20)
+            self.waits += 1
+            self.changed.notify_all()
+        return self.offers[name]
+
+
+def start(
+    size: int,
+    timeout: float = 20.0,
+    watch: Launcher | None = None,
+    ranks: Sequence[int] = (),
+) -> list[Any]:
+    """Return the engines of so many ranks, or of some of them what they raise."""
     port = next(ports)
     with ThreadPoolExecutor(size) as pool:
+        place = f"test {os.getpid()}", port
         made = [
-            pool.submit(SharedEngine, rank, size, f"test {os.getpid()}", port, timeout)
-            for rank in range(size)
+            pool.submit(SharedEngine, rank, size, *place, timeout, watch)
+            for rank in ranks or range(size)
         ]
-        return [one.result() for one in made]
+        if watch is not None and ranks:
+            watch.until_waiting(len(ranks))
+            watch.lose(size - 1)
+        return [one.exception() if ranks else one.result() for one in made]
 
 
 def on_all(engines: list[SharedEngine], function: Callable[[Engine], Any]) -> list[Any]:
@@ -171,7 +240,48 @@ def test_what_is_handed_over_has_no_name_and_is_nobody_elses() -> None:
         engine.close()
     assert len(os.listdir("/proc/self/fd")) == before[1]
     names = Path("/proc/net/unix").read_text()
-    assert meeting._name_of((f"test {os.getpid()}", next(ports) - 1))[1:] not in names
+    assert (
+        meeting._name_of(f"test {os.getpid()}, port {next(ports) - 1}")[1:] not in names
+    )
+
+
+def test_ranks_that_wait_leave_when_a_watch_knows_of_a_loss() -> None:
+    watch = Launcher()
+    # Of the timeout of an exchange nothing is seen: the watch says when to leave.
+    engines = start(3, timeout=0.001, watch=watch)
+    assert [timeout_of(engine) for engine in engines] == [0.001] * 3
+    watch.waits = 0
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(engine.barrier) for engine in engines[:2]]
+        watch.until_waiting(2)
+        assert not any(one.done() for one in asked)
+        watch.lose(2)
+        found = [one.exception(20) for one in asked]
+    assert found == [watch.lost] * 2
+    for engine in engines:
+        with pytest.raises(fg.WorkerLostError):
+            engine.barrier()
+        engine.close()
+    watch.lose(2)  # which wakes no one, and nothing that has been closed
+
+
+def test_of_a_rank_that_has_gone_the_watch_tells_more() -> None:
+    watch = Launcher()
+    engines = start(3, watch=watch)
+    watch.waits = 0
+    engines[2].let_go()
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(engine.barrier) for engine in engines[:2]]
+        watch.until_waiting(2)
+        watch.lose(2)
+        assert [one.exception(20) for one in asked] == [watch.lost] * 2
+    for engine in engines[:2]:
+        engine.close()
+
+
+def test_a_rank_that_is_lost_before_all_have_met() -> None:
+    watch = Launcher()
+    assert start(3, watch=watch, ranks=[0, 1]) == [watch.lost] * 2
 
 
 @pytest.mark.parametrize(
@@ -204,7 +314,7 @@ def test_processes_of_others_are_sent_away(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(meeting, "_other_end", lambda bell: (1, os.getuid() + 1))
     place = ("strangers", next(ports))
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(meeting._name_of(place))
+        listener.bind(meeting._name_of(f"{place[0]}, port {place[1]}"))
         listener.listen(1)
         with pytest.raises(fg.DistributedError, match="listens in the place of rank 0"):
             SharedEngine(1, 2, *place, 1.0)
@@ -213,6 +323,6 @@ def test_processes_of_others_are_sent_away(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_start_that_is_begun_again_has_another_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    first = meeting._name_of(("127.0.0.1", 1))
+    first = meeting._name_of("127.0.0.1, port 1")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert meeting._name_of(("127.0.0.1", 1)) != first
+    assert meeting._name_of("127.0.0.1, port 1") != first

@@ -1,7 +1,8 @@
 """An agent that has imported all that ranks need, and forks them from itself.
 
-``python -m tests.unit.distributed.warm_agent`` stands for the command by which another
-host runs one: importing PyTorch takes seconds, for each rank that is started cold.
+``python -m tests.unit.distributed.warm_agent ENGINE`` stands for the command by which
+another host runs one: importing PyTorch takes seconds, for each rank that is started
+cold.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+import numba
+
 from bench.distributed import faulty
-from featgraph.distributed.engines import torch_engine
+from featgraph._interrupts import import_whole
+from featgraph.distributed.engines import peers
 from featgraph.distributed.launching import agent
 
 
@@ -40,6 +44,7 @@ def fork_rank(
             os.closerange(low + 1, high)
         os.environ.clear()
         os.environ.update(environment)
+        numba.config.reload_config()  # how many threads, before any is there
         _run(json.loads(command[-1]))
     for _, write in pipes.values():
         os.close(write)
@@ -60,5 +65,6 @@ def _run(plan: dict[str, Any]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    torch_engine.import_whole("torch.distributed")
+    needed = "torch.distributed" if sys.argv[1] == "gloo" else peers.FLAGS
+    import_whole(needed)
     agent.Agent(0, 1, start=fork_rank).run()
