@@ -79,7 +79,8 @@ def launch(options: argparse.Namespace) -> int:
         command_on,
         read_hosts,
     )
-    from featgraph.distributed.launching.launcher import Launch, Launcher
+    from featgraph.distributed.launching.launch import Launch
+    from featgraph.distributed.launching.launcher import run
 
     for name, least in (("n", 1), ("restarts", 0), ("grace", 0)):
         value = getattr(options, name)
@@ -113,7 +114,7 @@ def launch(options: argparse.Namespace) -> int:
             fix="options of featgraph launch stand before it, its own behind it",
         )
     ssh = SSH if options.ssh is None else options.ssh
-    return Launcher(
+    return run(
         Launch(
             [options.python, options.script, *options.arguments],
             hosts,
@@ -123,4 +124,4 @@ def launch(options: argparse.Namespace) -> int:
             "own" if options.gpus else "auto",
             options.logs,
         )
-    ).run()
+    )

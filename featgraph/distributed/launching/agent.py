@@ -185,6 +185,7 @@ class Agent:
         gpus: str,
     ) -> None:
         """Start ranks, each with variables of its own."""
+        self._kill_at = None  # what was to end has ended
         try:
             os.chdir(folder)
             cards = _cards(gpus, len(ranks))
@@ -228,7 +229,6 @@ class Agent:
         listen(own, selectors.EVENT_READ, lambda: self._hear(rank, own, "said"))
         for name, pipe in outputs.items():
             listen(pipe, selectors.EVENT_READ, self._hearing(rank, pipe, name))
-        self._report(rank=number, process=process)
 
     def _hearing(self, rank: Rank, pipe: Any, name: str) -> Callable[[], None]:
         return lambda: self._hear(rank, pipe, name)
@@ -248,7 +248,7 @@ class Agent:
         """Ask all ranks to end; soon they are killed."""
         for number in (signal.SIGTERM, signal.SIGCONT):  # also those that are stopped
             self._signal(number, list(self._ranks))
-        if self._kill_at is None:
+        if self._ranks and self._kill_at is None:
             self._kill_at = time.monotonic() + ENDS_S
 
     # -- what ranks do
@@ -302,17 +302,14 @@ class Agent:
     def _wait(self) -> None:
         """Report which ranks have ended, when all that they said is handed on."""
         by_process = {rank.process: rank for rank in self._ranks.values()}
-        while True:
-            try:
-                process, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if process == 0:
-                return
+        while (process := _ended_child()) is not None:
             rank = by_process.get(process)
+            if rank is not None:
+                # What it has started; its number is its own until it is waited for.
+                rank.signal(signal.SIGKILL)
+            _, status = os.waitpid(process, 0)
             if rank is None:
                 continue  # something that a rank had started and left
-            rank.signal(signal.SIGKILL)  # what it has started
             for source, name in [
                 (rank.talk, "said"),
                 *((pipe, name) for name, pipe in rank.outputs.items()),
@@ -370,6 +367,15 @@ def _control(operation: int, value: int) -> None:
     """Call prctl, of Linux."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(operation, value, 0, 0, 0)
+
+
+def _ended_child() -> int | None:
+    """Return a child that has ended and is not waited for yet."""
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return None if found is None else found.si_pid
 
 
 def _used_s(process: int) -> float:

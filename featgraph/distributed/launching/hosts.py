@@ -43,8 +43,8 @@ def read_hosts(path: Path) -> list[Host]:
     Raises
     ------
     FileFormatError
-        With file and line, for what is no such line, a host that comes twice, and a
-        file without hosts.
+        With file and line, for what is no such line, a host that comes twice, a first
+        one of several that only itself knows by its name, and a file without hosts.
     OSError
         If it cannot be read.
     """
@@ -73,6 +73,13 @@ def read_hosts(path: Path) -> list[Host]:
         found.append(Host(words[0], int(words[1])))
     if not found:
         raise FileFormatError("no hosts", where=str(path), expected="HOST RANKS a line")
+    if len(found) > 1 and found[0].is_here:
+        raise FileFormatError(
+            "a first host that others cannot reach by this name",
+            where=str(path),
+            got=found[0].name,
+            expected="the name or address of the host to which all others connect",
+        )
     return found
 
 

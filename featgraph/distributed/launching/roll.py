@@ -145,6 +145,16 @@ class Roll:
         elif told["is"] == "ending":
             one.state, one.since = "ending", now
 
+    def is_stuck(self, rank: int) -> bool:
+        """Whether a rank runs, and has not said why it is about to end."""
+        one = self._entries[rank]
+        return one.state != "ended" and not one.failed
+
+    def lose(self, rank: int, why: str) -> None:
+        """Note that nothing will be heard of a rank any more."""
+        self._entries[rank].state = "ended"
+        self._lose(rank, why)
+
     def place(self, rank: int, place: tuple[int, str]) -> None:
         """Note which superstep and phase a rank was in when it ended."""
         one = self._entries[rank]
@@ -164,6 +174,8 @@ class Roll:
 
     def look(self, now: float) -> None:
         """See whether a rank has been silent, or waited for, for too long."""
+        if self.lost is not None:
+            return
         for rank, one in enumerate(self._entries):
             is_watched = one.state not in ("starting", "ending", "ended")
             if is_watched and now - one.heard >= one.limit:

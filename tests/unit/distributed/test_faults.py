@@ -15,7 +15,8 @@ import pytest
 
 from bench.distributed import faulty
 from featgraph.distributed.launching.hosts import Host, command_on
-from featgraph.distributed.launching.launcher import Launch, Launcher
+from featgraph.distributed.launching.launch import Launch
+from featgraph.distributed.launching.launcher import run
 
 ROOT = Path(__file__).parents[3]
 WARM = f"env {{host}}=1 PYTHONPATH={shlex.quote(str(ROOT))} {sys.executable} -m "
@@ -53,7 +54,7 @@ def launched(
         restarts=len(faults),
         logs=folder / "logs",
     )
-    status = Launcher(launch).run()
+    status = run(launch)
     lines = [
         json.loads(line)
         for path in sorted((folder / "logs").glob("*.out"))

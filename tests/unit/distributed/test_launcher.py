@@ -18,7 +18,8 @@ import featgraph as fg
 from featgraph.cli import main
 from featgraph.distributed.launching import agent
 from featgraph.distributed.launching.hosts import Host, command_on, read_hosts
-from featgraph.distributed.launching.launcher import Launch, Launcher
+from featgraph.distributed.launching.launch import Launch
+from featgraph.distributed.launching.launcher import run
 
 #: A rank that says what it was given, in a file of its own.
 SAYS = """
@@ -62,7 +63,7 @@ def launch(
     template = "env STANDS_FOR={host} sh -c"
     command = [sys.executable, "-IS", str(script), *arguments]
     agents = [command_on(host, template, sys.executable) for host in given]
-    return Launcher(Launch(command, given, agents, **options)).run()
+    return run(Launch(command, given, agents, **options))
 
 
 def are_gone(folder: Path) -> bool:
@@ -130,6 +131,52 @@ def test_ranks_are_started_again(
     assert launch(tmp_path, code, restarts=2) == 0
 
 
+#: A rank that fails, and has things to do before it ends; it says whether it was told
+#: of a loss. What it offers second comes back when the launcher has done what it does.
+CLEANS = """
+import json, os, signal, socket, sys
+talk = socket.socket(fileno=int(os.environ["FEATGRAPH_LAUNCHER"].split(",")[0]))
+lines, heard = talk.makefile("r"), []
+def say(**told):
+    talk.sendall(json.dumps(told).encode() + b"\\n")
+def echo(name):
+    say(**{"is": "offer", "name": name, "text": ""})
+    while (told := json.loads(next(lines))).get("name") != name:
+        heard.append(told["is"])
+def end(*_):
+    say(**{"is": "failed", "text": "ValueError"})
+    echo("first"), echo("second")
+    open(f"{sys.argv[1]}/{os.environ['RANK']}", "w").write(f"{'lost' in heard}\\n")
+    os._exit(1)
+if sys.argv[2] != "Ctrl-C":
+    end()
+signal.signal(signal.SIGINT, end)
+os.kill(int(open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()[1]), 2)
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("cause", ["an error", "Ctrl-C"])
+def test_a_rank_that_says_that_it_fails_ends_by_itself(
+    tmp_path: Path, cause: str
+) -> None:
+    (tmp_path / "noted").mkdir()
+    one = [Host("localhost", 1)]
+    status = launch(tmp_path, CLEANS, str(tmp_path / "noted"), cause, hosts=one)
+    assert status == (1 if cause == "an error" else 130)
+    assert texts(tmp_path / "noted") == [f"{cause == 'an error'}\n"]
+
+
+def test_ranks_are_not_ended_as_those_before_them() -> None:
+    commands, reports = os.pipe(), os.pipe()
+    one = agent.Agent(commands[0], reports[1], start=lambda *_: (0, {}))
+    one._end()  # it comes when all have ended
+    assert one._kill_at is None
+    for end in (*commands, *reports):
+        os.close(end)
+
+
 def test_more_ranks_than_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     with pytest.raises(fg.DistributedError, match="more ranks than GPUs") as raised:
@@ -139,11 +186,12 @@ def test_more_ranks_than_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert launch(tmp_path, SAYS, hosts=[Host("localhost", 2)], gpus="own") == 0
 
 
-def test_a_host_that_cannot_be_reached(tmp_path: Path) -> None:
+def test_a_host_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
     host = Host("node7", 1)
     with pytest.raises(fg.DistributedError, match="nothing can be started on node7"):
-        Launcher(Launch(["true"], [host], [["/no/such/ssh"]])).run()
-    assert Launcher(Launch(["true"], [host], [["false"]], restarts=3)).run() == 1
+        run(Launch(["true"], [host], [["/no/such/ssh"]]))
+    assert run(Launch(["true"], [host], [["false"]], restarts=3)) == 1
+    assert "rank 0 on node7: its host cannot be reached" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -223,6 +271,7 @@ def test_what_is_printed_without_an_end(
         ("a 1 2\n", ":1: not a host"),
         ("-oProxyCommand=x 1\n", ":1: not a host"),
         ("a 1\na 2\n", ":2: a host that has come before"),
+        ("localhost 1\na 2\n", ": a first host that others cannot reach"),
     ],
 )
 def test_what_is_no_hosts_file(tmp_path: Path, text: str, part: str) -> None:
