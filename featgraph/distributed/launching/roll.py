@@ -116,6 +116,7 @@ class Roll:
 
     def __init__(self, hosts: list[str], now: float) -> None:
         self._entries = [_Entry(host, since=now) for host in hosts]
+        self._looked = now
         self.lost: Loss | None = None
 
     @property
@@ -176,6 +177,7 @@ class Roll:
         """See whether a rank has been silent, or waited for, for too long."""
         if self.lost is not None:
             return
+        self._leave_out(now)
         for rank, one in enumerate(self._entries):
             is_watched = one.state not in ("starting", "ending", "ended")
             if is_watched and now - one.heard >= one.limit:
@@ -192,6 +194,18 @@ class Roll:
                     f"has not called fg.distributed.init() while rank {rank} has "
                     f"waited there for {now - one.since:.1f} s",
                 )
+
+    def _leave_out(self, now: float) -> None:
+        """Leave out time in which nobody looked.
+
+        The launcher may have been stopped, or its output; what ranks have said
+        meanwhile is still to be heard.
+        """
+        gap, self._looked = now - self._looked, now
+        if gap > LIVES_S:
+            for one in self._entries:
+                one.heard = min(one.heard + gap, now)
+                one.since = min(one.since + gap, now)
 
     def _miss(self, rank: int, now: float) -> None:
         """Note that a rank has ended without `init`, which others wait in."""

@@ -197,3 +197,14 @@ def test_who_speaks_and_comes_in_time_is_never_lost(
         ranks.do(rank, what)
         ranks.pass_time(min(seconds, 5) if what != "waiting" else seconds)
     assert ranks.lost is None
+
+
+def test_a_launcher_that_was_stopped_takes_no_rank_for_silent(ranks: Ranks) -> None:
+    ranks.now += 4 * TIMEOUT
+    ranks.roll.hear(0, beat("computing", 1.0), ranks.now)
+    ranks.roll.look(ranks.now)
+    assert ranks.lost is None
+    ranks.pass_time(TIMEOUT + 1, silent=(2,))
+    assert ranks.lost is not None
+    assert ranks.lost.rank == 2
+    assert "has said nothing" in ranks.lost.why
