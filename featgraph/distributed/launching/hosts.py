@@ -16,6 +16,12 @@ __all__ = ["HERE", "SSH", "Host", "command_on", "read_hosts"]
 HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 #: How a command is run on another host: it is one more word at the end.
 SSH = "ssh -o BatchMode=yes {host}"
+#: Runs the agent by its file, wherever that is there: featgraph takes long to import.
+_AGENT_THERE = (
+    "import importlib.util as u, runpy; "
+    "[place] = u.find_spec('featgraph').submodule_search_locations; "
+    "runpy.run_path(place + '/distributed/launching/agent.py', run_name='__main__')"
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def command_on(host: Host, template: str, python: str) -> list[str]:
     ArgumentError
         For a template that cannot be split into words.
     """
-    if host.is_here:  # by its file: featgraph takes half a second to import
+    if host.is_here:
         return [sys.executable, "-I", agent.__file__]
     try:
         words = [word.replace("{host}", host.name) for word in shlex.split(template)]
@@ -107,7 +113,7 @@ def command_on(host: Host, template: str, python: str) -> list[str]:
         raise ArgumentError(
             "not a command", where="--ssh", got=repr(template), expected=str(error)
         ) from error
-    return [*words, shlex.join([python, "-m", agent.__name__])]
+    return [*words, shlex.join([python, "-c", _AGENT_THERE])]
 
 
 def _lines(path: Path) -> list[str]:

@@ -265,6 +265,8 @@ def _silent(one: _Entry, now: float) -> str:
 
 
 def _doing(one: _Entry) -> str:
+    if one.state == "waiting":
+        return f"waiting at {one.told.get('call')}"
     what = one.told.get("what")
     return f"{one.state} {what}" if what else one.state
 

@@ -208,3 +208,11 @@ def test_a_launcher_that_was_stopped_takes_no_rank_for_silent(ranks: Ranks) -> N
     assert ranks.lost is not None
     assert ranks.lost.rank == 2
     assert "has said nothing" in ranks.lost.why
+
+
+def test_what_a_silent_rank_was_at(ranks: Ranks) -> None:
+    ranks.do(1, "waiting")
+    ranks.pass_time(BEAT_S)
+    ranks.pass_time(TIMEOUT, silent=(1,))
+    assert ranks.lost is not None
+    assert "was waiting at barrier() before" in ranks.lost.why
