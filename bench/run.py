@@ -55,6 +55,7 @@ BENCHES = {
     "rows-cpu": "bench.distributed.rows_cpu",
     "engines-cpu": "bench.distributed.engines_cpu",
     "faults-cpu": "bench.distributed.faults_cpu",
+    "forms-cpu": "bench.distributed.forms_cpu",
     "ranks-cpu": "bench.distributed.ranks_cpu",
     "loading-cpu": "bench.distributed.loading_cpu",
     "ranks-gpu": "bench.distributed.ranks_gpu",

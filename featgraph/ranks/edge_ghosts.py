@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Protocol
 
+from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.memory.buffers import Buffers
 
@@ -42,7 +43,11 @@ class EdgeCarrier(Protocol):
         """Return those of some edges whose bytes differ between two buffers."""
 
     def share(
-        self, values: Sequence[Values], marks: Marks, others: Sequence[Values | None]
+        self,
+        values: Sequence[Values],
+        marks: Marks,
+        others: Sequence[Values | None],
+        sending: Sending = AS_FITS,
     ) -> None:
         """Send entries of own edges to the ranks that have them as ghosts.
 
@@ -54,6 +59,8 @@ class EdgeCarrier(Protocol):
             What to send.
         others : sequence of values or None
             For each property another buffer in which they are replaced.
+        sending : Sending
+            In which form; "all" is "ms" here.
         """
 
 
@@ -70,20 +77,22 @@ class EdgeGhosts:
         self._halos = [halo.edges for halo in plan.facts.halos]
         self._ahead = {name for halo in self._halos for name in halo.reads_next}
         self._carrier = carrier
+        self._sending = Sending(plan.options.exchange)
         #: Property -> edges that may have been written for the next superstep.
         self._written: dict[str, Marks] = {}
 
     def refresh(self, buffers: Buffers, number: int) -> None:
         """Bring entries up to date that a phase reads."""
         names = [n for n in self._halos[number].reads if n in buffers.unsent]
-        send_waiting(self._carrier, buffers, names)
+        send_waiting(self._carrier, buffers, names, self._sending)
 
     def refresh_next(self, buffers: Buffers, number: int) -> None:
         """Bring ``_next`` entries up to date that a phase reads: all of them."""
         names = self._halos[number].reads_next
         if names:
             values = [buffers.held(name, buffers.next_of(name)) for name in names]
-            self._carrier.share(values, self._carrier.all(), [None] * len(values))
+            marks, others = self._carrier.all(), [None] * len(values)
+            self._carrier.share(values, marks, others, self._sending)
 
     def note(self, buffers: Buffers, number: int, sources: Words) -> None:
         """Remember what a phase has written, on out-edges of sources."""
@@ -123,7 +132,12 @@ class EdgeGhosts:
         return self._carrier.that_differ(marks, now, before)
 
 
-def send_waiting(carrier: EdgeCarrier, buffers: Buffers, names: Sequence[str]) -> None:
+def send_waiting(
+    carrier: EdgeCarrier,
+    buffers: Buffers,
+    names: Sequence[str],
+    sending: Sending = AS_FITS,
+) -> None:
     """Send what was written of some properties since other ranks have had it."""
     if names:
         marks = reduce(carrier.union, [buffers.unsent.pop(name) for name in names])
@@ -132,4 +146,4 @@ def send_waiting(carrier: EdgeCarrier, buffers: Buffers, names: Sequence[str]) -
             buffers.held(name, buffers.next[name]) if name in buffers.next else None
             for name in names
         ]
-        carrier.share(values, marks, others)
+        carrier.share(values, marks, others, sending)

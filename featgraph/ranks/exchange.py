@@ -89,6 +89,12 @@ class RankExchange:
         """Seconds that this rank has spent in exchanges, from the beginning."""
         return self.engine.waited_s
 
+    @property
+    def forms(self) -> Mapping[str, int]:
+        """Messages of rows that this rank has sent, from the beginning, by form."""
+        found: Mapping[str, int] = self._carrier.forms
+        return found
+
     def own(self, everyone: Words) -> Words:
         """Return the vertices that this rank owns."""
         return self._own

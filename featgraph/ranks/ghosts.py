@@ -7,10 +7,12 @@ that tell other ranks which vertices it has committed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Protocol
 
+from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.signature import PropertyKind
 from featgraph.ranks.edge_ghosts import EdgeCarrier, EdgeGhosts
@@ -29,13 +31,25 @@ class Carrier(Protocol):
     """What hands rows to other ranks; all of them call it.
 
     Values are as `PropertyRows.held` returns them: arrays of the host, or of a device.
+
+    Attributes
+    ----------
+    forms : Counter of str
+        Messages of rows that have been sent, by their form.
     """
+
+    forms: Counter[str]
+
+    def require(self, sending: Sending) -> None:
+        """Raise where rows are not sent so; all ranks call it."""
 
     def over(self, edges: PartEdges) -> EdgeCarrier:
         """Return what hands over entries of edges likewise."""
         ...
 
-    def share(self, values: Sequence[Values], changed: Words) -> Words:
+    def share(
+        self, values: Sequence[Values], changed: Words, sending: Sending = AS_FITS
+    ) -> Words:
         """Send rows of own vertices to the ranks that have them as ghosts.
 
         Parameters
@@ -44,6 +58,8 @@ class Carrier(Protocol):
             Buffers of properties, in which the rows of ghosts are replaced.
         changed : words
             The vertices to send.
+        sending : Sending
+            How.
 
         Returns
         -------
@@ -106,6 +122,8 @@ class RankGhosts:
         self.turns = triangles.over
         self._halos, self._carrier, self._edges = plan.facts.halos, carrier, edges
         self._own, self._sets = own, sets
+        self._sending = Sending(plan.options.exchange)
+        carrier.require(self._sending)
         signature = plan.analysis.signature
         written = [
             name
@@ -140,7 +158,7 @@ class RankGhosts:
         names = self._halos[number].reads_next
         if names:
             rows = [buffers.held(n, buffers.next_of(n)) for n in names]
-            self._carrier.share(rows, self._own)
+            self._carrier.share(rows, self._own, self._sending)
         for name, of in self._halos[number].mirrors_next:
             values = buffers.held(of, buffers.next_of(of))
             self._carrier.collect(values, self._everywhere(buffers, name, of))
@@ -195,6 +213,6 @@ class RankGhosts:
     def _share(self, buffers: Buffers, names: Sequence[str], changed: Words) -> Words:
         """Send rows of changed vertices; return the ghosts that have come."""
         values = [buffers.held(name, buffers.property(name)) for name in names]
-        ghosts = self._carrier.share(values, changed)
+        ghosts = self._carrier.share(values, changed, self._sending)
         buffers.ghosts_came(names, ghosts)
         return ghosts

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph.distributed.engines.protocol import Array, Engine
-from featgraph.distributed.rows.forms import SendList, choose
+from featgraph.distributed.rows.forms import AS_FITS, Sending, SendList, choose
 from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.members import packed, unpacked
@@ -28,10 +29,19 @@ class HostEdges:
     edges : PartEdges
     engine : Engine
     device : CpuDevice
+    forms : Counter of str
+        Where messages are counted, by their form.
     """
 
-    def __init__(self, edges: PartEdges, engine: Engine, device: Device) -> None:
+    def __init__(
+        self,
+        edges: PartEdges,
+        engine: Engine,
+        device: Device,
+        forms: Counter[str],
+    ) -> None:
         self._edges, self._engine, self._device = edges, engine, device
+        self._forms = forms
 
     def all(self) -> Mask:
         """Mark all of them."""
@@ -57,14 +67,22 @@ class HostEdges:
         return found
 
     def share(
-        self, values: Sequence[Array], marks: Mask, others: Sequence[Array | None]
+        self,
+        values: Sequence[Array],
+        marks: Mask,
+        others: Sequence[Array | None],
+        sending: Sending = AS_FITS,
     ) -> None:
         """Send entries of own edges to the ranks that have them: see `EdgeCarrier`."""
         edges, sizes, messages = self._edges, row_bytes(values), []
-        for link, (begin, end) in zip(edges.links, edges.bounds, strict=True):
+        both = zip(edges.links, edges.bounds, strict=True)
+        # An owner's own edges are no range that a receiver could take: only its list.
+        form = "ms" if sending.exchange == "all" else sending.exchange
+        for rank, (link, (begin, end)) in enumerate(both):
             listed = SendList(np.arange(end - begin, dtype=np.int32), end - begin)
-            chosen = choose(listed, packed(marks[begin:end]), sizes)
+            chosen = choose(listed, packed(marks[begin:end]), sizes, form)
             messages.append(encode(link, chosen, values))
+            self._forms[chosen.form] += rank != self._engine.rank
         received = self._engine.all_to_allv(messages, about="entries of edges")
         for message, (first, taken) in zip(received, edges.taken, strict=True):
             arrived = decode(taken, message, values)

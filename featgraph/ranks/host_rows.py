@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from featgraph.distributed.engines.protocol import Array, Engine
-from featgraph.distributed.rows.forms import SendList, choose
+from featgraph.distributed.rows.forms import AS_FITS, Sending, SendList, choose
 from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.edges import PartEdges
@@ -31,22 +32,35 @@ class HostRows:
     shard : Shard
     engine : Engine
     device : CpuDevice
+
+    Attributes
+    ----------
+    forms : Counter of str
+        Messages of rows that have been sent, by their form.
     """
 
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
         self._shard, self._engine, self._device = shard, engine, device
+        self.forms: Counter[str] = Counter()
         #: What this rank sends to each rank, and what each sends to this one.
         self._sent = [SendList(numbers, shard.own) for numbers in shard.send_lists]
         self._taken = _lists_taken(shard)
 
+    def require(self, sending: Sending) -> None:
+        """Rows are sent in every form."""
+
     def over(self, edges: PartEdges) -> HostEdges:
         """Return what hands over entries of edges likewise."""
-        return HostEdges(edges, self._engine, self._device)
+        return HostEdges(edges, self._engine, self._device, self.forms)
 
-    def share(self, values: Sequence[Array], changed: Words) -> Words:
+    def share(
+        self, values: Sequence[Array], changed: Words, sending: Sending = AS_FITS
+    ) -> Words:
         """Send rows of own vertices to the ranks that have them: see `Carrier`."""
-        sizes = row_bytes(values)
-        chosen = [choose(link, changed, sizes) for link in self._sent]
+        sizes, form = row_bytes(values), sending.exchange
+        chosen = [choose(link, changed, sizes, form) for link in self._sent]
+        others = (c for r, c in enumerate(chosen) if r != self._engine.rank)
+        self.forms.update(one.form for one in others)
         ghosts = np.zeros(self._shard.numbers.size, np.bool_)
 
         def write(rank: int, message: Array) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.distributed import run_ranks
+from featgraph.fold.plan.options import EXCHANGES
 from featgraph.reference import from_state, superstep
 
 V = 71
@@ -162,7 +163,9 @@ def values_of(state: fg.State) -> dict[str, Any]:
     return {name: state[name] for name in state}
 
 
-def run(graph: fg.Graph, seed: int, rounds: int, target: str = "cpu") -> list[Any]:
+def run(
+    graph: fg.Graph, seed: int, rounds: int, target: str = "cpu", form: str = "auto"
+) -> list[Any]:
     """Return all that a user may look at behind some supersteps and runs."""
     rng, state, told = np.random.default_rng(seed + rounds), make_state(graph, seed), []
     every = FOLDMAPS[graph.directed]
@@ -171,7 +174,8 @@ def run(graph: fg.Graph, seed: int, rounds: int, target: str = "cpu") -> list[An
         step = every[number]
         if rng.random() < 0.3:
             step = step.on(np.flatnonzero(rng.random(V) < 0.6))
-        out = step(state, active_in=None if active.size == V else active, target=target)
+        given = None if active.size == V else active
+        out = step(state, active_in=given, target=target, exchange=form)
         told += [out.mask, len(out)]
         if rng.random() < 0.3:
             state["mark"] = state["mark"] * 3 % 101
@@ -181,7 +185,7 @@ def run(graph: fg.Graph, seed: int, rounds: int, target: str = "cpu") -> list[An
     for one in (state, other):
         ran = fg.iterate(
             list(every[: 1 + rounds % 2]), one, active=[1, 4, 50], max_supersteps=7,
-            record_active=True, target=target,
+            record_active=True, target=target, exchange=form,
         )  # fmt: skip
         told += [ran.active_counts, *(found.mask for found in ran.active_sets)]
         told += values_of(one).values()
@@ -211,9 +215,10 @@ def require_same(found: list[Any], wanted: list[Any]) -> None:
     rounds=st.integers(1, 6),
     inner=st.lists(st.integers(0, V), max_size=3).map(sorted),
     order=st.sampled_from(["given", "spread", "locality", "reversed"]),
+    form=st.sampled_from(EXCHANGES),
 )
 def test_edge_functions_give_the_same_on_any_number_of_ranks(
-    directed: bool, seed: int, rounds: int, inner: list[int], order: str
+    directed: bool, seed: int, rounds: int, inner: list[int], order: str, form: str
 ) -> None:
     cuts = [0, *inner, V]
     given_order: Any = np.arange(V)[::-1] if order == "reversed" else order
@@ -221,7 +226,7 @@ def test_edge_functions_give_the_same_on_any_number_of_ranks(
     def on_a_rank(engine: Any) -> list[Any]:
         whole = GRAPHS[directed, seed]
         graph = fg.distribute(whole, order=given_order, cuts=cuts)
-        return run(graph, seed, rounds)
+        return run(graph, seed, rounds, form=form)
 
     for found in run_ranks(len(cuts) - 1, on_a_rank):
         require_same(found, expected(directed, seed, rounds))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from featgraph import _cuda
 from featgraph import algorithms as al
 from featgraph.distributed import run_ranks
 from featgraph.distributed.engines.protocol import Engine
+from featgraph.distributed.rows.forms import Sending
 
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
@@ -58,6 +60,20 @@ def make_graph(edges: int, seed: int = 0, count: int = V) -> fg.Graph:
     return fg.Graph.from_edges(*ends, vertex_count=count)
 
 
+@fg.gather(into="low", combine="min")
+def low_x(f, u, v, e, d):
+    return d.x[u]
+
+
+@fg.vertex
+def take_low(f, v, d):
+    d.x_next[v] = min(d.x[v], d.low[v])
+    return d.low[v] < d.x[v]
+
+
+lowest = fg.foldmap(low_x, take_low)
+
+
 class OfHost:
     """An engine without the call that takes arrays of a GPU."""
 
@@ -69,7 +85,12 @@ class OfHost:
 
 
 def share_and_compare(
-    engine: Engine, shard: Shard, which: list[int], share: float, seed: int
+    engine: Engine,
+    shard: Shard,
+    which: list[int],
+    share: float,
+    seed: int,
+    form: str = "auto",
 ) -> None:
     """Share rows in both memories, and have the same ghosts and rows there."""
     rng = np.random.default_rng([seed, engine.rank])
@@ -81,7 +102,14 @@ def share_and_compare(
     cpu, device = choose_device("cpu"), choose_device("cuda")
     rows = device.rows
     values = [rows.held(rows.upload(a.copy()), a.shape) for a in arrays]
-    ghosts = GpuRows(shard, engine, device).share(values, device.sets.upload(changed))
+    sets, forms, sending = device.sets.upload(changed), Counter[str](), Sending(form)
+    ghosts = GpuRows(shard, engine, device, forms).share(values, sets, sending)
+    assert set(forms) <= {
+        "none",
+        "ms",
+        *(["vr", "vr-list"] if form == "auto" else [form]),
+    }
+    assert forms.total() == engine.size - 1
     meant = HostRows(shard, engine, cpu).share(arrays, changed)
     np.testing.assert_array_equal(device.download(ghosts), meant)
     for value, array in zip(values, arrays, strict=True):
@@ -90,15 +118,21 @@ def share_and_compare(
 
 
 @settings(max_examples=12, deadline=None)
-@example(which=[1, 4, 3], share=0.01, inner=[64], seed=0, through_host=False)
-@example(which=[0], share=1.0, inner=[], seed=0, through_host=False)
-@example(which=[2, 5], share=0.6, inner=[9, 9], seed=1, through_host=True)
+@example(
+    which=[1, 4, 3], share=0.01, inner=[64], seed=0, through_host=False, form="auto"
+)
+@example(which=[0], share=1.0, inner=[], seed=0, through_host=False, form="auto")
+@example(
+    which=[2, 5], share=0.6, inner=[9, 9], seed=1, through_host=True, form="vr-list"
+)
+@example(which=[2, 5], share=0.01, inner=[9, 64], seed=1, through_host=True, form="vr")
 @given(
     which=st.lists(st.integers(0, len(PROPERTIES) - 1), max_size=3, unique=True),
     share=st.sampled_from([0.0, 0.01, 0.5, 1.0]),
     inner=st.lists(st.integers(0, V), max_size=2).map(sorted),
     seed=st.integers(0, 3),
     through_host=st.booleans(),
+    form=st.sampled_from(["auto", "vr", "vr-list"]),
 )
 def test_rows_reach_ghosts_as_on_the_host(
     gpu: Gpu,
@@ -107,6 +141,7 @@ def test_rows_reach_ghosts_as_on_the_host(
     inner: list[int],
     seed: int,
     through_host: bool,
+    form: str,
 ) -> None:
     shards = make_graph(500, seed).partition(cuts=[0, *inner, V])
     with pytest.MonkeyPatch.context() as patch:
@@ -114,7 +149,7 @@ def test_rows_reach_ghosts_as_on_the_host(
 
         def on_a_rank(engine: Any) -> None:
             used = OfHost(engine) if through_host else engine
-            share_and_compare(used, shards[engine.rank], which, share, seed)
+            share_and_compare(used, shards[engine.rank], which, share, seed, form)
 
         run_ranks(len(shards), on_a_rank)
 
@@ -124,7 +159,7 @@ def test_what_crosses_a_link_is_what_changed(gpu: Gpu) -> None:
 
     def on_a_rank(engine: Any) -> list[int]:
         shard, device = shards[engine.rank], choose_device("cuda")
-        rows = GpuRows(shard, engine, device)
+        rows = GpuRows(shard, engine, device, Counter())
         array = np.zeros((shard.numbers.size, 5), np.float32)
         value = device.rows.held(device.rows.upload(array), array.shape)
         listed, sent = shard.send_lists[1 - engine.rank], []
@@ -165,10 +200,27 @@ def test_a_message_of_another_list_is_refused() -> None:
         with pytest.raises(DistributedError, match="rows cannot be read"):
             Outline.read(np.array([form, count]), 5, [])
     for count in range(6):
-        outline = Outline.cheapest(count, 5, [])
+        outline = Outline.choose(count, 5, [])
         assert Outline.read(outline.told, 5, []) == outline
-    assert Outline.cheapest(1, 64, []).form == "vr-list"
-    assert {Outline.cheapest(c, 64, []).form for c in range(65)} == set(FORMS)
+    assert Outline.choose(1, 64, []).form == "vr-list"
+    assert {Outline.choose(c, 64, []).form for c in range(65)} == set(FORMS)
+
+
+@pytest.mark.parametrize("links", ["auto", "host"])
+def test_forms_that_gpus_do_not_send_are_refused(
+    gpu: Gpu, links: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fg.config, "gpu_links", links)
+    whole = make_graph(500)
+
+    def on_a_rank(engine: Any) -> None:
+        graph = fg.distribute(whole, cuts=[0, 64, V])
+        state = fg.State(graph, x=fg.vertex_property(0, iterated=True))
+        for form in ("all", "ms", *(["vr"] if links == "auto" else [])):
+            with pytest.raises(fg.PlanError, match=f"(?s)exchange=.*'{form}'"):
+                lowest(state, exchange=form, target="cuda")
+
+    run_ranks(2, on_a_rank)
 
 
 ALGORITHMS: dict[str, Any] = {
@@ -299,7 +351,7 @@ def share_edges_and_compare(
     sources = [packed(rng.random(count) < share) for _ in range(2)]
     cpu, device = choose_device("cpu"), choose_device("cuda")
     on_host = HostRows(shard, engine, cpu).over(edges)
-    on_gpu = GpuRows(shard, engine, device).over(edges)
+    on_gpu = GpuRows(shard, engine, device, Counter()).over(edges)
 
     def marked(carrier: Any, sets: Any, held: Any, others: Any) -> Any:
         one, two = (carrier.out_of(sets.upload(words)) for words in sources)

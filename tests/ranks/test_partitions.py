@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.distributed import current_engine, run_ranks
+from featgraph.fold.plan.options import EXCHANGES
 
 V = 97
 
@@ -135,10 +136,11 @@ def make_graph(directed: bool) -> fg.Graph:
 GRAPHS = {directed: make_graph(directed) for directed in (True, False)}
 
 
-def run(graph: fg.Graph, seed: int, target: str) -> list[Any]:
+def run(graph: fg.Graph, seed: int, target: str, form: str = "auto") -> list[Any]:
     """Return all that a user may look at behind some runs."""
     # On a GPU pushed sums have other bits each time.
     options: Any = {"target": target, "deterministic": target == "cuda"}
+    options["exchange"] = form if target == "cpu" else "auto"
     recorded = {**options, "record_active": True}
     rng = np.random.default_rng(seed)
     edges = graph.given_edge_count
@@ -200,9 +202,10 @@ def require_same(found: list[Any], wanted: list[Any]) -> None:
     seed=st.integers(0, 2),
     inner=st.lists(st.integers(0, V), max_size=3).map(sorted),
     order=st.sampled_from(["given", "spread", "locality", "reversed"]),
+    form=st.sampled_from(EXCHANGES),
 )
 def test_the_same_bits_on_any_number_of_ranks(
-    target: str, directed: bool, seed: int, inner: list[int], order: str
+    target: str, directed: bool, seed: int, inner: list[int], order: str, form: str
 ) -> None:
     cuts = [0, *inner, V]
     given_order: Any = np.arange(V)[::-1] if order == "reversed" else order
@@ -210,7 +213,7 @@ def test_the_same_bits_on_any_number_of_ranks(
     def on_a_rank(engine: Any) -> list[Any]:
         graph = fg.distribute(GRAPHS[directed], order=given_order, cuts=cuts)
         assert engine is current_engine()
-        return run(graph, seed, target)
+        return run(graph, seed, target, form)
 
     for found in run_ranks(len(cuts) - 1, on_a_rank):
         require_same(found, expected(directed, seed, target))

@@ -12,7 +12,16 @@ import numpy.typing as npt
 from featgraph._interrupts import import_whole
 from featgraph.errors import ArgumentError
 
-__all__ = ["FORMS", "GAP_BITS", "Chosen", "SendList", "choose", "count_bytes"]
+__all__ = [
+    "AS_FITS",
+    "FORMS",
+    "GAP_BITS",
+    "Chosen",
+    "SendList",
+    "Sending",
+    "choose",
+    "count_bytes",
+]
 
 #: "all": a whole range of vertices; "ms": the whole send list; "vr": rows that changed,
 #: and a bitmap over the send list; "vr-list": these rows, and the gaps between their
@@ -26,6 +35,24 @@ GAP_BITS = (4, 8, 12, 16, 20, 24)
 def packing() -> Any:
     """Return the compiled loops."""
     return import_whole("featgraph.distributed.rows.packing")
+
+
+@dataclass(frozen=True)
+class Sending:
+    """How a run asks for rows to be sent.
+
+    Attributes
+    ----------
+    exchange : str
+        "auto": in the form of fewest bytes, each message for itself; or one of `FORMS`
+        but "none".
+    """
+
+    exchange: str = "auto"
+
+
+#: Where nobody asks.
+AS_FITS = Sending()
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,15 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 __all__ = ["explain_ranks"]
 
 
+#: What a message of rows has.
+_FORMS = {
+    "all": "the owner's whole range, with bits that say which rows changed",
+    "ms": "all that the other rank has, with bits that say which rows changed",
+    "vr": "those that changed, with a bit for each that the other rank has",
+    "vr-list": "those that changed, with the gaps between them",
+}
+
+
 def explain_ranks(plan: FoldPlan) -> list[str]:
     """Return what is sent for each phase, as lines; or why nothing can be."""
     refusal = plan.facts.not_shared
@@ -18,6 +27,9 @@ def explain_ranks(plan: FoldPlan) -> list[str]:
             f"on several ranks: refused ({refusal.where}): {refusal.why}; {refusal.fix}"
         ]
     lines = ["on several ranks:"]
+    asked = plan.options.exchange
+    if asked != "auto":
+        lines.append(f"  rows of ghosts: {_FORMS[asked]} (exchange={asked!r})")
     for number, (phase, halo) in enumerate(
         zip(plan.phases, plan.facts.halos, strict=True)
     ):

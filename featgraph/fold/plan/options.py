@@ -19,6 +19,8 @@ __all__ = [
 ]
 
 TARGETS = ("auto", "cpu", "cuda")
+#: Forms in which rows of vertices and edges go to other ranks: see `Sending`.
+EXCHANGES = ("auto", "all", "ms", "vr", "vr-list")
 DIRECTIONS = ("auto", "push", "pull")
 CHANGE_DRIVEN = (True, False, "auto")
 #: How the option to commit in the kernel is called in messages.
@@ -55,6 +57,8 @@ class Options:
         of the chosen ones, in every phase in which lanes share a vertex. Not public.
     of_schedule : tuple of (str, int)
         Options of the schedule's own.
+    exchange : str
+        The form in which rows go to other ranks; "auto" takes that of fewest bytes.
     incremental : Changes or None
         Leave the aggregates of gathers in memory and patch them, as far as that can be
         done in a run whose foldmaps change this; None for no gather.
@@ -68,6 +72,7 @@ class Options:
     schedule: str = "auto"
     checked: bool = False
     asynchronous: bool = False
+    exchange: str = "auto"
     mapping: tuple[tuple[str, int], ...] = ()
     of_schedule: tuple[tuple[str, int], ...] = ()
     incremental: Changes | None = None
@@ -90,6 +95,7 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
         **OWN_OPTIONS,
         "change_driven": CHANGE_DRIVEN,
         "asynchronous": (True, False),
+        "exchange": EXCHANGES,
     }
     if target not in TARGETS:
         raise PlanError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ from featgraph._cached import cached_property
 from featgraph.arrays.values import DeviceValues
 from featgraph.config import config
 from featgraph.distributed.engines.protocol import Engine
-from featgraph.errors import ArgumentError
+from featgraph.distributed.rows.forms import AS_FITS, Sending
+from featgraph.errors import ArgumentError, PlanError
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu.edges import GpuEdges
@@ -57,10 +59,39 @@ class GpuCarrier:
     shard : Shard
     engine : Engine
     device : CudaDevice
+
+    Attributes
+    ----------
+    forms : Counter of str
+        Messages of rows that have been sent, by their form.
     """
 
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
         self._shard, self._engine, self._device = shard, engine, device
+        self.forms: Counter[str] = Counter()
+
+    def require(self, sending: Sending) -> None:
+        """Raise where rows are not sent so; all ranks call it."""
+        asked = sending.exchange
+        if asked == "auto":
+            return
+        if self.numbers is not None:
+            raise PlanError(
+                "rows that kernels store into the memory of other GPUs have no form",
+                where="exchange=",
+                got=repr(asked),
+                expected="'auto'",
+                fix='fg.config.gpu_links = "engine" or "host" has them sent as '
+                "messages",
+            )
+        if asked in {"all", "ms"}:
+            raise PlanError(
+                "GPUs send the rows that changed, and no others",
+                where="exchange=",
+                got=repr(asked),
+                expected="'auto', 'vr' or 'vr-list'",
+                fix='target="cpu" sends rows in every form',
+            )
 
     @cached_property
     def numbers(self) -> WindowNumbers | None:
@@ -69,16 +100,24 @@ class GpuCarrier:
 
     @cached_property
     def _rows(self) -> WindowRows | GpuRows:
-        made = GpuRows if self.numbers is None else WindowRows
-        return made(self._shard, self._engine, self._device)
+        given = self._shard, self._engine, self._device
+        return (
+            GpuRows(*given, self.forms) if self.numbers is None else WindowRows(*given)
+        )
 
     def over(self, edges: PartEdges) -> GpuEdges:
         """Return what hands over entries of edges: as messages, always."""
-        return GpuRows(self._shard, self._engine, self._device).over(edges)
+        rows = GpuRows(self._shard, self._engine, self._device, self.forms)
+        return rows.over(edges)
 
-    def share(self, values: Sequence[DeviceValues], changed: Words) -> Words:
+    def share(
+        self,
+        values: Sequence[DeviceValues],
+        changed: Words,
+        sending: Sending = AS_FITS,
+    ) -> Words:
         """Send rows of own vertices to the ranks that have them: see `Carrier`."""
-        return self._rows.share(values, changed)
+        return self._rows.share(values, changed, sending)
 
     def collect(self, values: DeviceValues, mirror: DeviceValues) -> None:
         """Fill the mirror of a property with the rows that each rank owns."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from featgraph._cached import cached_property
 from featgraph.arrays.values import DeviceValues
+from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.errors import GraphInputError
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu import edge_kernels as kernels
@@ -102,12 +103,13 @@ class GpuEdges:
         values: Sequence[DeviceValues],
         marks: Words,
         others: Sequence[DeviceValues | None],
+        sending: Sending = AS_FITS,
     ) -> None:
         """Send entries of own edges to the ranks that have them: see `EdgeCarrier`."""
         entries = [Entries.of(one) for one in values]
         stored = [None if one is None else Entries.of(one) for one in others]
         links, about = (self._sent, self._taken), "entries of edges"
-        for came in self._rows.swap(links, entries, marks, about):
+        for came in self._rows.swap(links, entries, marks, about, sending):
             firsts = came.outline.firsts
             for first, *buffers in zip(firsts, entries, stored, strict=True):
                 for own in buffers:

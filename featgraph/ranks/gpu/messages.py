@@ -126,12 +126,19 @@ class Outline:
         return cls(form, count, words, tuple(firsts), item, -(-at // 8) * 8)
 
     @classmethod
-    def cheapest(cls, count: int, size: int, entries: Sequence[Entries]) -> Outline:
-        """Return the outline of fewest bytes, where so many rows of a list changed."""
+    def choose(
+        cls, count: int, size: int, entries: Sequence[Entries], form: str = "auto"
+    ) -> Outline:
+        """Return an outline, where so many rows of a list changed.
+
+        It is of fewest bytes, or says which rows these are as `form` does, "vr" or
+        "vr-list", unless they are all or none.
+        """
         words = -(-size // 32)
         if count == 0:
             return cls.of("none", 0, 0, ())
-        form = "vr-list" if count < words else "vr"
+        if form == "auto":
+            form = "vr-list" if count < words else "vr"
         return cls.of("ms" if count == size else form, count, words, entries)
 
     @property

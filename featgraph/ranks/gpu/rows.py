@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +15,7 @@ from featgraph._cuda_driver import uuid_of_current
 from featgraph.arrays.values import DeviceValues
 from featgraph.config import config
 from featgraph.distributed.engines.protocol import Engine, GpuEngine
+from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu import kernels
@@ -65,10 +67,15 @@ class GpuRows:
     shard : Shard
     engine : Engine
     device : CudaDevice
+    forms : Counter of str
+        Where messages are counted, by their form.
     """
 
-    def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
+    def __init__(
+        self, shard: Shard, engine: Engine, device: Device, forms: Counter[str]
+    ) -> None:
         self._shard, self._engine, self._device = shard, engine, device
+        self._forms = forms
         self._launch: Any = device.launches  # type: ignore[attr-defined]
         ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
         self._sent = GpuLinks(shard.send_lists, device)
@@ -79,12 +86,17 @@ class GpuRows:
         """Return what hands over entries of edges likewise."""
         return GpuEdges(edges, self, self._device)
 
-    def share(self, values: Sequence[DeviceValues], changed: Words) -> Words:
+    def share(
+        self,
+        values: Sequence[DeviceValues],
+        changed: Words,
+        sending: Sending = AS_FITS,
+    ) -> Words:
         """Send rows of own vertices to the ranks that have them: see `Carrier`."""
         entries = [Entries.of(one) for one in values]
         ghosts = self._device.sets.empty(self._word_count)
         links = self._sent, self._taken
-        for came in self.swap(links, entries, changed, "rows of ghosts"):
+        for came in self.swap(links, entries, changed, "rows of ghosts", sending):
             for own, first in zip(entries, came.outline.firsts, strict=True):
                 self.scatter(came.message, first, own, came.listed, came.count)
             self._add(came, ghosts)
@@ -205,11 +217,15 @@ class GpuRows:
         entries: Sequence[Entries],
         changed: Words,
         about: str,
+        sending: Sending = AS_FITS,
     ) -> Iterator[Came]:
         """Send rows of what is marked in lists; give what has come, by rank."""
         sent, taken = links
         both = zip(sent.mark(changed), sent.sizes, strict=True)
-        outlines = [Outline.cheapest(count, size, entries) for count, size in both]
+        form = sending.exchange
+        outlines = [Outline.choose(*counts, entries, form) for counts in both]
+        others = (o for r, o in enumerate(outlines) if r != self._engine.rank)
+        self._forms.update(one.form for one in others)
         told = self._engine.all_to_allv([o.told for o in outlines], about=about)
         pairs = zip(told, taken.sizes, strict=True)
         coming = [Outline.read(one, size, entries) for one, size in pairs]

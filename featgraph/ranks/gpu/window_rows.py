@@ -21,6 +21,7 @@ from featgraph._cached import cached_property
 from featgraph._cuda_driver import address_of
 from featgraph.arrays.values import DeviceValues
 from featgraph.distributed.engines.protocol import Engine
+from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.gpu import window_kernels as kernels
 from featgraph.ranks.gpu.kernels import mark_used
@@ -175,8 +176,16 @@ class WindowRows:
         self._launch: Any = device.launches  # type: ignore[attr-defined]
         self._word_count = -(-shard.numbers.size // 32)
 
-    def share(self, values: Sequence[DeviceValues], changed: Words) -> Words:
-        """Send rows of own vertices to the ranks that have them: see `Carrier`."""
+    def share(
+        self,
+        values: Sequence[DeviceValues],
+        changed: Words,
+        sending: Sending = AS_FITS,
+    ) -> Words:
+        """Send rows of own vertices to the ranks that have them: see `Carrier`.
+
+        They have no form: kernels store what changed.
+        """
         channel = self._ghosts
         boxes = channel.post(values, changed)
         ghosts = self._device.sets.empty(self._word_count)

@@ -21,9 +21,9 @@ from featgraph.runtime.superstep.foldmap import FoldMap, as_active
 
 __all__ = ["argument_digests", "iterate_identity", "refuse_other"]
 
-#: Options that may be others when a run is gone on with: where it runs, how far, and
-#: what is told of it.
-_FREE = frozenset({"target", "max_supersteps", "progress", "callback"})
+#: Options that may be others when a run is gone on with: where it runs, how far, what
+#: is told of it, and in which form ranks send rows.
+_FREE = frozenset({"target", "max_supersteps", "progress", "callback", "exchange"})
 
 #: Arguments that stand for random numbers; None for others in each call.
 _SEEDS = frozenset({"seed", "random_state"})

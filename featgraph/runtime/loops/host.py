@@ -38,6 +38,7 @@ class HostLoop:
         self._traces = traces
         self.traced: Traced | None = None
         self._waited_s = 0.0
+        self._forms: dict[str, int] = {}
 
     @staticmethod
     def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:
@@ -56,7 +57,7 @@ class HostLoop:
             return unproven is not None
         step, pending = agenda.steps[place], agenda.pending[place]
         changed = pending.words is not None and agenda.reads_others(place)
-        self._waited_s = agenda.exchange.waited_s
+        self._begin()
         begun = time.perf_counter()
         due = None if agenda.is_dense else pending.words
         count = pending.active_count
@@ -87,11 +88,16 @@ class HostLoop:
 
     def _prove(self, place: int, words: Any, run: Run) -> None:
         """Recompute what patches have rounded: convergence must be exact."""
-        self._waited_s = self._agenda.exchange.waited_s
+        self._begin()
         begun = time.perf_counter()
         with self._agenda.announcing():
             committed = self._agenda.steps[place].prove(words)
             self._note(place, run, committed, begun, ())
+
+    def _begin(self) -> None:
+        """Look at what has been exchanged before a superstep."""
+        exchange = self._agenda.exchange
+        self._waited_s, self._forms = exchange.waited_s, dict(exchange.forms)
 
     def _nearest(self, words: Any, waiting: Waiting) -> tuple[Any, Any, int]:
         """Return the near ones of what is announced, the others, how many are near."""
@@ -114,6 +120,10 @@ class HostLoop:
         run.add(number, seconds, step.direction, step.work)
         if agenda.state.graph.ranks is not None:
             run.waits.append(agenda.exchange.waited_s - self._waited_s)
+            for form, sent in agenda.exchange.forms.items():
+                more = sent - self._forms.get(form, 0)
+                if more:
+                    run.forms[form] = run.forms.get(form, 0) + more
         agenda.watching.note(step.plan, seen)
         if run.active_sets is not None:
             words = agenda.device.sets.snapshot(committed)

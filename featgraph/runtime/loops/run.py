@@ -36,6 +36,9 @@ class Run:
     waits : list of float
         On several ranks, which part of each time was spent in exchanges: the wire, and
         waiting for slower ranks. Empty on one.
+    forms : dict of str to int
+        On several ranks, how many messages of rows this one has sent in each form: see
+        ``exchange=``. What kernels store into other GPUs' memory has none.
     kernels : list of Kernel
         The kernels used, one for each foldmap.
     active_sets : list of ActiveSet or None
@@ -63,6 +66,7 @@ class Run:
     aggregates: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
+    forms: dict[str, int] = field(default_factory=dict)
     active_sets: list[ActiveSet] | None = None
     asynchronous: bool = False
     watched: list[float] = field(default_factory=list)
@@ -79,9 +83,12 @@ class Run:
         self.aggregates.append(work)
 
     def explain(self) -> str:
-        """Return what ran, and why no faster loop could run it."""
-        whys = [f"  not by {name}: {why}" for name, why in self.refused.items()]
-        return "\n".join([repr(self), *whys])
+        """Return what ran, why no faster loop could run it, and what ranks sent."""
+        lines = [f"  not by {name}: {why}" for name, why in self.refused.items()]
+        if self.forms:
+            told = (f"{count} as {form!r}" for form, count in self.forms.items())
+            lines.append(f"  messages of rows to other ranks: {', '.join(told)}")
+        return "\n".join([repr(self), *lines])
 
     def __repr__(self) -> str:
         end = "converged" if self.converged else "not converged"

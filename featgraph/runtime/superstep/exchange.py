@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -81,6 +82,11 @@ class Exchange(Protocol):
         ...
 
     @property
+    def forms(self) -> Mapping[str, int]:
+        """Messages of rows that this rank has sent, from the beginning, by form."""
+        ...
+
+    @property
     def holder(self) -> Holder:
         """What the user's active sets are kept by."""
         ...
@@ -134,6 +140,7 @@ class _Alone:
 
     stays_on_device = True
     waited_s = 0.0
+    forms: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, device: Device) -> None:
         self.holder = self.device = device

@@ -119,8 +119,8 @@ class FoldMap:
             Where to run.
         **options
             ``direction``, ``feature_parallel``, ``folding``, ``schedule``,
-            ``deterministic``; none changes the result. ``change_driven`` is for
-            `iterate`: a call keeps nothing.
+            ``deterministic``, ``exchange``; none changes the result. ``change_driven``
+            is for `iterate`: a call keeps nothing.
 
         Returns
         -------

@@ -1,0 +1,149 @@
+"""What ranks on the CPU send in each form, and what that takes (``exchange=``).
+
+Tables I and VIII of Vertex Refinement: whole calls of algorithms that are warm, on
+ranks of a thread each, over shared memory, with the graph cut as it is given. `useful`
+is the share of what a form sends in rows that had changed: their bytes, of all bytes
+of rows, without what says which they are. Answers are compared with those of form
+"ms": `checks` has the largest difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.distributed.processes import LIMIT_S, run_on_ranks
+from bench.graphs import make_graph
+from bench.record import Recorder
+
+DEFAULTS = {
+    "graph": ["rmat-17-16", "grid512"],
+    "repeat": 5,
+    "ranks": 2,
+}
+FORMS = ("ms", "all", "vr", "vr-list", "auto")
+#: Feature counts of label propagation.
+CLASSES = 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", type=int, help="how many, each with a thread")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Time every algorithm in every form, on every graph."""
+    for name in arguments.graph:
+        found = run_on_ranks(
+            "bench.distributed.forms_cpu",
+            [name, str(arguments.repeat)],
+            arguments.ranks,
+            threads=1,
+        )
+        for program, cells in found["programs"].items():
+            needed = cells["vr"]["row_bytes"]
+            for form in FORMS:
+                cell = cells[form]
+                apart = np.abs(np.subtract(cell["sample"], cells["ms"]["sample"]))
+                recorder.add(
+                    form,
+                    cell["trials_ms"],
+                    graph=found["graph"],
+                    program=program,
+                    ranks=arguments.ranks,
+                    supersteps=cell["supersteps"],
+                    sent_bytes=cell["sent_bytes"],
+                    useful=round(needed / max(cell["row_bytes"], 1), 4),
+                    waited_share=round(cell["waited_share"], 3),
+                    forms=cell["forms"],
+                    checks={
+                        "difference": float(apart.max()),
+                        "ok": bool(apart.max() == 0),
+                    },
+                )
+
+
+class _Counted:
+    """Counts bytes of rows that a rank packs, without what says which they are."""
+
+    def __init__(self) -> None:
+        from featgraph.ranks import host_rows
+
+        self.row_bytes = 0
+        self._encode, host_rows.encode = host_rows.encode, self.encode
+
+    def encode(self, link: Any, chosen: Any, arrays: Any, message: Any) -> Any:
+        counts = {"none": 0, "all": link.own, "ms": link.size}
+        count = counts.get(chosen.form, chosen.positions.size)
+        self.row_bytes += count * sum(a[:1].nbytes for a in arrays)
+        return self._encode(link, chosen, arrays, message)
+
+
+def programs_on(graph: Any, whole: Any) -> dict[str, Callable[..., Any]]:
+    """Return calls of algorithms that take options."""
+    from featgraph import algorithms as al
+
+    count = whole.vertex_count
+    rng = np.random.default_rng(1)
+    weights = rng.random(whole.given_edge_count).astype(np.float32)
+    source = int(whole.out_degree.argmax())
+    seeds = np.where(np.arange(count) % 10 == 0, np.arange(count) % CLASSES, -1)
+    return {
+        "BFS": lambda **o: al.bfs(graph, source, **o),
+        "CC": lambda **o: al.connected_components(graph, method="propagate", **o),
+        "PR": lambda **o: al.pagerank(graph, tol=None, epsilon=1e-7, **o,
+                                      dangling="renormalize"),
+        "SSSP": lambda **o: al.sssp(graph, source, weights=weights, **o),
+        "LP": lambda **o: al.label_propagation(graph, seeds, epsilon=1e-3, **o),
+    }  # fmt: skip
+
+
+def be_a_rank(name: str, repeat: int, told: Path) -> None:
+    """Run the programs on this rank; the first one writes what it has found."""
+    import featgraph as fg
+
+    engine = fg.distributed.init(timeout=LIMIT_S / 2, engine="shared")
+    named, counted = make_graph(name), _Counted()
+    graph = fg.distribute(named.graph)
+    answers = {"BFS": "levels", "CC": "labels", "PR": "ranks", "SSSP": "distances",
+               "LP": "distributions"}  # fmt: skip
+    found: dict[str, Any] = {}
+    for program, call in programs_on(graph, named.graph).items():
+        cells = found[program] = {}
+        for form in FORMS:
+            result = call(exchange=form, target="cpu")
+            answer = np.nan_to_num(getattr(result, answers[program]), posinf=-1)
+            step = max(named.graph.vertex_count // 1000, 1)
+            cells[form] = {
+                "trials_ms": [],
+                "sample": answer[::step].astype(float).ravel().tolist(),
+                "supersteps": result.supersteps,
+                "forms": result.run.forms,
+                "sent_bytes": 0,
+                "row_bytes": 0,
+                "waited_share": 0.0,
+            }
+        for _ in range(repeat):  # in turn: what else the machine does is for all
+            for form, cell in cells.items():
+                before, rows = engine.traffic.copy(), counted.row_bytes
+                engine.barrier()
+                begun = time.perf_counter()
+                result = call(exchange=form, target="cpu")
+                took = time.perf_counter() - begun
+                cell["trials_ms"].append(1000 * took)
+                sent = int((engine.traffic - before).sent.sum())
+                cell["sent_bytes"], cell["row_bytes"] = sent, counted.row_bytes - rows
+                cell["waited_share"] += sum(result.run.waits) / took / repeat
+    if engine.rank == 0:
+        told.write_text(json.dumps({"graph": named.describe(), "programs": found}))
+
+
+if __name__ == "__main__":
+    name, repeat, told = sys.argv[1:]
+    be_a_rank(name, int(repeat), Path(told))
