@@ -160,6 +160,9 @@ class RankExchange:
 
     def renew(self, buffers: Buffers) -> None:
         """Send all that waits: then ghosts are as their owners have them."""
+        for name in buffers.rounded:
+            buffers.unsent[name] = self._own
+        buffers.rounded.clear()
         waiting, types = sorted(buffers.unsent), buffers.state.signature
         of_edges = [n for n in waiting if types[n].kind is PropertyKind.EDGE]
         send_waiting(self._edge_carrier, buffers, of_edges)

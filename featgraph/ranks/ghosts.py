@@ -122,7 +122,8 @@ class RankGhosts:
         self.turns = triangles.over
         self._halos, self._carrier, self._edges = plan.facts.halos, carrier, edges
         self._own, self._sets = own, sets
-        self._sending = Sending(plan.options.exchange)
+        options = plan.options
+        self._sending = Sending(options.exchange, options.wire_dtype)
         carrier.require(self._sending)
         signature = plan.analysis.signature
         written = [
@@ -193,6 +194,13 @@ class RankGhosts:
         return self._sets.union(told, self._share(buffers, sent, told))
 
     def _send_waiting(self, buffers: Buffers, names: Sequence[str]) -> None:
+        wire = self._sending.wire_dtype
+        for name in names:  # what ghosts have depends on no run before
+            if buffers.rounded.get(name) != wire:
+                self._wait(buffers, [name], self._own)
+                buffers.rounded.pop(name, None)
+                if wire is not None:
+                    buffers.rounded[name] = wire
         found = [name for name in names if name in buffers.unsent]
         if found:
             changed = reduce(self._sets.union, [buffers.unsent.pop(n) for n in found])

@@ -12,6 +12,7 @@ import numpy as np
 from featgraph.distributed.engines.protocol import Array, Engine
 from featgraph.distributed.rows.forms import AS_FITS, Sending, SendList, choose
 from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
+from featgraph.errors import DivergenceError
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.host_edges import HostEdges
@@ -57,23 +58,30 @@ class HostRows:
         self, values: Sequence[Array], changed: Words, sending: Sending = AS_FITS
     ) -> Words:
         """Send rows of own vertices to the ranks that have them: see `Carrier`."""
-        sizes, form = row_bytes(values), sending.exchange
+        wire, failed = sending.wire_dtype, []
+        sizes, form = row_bytes(values, wire), sending.exchange
         chosen = [choose(link, changed, sizes, form) for link in self._sent]
         others = (c for r, c in enumerate(chosen) if r != self._engine.rank)
         self.forms.update(one.form for one in others)
         ghosts = np.zeros(self._shard.numbers.size, np.bool_)
 
         def write(rank: int, message: Array) -> None:
-            encode(self._sent[rank], chosen[rank], values, message)
+            try:
+                encode(self._sent[rank], chosen[rank], values, message, wire)
+            except DivergenceError as error:  # the others have a whole message
+                failed.append(error)
 
         def read(rank: int, message: Array) -> None:
-            arrived = decode(self._taken[rank], message, values)
+            arrived = decode(self._taken[rank], message, values, wire)
             first = int(self._shard.ghosts[rank])
             store(arrived, values, first)
             ghosts[first:][arrived.places] = True
 
         counts = [one.nbytes for one in chosen]
-        self._engine.hand_bytes(counts, write, read, about="rows of ghosts")
+        about = "rows of ghosts" + ("" if wire is None else f" in {wire}")
+        self._engine.hand_bytes(counts, write, read, about=about)
+        if failed:
+            raise failed[0]
         return self._device.sets.upload(packed(ghosts))
 
     def collect(self, values: Array, mirror: Array) -> None:

@@ -46,9 +46,12 @@ class Sending:
     exchange : str
         "auto": in the form of fewest bytes, each message for itself; or one of `FORMS`
         but "none".
+    wire_dtype : str or None
+        "float16" or "bfloat16": reals are rounded to that, once; None: they are not.
     """
 
     exchange: str = "auto"
+    wire_dtype: str | None = None
 
 
 #: Where nobody asks.

@@ -7,7 +7,8 @@ in memory, and a message without rows has no bytes at all::
     rows | bitmap, or gaps and their count | code
 
 Properties stand in the order of their units, the widest first. The code says the form,
-the width of gaps, and how many bytes the count has.
+the width of gaps, and how many bytes the count has. With a *wire dtype*, float32 and
+float64 have 16 bits in a message (`rounding`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._interrupts import import_whole
 from featgraph.distributed.engines.messages import Bytes
 from featgraph.distributed.engines.protocol import Array
 from featgraph.distributed.rows.forms import (
@@ -29,7 +32,7 @@ from featgraph.distributed.rows.forms import (
     count_bytes,
     packing,
 )
-from featgraph.errors import ArgumentError, DistributedError
+from featgraph.errors import ArgumentError, DistributedError, DivergenceError
 
 __all__ = ["Arrived", "decode", "encode", "row_bytes", "store"]
 
@@ -58,9 +61,13 @@ class Arrived:
         return self.positions
 
 
-def row_bytes(arrays: Sequence[Array]) -> list[int]:
-    """Return the bytes of a row of each property."""
-    return [array.itemsize * prod(array.shape[1:]) for array in arrays]
+def row_bytes(arrays: Sequence[Array], wire_dtype: str | None = None) -> list[int]:
+    """Return the bytes of a row of each property, in a message."""
+    return [
+        (2 if _is_rounded(array, wire_dtype) else array.itemsize)
+        * prod(array.shape[1:])
+        for array in arrays
+    ]
 
 
 def encode(
@@ -68,6 +75,7 @@ def encode(
     chosen: Chosen,
     arrays: Sequence[Array],
     message: Bytes | None = None,
+    wire_dtype: str | None = None,
 ) -> Bytes:
     """Return the message of a form that was chosen.
 
@@ -81,6 +89,13 @@ def encode(
         The properties, in C order, each with the rows of the owner's vertices first.
     message : array of uint8, optional
         Where to write it, of as many bytes as were chosen.
+    wire_dtype : str, optional
+        As `Sending` has it.
+
+    Raises
+    ------
+    DivergenceError
+        If a finite value is too large for the wire dtype; the message is whole then.
     """
     if message is None:
         message = np.empty(chosen.nbytes, np.uint8)
@@ -89,20 +104,36 @@ def encode(
     taken = chosen.positions
     if chosen.form == "ms" and taken.size < link.size:
         taken = np.arange(link.size, dtype=np.int32)
-    count = link.own if chosen.form == "all" else taken.size
-    for which, begin, end in _parts(count, arrays):
+    is_all = chosen.form == "all"
+    count, end, too_large = link.own if is_all else taken.size, 0, None
+    for which, begin, end in _parts(count, arrays, wire_dtype):
+        if _is_rounded(arrays[which], wire_dtype):
+            source = _matrix(arrays[which])
+            out = message[begin:end].view(np.uint16).reshape(count, -1)
+            listed = (np.arange(count),) * 2 if is_all else (link.numbers, taken)
+            row = rounding().round_rows(source, *listed, out, wire_dtype)
+            too_large = too_large if row < 0 else (arrays[which].dtype, source[row])
+            continue
         source = _units(arrays[which])
         out = message[begin:end].view(source.dtype).reshape(count, -1)
-        if chosen.form == "all":
+        if is_all:
             out[:] = source[:count]
         else:
             packing().gather_rows(source, link.numbers, taken, out)
-    _write_positions(link, chosen, message[count * sum(row_bytes(arrays)) : -1])
+    rows_end = count * sum(row_bytes(arrays, wire_dtype))
+    _write_positions(link, chosen, message[rows_end:-1])
     message[-1] = _code(chosen)
+    if too_large is not None:
+        raise _does_not_fit(*too_large, str(wire_dtype))
     return message
 
 
-def decode(link: SendList, message: Bytes, like: Sequence[Array]) -> Arrived:
+def decode(
+    link: SendList,
+    message: Bytes,
+    like: Sequence[Array],
+    wire_dtype: str | None = None,
+) -> Arrived:
     """Return what a message brought.
 
     Parameters
@@ -113,15 +144,17 @@ def decode(link: SendList, message: Bytes, like: Sequence[Array]) -> Arrived:
         What `encode` returned.
     like : sequence of array
         Arrays of the dtype and the shape of rows of each property.
+    wire_dtype : str, optional
+        That of the sender.
 
     Raises
     ------
     DistributedError
         Where the message is none of this link and these properties.
     """
-    row = sum(row_bytes(like))
+    row = sum(row_bytes(like, wire_dtype))
     if message.size == 0:
-        return Arrived(np.empty(0, np.int32), _split(message, 0, like))
+        return Arrived(np.empty(0, np.int32), _split(message, 0, like, wire_dtype))
     code, body = int(message[-1]), message[:-1]
     _check((code & 7) < len(FORMS), link, message)
     form, number = FORMS[code & 7], code >> 3 & 7
@@ -131,7 +164,7 @@ def decode(link: SendList, message: Bytes, like: Sequence[Array]) -> Arrived:
         positions = np.arange(link.size, dtype=np.int32)
         if body.size > count * row:
             positions = _read_bitmap(link, body[count * row :], message)
-        return _taken(link, form, positions, _split(body, count, like))
+        return _taken(link, form, positions, _split(body, count, like, wire_dtype))
     if form == "vr":
         begin = body.size - -(-link.size // 8)
         _check(begin >= 0, link, message)
@@ -146,7 +179,7 @@ def decode(link: SendList, message: Bytes, like: Sequence[Array]) -> Arrived:
         data = body[count * row : end]
         ok = packing().unpack_gaps(data, GAP_BITS[number], link.size, positions)
         _check(ok, link, message)
-    return Arrived(positions, _split(body, positions.size, like))
+    return Arrived(positions, _split(body, positions.size, like, wire_dtype))
 
 
 def store(arrived: Arrived, arrays: Sequence[Array], first: int) -> None:
@@ -169,40 +202,73 @@ def store(arrived: Arrived, arrays: Sequence[Array], first: int) -> None:
             packing().scatter_rows(_units(rows), places, first, _units(array))
 
 
-def _unit(array: Array) -> int:
+def rounding() -> Any:
+    """Return the compiled loops that round."""
+    return import_whole("featgraph.distributed.rows.rounding")
+
+
+def _is_rounded(array: Array, wire_dtype: str | None) -> bool:
+    return wire_dtype is not None and array.dtype in (np.float32, np.float64)
+
+
+def _does_not_fit(dtype: Any, row: Array, wire_dtype: str) -> DivergenceError:
+    finite = row[np.isfinite(row)]
+    return DivergenceError(
+        f"a value of {dtype} does not fit into {wire_dtype}",
+        where="wire_dtype=",
+        got=f"{finite[np.argmax(np.abs(finite))]}",
+        expected="at most 65504" if wire_dtype == "float16" else "at most 3.39e38",
+        fix="wire_dtype='bfloat16'" if wire_dtype == "float16" else "no wire_dtype",
+    )
+
+
+def _unit(array: Array, wire_dtype: str | None = None) -> int:
     """Return the bytes that a row is a multiple of: what loops copy at once."""
-    return gcd(*row_bytes([array]), 8)
+    return gcd(*row_bytes([array], wire_dtype), 8)
 
 
-def _units(array: Array) -> Array:
-    """Return rows as a matrix of units, without a copy."""
+def _matrix(array: Array) -> Array:
+    """Return rows as a matrix, without a copy."""
     if not array.flags.c_contiguous:
         raise ArgumentError(
             "rows are sent from, and stored to, arrays in C order",
             got=f"strides {array.strides} of shape {array.shape}",
             fix="np.ascontiguousarray(values)",
         )
-    unit = _unit(array)
-    matrix = array.reshape(-1).view(f"u{unit}")
-    return matrix.reshape(array.shape[0], row_bytes([array])[0] // unit)
+    return array.reshape(array.shape[0], prod(array.shape[1:]))
 
 
-def _parts(count: int, arrays: Sequence[Array]) -> Iterator[tuple[int, int, int]]:
+def _units(array: Array) -> Array:
+    """Return rows as a matrix of units, without a copy."""
+    unit, matrix = _unit(array), _matrix(array)
+    units = matrix.reshape(-1).view(f"u{unit}")
+    return units.reshape(array.shape[0], row_bytes([array])[0] // unit)
+
+
+def _parts(
+    count: int, arrays: Sequence[Array], wire_dtype: str | None = None
+) -> Iterator[tuple[int, int, int]]:
     """Give each property, and where so many rows of it begin and end."""
     at = 0
-    bytes_of = row_bytes(arrays)
-    for which in sorted(range(len(arrays)), key=lambda w: -_unit(arrays[w])):
+    bytes_of = row_bytes(arrays, wire_dtype)
+    units = [_unit(array, wire_dtype) for array in arrays]
+    for which in sorted(range(len(arrays)), key=lambda w: -units[w]):
         end = at + count * bytes_of[which]
         yield which, at, end
         at = end
 
 
-def _split(body: Bytes, count: int, like: Sequence[Array]) -> list[Array]:
-    """Return the rows of each property, as memory of the message."""
-    rows = {
-        which: body[begin:end].view(like[which].dtype)
-        for which, begin, end in _parts(count, like)
-    }
+def _split(
+    body: Bytes, count: int, like: Sequence[Array], wire_dtype: str | None
+) -> list[Array]:
+    """Return the rows of each property, as memory of the message if not rounded."""
+    rows: dict[int, Array] = {}
+    for which, begin, end in _parts(count, like, wire_dtype):
+        part, dtype = body[begin:end], like[which].dtype
+        if _is_rounded(like[which], wire_dtype):
+            rows[which] = rounding().widen(part.view(np.uint16), dtype, wire_dtype)
+        else:
+            rows[which] = part.view(dtype)
     return [rows[w].reshape(count, *like[w].shape[1:]) for w in range(len(like))]
 
 

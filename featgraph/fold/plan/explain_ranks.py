@@ -30,6 +30,9 @@ def explain_ranks(plan: FoldPlan) -> list[str]:
     asked = plan.options.exchange
     if asked != "auto":
         lines.append(f"  rows of ghosts: {_FORMS[asked]} (exchange={asked!r})")
+    wire = plan.options.wire_dtype
+    if wire is not None:
+        lines.append(f"  rows of ghosts: reals are rounded to {wire}, once")
     for number, (phase, halo) in enumerate(
         zip(plan.phases, plan.facts.halos, strict=True)
     ):

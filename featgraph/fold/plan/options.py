@@ -21,6 +21,8 @@ __all__ = [
 TARGETS = ("auto", "cpu", "cuda")
 #: Forms in which rows of vertices and edges go to other ranks: see `Sending`.
 EXCHANGES = ("auto", "all", "ms", "vr", "vr-list")
+#: What reals may be rounded to on their way.
+WIRE_DTYPES = (None, "float16", "bfloat16")
 DIRECTIONS = ("auto", "push", "pull")
 CHANGE_DRIVEN = (True, False, "auto")
 #: How the option to commit in the kernel is called in messages.
@@ -29,7 +31,9 @@ IN_PLACE = "asynchronous=True"
 
 @dataclass(frozen=True)
 class Options:
-    """What the caller asked for; none but `asynchronous` changes a result (S8).
+    """What the caller asked for.
+
+    None but `asynchronous` and `wire_dtype` changes a result (S8).
 
     Attributes
     ----------
@@ -59,6 +63,8 @@ class Options:
         Options of the schedule's own.
     exchange : str
         The form in which rows go to other ranks; "auto" takes that of fewest bytes.
+    wire_dtype : str or None
+        What real numbers of vertices are rounded to on their way there.
     incremental : Changes or None
         Leave the aggregates of gathers in memory and patch them, as far as that can be
         done in a run whose foldmaps change this; None for no gather.
@@ -73,6 +79,7 @@ class Options:
     checked: bool = False
     asynchronous: bool = False
     exchange: str = "auto"
+    wire_dtype: str | None = None
     mapping: tuple[tuple[str, int], ...] = ()
     of_schedule: tuple[tuple[str, int], ...] = ()
     incremental: Changes | None = None
@@ -96,6 +103,7 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
         "change_driven": CHANGE_DRIVEN,
         "asynchronous": (True, False),
         "exchange": EXCHANGES,
+        "wire_dtype": WIRE_DTYPES,
     }
     if target not in TARGETS:
         raise PlanError(
@@ -113,7 +121,7 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
                 where="options",
                 expected=", ".join(["target", *allowed]),
             )
-        kinds = int if name in OWN_OPTIONS else str | bool
+        kinds = int if name in OWN_OPTIONS else str | bool | None
         is_one = isinstance(value, kinds) and value in allowed[name]
         if not is_one or (name in OWN_OPTIONS and isinstance(value, bool)):
             raise PlanError(

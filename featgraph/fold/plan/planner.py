@@ -39,6 +39,7 @@ from featgraph.fold.plan.layout import (
 from featgraph.fold.plan.options import IN_PLACE, Options
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.pulled_edges import pull_edges
+from featgraph.fold.plan.rounded import check_wire_dtype
 from featgraph.fold.plan.schedules import (
     MOST_HELD,
     choose_mapping,
@@ -89,6 +90,7 @@ def make_plan(
     facts = find_facts(analysis, phases, options)
     plan = FoldPlan(analysis, options, traits, tuple(phases), expands, found, facts)
     _check_deterministic(plan)
+    check_wire_dtype(plan)
     return plan
 
 

@@ -72,6 +72,13 @@ class GpuCarrier:
 
     def require(self, sending: Sending) -> None:
         """Raise where rows are not sent so; all ranks call it."""
+        if sending.wire_dtype is not None:
+            raise PlanError(
+                "GPUs do not round the rows that they send",
+                where="wire_dtype=",
+                got=repr(sending.wire_dtype),
+                fix='target="cpu", or no wire_dtype',
+            )
         asked = sending.exchange
         if asked == "auto":
             return

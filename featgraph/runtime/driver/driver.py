@@ -167,6 +167,7 @@ def iterate(
             asynchronous=agenda.is_asynchronous,
             watched=agenda.watching.values,
             refused=refused,
+            wire_dtype=None if state.graph.ranks is None else options.get("wire_dtype"),
         )
         bar = progress_bar(progress, max_supersteps)
         tell = partial(left_over, agenda)

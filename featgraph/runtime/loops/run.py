@@ -39,6 +39,9 @@ class Run:
     forms : dict of str to int
         On several ranks, how many messages of rows this one has sent in each form: see
         ``exchange=``. What kernels store into other GPUs' memory has none.
+    wire_dtype : str or None
+        On several ranks, what the rows of ghosts were rounded to: the run has ended
+        where nothing was due given these.
     kernels : list of Kernel
         The kernels used, one for each foldmap.
     active_sets : list of ActiveSet or None
@@ -67,6 +70,7 @@ class Run:
     seconds: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     forms: dict[str, int] = field(default_factory=dict)
+    wire_dtype: str | None = None
     active_sets: list[ActiveSet] | None = None
     asynchronous: bool = False
     watched: list[float] = field(default_factory=list)
@@ -92,9 +96,10 @@ class Run:
 
     def __repr__(self) -> str:
         end = "converged" if self.converged else "not converged"
+        rounded = "" if self.wire_dtype is None else f", ghosts in {self.wire_dtype}"
         return (
             f"<Run: {self.supersteps} supersteps on {self.target}, {end}, "
-            f"{sum(self.seconds):.3g} s>"
+            f"{sum(self.seconds):.3g} s{rounded}>"
         )
 
     def add_all(

@@ -169,6 +169,8 @@ class Buffers:
         #: Property -> vertices, or edges, of this rank that were written since other
         #: ranks that have them as ghosts were told.
         self.unsent: dict[str, Any] = {}
+        #: Property -> what its rows at ghosts are rounded to, where they are.
+        self.rounded: dict[str, str] = {}
         #: What kernels have for all vertices, of which this rank has a part.
         self._everywhere: dict[str, Any] = {}
 
@@ -208,6 +210,7 @@ class Buffers:
         if found is not None and is_own and self.device.recorder is not None:
             self._outdated[name] = found
         self.stale[name] = ALL
+        self.rounded.pop(name, None)
 
     def array(self, name: str) -> Any:
         """Return an array, or `DeviceValues`; None where the State has the values.
@@ -297,7 +300,7 @@ class Buffers:
 
     def renew_ghosts(self) -> None:
         """Have all that other ranks own as these have it; all ranks call it."""
-        if self.unsent:
+        if self.unsent or self.rounded:
             self.state.graph.ranks.exchange(self.device).renew(self)
 
     def ghosts_came(self, names: Iterable[str], ghosts: Any) -> None:

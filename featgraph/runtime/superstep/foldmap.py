@@ -120,7 +120,8 @@ class FoldMap:
         **options
             ``direction``, ``feature_parallel``, ``folding``, ``schedule``,
             ``deterministic``, ``exchange``; none changes the result. ``change_driven``
-            is for `iterate`: a call keeps nothing.
+            is for `iterate`: a call keeps nothing. ``wire_dtype`` rounds what other
+            ranks are sent.
 
         Returns
         -------
