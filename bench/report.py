@@ -276,6 +276,17 @@ TABLES["ranks-cpu"] = {
     **CHECK,
 }
 TABLES["ranks-gpu"] = TABLES["ranks-cpu"] | {"supersteps": _text("supersteps")}
+TABLES["forms-cpu"] = {
+    **COMMON,
+    "program": _text("program"),
+    "form": _text("contender"),
+    **TIME,
+    "supersteps": _text("supersteps"),
+    "bytes a rank sent": _text("sent_bytes"),
+    "useful share": _text("useful"),
+    "in exchanges": _text("waited_share"),
+    **CHECK,
+}
 TABLES["links-gpu"] = {
     "what": _text("contender"),
     "rows": _text("rows"),
