@@ -34,9 +34,22 @@ import numpy.typing as npt
 
 import featgraph as fg
 
-__all__ = ["Result", "answer", "iterate_recorded", "joined", "refuse_growth"]
+__all__ = [
+    "Result",
+    "answer",
+    "around_of",
+    "iterate_recorded",
+    "joined",
+    "refuse_growth",
+]
 
 Array = npt.NDArray[Any]
+
+
+def around_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of foldmaps that are called before and behind supersteps."""
+    taken = ("target", "deterministic")
+    return {name: options[name] for name in taken if name in options}
 
 
 class _Answer:

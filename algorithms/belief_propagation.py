@@ -52,7 +52,12 @@ from featgraph.algorithms._potentials import (
     pairwise_logs,
     unary_logs,
 )
-from featgraph.algorithms._result import Result, answer, iterate_recorded
+from featgraph.algorithms._result import (
+    Result,
+    answer,
+    around_of,
+    iterate_recorded,
+)
 
 __all__ = [
     "BeliefPropagationResult",
@@ -399,7 +404,7 @@ def belief_propagation(
     psi = pairwise_logs(graph, pairwise, given.shape[1], is_log)
     psi = psi.astype(real, copy=False)
     seen, states = observed(evidence, *given.shape)
-    is_shared, where = psi.ndim == 2, {"target": options.get("target", "auto")}
+    is_shared, where = psi.ndim == 2, around_of(options)
     step = steps[mode, is_shared, damping > 0, history]
 
     def fresh() -> fg.State:

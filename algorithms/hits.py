@@ -33,7 +33,12 @@ from featgraph.algorithms._checks import (
 )
 from featgraph.algorithms._columns import column_property
 from featgraph.algorithms._paths import checked_reals
-from featgraph.algorithms._result import Result, answer, iterate_recorded
+from featgraph.algorithms._result import (
+    Result,
+    answer,
+    around_of,
+    iterate_recorded,
+)
 from featgraph.algorithms._verify import edges_of, require
 
 __all__ = ["HitsResult", "hits", "verify_hits"]
@@ -237,7 +242,7 @@ def hits(
         max_supersteps=int(max_iter),
         **options,
     )
-    divide(state, target=options.get("target", "auto"))
+    divide(state, **around_of(options))
     hubs: Any = state.view("hub")
     authorities: Any = state.view("authority")
     return HitsResult(

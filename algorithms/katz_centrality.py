@@ -37,7 +37,12 @@ from featgraph.algorithms._checks import (
 )
 from featgraph.algorithms._columns import columns
 from featgraph.algorithms._paths import checked_reals
-from featgraph.algorithms._result import Result, answer, iterate_recorded
+from featgraph.algorithms._result import (
+    Result,
+    answer,
+    around_of,
+    iterate_recorded,
+)
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 
 __all__ = ["KatzResult", "katz_centrality", "verify_katz_centrality"]
@@ -230,7 +235,7 @@ def katz_centrality(
         max_supersteps=max_supersteps,
         **options,
     )
-    where = {"target": options.get("target", "auto")}
+    where = around_of(options)
     if run.supersteps:  # a run that numbers have ended has not converged
         run.converged = bool(np.max(state["residual"]) < count * tol)
     if not run.converged:

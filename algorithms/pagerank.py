@@ -45,7 +45,12 @@ from featgraph.algorithms._checks import (
 )
 from featgraph.algorithms._columns import columns_property, distributions, width_of
 from featgraph.algorithms._paths import checked_reals
-from featgraph.algorithms._result import Result, answer, iterate_recorded
+from featgraph.algorithms._result import (
+    Result,
+    answer,
+    around_of,
+    iterate_recorded,
+)
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 
 __all__ = ["PageRankResult", "pagerank", "verify_pagerank"]
@@ -323,7 +328,7 @@ def pagerank(
         epsilon=-1.0 if epsilon is None else float(epsilon),
         **properties,
     )
-    where = {"target": options.get("target", "auto")}
+    where = around_of(options)
     begin[is_weighted](state, **where)
     lands = ""
     if not renormalize and state["dangling"][0]:

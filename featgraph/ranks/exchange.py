@@ -16,6 +16,7 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.combine import Combine
 from featgraph.program.signature import PropertyKind
+from featgraph.ranks.blocks import BlocksOfUsers
 from featgraph.ranks.edge_ghosts import EdgeCarrier, EdgeGhosts, send_waiting
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.ghosts import RankGhosts
@@ -213,6 +214,22 @@ class RankExchange:
         made = self.device.upload(np.asarray(found, own.dtype), result)
         if made is not result:
             self.device.copy(result, made)
+
+    def turns_in_a_tree(
+        self, entries: Callable[[str], list[Any]], given: dict[str, Any]
+    ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
+        """Give what runs a reduce over words of vertices: see `BlocksOfUsers`."""
+        return self._blocks.turns(entries, given)
+
+    def combine_in_a_tree(
+        self, partials: Array, result: Array, combine: Combine
+    ) -> None:
+        """Make a result of partial ones, of words of vertices, on all ranks."""
+        self._blocks.combine(partials, result, combine)
+
+    @cached_property
+    def _blocks(self) -> BlocksOfUsers:
+        return BlocksOfUsers(self.shard, self.engine)
 
 
 class _OwnEdges(Mapping[str, Array]):

@@ -70,7 +70,7 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
         halos=tuple(
             find_halo([functions[i] for i in p.functions], analysis) for p in phases
         ),
-        not_shared=why_not_shared(functions, analysis),
+        not_shared=why_not_shared(functions, analysis, in_order=options.deterministic),
         edges_at=_edges_at(analysis),
         out_edges_at=next(
             (

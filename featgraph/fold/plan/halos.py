@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from featgraph.fold.analysis.access import AccessRecord
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.gathers import declared_along
+from featgraph.fold.analysis.gathers import combine_of, declared_along
 from featgraph.fold.syntax.nodes import Atomic
 from featgraph.program.signature import PropertyKind
 
@@ -227,9 +227,22 @@ _TESTS: tuple[tuple[str, str, Callable[[Analysed], bool]], ...] = (
 )
 
 
-def why_not_shared(functions: Sequence[Analysed], analysis: Analysis) -> Refusal | None:
-    """Return why a program does not run on several ranks; None if it does."""
+def why_not_shared(
+    functions: Sequence[Analysed], analysis: Analysis, in_order: bool = False
+) -> Refusal | None:
+    """Return why a program does not run on several ranks; None if it does.
+
+    With `in_order`, reduces have to be those of one rank, bit by bit.
+    """
     for function in functions:
+        is_users = function.kind == "reduce" and combine_of(function).is_custom
+        if in_order and is_users and function.returns == "real":
+            return Refusal(
+                f"ranks combine {function.into} by a function of the user's, each what "
+                "it has, in an order of their own",
+                function.declared.source.where(),
+                "combine='sum', 'product', 'min' or 'max', or no deterministic=True",
+            )
         for why, fix, holds in _TESTS:
             if holds(function):
                 return Refusal(why, function.declared.source.where(), fix)

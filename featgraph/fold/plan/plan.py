@@ -90,6 +90,9 @@ class Phase:
         whether it may read any that it does not write before.
     is_behind_vertices : bool
         Whether a vertex function runs in a phase before it.
+    in_a_tree : bool
+        Of a reduce: whether it leaves a partial result for each word of vertices, and
+        these are combined in a tree that no device and no number of ranks changes.
     """
 
     kind: str
@@ -117,6 +120,7 @@ class Phase:
     into: str = ""
     touches_next: tuple[tuple[str, bool], ...] = ()
     is_behind_vertices: bool = False
+    in_a_tree: bool = False
 
     def describe_mapping(self) -> str:
         """Return how features and edges go to threads, in words."""
@@ -437,6 +441,8 @@ class FoldPlan:
             if phase.along != "in":
                 lines.append(f"    gathers along: {SAID[phase.along]}")
             lines.append(f"    mapping: {phase.describe_mapping()}")
+            if phase.in_a_tree:
+                lines.append("    sums: of 32 vertices, in a tree of 32 branches")
             if phase.mapping.block:
                 lines.append(f"    sums: in blocks of {phase.mapping.block}, pairwise")
             for label in (

@@ -20,6 +20,7 @@ from featgraph.fold.analysis.change_driven import (
 from featgraph.fold.analysis.definite_assignment import next_dropped
 from featgraph.fold.analysis.gathered_values import base_name
 from featgraph.fold.analysis.gathers import (
+    combine_of,
     declared_along,
     in_blocks,
     is_only_solved,
@@ -161,12 +162,15 @@ def _finish(
         mapping = choose_mapping(kind, members, analysis, width, options, own)
         in_registers = _in_registers(kind, members, mapping, width, analysis)
         ran = {functions[i].kind for p in phases for i in p.functions}
+        in_a_tree = _goes_in_a_tree(kind, members, options)
         phases.append(
             Phase(
                 kind=kind,
                 functions=tuple(places),
                 width=width,
-                mapping=_with_blocks(mapping, kind, members, own),
+                mapping=mapping
+                if in_a_tree
+                else _with_blocks(mapping, kind, members, own),
                 reason=reason,
                 loads=tuple(sorted(loads)),
                 indexes=tuple(sorted(indexes)),
@@ -180,7 +184,8 @@ def _finish(
                 incremental=tuple(
                     str(f.into) for f in members if f.into in incremental
                 ),
-                tiles=_tiles(kind, members, mapping),
+                # Products are contracted with what tiles have.
+                tiles=() if in_a_tree else _tiles(kind, members, mapping),
                 in_registers=in_registers,
                 stops=(
                     find_stops(members, mapping, options, incremental)
@@ -193,6 +198,7 @@ def _finish(
                 into=str(members[0].into) if kind in {"push", "reduce"} else "",
                 touches_next=_touches_next(members, written, writes),
                 is_behind_vertices="vertex" in ran,
+                in_a_tree=in_a_tree,
             )
         )
     return _start_at_edges(phases, options, traits)
@@ -246,6 +252,16 @@ def _spreads(members: Sequence[Analysed], options: Options) -> bool:
     alongs = {declared_along(f) for f in members if f.kind == "gather"}
     is_sweep = options.asynchronous and options.target == "cpu"
     return is_sweep and not alongs.isdisjoint({"in", "both"})
+
+
+def _goes_in_a_tree(kind: str, members: Sequence[Analysed], options: Options) -> bool:
+    """Whether a reduce gives the same bits on any number of threads and ranks.
+
+    What a user's combine does may be contracted with what it combines.
+    """
+    if kind != "reduce" or not options.deterministic or options.target != "cpu":
+        return False
+    return all(rounds(f) and not combine_of(f).is_custom for f in members)
 
 
 def _with_blocks(

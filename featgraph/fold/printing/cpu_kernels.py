@@ -75,6 +75,11 @@ def constants(plan: FoldPlan) -> list[str]:
         'SWEEP = {**CODE, "fastmath": FAST - {"reassoc"}, "cache": True}',
         'KERNEL = {**CODE, "parallel": True, "cache": True}',
     ]
+    if any(p.in_a_tree for p in plan.phases):
+        lines += [
+            "# What is combined has been rounded: it may come from other ranks.",
+            'IN_A_TREE = {**SWEEP, "fastmath": FAST - {"reassoc", "contract"}}',
+        ]
     if any(p.mapping.is_looped for p in plan.phases) or is_queued(plan):
         lines += [
             "# Within loops over edges: what they return stays in registers.",
@@ -99,8 +104,9 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     inner = [a for a in arguments if a != "chunks"]
     ends = ("first", "last") if phase.kind == "triangle" else _WORDS
     facts.arguments = ("chunk", *ends, *inner)
+    flags = "IN_A_TREE" if phase.in_a_tree else "SWEEP"
     made = make_function(
-        "njit(**SWEEP)", sweep, facts.arguments, _doc(facts), lower(facts)
+        f"njit(**{flags})", sweep, facts.arguments, _doc(facts), lower(facts)
     )
     print_function(writer, made)
     bounds = ["chunk", "chunks[chunk]", "chunks[chunk + 1]"]
@@ -114,7 +120,7 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     )
     print_function(writer, make_function("njit(**KERNEL)", name, arguments, "", turns))
     entries = [Entry(name, number, "main", tuple(arguments))]
-    if phase.kind == "reduce":
+    if phase.kind == "reduce" and not phase.in_a_tree:
         entries.append(_print_finish(writer, facts, number, f"{name}_finish"))
     return entries
 

@@ -221,6 +221,8 @@ class KernelSource:
     def _find_arguments(self, entry: Entry) -> tuple[Argument, ...]:
         phase = self.plan.phases[entry.phase]
         chunks = "edge_chunks" if phase.sweeps_passed else _CHUNKS.get(phase.kind)
+        if phase.in_a_tree:
+            chunks = "word_chunks"
         arrays = {
             **_ARRAYS,
             **{name: name for along in REVERSED for name in self._rows(along)},

@@ -82,7 +82,8 @@ class CpuDevice(CpuSweeps):
 
     def reduce_rows(self, graph: DeviceGraph, phase: Phase) -> int:
         """Return how many partial results a reduce over a graph's vertices leaves."""
-        return len(graph["vertex_chunks"]) - 1
+        chunks = "word_chunks" if phase.in_a_tree else "vertex_chunks"
+        return len(graph[chunks]) - 1
 
     def form_of(
         self,

@@ -59,6 +59,8 @@ def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
         return _oriented_array(graph, name)
     if name in {"triangle_chunks", "edge_chunks"}:
         return _triangle_chunks(graph, name)
+    if name == "word_chunks":
+        return np.arange(word_count(graph.vertex_count) + 1)
     if name == "edge_is_twin":
         return np.asarray(graph.given_index >= graph.given_edge_count, np.bool_)
     if name == NUMBER:

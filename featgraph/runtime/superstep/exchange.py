@@ -16,6 +16,7 @@ from featgraph.program.active import Holder
 from featgraph.program.combine import Combine
 from featgraph.runtime.devices.protocol import Array, Device
 from featgraph.runtime.memory.buffers import Buffers, GraphArrays
+from featgraph.runtime.superstep.fixed_tree import COMBINES, combine_all, nodes_of
 
 __all__ = ["Exchange", "Ghosts", "exchange_of"]
 
@@ -126,6 +127,16 @@ class Exchange(Protocol):
     def combine(self, result: Array, combine: Combine) -> None:
         """Make the result of a reduce that of all ranks, in place."""
 
+    def turns_in_a_tree(
+        self, entries: Callable[[str], list[Any]], given: dict[str, Any]
+    ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
+        """Give what runs a reduce over words of vertices, and what it is given."""
+
+    def combine_in_a_tree(
+        self, partials: Array, result: Array, combine: Combine
+    ) -> None:
+        """Make a result of partial ones, of words of vertices, on all ranks."""
+
     def count(self, words: Words) -> int:
         """Return how many vertices a set has on all ranks."""
 
@@ -183,6 +194,20 @@ class _Alone:
 
     def combine(self, result: Array, combine: Combine) -> None:
         """Leave it as it is."""
+
+    def turns_in_a_tree(
+        self, entries: Callable[[str], list[Any]], given: dict[str, Any]
+    ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
+        """Give it as it is."""
+        yield entries, given
+
+    def combine_in_a_tree(
+        self, partials: Array, result: Array, combine: Combine
+    ) -> None:
+        """Combine those of all words: their vertices are the user's."""
+        how = COMBINES[combine.name]
+        nodes = [*nodes_of(0, partials, how)]
+        result[...] = combine_all(nodes, len(partials), how)
 
 
 _alone: Any = cache(_Alone)

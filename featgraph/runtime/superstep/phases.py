@@ -239,7 +239,11 @@ def _finish_reduce(
     If it is another one than the last, everything is due for what comes behind (S7).
     """
     name, reduced, last = own.phase.into, given["reduced"], given.get("last")
-    bound.exchange.combine(reduced, bound.plan.facts.reductions[name].combine)
+    combine = bound.plan.facts.reductions[name].combine
+    if own.phase.in_a_tree:
+        bound.exchange.combine_in_a_tree(given["partials"], reduced, combine)
+    else:
+        bound.exchange.combine(reduced, combine)
     if last is not None:
         bound.due.widen(frontier, bound.device.sets.differ(last, reduced))
     bound.store_reduction(name, reduced)

@@ -112,6 +112,8 @@ class Superstep:
                 if ghosts is not None and own.phase.kind == "triangle":
                     fields = self.kernel.kernel_source.fields
                     turns = ghosts.turns(buffers, own, given, fields)
+                elif own.phase.in_a_tree:
+                    turns = bound.exchange.turns_in_a_tree(own.entries, given)
                 for entries, given_now in turns:
                     for launched in entries(form):
                         device.launch(launched, given_now)
