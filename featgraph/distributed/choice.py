@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from ipaddress import ip_address
 
+from featgraph.config import config
 from featgraph.distributed.engines.meeting import is_possible
 from featgraph.distributed.engines.shared_memory import SharedEngine
 from featgraph.distributed.engines.torch_engine import TorchEngine
@@ -31,12 +32,14 @@ def engine_class(
 
     "auto" shares memory where all ranks are on this host: where the launcher says that
     it has started all of them here, or, if it says nothing, where ranks meet at a
-    loopback address. Each rank finds the same, without asking.
+    loopback address. Each rank finds the same, without asking. Where rows are to go
+    over NCCL (`config.gpu_links`), only the engine of PyTorch hands them over.
     """
     if name == "auto":
         here = os.environ.get("LOCAL_WORLD_SIZE")
         are_here = _is_loopback(address) if here is None else here == str(size)
-        name = "shared" if are_here and is_possible() else "gloo"
+        has_memory = are_here and is_possible() and config.gpu_links != "engine"
+        name = "shared" if has_memory else "gloo"
     return SharedEngine if name == "shared" else TorchEngine
 
 

@@ -43,7 +43,8 @@ def init(*, timeout: float = 30.0, engine: str = "auto") -> Engine:
         "shared": memory that ranks of one host share, on Linux. "gloo": PyTorch's
         Gloo, which needs the extra ``distributed``. "auto": the first if all ranks are
         on one host, as ``LOCAL_WORLD_SIZE`` says, or else a loopback address in
-        ``MASTER_ADDR``. The same on all ranks.
+        ``MASTER_ADDR``, unless ``fg.config.gpu_links`` asks for NCCL. The same on all
+        ranks.
 
     Returns
     -------

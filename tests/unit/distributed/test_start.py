@@ -157,6 +157,12 @@ def test_ranks_of_one_host_share_memory(
     assert choice.engine_class("gloo", 4, address) is TorchEngine
 
 
+def test_nccl_goes_with_the_engine_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    for way, engine in (("host", SharedEngine), ("engine", TorchEngine)):
+        monkeypatch.setattr(fg.config, "gpu_links", way)
+        assert choice.engine_class("auto", 4, "127.0.0.1") is engine
+
+
 def test_what_is_no_engine() -> None:
     with pytest.raises(fg.ArgumentError, match=r"no engine.*\n.*'mpi'.*\n.*auto, sh"):
         fg.distributed.init(engine="mpi")
