@@ -1,7 +1,8 @@
 """A program of ranks, one of which fails at a given place, for tests of the launcher.
 
 ``featgraph launch -n P faulty.py PLAN``: the plan, in JSON, says on which engine ranks
-run, what fails at each start, and where. Ranks print what they saw as lines of JSON.
+run ("target": on which target, "cpu"), what fails at each start, and where. Ranks print
+what they saw as lines of JSON.
 """
 
 from __future__ import annotations
@@ -53,17 +54,17 @@ def main(plan: dict[str, Any]) -> None:
     rng = np.random.default_rng(plan["seed"])
     edges = rng.integers(0, 500, (2, 3000))
     whole = fg.Graph.from_edges(*edges, vertex_count=500)
-    graph = fg.distribute(whole)
+    graph, target = fg.distribute(whole), plan.get("target", "cpu")
     try:
         if attempt < len(plan["faults"]) and "bytes" in plan["faults"][attempt]:
             message = np.zeros(plan["faults"][attempt]["bytes"], np.uint8)
             engine.all_gather(message, about="a large message")
-        found = run(graph, checkpoint=plan["folder"], every=0.0)
+        found = run(graph, target, checkpoint=plan["folder"], every=0.0)
     except fg.WorkerLostError as error:
         names = ("rank", "host", "superstep", "phase", "checkpoint")
         say(engine, "saw", attempt, **{n: getattr(error, n) for n in names})
         raise
-    digests = [found, run(graph), run(whole)]
+    digests = [found, run(graph, target), run(whole, target)]
     say(engine, "digests", attempt, by_engine=type(engine).__name__, digests=digests)
 
 
@@ -90,13 +91,13 @@ def largest_value(f, v, d):  # type: ignore[no-untyped-def]
 STEP = fg.foldmap(of_neighbors, mix, largest_value)
 
 
-def run(graph: fg.Graph, **options: Any) -> str:
+def run(graph: fg.Graph, target: str, **options: Any) -> str:
     """Run some supersteps; return a digest of the results."""
     first = np.linspace(0, 1, graph.vertex_count)
     state = fg.State(graph, x=fg.vertex_property(first, iterated=True))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fg.ConvergenceWarning)
-        fg.iterate(STEP, state, max_supersteps=SUPERSTEPS, target="cpu", **options)
+        fg.iterate(STEP, state, max_supersteps=SUPERSTEPS, target=target, **options)
     values = state["x"].tobytes() + np.asarray(state["largest"]).tobytes()
     return hashlib.sha256(values).hexdigest()
 
