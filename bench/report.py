@@ -300,6 +300,7 @@ TABLES["loading-cpu"] = {
     **COMMON,
     "from": _text("contender"),
     **TIME,
+    "CPU ms": _text("cpu_ms"),
     "reading the bytes, ms": _text("read_ms"),
     "bytes that stay": _text("final_bytes"),
     "most bytes over these": _text("peak_over_final"),

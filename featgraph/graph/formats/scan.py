@@ -129,9 +129,11 @@ def _parse_real(text: _Array, at: int) -> tuple[bool, float, Any, int]:
         else:
             value *= _EXACT_POWERS[-scale]
         return True, -value if negative else value, none, at
-    if mantissa == none:
+    if mantissa == none and abs(scale) <= 1000:
         return True, -0.0 if negative else 0.0, none, at
-    is_found, bits = double_bits(mantissa, -scale)
+    is_found, bits = mantissa != none, none
+    if is_found:
+        is_found, bits = double_bits(mantissa, -scale)
     return is_found, 0.0, bits | sign, at
 
 
