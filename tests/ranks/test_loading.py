@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph import algorithms as al
+from featgraph._activity import ACTIVITY
 from featgraph.distributed import run_ranks
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph.formats import ranges
@@ -525,6 +526,20 @@ def test_a_negative_weight_on_one_rank_is_told_on_all() -> None:
 
     for error in errors_of(2, call):
         assert "edge 399" in str(error)
+
+
+def test_ranks_that_make_a_graph_of_edges_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def seen(*given: Any) -> Any:
+        found.append(ACTIVITY.kind)
+        return build.build(*given)
+
+    monkeypatch.setattr(public, "build", seen)
+    ends = [0, 1], [1, 2]
+    run_ranks(2, lambda engine: fg.Graph.from_edges(*ends, partition="edges"))
+    assert found == ["loading"] * 2
+    assert ACTIVITY.kind == "computing"
 
 
 def test_a_graph_of_one_rank_alone_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:

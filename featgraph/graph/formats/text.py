@@ -150,7 +150,7 @@ def read_text(path: str | os.PathLike[str], max_bytes: int | None = None) -> Tex
         The file is missing or may not be read.
     """
     name, max_bytes = require_path(path), require_bound(max_bytes)
-    with open(name, "rb") as stream:
+    with open(name, "rb", buffering=0) as stream:
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise FileFormatError("not a regular file", where=str(name))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._activity import doing
 from featgraph.distributed.current import (
     current_engine,
     engine_of_process,
@@ -65,15 +66,14 @@ def edges_in_parts(
     engine = _engine()
     if engine is None:
         return None
-    weights, count = options["weights"], options["vertex_count"]
-    given = on_all(
-        engine,
-        lambda: _given_edges(sources, targets, weights, options),
-        "edges of a graph",
-    )
-    _agree(engine, given, count)
-    number_rows(engine, given)
-    return build(engine, given, asked.along)
+    weights, about = options["weights"], "edges of a graph"
+    with doing("loading", about):  # others wait for the rank that has most
+        given = on_all(
+            engine, lambda: _given_edges(sources, targets, weights, options), about
+        )
+        _agree(engine, given, options["vertex_count"])
+        number_rows(engine, given)
+        return build(engine, given, asked.along)
 
 
 def _given_edges(

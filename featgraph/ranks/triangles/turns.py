@@ -43,10 +43,10 @@ class TriangleTurns:
     edges : PartEdges
     carrier : EdgeCarrier
         What hands over entries of these.
-    engine : Engine
     device : CpuDevice
     part : callable
         Returns the oriented edges of this rank.
+    engine : Engine
     """
 
     def __init__(
