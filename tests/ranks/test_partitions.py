@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.distributed import current_engine, run_ranks
 from featgraph.fold.plan.options import EXCHANGES
+from featgraph.runtime.devices.host_arrays import host_graph_array
 
 V = 97
 
@@ -217,3 +218,34 @@ def test_the_same_bits_on_any_number_of_ranks(
 
     for found in run_ranks(len(cuts) - 1, on_a_rank):
         require_same(found, expected(directed, seed, target))
+
+
+@fg.reduce(into="most", combine="max")
+def most(f, v, d):
+    return -d.age[v] - 1
+
+
+@fg.reduce(into="all_of_it", combine="sum")
+def all_of_it(f, v, d):
+    return d.age[v]
+
+
+count = fg.foldmap(most, all_of_it)
+
+
+@pytest.mark.parametrize("cuts", [[0, 0, V], [0, V, V], [0, 0, 0, V]])
+def test_ranks_without_vertices_add_nothing_to_a_reduce(cuts: list[int]) -> None:
+    nothing: Any = np.zeros(0, np.int64)
+    whole = fg.Graph.from_edges(nothing, nothing, vertex_count=V)
+
+    def on_a_rank(engine: Any) -> list[int]:
+        graph = fg.distribute(whole, cuts=cuts)
+        state = fg.State(graph, age=fg.vertex_property(np.arange(V) + 3))
+        for _ in range(3):
+            count(state, target="cpu")
+        # There is a partial result for each chunk, and one at least is read.
+        assert host_graph_array(graph.part, "vertex_chunks").size >= 2
+        return [int(state["most"][0]), int(state["all_of_it"][0])]
+
+    wanted = [-4, int((np.arange(V) + 3).sum())]
+    assert run_ranks(len(cuts) - 1, on_a_rank) == [wanted] * (len(cuts) - 1)

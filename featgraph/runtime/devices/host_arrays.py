@@ -154,4 +154,6 @@ def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
     total = np.concatenate([[0], np.cumsum(work)])
     count = max(1, min(most, int(total[-1]) // SMALLEST_CHUNK))
     cuts = np.searchsorted(total, np.linspace(0, total[-1], count + 1)[1:-1])
-    return np.unique(np.concatenate([[0], cuts, [words]])).astype(np.int64)
+    inner = np.unique(np.concatenate([[0], cuts])).astype(np.int64)
+    # Without vertices, too, there is a chunk: a reduce leaves its identity then.
+    return np.append(inner[inner < max(words, 1)], words)
