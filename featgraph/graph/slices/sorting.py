@@ -74,10 +74,9 @@ class Sorter:
         for path in self._paths:
             records = np.fromfile(path, self._dtype)
             path.unlink()
-            targets = np.ascontiguousarray(records["v"])
-            if targets.size:
-                targets -= targets.min()  # fewer digits to sort by
-            yield records[order_of(targets)]
+            targets = records["v"]
+            least = targets.min() if targets.size else 0
+            yield records[order_of(targets - least)]  # of fewer digits
 
     def close(self) -> None:
         """Close all files, also where the disk is full for what is left of one."""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from featgraph.distributed import run_ranks
 from featgraph.graph.building.sorting import order_of
 from featgraph.graph.formats import convert as converting
 from featgraph.graph.formats.convert import convert, write_graph
@@ -20,6 +21,7 @@ from featgraph.graph.slices import folder as folders
 from featgraph.graph.slices import manifest as manifests
 from featgraph.graph.slices import sorting, write
 from featgraph.graph.slices.checksums import checksum
+from featgraph.graph.slices.files import SliceWriter
 
 RING = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
 
@@ -91,6 +93,11 @@ def test_orders_of_integers(rng: np.random.Generator) -> None:
         assert np.array_equal(order_of(keys), np.argsort(keys, kind="stable"))
     places = rng.permutation(500).astype(np.int32)
     assert np.array_equal(order_of(places), np.argsort(places))
+    for keys in ([0, 0, 2], [3, 1, 3, 1], [2, -1, 0]):  # are no permutations
+        found = order_of(np.array(keys))
+        assert sorted(found.tolist()) == list(range(len(keys)))
+        if min(keys) >= 0:
+            assert np.array_equal(found, np.argsort(keys, kind="stable"))
     assert order_of(np.empty(0, np.int32)).size == 0
 
 
@@ -118,6 +125,14 @@ def test_a_graph_has_what_its_slices_say_and_makes_the_rest(
         assert (again.digest, again.weights_digest) == (
             whole.digest, whole.weights_digest,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_a_single_edge(tmp_path: Path, directed: bool) -> None:
+    for u, v in ((1, 1), (1, 0), (0, 1)):
+        one = fg.Graph.from_edges([u], [v], vertex_count=3, directed=directed)
+        write_graph(one, tmp_path / f"{u}{v}.fgs")
+        assert fg.read_graph(tmp_path / f"{u}{v}.fgs").targets.tolist() == [v]
 
 
 def test_what_killed_writers_have_left_goes_and_what_others_write_stays(
@@ -213,6 +228,33 @@ def test_a_manifest_of_other_types(tmp_path: Path, change: dict[str, Any]) -> No
     (path / "manifest.json").write_text(json.dumps(body))
     with pytest.raises(fg.FileFormatError, match="manifest"):
         fg.read_graph(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "text"),
+    [
+        ("sources", [0, 3, 1], "a number out of range"),
+        ("sources", [0, -1, 1], "a number out of range"),
+        ("rows", [0, 1, 3], "a number out of range"),
+        ("offsets", [0, 2, 1, 3], "rows that do not follow"),
+        ("offsets", [0, 1, 2, 2], "rows that do not follow"),
+        ("offsets", [1, 1, 2, 3], "rows that do not follow"),
+    ],
+)
+def test_numbers_that_are_of_no_graph_under_their_own_checksums(
+    tmp_path: Path, name: str, values: list[int], text: str
+) -> None:
+    path = tmp_path / "graph.fgs"
+    write_graph(RING, path)
+    manifest = manifests.read_manifest(path)
+    with SliceWriter(path, name, manifest.arrays[name].dtype) as writer:
+        writer.write(np.array(values))
+        manifest.arrays[name] = writer.finish()
+    manifests.write_manifest(path, manifest)
+    with pytest.raises(fg.FileFormatError, match=text):
+        fg.read_graph(path)
+    with pytest.raises(fg.FileFormatError, match=text):
+        run_ranks(2, lambda engine: fg.read_graph(path, partition="edges"))
 
 
 def test_a_folder_is_as_readable_as_any(tmp_path: Path) -> None:

@@ -30,6 +30,21 @@ def test_decimals_are_the_nearest_doubles(digits: int, exponent: int) -> None:
         assert found == wanted
 
 
+@pytest.mark.parametrize(
+    ("digits", "exponent"),
+    [  # the upper 64 bits of the power of five do not decide
+        (6873718075314280181, -76),
+        (9582843537697003948, -164),
+        (3140922999528304923, -92),
+        (3464599926487840263, 160),
+        (5914794025851212478, 80),
+        (2957775774308664359, 139),
+    ],
+)
+def test_decimals_that_take_more_bits(digits: int, exponent: int) -> None:
+    assert bits_of(digits, exponent) == float(f"{digits}e{exponent}")
+
+
 @given(st.integers(2**52, 2**53 - 1), st.integers(0, 9), st.sampled_from([-1, 0, 1]))
 def test_decimals_half_way_are_even(mantissa: int, shift: int, beside: int) -> None:
     digits = ((2 * mantissa + 1) << shift) + beside
