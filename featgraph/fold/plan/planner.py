@@ -162,15 +162,12 @@ def _finish(
         mapping = choose_mapping(kind, members, analysis, width, options, own)
         in_registers = _in_registers(kind, members, mapping, width, analysis)
         ran = {functions[i].kind for p in phases for i in p.functions}
-        in_a_tree = _goes_in_a_tree(kind, members, options)
         phases.append(
             Phase(
                 kind=kind,
                 functions=tuple(places),
                 width=width,
-                mapping=mapping
-                if in_a_tree
-                else _with_blocks(mapping, kind, members, own),
+                mapping=_with_blocks(mapping, kind, members, own),
                 reason=reason,
                 loads=tuple(sorted(loads)),
                 indexes=tuple(sorted(indexes)),
@@ -184,8 +181,7 @@ def _finish(
                 incremental=tuple(
                     str(f.into) for f in members if f.into in incremental
                 ),
-                # Products are contracted with what tiles have.
-                tiles=() if in_a_tree else _tiles(kind, members, mapping),
+                tiles=_tiles(kind, members, mapping),
                 in_registers=in_registers,
                 stops=(
                     find_stops(members, mapping, options, incremental)
@@ -198,10 +194,10 @@ def _finish(
                 into=str(members[0].into) if kind in {"push", "reduce"} else "",
                 touches_next=_touches_next(members, written, writes),
                 is_behind_vertices="vertex" in ran,
-                in_a_tree=in_a_tree,
             )
         )
-    return _start_at_edges(phases, options, traits)
+    phases = _start_at_edges(phases, options, traits)
+    return _sum_in_trees(phases, functions, options)
 
 
 def _restores(
@@ -254,14 +250,27 @@ def _spreads(members: Sequence[Analysed], options: Options) -> bool:
     return is_sweep and not alongs.isdisjoint({"in", "both"})
 
 
-def _goes_in_a_tree(kind: str, members: Sequence[Analysed], options: Options) -> bool:
-    """Whether a reduce gives the same bits on any number of threads and ranks.
+def _sum_in_trees(
+    phases: list[Phase], functions: Sequence[Analysed], options: Options
+) -> list[Phase]:
+    """Have reduces give the same bits on any number of threads and ranks.
 
-    What a user's combine does may be contracted with what it combines.
+    What a user's combine does may be contracted with what it combines, and products are
+    with what tiles have.
     """
-    if kind != "reduce" or not options.deterministic or options.target != "cpu":
-        return False
-    return all(rounds(f) and not combine_of(f).is_custom for f in members)
+    if not options.deterministic or options.target != "cpu":
+        return phases
+    made: list[Phase] = []
+    for phase in phases:
+        own = [functions[i] for i in phase.functions]
+        sums = all(rounds(f) and not combine_of(f).is_custom for f in own)
+        if phase.kind == "reduce" and sums:
+            mapping = dataclasses.replace(phase.mapping, block=0)
+            phase = dataclasses.replace(
+                phase, in_a_tree=True, tiles=(), mapping=mapping
+            )
+        made.append(phase)
+    return made
 
 
 def _with_blocks(
