@@ -41,22 +41,22 @@ def given_or_own_weights(
     """Return (E,) in float64, not negative; None where every edge counts one."""
     if weights is None and graph.part.weights is None:
         return None
-    return checked_weights(graph, weights).astype(np.float64)
+    return checked_weights(graph, weights).astype(np.float64).on_host()
 
 
 def weight_properties(
     graph: fg.Graph,
     weights: npt.ArrayLike | None,
     dtype: np.dtype[Any],
-    checked: Callable[..., Array] = checked_weights,
+    checked: Callable[..., fg.GivenArray] = checked_weights,
 ) -> dict[str, Any]:
     """Return the property ``weight``, checked; none where every edge counts one.
 
     The State that it is for has to be the algorithm's own: given weights are lent.
     """
     if weights is not None:
-        given = checked(graph, weights).astype(dtype, copy=False)
-        return {"weight": fg.edge_property(given, copy=False)}
+        given = checked(graph, weights).astype(dtype)
+        return {"weight": fg.edge_property(given.values, copy=False)}
     own = graph.weights_as(dtype)
     if own is None:
         return {}
@@ -71,20 +71,19 @@ def weight_properties(
     return {"weight": fg.edge_property(own, copy=False)}
 
 
-def signed_weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> Array:
+def signed_weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> fg.GivenArray:
     """Return (E,) in float64, finite, of any sign; one where none are given."""
     given = weights_here(graph, weights, np.float64)
     if given is None:
-        return np.ones(graph.given_edge_count)
-    is_finite = np.isfinite(given)
-    if not is_finite.all():
-        edge = int(np.argmin(is_finite))
+        return fg.given_array(np.ones(graph.given_edge_count))
+    edge = given.first_not_finite()
+    if edge is not None:
         raise fg.GraphInputError(
             "weights must be finite",
             where=edge_here(graph, weights, edge),
-            got=given[edge],
+            got=given.row(edge),
         )
-    return np.asarray(given, np.float64)
+    return given
 
 
 def in_weights(graph: fg.Graph, weights: Array | None) -> Array:

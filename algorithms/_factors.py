@@ -131,7 +131,7 @@ def _given_factors(
     GraphInputError
         If `initial` does not fit, or is not finite.
     """
-    parts = [np.asarray(part, np.float64) for part in initial]
+    parts = [fg.given_array(x, np.float64, "initial").on_host() for x in initial]
     shapes = [part.shape for part in parts]
     item_count = given.graph.vertex_count - given.user_count
     expected = [(given.user_count, factors), (item_count, factors)]

@@ -16,33 +16,28 @@ __all__ = ["component_of", "held_values"]
 Array = npt.NDArray[Any]
 
 
-def held_values(
-    graph: fg.Graph, name: str, values: npt.ArrayLike
-) -> tuple[Array, npt.NDArray[np.bool_]]:
+def held_values(graph: fg.Graph, name: str, values: npt.ArrayLike) -> fg.Held:
     """Return (V, k) in float64 with 0 for nan, and (V,) which vertices are held.
 
     A vertex is held if it has a number, and free if it has nan, in all k columns.
     """
     count = graph.vertex_count
-    given = np.asarray(values, np.float64)
+    given = fg.given_array(values, np.float64, name)
     if given.ndim not in {1, 2} or len(given) != count or given.shape[1:] == (0,):
         raise fg.GraphInputError(
             f"{name} has one value, or k, for each vertex",
             got=f"shape {given.shape}",
             expected=f"({count},) or ({count}, k), nan for free vertices",
         )
-    given = given.reshape(count, given.shape[1] if given.ndim == 2 else 1)
-    is_free = np.isnan(given)
-    bad = np.isinf(given).any(axis=1) | (is_free.any(axis=1) & ~is_free.all(axis=1))
-    if bad.any():
-        vertex = int(np.argmax(bad))
+    given = given.matrix()
+    found = given.held()
+    if found.first_bad is not None:
         raise fg.GraphInputError(
             f"{name} is finite, or nan in all columns",
-            where=f"vertex {vertex}",
-            got=given[vertex],
+            where=f"vertex {found.first_bad}",
+            got=given.row(found.first_bad),
         )
-    held: npt.NDArray[np.bool_] = np.asarray(~is_free.any(axis=1))
-    return np.nan_to_num(given, nan=0.0), held
+    return found
 
 
 def component_of(graph: fg.Graph, is_open: Array) -> Array:

@@ -32,21 +32,22 @@ def normalize_rows(x: Array) -> Array:
     return np.divide(x, total, out=np.zeros_like(x), where=total != 0)
 
 
-def checked_weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> Array:
+def checked_weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> fg.GivenArray:
     given = weights_here(graph, weights)
     if given is None:
-        return np.ones(graph.given_edge_count)
+        return fg.given_array(np.ones(graph.given_edge_count))
     _require_weights(given, lambda edge: edge_here(graph, weights, edge))
     return given
 
 
 def weights_here(
     graph: fg.Graph, weights: npt.ArrayLike | None, dtype: Any = None
-) -> Array | None:
+) -> fg.GivenArray | None:
     """Return (E,), or the graph's own, of which a rank has those of its part."""
     if weights is None:
-        return graph.part.weights
-    given = np.asarray(weights, dtype)
+        own = graph.part.weights
+        return None if own is None else fg.given_array(own)
+    given = fg.given_array(weights, dtype, "weights")
     if given.shape != (graph.given_edge_count,):
         raise fg.GraphInputError(
             "one weight per given edge is needed",
@@ -64,9 +65,9 @@ def edge_here(graph: fg.Graph, weights: npt.ArrayLike | None, edge: int) -> str:
     return f"edge {edge}"
 
 
-def checked_weight_vectors(graph: fg.Graph, weights: npt.ArrayLike) -> Array:
+def checked_weight_vectors(graph: fg.Graph, weights: npt.ArrayLike) -> fg.GivenArray:
     """Return (E, M) in float64: M weights for each given edge."""
-    given = np.asarray(weights, np.float64)
+    given = fg.given_array(weights, np.float64, "weights")
     if given.ndim != 2 or len(given) != graph.given_edge_count or not given.shape[1]:
         raise fg.GraphInputError(
             "a row of weights per given edge is needed",
@@ -77,14 +78,13 @@ def checked_weight_vectors(graph: fg.Graph, weights: npt.ArrayLike) -> Array:
     return given
 
 
-def _require_weights(given: Array, name: Callable[[int], str]) -> None:
-    bad = ~(np.isfinite(given) & (given >= 0))
-    if bad.any():
-        edge = int(np.argmax(bad.reshape(len(given), -1).any(axis=1)))
+def _require_weights(given: fg.GivenArray, name: Callable[[int], str]) -> None:
+    edge = given.first_row_outside(0, given.greatest)
+    if edge is not None:
         raise fg.GraphInputError(
             "weights must be finite and not negative",
             where=name(edge),
-            got=given[edge],
+            got=given.row(edge),
             fix="drop the edge, or take the absolute value",
         )
 
@@ -96,7 +96,8 @@ def initial_distributions(
     dtype: np.dtype[Any],
 ) -> Array:
     """Return (V, K): one-hot rows for labelled vertices, zeros for the others."""
-    given, width = checked_labels(graph, labels, class_count)
+    found, width = checked_labels(graph, labels, class_count)
+    given = found.on_host()
     if given.ndim == 2:
         return given.astype(dtype)
     return (given[:, None] == np.arange(width)).astype(dtype)
@@ -104,9 +105,9 @@ def initial_distributions(
 
 def checked_labels(
     graph: fg.Graph, labels: npt.ArrayLike, class_count: int | None
-) -> tuple[Array, int]:
+) -> tuple[fg.GivenArray, int]:
     """Return (V,) of classes, or (V, K) of rows that sum to one or zero; and K."""
-    given = np.asarray(labels)
+    given = fg.given_array(labels, where="labels")
     vertex_count = graph.vertex_count
     if given.ndim not in {1, 2} or len(given) != vertex_count:
         raise fg.GraphInputError(
@@ -115,30 +116,36 @@ def checked_labels(
             expected=f"({vertex_count},) or ({vertex_count}, K)",
         )
     if given.ndim == 2:
-        bad = ~(np.isfinite(given) & (given >= 0)).all(axis=1)
-        found, classes = normalize_rows(given.astype(np.float64)), given.shape[1]
-        is_labelled = bool(found.any())
+        classes = given.shape[1]
+        bad = given.first_row_outside(0, given.greatest) if given.size else None
     else:
         if given.dtype.kind not in "iu":
             raise fg.GraphInputError(
                 "labels are integers, -1 for none", got=given.dtype, expected="integers"
             )
-        highest = int(given.max()) if given.size else UNLABELLED
+        highest = _highest(given)
         classes = max(highest + 1 if class_count is None else class_count, 1)
-        bad = (given < UNLABELLED) | (given >= classes)
-        found, is_labelled = given, highest > UNLABELLED
-    if bad.any():
-        vertex = int(np.argmax(bad))
+        bad = given.first_row_outside(UNLABELLED, classes - 1)
+    if bad is not None:
         raise fg.GraphInputError(
             "not a label" if given.ndim == 1 else "not a distribution",
-            where=f"vertex {vertex}",
-            got=given[vertex],
+            where=f"vertex {bad}",
+            got=given.row(bad),
             expected="-1, or 0 <= label < K" if given.ndim == 1 else "values >= 0",
         )
-    if not is_labelled:
+    if given.ndim == 2:
+        given = given.astype(np.float64)
+        highest = _highest(given) - 1  # of weights, 0 is none
+        given = given.rows_divided() if given.size else given
+    if highest <= UNLABELLED:
         raise fg.GraphInputError(
             "no vertex is labelled",
             got=f"{vertex_count} unlabelled vertices",
             fix="give at least one vertex a label of 0 or more",
         )
-    return found, classes
+    return given, classes
+
+
+def _highest(given: fg.GivenArray) -> Any:
+    """Return the largest value; -1 of none."""
+    return given.largest_of_columns().max().item() if given.size else UNLABELLED

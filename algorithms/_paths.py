@@ -19,9 +19,9 @@ __all__ = [
     "checked_lengths",
     "checked_reals",
     "length_property",
+    "refused_weight",
     "require_lengths",
     "require_tree",
-    "require_weights",
 ]
 
 Array = npt.NDArray[Any]
@@ -54,7 +54,7 @@ class Sources:
     """
 
     def __init__(self, graph: fg.Graph, given: npt.ArrayLike, together: bool) -> None:
-        vertices = np.asarray(given)
+        vertices = fg.given_array(given, where="sources=").on_host()
         count = graph.vertex_count
         if vertices.ndim > 1 or not vertices.size or vertices.dtype.kind not in "iu":
             raise fg.GraphInputError(
@@ -111,22 +111,23 @@ def checked_reals(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 def checked_lengths(
     graph: fg.Graph, weights: npt.ArrayLike | None, dtype: np.dtype[Any]
-) -> Array:
+) -> fg.GivenArray:
     """Return (E,): the weights of the edges as given, one by default; none is nan."""
     if weights is None:  # no weight of a graph is nan
         own = graph.weights_as(dtype)
-        return np.ones(graph.given_edge_count, dtype) if own is None else own
-    given = np.asarray(weights)
+        own = np.ones(graph.given_edge_count, dtype) if own is None else own
+        return fg.given_array(own)
+    given = fg.given_array(weights, where="weights")
     if given.shape != (graph.given_edge_count,):
         raise fg.GraphInputError(
             "one weight per given edge is needed",
             got=f"shape {given.shape}",
             expected=f"({graph.given_edge_count},)",
         )
-    lengths = np.asarray(given, dtype)
-    if np.isnan(lengths.min(initial=0)):  # a least weight is found in one pass
-        holds = ~np.isnan(lengths)
-        require_weights(graph, holds, lengths, "a weight is a number", None)
+    lengths = given.astype(dtype)
+    edge = lengths.first_outside(-np.inf, np.inf)
+    if edge is not None:
+        raise refused_weight(graph, edge, lengths, "a weight is a number", None)
     return lengths
 
 
@@ -134,7 +135,7 @@ def length_property(
     graph: fg.Graph,
     weights: npt.ArrayLike | None,
     dtype: np.dtype[Any],
-    checked: Callable[..., Array] = checked_lengths,
+    checked: Callable[..., fg.GivenArray] = checked_lengths,
 ) -> Any:
     """Return the property of lengths; edges without weights are one long."""
     if weights is None and graph.part.weights is None:
@@ -142,41 +143,40 @@ def length_property(
     check = partial(checked, graph, weights, dtype)
     ranks = graph.ranks
     lengths = check() if ranks is None else ranks.on_all(check, "a look at the weights")
-    return fg.edge_property(lengths, copy=False)
+    return fg.edge_property(lengths.values, copy=False)
 
 
 def require_lengths(
     graph: fg.Graph, weights: npt.ArrayLike, *, positive: bool = False
-) -> Array:
+) -> fg.GivenArray:
     """Return (E,) in float64: lengths of edges, not negative, or positive and finite.
 
     Of positive ones that are finite, shortest paths close no circle.
     """
     lengths = checked_lengths(graph, weights, np.dtype(np.float64))
     if positive:
-        holds = (lengths > 0) & np.isfinite(lengths)
+        edge = lengths.first_outside(lengths.least_positive, lengths.greatest)
         what = "lengths of edges must be positive and finite"
         fix = "leave closed edges out; join vertices that are at one place"
     else:
-        holds, what = lengths >= 0, "lengths of edges must not be negative"
+        edge = lengths.first_outside(0, np.inf)
+        what = "lengths of edges must not be negative"
         fix = "shift or scale the weights"
-    require_weights(graph, holds, lengths, what, fix)
+    if edge is not None:
+        raise refused_weight(graph, edge, lengths, what, fix)
     return lengths
 
 
-def require_weights(
-    graph: fg.Graph, holds: Array, lengths: Array, what: str, fix: str | None
-) -> None:
-    """Raise GraphInputError with the first edge whose weight is not as it must be."""
-    if holds.all():
-        return
-    edge = int(np.argmin(holds))
+def refused_weight(
+    graph: fg.Graph, edge: int, lengths: fg.GivenArray, what: str, fix: str | None
+) -> fg.GraphInputError:
+    """Return the error that names the first edge whose weight is not as it must be."""
     where = f"edge {edge}"
     if graph.ranks is None:
         where += f", {int(graph.sources[edge])} -> {int(graph.targets[edge])}"
     elif lengths.size != graph.given_edge_count:  # weights of this rank's part
         where = edge_here(graph, None, edge)
-    raise fg.GraphInputError(what, where=where, got=lengths[edge], fix=fix)
+    return fg.GraphInputError(what, where=where, got=lengths.row(edge), fix=fix)
 
 
 def require_tree(

@@ -19,6 +19,7 @@ __all__ = [
     "distributions",
     "explain_contradiction",
     "logarithm",
+    "observation",
     "observed",
     "pairwise_logs",
     "unary_logs",
@@ -63,26 +64,26 @@ def distributions(beliefs: Array) -> npt.NDArray[np.float64]:
     return np.asarray(np.divide(raised, total, out=raised, where=total > 0))
 
 
-def _checked(given: Array, what: str, item: str, is_log: bool) -> Array:
+def _checked(given: fg.GivenArray, what: str, item: str, is_log: bool) -> fg.GivenArray:
     """Return potentials, which are finite and not negative, or logs; or name one."""
-    values = given.astype(np.float64, copy=False)
-    good = values < np.inf if is_log else np.isfinite(values) & (values >= 0)
-    if not good.all():
-        place = np.argwhere(~good)[0]
+    values = given.astype(np.float64)
+    first = values.first_outside(-np.inf if is_log else 0, values.greatest)
+    if first is not None:
+        place = [int(part) for part in np.unravel_index(first, given.shape)]
         where = f"{item} {place[0]}" if given.ndim > 2 or item == "vertex" else "shared"
         raise fg.GraphInputError(
             f"{what} potentials are "
             + ("logs below inf" if is_log else "finite, >= 0"),
-            where=f"{where}, entry {place.tolist()}",
-            got=values[tuple(place)],
+            where=f"{where}, entry {place}",
+            got=values.row(place[0])[tuple(place[1:])],
             fix=None if is_log else "is_log=True, if they are logarithms",
         )
     return values
 
 
-def checked_unary(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> Array:
+def checked_unary(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> fg.GivenArray:
     """Return (V, K) potentials, or logs, in float64; no row has all impossible."""
-    given = np.asarray(unary)
+    given = fg.given_array(unary, where="unary")
     if given.ndim != 2 or len(given) != graph.vertex_count or given.shape[1] == 0:
         raise fg.GraphInputError(
             "one row of K potentials per vertex is needed",
@@ -91,31 +92,31 @@ def checked_unary(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> Array:
             expected=f"({graph.vertex_count}, K)",
         )
     values = _checked(given, "unary", "vertex", is_log)
-    is_lost = ~(values > (-np.inf if is_log else 0)).any(axis=1)
-    if is_lost.any():
+    lost = values.first_row_without(-np.inf if is_log else 0)
+    if lost is not None:
         raise fg.GraphInputError(
             "unary potentials leave no state",
-            where=f"vertex {int(np.argmax(is_lost))}",
+            where=f"vertex {lost}",
             fix="give a state a chance",
         )
     return values
 
 
 def unary_logs(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> Array:
-    """Return the logs of what `checked_unary` returns."""
-    values = checked_unary(graph, unary, is_log)
+    """Return the logs of what `checked_unary` returns, on the host."""
+    values = checked_unary(graph, unary, is_log).on_host()
     return values if is_log else logarithm(values)
 
 
 def pairwise_logs(
     graph: fg.Graph, pairwise: npt.ArrayLike, k: int, is_log: bool
-) -> Array:
+) -> fg.GivenArray:
     """Return (E, K, K), or (K, K) for all edges, in float64.
 
-    The host takes the logs, where it checks potentials: those of an edge are of both
+    Logs are taken where potentials are checked: those of an edge are of both
     directions, so that no edge function may write them.
     """
-    given = np.asarray(pairwise)
+    given = fg.given_array(pairwise, where="pairwise")
     shapes = ((k, k), (graph.given_edge_count, k, k))
     if given.shape not in shapes:
         raise fg.GraphInputError(
@@ -125,7 +126,20 @@ def pairwise_logs(
             expected=f"{shapes[1]} or {shapes[0]}",
         )
     values = _checked(given, "pairwise", "edge", is_log)
-    return values if is_log else logarithm(values)
+    return values if is_log else values.logs()
+
+
+def observation(
+    evidence: Mapping[int, int] | npt.ArrayLike | None, count: int, k: int
+) -> tuple[Any, bool]:
+    """Return a property (V,) of the state of each vertex, and whether any has one."""
+    if evidence is None or isinstance(evidence, Mapping):
+        seen, states = observed(evidence, count, k)
+        unobserved = np.int32(UNOBSERVED)
+        return fg.vertex_property(unobserved, at=seen, entries=states), seen.size > 0
+    given = _checked_states(evidence, count, k)
+    is_any = count > 0 and given.largest_of_columns().max() > UNOBSERVED
+    return fg.vertex_property(given.values, dtype=np.int32), bool(is_any)
 
 
 def observed(
@@ -144,18 +158,23 @@ def observed(
                 )
             _check_state(vertex, state, k)
         return np.array([*evidence], np.int64), np.array([*evidence.values()], np.int32)
-    states = np.asarray(evidence)
+    states = _checked_states(evidence, count, k).on_host()
+    seen = np.flatnonzero(states != UNOBSERVED)
+    return seen, states[seen].astype(np.int32)
+
+
+def _checked_states(evidence: npt.ArrayLike, count: int, k: int) -> fg.GivenArray:
+    states = fg.given_array(evidence, where="evidence")
     if states.shape != (count,) or states.dtype.kind not in "iu":
         raise fg.GraphInputError(
             "evidence is a state per vertex, or a mapping of vertex to state",
             got=f"{states.dtype} of shape {states.shape}",
             expected=f"integers of shape ({count},), -1 for unobserved",
         )
-    bad = np.flatnonzero((states < UNOBSERVED) | (states >= k))
-    if bad.size:
-        _check_state(int(bad[0]), states[bad[0]], k)
-    seen = np.flatnonzero(states != UNOBSERVED)
-    return seen, states[seen].astype(np.int32)
+    bad = states.first_outside(UNOBSERVED, k - 1)
+    if bad is not None:
+        _check_state(bad, states.row(bad), k)
+    return states
 
 
 def _check_state(vertex: int, state: Any, k: int) -> None:

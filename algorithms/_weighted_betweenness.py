@@ -122,7 +122,7 @@ count = fg.foldmap(count_reached, add_ends)
 
 
 def state(
-    graph: fg.Graph, width: int, lengths: Array, properties: dict[str, Any]
+    graph: fg.Graph, width: int, lengths: fg.GivenArray, properties: dict[str, Any]
 ) -> fg.State:
     """Return the state of runs of so many sources, which stand in ``source``."""
     return fg.State(
@@ -130,7 +130,7 @@ def state(
         distance=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
         sigma=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
         after=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
-        weight=fg.edge_property(lengths, copy=False),
+        weight=fg.edge_property(lengths.values, copy=False),
         **properties,
     )
 

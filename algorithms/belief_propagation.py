@@ -48,6 +48,7 @@ from featgraph.algorithms._potentials import (
     checked_unary,
     distributions,
     explain_contradiction,
+    observation,
     observed,
     pairwise_logs,
     unary_logs,
@@ -402,28 +403,30 @@ def belief_propagation(
     _require_undirected(graph)
     given = checked_unary(graph, unary, is_log)
     psi = pairwise_logs(graph, pairwise, given.shape[1], is_log)
-    psi = psi.astype(real, copy=False)
-    seen, states = observed(evidence, *given.shape)
+    psi = psi.astype(real)
+    of_vertices, is_any = observation(evidence, *given.shape)
     is_shared, where = psi.ndim == 2, around_of(options)
     step = steps[mode, is_shared, damping > 0, history]
 
     def fresh() -> fg.State:
         made = message_state(
             graph,
-            given,
+            given.values,
             real,
             damping,
             epsilon,
             is_log=is_log,
-            observed=fg.vertex_property(np.int32(UNOBSERVED), at=seen, entries=states),
+            observed=of_vertices,
             log=fg.vertex_property(np.float64(0)),
-            psi=psi if is_shared else fg.edge_property(psi, copy=False),
+            psi=psi.on_host()
+            if is_shared
+            else fg.edge_property(psi.values, copy=False),
         )
         begin[is_shared](made, **where)
         return made
 
     state = fresh()
-    if seen.size:
+    if is_any:
         _refuse_impossible(state)
     run, residuals = iterate_recorded(
         step,
@@ -457,7 +460,7 @@ def belief_propagation(
 
 def message_state(
     graph: fg.Graph,
-    unary: Array,
+    unary: Any,
     real: np.dtype[Any],
     damping: float,
     epsilon: float,
@@ -595,7 +598,7 @@ def _model(
 ) -> tuple[Array, Array]:
     """Return phi and psi in logs; what self-loops and evidence say is in phi."""
     phi = unary_logs(graph, unary, is_log).copy()
-    psi = pairwise_logs(graph, pairwise, phi.shape[1], is_log)
+    psi = pairwise_logs(graph, pairwise, phi.shape[1], is_log).on_host()
     loops = np.flatnonzero(graph.sources == graph.targets)
     own = psi if psi.ndim == 2 else psi[loops]
     diagonals = np.broadcast_to(own.diagonal(0, -2, -1), (len(loops), phi.shape[1]))

@@ -357,7 +357,7 @@ def _sources(
         return np.sort(rng.choice(vertices, samples, replace=False)).astype(np.int64)
     if sources is None:
         return np.arange(vertices)
-    given = np.asarray(sources)
+    given = fg.given_array(sources, where="sources=").on_host()
     if given.ndim != 1 or not given.size or given.dtype.kind not in "iu":
         raise fg.GraphInputError(
             "sources are vertices",
@@ -429,7 +429,7 @@ def verify_betweenness_centrality(
     edges = edges_of(graph)
     lengths = np.ones(len(edges.given))
     if weights is not None:
-        lengths = require_lengths(graph, weights, positive=True)[edges.given]
+        lengths = require_lengths(graph, weights, positive=True).on_host()[edges.given]
     degree = np.bincount(edges.targets, minlength=len(answer)).max(initial=0)
     degree = max(degree, np.bincount(edges.sources).max(initial=0))
     expected, deepest = np.zeros(len(answer)), 0.0

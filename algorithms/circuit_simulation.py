@@ -262,18 +262,22 @@ def circuit_simulation(
             fix="build the graph with directed=False",
         )
     real = checked_reals(dtype)
-    known, held = held_values(graph, "voltages", voltages)
-    if held.any():
-        known[~held] = known[held].mean(axis=0)
-    fed = None if np.ndim(currents) == 0 else _fed(graph, currents)
+    given = fg.given_array(voltages, where="voltages")
+    sent = fg.given_array(currents, where="currents")
+    found = held_values(graph, "voltages", given)
+    known, held = found.values, found.is_held.values
+    if found.count:
+        mean = known.sums_of_columns() / found.count
+        known = known.with_rows(found.is_held, mean)
+    fed = None if sent.ndim == 0 else _fed(graph, sent)
     width = width_of({"voltages": known, "currents": fed})
     properties = {
         "weight": fg.edge_property(real.type(1)),
-        "fed": fg.vertex_property(np.asarray(currents, real), shape=(width,)),
+        "fed": fg.vertex_property(sent.values, dtype=real, shape=(width,))
+        if fed is None
+        else columns_property(graph, fed, width, real),
     }
     properties |= weight_properties(graph, conductances, real)
-    if fed is not None:
-        properties["fed"] = columns_property(graph, fed, width, real)
     state = fg.State(
         graph,
         voltage=columns_property(graph, known, width, real, iterated=True),
@@ -297,7 +301,7 @@ def circuit_simulation(
     )
     for behind in end:
         behind(state, **where)
-    one = np.ndim(voltages) < 2 and np.ndim(currents) < 2
+    one = given.ndim < 2 and sent.ndim < 2
     answers: dict[str, Any] = {
         "voltages": state.view("voltage"),
         "supplied": state.view("supplied"),
@@ -312,9 +316,10 @@ def circuit_simulation(
     )
 
 
-def _fed(graph: fg.Graph, currents: npt.ArrayLike) -> Array:
-    if np.ndim(currents) == 0:
-        currents = np.full(graph.vertex_count, currents, np.float64)
+def _fed(graph: fg.Graph, currents: fg.GivenArray) -> fg.GivenArray:
+    if currents.ndim == 0:
+        one = currents.on_host()
+        currents = fg.given_array(np.full(graph.vertex_count, one, np.float64))
     return columns(graph, "currents", currents)
 
 
@@ -371,12 +376,13 @@ def verify_circuit_simulation(
     answer = np.asarray(result)
     eps = np.finfo(answer.dtype).eps
     x = answer.astype(np.float64).reshape(graph.vertex_count, -1)
-    known, held = held_values(graph, "voltages", voltages)
-    fed = _fed(graph, currents)
+    found = held_values(graph, "voltages", voltages)
+    known, held = found.values.on_host(), found.is_held.on_host()
+    fed = _fed(graph, fg.given_array(currents)).on_host()
     wanted = known.astype(answer.dtype)
     require(~held | (x == wanted).all(axis=1), "a held voltage was changed")
 
-    g = checked_weights(graph, conductances).astype(np.float64)
+    g = checked_weights(graph, conductances).astype(np.float64).on_host()
     edges = edges_of(graph)
     of_edges = g[edges.given][:, None]
     total = in_weights(graph, g)[:, None]

@@ -261,7 +261,8 @@ def closeness_centrality(
 def _vertices(graph: fg.Graph, vertices: npt.ArrayLike | None) -> Array:
     if vertices is None:
         return np.arange(graph.vertex_count)
-    given, count = np.asarray(vertices), graph.vertex_count
+    given = fg.given_array(vertices, where="vertices").on_host()
+    count = graph.vertex_count
     if given.ndim != 1 or not given.size or given.dtype.kind not in "iu":
         raise fg.GraphInputError(
             "closeness is that of vertices",
@@ -295,7 +296,7 @@ def _state(graph: fg.Graph, width: int, weights: npt.ArrayLike | None) -> fg.Sta
     return fg.State(
         graph,
         distance=fg.vertex_property(np.inf, shape=(width,), iterated=True, dtype=float),
-        weight=fg.edge_property(require_lengths(graph, weights), copy=False),
+        weight=fg.edge_property(require_lengths(graph, weights).values, copy=False),
         target=target,
     )
 
@@ -329,7 +330,7 @@ def verify_closeness_centrality(
     edges = edges_of(graph)
     lengths = np.ones(len(edges.given))
     if weights is not None:
-        lengths = require_lengths(graph, weights)[edges.given]
+        lengths = require_lengths(graph, weights).on_host()[edges.given]
     count = graph.vertex_count
     reaching, totals = np.zeros(len(result.vertices)), np.zeros(len(result.vertices))
     for place, target in enumerate(result.vertices):

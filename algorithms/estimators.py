@@ -115,7 +115,7 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         """
         if isinstance(X, fg.Graph):
             self.graph_: fg.Graph | None = X
-            graph, y = X, np.asarray(y)
+            graph, y = X, fg.given_array(y, where="y").on_host()
         else:
             self.graph_ = None
             graph, y = self._graph_of_points(X, y)

@@ -207,13 +207,14 @@ def heat_simulation(
     graph = fg.as_graph(graph)
     require_number("epsilon", epsilon, epsilon >= 0, "0 or more")
     real, count = checked_reals(dtype), graph.vertex_count
-    start = columns(graph, "temperatures", temperatures)
+    given = fg.given_array(temperatures, where="temperatures")
+    start = columns(graph, "temperatures", given)
     properties = {"weight": fg.edge_property(real.type(1))}
     properties |= weight_properties(graph, conductivities, real)
     state = fg.State(
         graph,
         heat=columns_property(graph, start, start.shape[1], real, iterated=True),
-        held=fg.vertex_property(False if held is None else _mask(count, held)),
+        held=fg.vertex_property(False if held is None else _mask(count, held).values),
         total=fg.vertex_property(np.float64(0)),
         leak=fg.vertex_property(real.type(0)),
         dt=0.0,
@@ -241,14 +242,14 @@ def heat_simulation(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=residuals,
-        temperatures=heat if np.ndim(temperatures) == 2 else heat.reshape(len(heat)),
+        temperatures=heat if given.ndim == 2 else heat.reshape(len(heat)),
         dt=length,
         time=length * passed,
     )
 
 
-def _mask(count: int, held: npt.ArrayLike | None) -> npt.NDArray[np.bool_]:
-    mask = np.zeros(count, np.bool_) if held is None else np.asarray(held)
+def _mask(count: int, held: npt.ArrayLike) -> fg.GivenArray:
+    mask = fg.given_array(held, where="held")
     if mask.dtype != np.bool_ or mask.shape != (count,):
         raise fg.GraphInputError(
             "held says for each vertex whether it keeps its temperature",
@@ -321,8 +322,8 @@ def verify_heat_simulation(
     count = graph.vertex_count
     eps = np.finfo(result.temperatures.dtype).eps
     x = result.temperatures.astype(np.float64).reshape(count, -1)
-    start = columns(graph, "temperatures", temperatures)
-    mask = _mask(count, held)
+    start = columns(graph, "temperatures", temperatures).on_host()
+    mask = np.zeros(count, np.bool_) if held is None else _mask(count, held).on_host()
     kept = start.astype(result.temperatures.dtype)
     require(~mask | (x == kept).all(axis=1), "a held temperature was changed")
     edges = edges_of(graph)
@@ -339,7 +340,7 @@ def verify_heat_simulation(
             column = int(np.argmax(off))
             raise AssertionError(f"column {column}: heat was made or lost")
     if epsilon is not None:
-        c = checked_weights(graph, conductivities).astype(np.float64)
+        c = checked_weights(graph, conductivities).astype(np.float64).on_host()
         of_edges = result.dt * c[edges.given][:, None]
         inflow = sums_over_in_edges(edges, of_edges * x[edges.sources], count)
         leak = result.dt * in_weights(graph, c)[:, None]

@@ -217,9 +217,10 @@ def katz_centrality(
     require_number("alpha", alpha, alpha > 0, "more than 0, less than 1 / lambda")
     require_number("tol", tol, tol > 0, "more than 0")
     count, real = graph.vertex_count, checked_reals(dtype)
-    base = _base_property(graph, beta, real)
+    given = fg.given_array(beta, where="beta")
+    base = _base_property(graph, given, real)
     weight = weight_properties(graph, weights, real)
-    width = np.shape(beta)[1] if np.ndim(beta) == 2 else 1
+    width = given.shape[1] if given.ndim == 2 else 1
     state = fg.State(
         graph,
         x=fg.vertex_property(real.type(0), shape=(width,), iterated=True),
@@ -244,7 +245,7 @@ def katz_centrality(
     if normalized:
         normalize(state, **where)
     centralities: Any = state.view("x")
-    if np.ndim(beta) < 2:
+    if given.ndim < 2:
         centralities = centralities.reshape(len(centralities))
     return KatzResult(
         run=run,
@@ -254,11 +255,11 @@ def katz_centrality(
     )
 
 
-def _base_property(graph: fg.Graph, beta: npt.ArrayLike, real: np.dtype[Any]) -> Any:
+def _base_property(graph: fg.Graph, beta: fg.GivenArray, real: np.dtype[Any]) -> Any:
     """Return a property (V, k) of one number, or one or k for each vertex."""
-    if np.ndim(beta) > 0:
-        return fg.vertex_property(columns(graph, "beta", beta), dtype=real)
-    number = float(np.asarray(beta, np.float64))
+    if beta.ndim > 0:
+        return fg.vertex_property(columns(graph, "beta", beta).values, dtype=real)
+    number = float(beta.astype(np.float64).on_host())
     require_number("beta", number, True, "a finite number")
     return fg.vertex_property(number, shape=(1,), dtype=real)
 
@@ -267,7 +268,7 @@ def _base(graph: fg.Graph, beta: npt.ArrayLike) -> Array:
     """Return (V, k) of one number, or one or k for each vertex."""
     if np.ndim(beta) == 0:
         beta = np.full(graph.vertex_count, beta, np.float64)
-    return columns(graph, "beta", beta)
+    return columns(graph, "beta", beta).on_host()
 
 
 def _refuse_growth(run: fg.Run, residuals: Array, total: float, alpha: float) -> None:

@@ -57,6 +57,13 @@ def be_sure(f, v, d):  # type: ignore[no-untyped-def]
     return True
 
 
+@fg.vertex
+def be_clamped(f, v, d):  # type: ignore[no-untyped-def]
+    """Keep the distribution that was given, if one was."""
+    d.clamped[v] = d.clamp and fg.any_feature(d.label[v, f] > 0)
+    return True
+
+
 @fg.gather(into="aggr", combine="sum")
 def labels_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Class f of the source, weighted by the edge."""
@@ -92,7 +99,9 @@ def decide(f, v, d):  # type: ignore[no-untyped-def]
     return True
 
 
-begin, end = fg.vertexmap(be_sure), fg.vertexmap(decide)
+#: By the number of axes of the labels.
+begin = {1: fg.vertexmap(be_sure), 2: fg.vertexmap(be_clamped)}
+end = fg.vertexmap(decide)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -192,25 +201,22 @@ def label_propagation(
     if given.ndim == 1:
         properties |= {
             "label": fg.vertex_property(real.type(0), shape=(width,), iterated=True),
-            "clamped": fg.vertex_property(False),
-            "given": fg.vertex_property(given, dtype=np.int64),
+            "given": fg.vertex_property(given.values, dtype=np.int64),
         }
     else:
-        properties |= {
-            "label": fg.vertex_property(given, dtype=real, iterated=True),
-            "clamped": fg.vertex_property(given.any(axis=1) & clamp),
-        }
+        label = fg.vertex_property(given.values, dtype=real, iterated=True)
+        properties["label"] = label
     state = fg.State(
         graph,
         best=fg.vertex_property(np.int64(UNLABELLED)),
+        clamped=fg.vertex_property(False),
         clamp=bool(clamp),
         alpha=float(alpha),
         epsilon=float(epsilon),
         **properties,
     )
     where = {"target": options.get("target", "auto")}
-    if given.ndim == 1:
-        begin(state, **where)
+    begin[given.ndim](state, **where)
     run, residuals = iterate_recorded(
         step_with_residual if history else step,
         state,
@@ -261,7 +267,7 @@ def verify_label_propagation(
     given = np.asarray(distributions)
     rounding = np.finfo(given.dtype).eps
     x = given.astype(np.float64)
-    w = checked_weights(graph, weights).astype(np.float64)
+    w = checked_weights(graph, weights).astype(np.float64).on_host()
     expected = initial_distributions(graph, labels, class_count, given.dtype)
     clamped: Array = np.asarray(expected.any(axis=1))
     sums: Array = x.sum(axis=1)

@@ -215,16 +215,16 @@ def label_set_propagation(
     if of_sets is None:
         properties |= weight_properties(graph, weights, real)
     else:
-        w = of_sets.astype(real, copy=False)
+        w = of_sets.astype(real).values
         properties["weight"] = fg.edge_property(w, copy=False)
     if given.ndim == 2:
         width = (set_count * classes,)
         properties |= {
             "label": fg.vertex_property(real.type(0), shape=width, iterated=True),
-            "given": fg.vertex_property(given, dtype=np.int32),
+            "given": fg.vertex_property(given.values, dtype=np.int32),
         }
     else:
-        rows = given.reshape(len(given), -1)
+        rows = given.matrix().values
         properties["label"] = fg.vertex_property(rows, dtype=real, iterated=True)
     state = fg.State(
         graph,
@@ -288,9 +288,10 @@ def verify_label_set_propagation(
     """
     graph = fg.as_graph(graph)
     given = np.asarray(distributions)
-    sets, classes = _checked_sets(graph, labels, class_count)
+    found, classes = _checked_sets(graph, labels, class_count)
+    sets = found.on_host()
     of_sets = _weights(graph, weights, sets.shape[1])
-    w = checked_weights(graph, weights) if of_sets is None else of_sets
+    w = (checked_weights(graph, weights) if of_sets is None else of_sets).on_host()
     for p in range(sets.shape[1]):
         try:
             verify_label_propagation(
@@ -308,9 +309,9 @@ def verify_label_set_propagation(
 
 def _checked_sets(
     graph: fg.Graph, labels: npt.ArrayLike, class_count: int | None
-) -> tuple[Array, int]:
+) -> tuple[fg.GivenArray, int]:
     """Return (V, P) of classes, or (V, P, C) of rows that sum to one or zero; and C."""
-    given = np.asarray(labels)
+    given = fg.given_array(labels, where="labels")
     if given.ndim not in {2, 3} or 0 in given.shape[1:]:
         raise fg.GraphInputError(
             "labels are those of one set or more",
@@ -318,11 +319,11 @@ def _checked_sets(
             expected="(V, P), or (V, P, C) for distributions",
         )
     if given.ndim == 2 and class_count is None and given.size:
-        class_count = int(given.max()) + 1
-    sets, classes = [], 0
+        class_count = int(given.largest_of_columns().max()) + 1
+    classes = 0
     for p in range(given.shape[1]):
         try:
-            found, classes = checked_labels(graph, given[:, p], class_count)
+            _, classes = checked_labels(graph, given.column(p), class_count)
         except fg.GraphInputError as error:
             raise fg.GraphInputError(
                 error.what,
@@ -331,15 +332,16 @@ def _checked_sets(
                 expected=error.expected,
                 fix=error.fix,
             ) from None
-        sets.append(found)
-    return given if given.ndim == 2 else np.stack(sets, axis=1), classes
+    if given.ndim == 3:
+        given = given.astype(np.float64).rows_divided()
+    return given, classes
 
 
 def _weights(
     graph: fg.Graph, weights: npt.ArrayLike | None, set_count: int
-) -> Array | None:
+) -> fg.GivenArray | None:
     """Return (E, P), checked, where each set has its own."""
-    if weights is None or np.ndim(weights) != 2:
+    if weights is None or fg.given_array(weights, where="weights").ndim != 2:
         return None
     w = checked_weight_vectors(graph, weights)
     if w.shape[1] != set_count:

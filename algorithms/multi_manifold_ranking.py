@@ -265,7 +265,7 @@ def multi_manifold_ranking(
         graph,
         score=fg.vertex_property(real.type(0), shape=(width,), iterated=True),
         query=columns_property(graph, start, width, real),
-        weight=fg.edge_property(_stored(w, normalization, real), copy=False),
+        weight=fg.edge_property(_stored(w, normalization, real).values, copy=False),
         row_sum=fg.vertex_property(np.float64(0)),
         alpha=0.0,
         epsilon=float(epsilon),
@@ -333,7 +333,8 @@ def verify_multi_manifold_ranking(
     given = np.asarray(scores)
     rounding = np.finfo(given.dtype).eps
     x = given.astype(np.float64)
-    w, start = _checked(graph, query, weights, alpha, normalization)
+    of_edges, query_columns = _checked(graph, query, weights, alpha, normalization)
+    w, start = of_edges.on_host(), query_columns.on_host()
     require(np.isfinite(x).all(axis=1), "a score that is not finite")
     edges = edges_of(graph)
     w, count = w[edges.given], graph.vertex_count
@@ -371,7 +372,7 @@ def _checked(
     weights: npt.ArrayLike,
     alpha: float | None,
     normalization: str,
-) -> tuple[Array, Array]:
+) -> tuple[fg.GivenArray, fg.GivenArray]:
     """Return weights (E, k), and the query, (V, k) or (V, 1)."""
     if normalization not in {"hadamard", "mean"}:
         raise fg.GraphInputError(
@@ -391,18 +392,32 @@ def _checked(
     return w, start
 
 
-def _stored(w: Array, normalization: str, dtype: np.dtype[Any]) -> Array:
+def _stored(
+    w: fg.GivenArray, normalization: str, dtype: np.dtype[Any]
+) -> fg.GivenArray:
     """Return the weights as they are stored; their inverses must be finite there."""
     stored = w.astype(dtype)
     if normalization == "hadamard":
-        with np.errstate(divide="ignore", over="ignore"):
-            bad = (w > 0) & ~np.isfinite(1 / stored)
-        if bad.any():
-            edge = int(np.argmax(bad.any(axis=1)))
+        edge = w.first_row_inside(w.least_positive, _most_not_inverted(dtype))
+        if edge is not None:
             raise fg.GraphInputError(
                 f"a weight too small to be inverted in {dtype}",
                 where=f"edge {edge}",
-                got=w[edge],
+                got=w.row(edge),
                 fix="set it to 0, which leaves the edge out of that manifold",
             )
     return stored
+
+
+def _most_not_inverted(dtype: np.dtype[Any]) -> float:
+    """Return the largest float64 whose inverse in a type of reals is infinite."""
+    one = dtype.type(1)
+    least = one / np.finfo(dtype).max
+    with np.errstate(divide="ignore", over="ignore"):
+        while not np.isfinite(one / least):
+            least = np.nextafter(least, one)
+        below = np.nextafter(least, dtype.type(0))
+        while np.isfinite(one / below):
+            least, below = below, np.nextafter(below, dtype.type(0))
+    middle = (float(below) + float(least)) / 2  # what rounds to one of the two
+    return middle if dtype.type(middle) == below else float(np.nextafter(middle, 0))

@@ -253,7 +253,7 @@ def multimodal_learning(
         graph,
         mmode=fg.vertex_property(real.type(0), shape=(width,), iterated=True),
         given=columns_property(graph, known, width, real),
-        weight=fg.edge_property(w.astype(real, copy=False), copy=False),
+        weight=fg.edge_property(w.astype(real).values, copy=False),
         into=fg.vertex_property(real.type(0), shape=modalities),
         out_of=fg.vertex_property(real.type(0), shape=modalities),
         fused=fg.edge_property(real.type(0), per_direction=not graph.directed),
@@ -316,11 +316,11 @@ def verify_multimodal_learning(
     result = np.asarray(values)
     rounding = np.finfo(result.dtype).eps
     x = result.astype(np.float64)
-    start = columns(graph, "given", given)
-    w, a = _checked(graph, weights, alpha, normalization)
+    start = columns(graph, "given", given).on_host()
+    of_edges, a = _checked(graph, weights, alpha, normalization)
     require(np.isfinite(x).all(axis=1), "a value that is not finite")
     edges, count = edges_of(graph), graph.vertex_count
-    w = _normalized(graph, w, normalization)
+    w = _normalized(graph, of_edges.on_host(), normalization)
     aggr = np.zeros((count, len(a), x.shape[1]))
     size = np.zeros_like(x)
     for m, share in enumerate(a):
@@ -339,7 +339,7 @@ def _checked(
     weights: npt.ArrayLike,
     alpha: npt.ArrayLike | None,
     normalization: str | None,
-) -> tuple[Array, Array]:
+) -> tuple[fg.GivenArray, Array]:
     """Return weights (E, M) and alpha (M,), in float64."""
     if normalization not in FUSE:
         raise fg.GraphInputError(
@@ -349,7 +349,9 @@ def _checked(
         )
     w = checked_weight_vectors(graph, weights)
     count = w.shape[1]
-    a = np.full(count, 0.9 / count) if alpha is None else np.asarray(alpha, np.float64)
+    a = np.full(count, 0.9 / count)
+    if alpha is not None:
+        a = fg.given_array(alpha, np.float64, "alpha").on_host()
     if a.shape != (count,) or not (a >= 0).all() or not a.sum() < 1:
         raise fg.GraphInputError(
             "alpha has one number for each modality, with a sum below one",

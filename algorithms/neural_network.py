@@ -164,15 +164,15 @@ def neural_network(
     """
     graph = fg.as_graph(graph)
     require_number("epsilon", epsilon, epsilon >= 0, "0 or more")
-    real = checked_reals(dtype)
-    known, is_input = held_values(graph, "inputs", inputs)
+    given, real = fg.given_array(inputs, where="inputs"), checked_reals(dtype)
+    known = held_values(graph, "inputs", given)
     properties = {"weight": fg.edge_property(real.type(1))}
     properties |= weight_properties(graph, weights, real, signed_weights)
     state = fg.State(
         graph,
-        output=columns_property(graph, known, known.shape[1], real, iterated=True),
-        bias=fg.vertex_property(_bias(graph, bias), dtype=real),
-        is_input=fg.vertex_property(is_input, copy=False),
+        output=columns_property(graph, known.values, known.width, real, iterated=True),
+        bias=fg.vertex_property(_bias(graph, bias).values, dtype=real),
+        is_input=fg.vertex_property(known.is_held.values, copy=False),
         epsilon=float(epsilon),
         **properties,
     )
@@ -188,13 +188,13 @@ def neural_network(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=residuals,
-        outputs=outputs if np.ndim(inputs) == 2 else outputs.reshape(len(outputs)),
+        outputs=outputs if given.ndim == 2 else outputs.reshape(len(outputs)),
     )
 
 
-def _bias(graph: fg.Graph, bias: npt.ArrayLike) -> Array:
-    given, count = np.asarray(bias, np.float64), graph.vertex_count
-    if given.shape not in {(), (count,)} or not np.isfinite(given).all():
+def _bias(graph: fg.Graph, bias: npt.ArrayLike) -> fg.GivenArray:
+    given, count = fg.given_array(bias, np.float64, "bias"), graph.vertex_count
+    if given.shape not in {(), (count,)} or given.first_not_finite() is not None:
         raise fg.GraphInputError(
             "bias is one finite number, or one for each vertex",
             got=f"shape {given.shape}",
@@ -234,15 +234,15 @@ def verify_neural_network(
     given = np.asarray(outputs)
     eps = np.finfo(given.dtype).eps
     x = given.astype(np.float64).reshape(graph.vertex_count, -1)
-    known, is_input = held_values(graph, "inputs", inputs)
-    kept = known.astype(given.dtype)
-    require(~is_input | (x == kept).all(axis=1), "an input was changed")
+    known = held_values(graph, "inputs", inputs)
+    is_input, kept = known.is_held.on_host(), known.values.astype(given.dtype)
+    require(~is_input | (x == kept.on_host()).all(axis=1), "an input was changed")
     require(is_input | (np.abs(x) <= 1).all(axis=1), "an output beyond one")
     edges = edges_of(graph)
-    of_edges = signed_weights(graph, weights)[edges.given][:, None]
+    of_edges = signed_weights(graph, weights).on_host()[edges.given][:, None]
     excitation = sums_over_in_edges(edges, of_edges * x[edges.sources], len(x))
     size = sums_over_in_edges(edges, np.abs(of_edges * x[edges.sources]), len(x))
-    b = np.broadcast_to(_bias(graph, bias), (len(x),))[:, None]
+    b = np.broadcast_to(_bias(graph, bias).on_host(), (len(x),))[:, None]
     degree = np.bincount(edges.targets, minlength=len(x))[:, None]
     rounding = 2 * eps * ((degree + 4) * (size + np.abs(b)) + 4)
     settled = np.abs(np.tanh(excitation + b) - x) <= epsilon + rounding

@@ -304,10 +304,14 @@ def pagerank(
     graph = fg.as_graph(graph)
     _check_numbers(alpha, tol, epsilon, dangling)
     real, renormalize = checked_reals(dtype), isinstance(dangling, str)
-    given: dict[str, Any] = {
+    asked: dict[str, Any] = {
         "nstart": nstart,
         "personalization": personalization,
         "dangling": None if renormalize else dangling,
+    }
+    given = {
+        name: None if values is None else fg.given_array(values, where=name)
+        for name, values in asked.items()
     }
     columns = {
         name: None if values is None else distributions(graph, name, values)
@@ -346,7 +350,7 @@ def pagerank(
     )
     end[renormalize](state, **where)
     ranks: Any = state.view("share")
-    if all(np.ndim(values) < 2 for values in given.values()):
+    if all(values is None or values.ndim < 2 for values in given.values()):
         ranks = ranks.reshape(len(ranks))
     return PageRankResult(
         run=run, vertex_names=graph.vertex_names, residuals=residuals, ranks=ranks
@@ -385,13 +389,13 @@ def verify_pagerank(
     given = np.asarray(ranks)
     eps = np.finfo(given.dtype).eps
     x = given.astype(np.float64).reshape(graph.vertex_count, -1)
-    personal = distributions(graph, "personalization", personalization)
+    personal = distributions(graph, "personalization", personalization).on_host()
     given_weights = given_or_own_weights(graph, weights)
     out = out_weights(graph, given_weights)
     edges = edges_of(graph)
     landing = personal
     if dangling is not None and not isinstance(dangling, str):
-        landing = distributions(graph, "dangling", dangling)
+        landing = distributions(graph, "dangling", dangling).on_host()
     degree = np.bincount(edges.targets, minlength=len(x)).max(initial=0)
     # A superstep rounds a sum of positive values; ranks inherit 1 / (1 - alpha) of it.
     rounding = 4 * eps * (degree + 8) / max(1 - alpha, eps)

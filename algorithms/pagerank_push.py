@@ -238,9 +238,10 @@ def pagerank_push(
     require_number("alpha", alpha, 0 <= alpha < 1, "0 <= alpha < 1")
     require_number("epsilon", epsilon, epsilon > 0, "more than 0")
     real = checked_reals(dtype)
-    personal = None
+    personal = given = None
     if personalization is not None:
-        personal = distributions(graph, "personalization", personalization)
+        given = fg.given_array(personalization, where="personalization")
+        personal = distributions(graph, "personalization", given)
     _require_work(graph, personal, epsilon)
     properties = weight_properties(graph, weights, real)
     is_weighted = bool(properties)
@@ -269,15 +270,17 @@ def pagerank_push(
         run,
         residuals,
         state,
-        one=personalization is None or np.ndim(personalization) < 2,
+        one=given is None or given.ndim < 2,
     )
 
 
-def _require_work(graph: fg.Graph, personal: Array | None, epsilon: float) -> None:
+def _require_work(
+    graph: fg.Graph, personal: fg.GivenArray | None, epsilon: float
+) -> None:
     if personal is None:
         largest = np.full(1, 1 / graph.vertex_count)
     else:
-        largest = personal.max(axis=0)
+        largest = personal.largest_of_columns()
     idle = largest <= epsilon
     if idle.any():
         column = int(np.argmax(idle))
@@ -347,7 +350,7 @@ def verify_pagerank_push(
     eps = np.finfo(result.ranks.dtype).eps
     ranks = result.ranks.astype(np.float64).reshape(count, -1)
     residual = result.remaining.astype(np.float64).reshape(count, -1)
-    personal = distributions(graph, "personalization", personalization)
+    personal = distributions(graph, "personalization", personalization).on_host()
     require((residual >= 0).all(axis=1), "a negative residual")
     require((residual <= epsilon).all(axis=1), "more than epsilon was not passed on")
     require((ranks >= 0).all(axis=1), "a negative rank")

@@ -42,8 +42,8 @@ from featgraph.algorithms._paths import (
     checked_lengths,
     checked_reals,
     length_property,
+    refused_weight,
     require_tree,
-    require_weights,
 )
 from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
@@ -209,7 +209,8 @@ def verify_sssp(
     begin, edges = Sources(graph, sources, together), edges_of(graph)
     shape = (graph.vertex_count, begin.width)
     known = np.asarray(distances).reshape(shape)
-    lengths = _lengths(graph, weights, checked_reals(known.dtype))[edges.given]
+    lengths = _lengths(graph, weights, checked_reals(known.dtype)).on_host()
+    lengths = lengths[edges.given]
     before = np.asarray(predecessors).reshape(shape)
     for column in range(begin.width):
         distance, starts = known[:, column], begin.of_column(column)
@@ -226,14 +227,15 @@ def verify_sssp(
         require_tree(edges, starts, before[:, column], reached, fits)
 
 
-def _lengths(graph: fg.Graph, weights: Any, dtype: np.dtype[Any]) -> Array:
+def _lengths(graph: fg.Graph, weights: Any, dtype: np.dtype[Any]) -> fg.GivenArray:
     lengths = checked_lengths(graph, weights, dtype)
     if weights is None and graph in _not_negative:
         return lengths
-    if lengths.min(initial=0) < 0:
-        require_weights(
+    edge = lengths.first_outside(0, np.inf)
+    if edge is not None:
+        raise refused_weight(
             graph,
-            lengths >= 0,
+            edge,
             lengths,
             "weights of shortest paths must not be negative",
             "shift or scale the weights; paths may go round a negative circle forever",

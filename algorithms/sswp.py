@@ -184,7 +184,8 @@ def verify_sswp(
     begin, edges = Sources(graph, sources, together), edges_of(graph)
     shape = (graph.vertex_count, begin.width)
     known = np.asarray(widths).reshape(shape)
-    lengths = checked_lengths(graph, weights, checked_reals(known.dtype))[edges.given]
+    lengths = checked_lengths(graph, weights, checked_reals(known.dtype)).on_host()
+    lengths = lengths[edges.given]
     before = np.asarray(predecessors).reshape(shape)
     for column in range(begin.width):
         width, starts = known[:, column], begin.of_column(column)

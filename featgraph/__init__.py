@@ -44,6 +44,8 @@ from featgraph.graph import (
 from featgraph.program.active import ActiveSet
 from featgraph.program.combine import combine
 from featgraph.program.functions import edge, gather, reduce, triangle, vertex
+from featgraph.program.given_arrays.base import GivenArray, Held
+from featgraph.program.given_arrays.take import given_array
 from featgraph.program.operations import (
     all_features,
     any_feature,
@@ -114,9 +116,11 @@ __all__ = [
     "FeatGraphError",
     "FileFormatError",
     "FoldMap",
+    "GivenArray",
     "Graph",
     "GraphInputError",
     "GraphLike",
+    "Held",
     "KernelFaultError",
     "NearFar",
     "PlanError",
@@ -151,6 +155,7 @@ __all__ = [
     "feature_sum",
     "foldmap",
     "gather",
+    "given_array",
     "inverse",
     "is_twin",
     "iterate",

@@ -1,4 +1,4 @@
-"""Kernels that fill arrays, and copy those of other libraries."""
+"""Kernels that fill arrays, and copy and look at those of other libraries."""
 
 import math
 
@@ -12,7 +12,15 @@ __all__ = [
     "RANGE",
     "WHOLE",
     "fill",
+    "fill_rows",
+    "find_in_range",
+    "find_rows_without",
+    "fold_columns",
+    "part_held",
     "place_rows",
+    "scale_columns",
+    "scale_rows",
+    "take_logs",
 ]
 
 #: Axes of what it reads.
@@ -56,3 +64,118 @@ def place_rows(source, order, is_ordered, check, low, high, target, stride, lost
             if not inside:
                 cuda.atomic.min(lost, 0, row * features + feature)
         target[place] = value
+
+
+# -- arrays with three axes that callers give: what they have to be, and what follows
+# from them. `program/given_arrays/host.py` does the same on the host, to the same bits.
+
+
+@kernel(cache=True)
+def find_in_range(source, low, high, is_inside, found):  # type: ignore[no-untyped-def]
+    """Lower ``found[0]`` to the first place of a value in a range, or of another."""
+    features = source.shape[1] * source.shape[2]
+    for place in range(cuda.grid(1), source.size, cuda.gridsize(1)):
+        row, feature = place // features, place % features
+        value = source[row, feature // source.shape[2], feature % source.shape[2]]
+        if (low <= value and value <= high) == is_inside:
+            cuda.atomic.min(found, 0, place)
+
+
+@kernel(cache=True)
+def find_rows_without(source, bound, found):  # type: ignore[no-untyped-def]
+    """Lower ``found[0]`` to the first row without a value above a bound."""
+    for row in range(cuda.grid(1), source.shape[0], cuda.gridsize(1)):
+        has_one = False
+        for i in range(source.shape[1]):
+            for j in range(source.shape[2]):
+                has_one = has_one or source[row, i, j] > bound
+        if not has_one:
+            cuda.atomic.min(found, 0, row)
+
+
+@kernel(cache=True)
+def fold_columns(source, is_largest, target):  # type: ignore[no-untyped-def]
+    """Add up each column of the source in parts, or find the largest value of each.
+
+    Row p of `target` has what the source has in rows p, p + P, p + 2 P, ..., with P its
+    number of rows, added in this order.
+    """
+    parts, columns = target.shape
+    for place in range(cuda.grid(1), parts * columns, cuda.gridsize(1)):
+        part, column = place // columns, place % columns
+        i, j = column // source.shape[2], column % source.shape[2]
+        total = source[part, i, j]
+        for row in range(part + parts, source.shape[0], parts):
+            value = source[row, i, j]
+            if not is_largest:
+                total += value
+            elif value > total:
+                total = value
+        target[part, column] = total
+
+
+@kernel(cache=True)
+def scale_columns(source, sums, target):  # type: ignore[no-untyped-def]
+    """Divide each column by a number."""
+    columns = sums.size
+    for place in range(cuda.grid(1), target.size, cuda.gridsize(1)):
+        row, column = place // columns, place % columns
+        i, j = column // source.shape[2], column % source.shape[2]
+        target[place] = source[row, i, j] / sums[column]
+
+
+@kernel(cache=True)
+def scale_rows(source, target):  # type: ignore[no-untyped-def]
+    """Divide what lies along the last axis by its sum, where that is not zero."""
+    width = source.shape[2]
+    count = source.shape[0] * source.shape[1]
+    for place in range(cuda.grid(1), count, cuda.gridsize(1)):
+        row, i = place // source.shape[1], place % source.shape[1]
+        total = source[row, i, 0]
+        for j in range(1, width):
+            total += source[row, i, j]
+        for j in range(width):
+            value = source[row, i, j]
+            target[place * width + j] = value / total if total != 0 else 0
+
+
+@kernel(cache=True)
+def part_held(source, values, is_held, found):  # type: ignore[no-untyped-def]
+    """Tell rows of numbers from those of nan, which become zero.
+
+    ``found[0]`` is lowered to the first row that is neither, ``found[1]`` raised by the
+    number of rows of numbers.
+    """
+    columns = source.shape[1] * source.shape[2]
+    held = 0
+    for row in range(cuda.grid(1), source.shape[0], cuda.gridsize(1)):
+        missing = infinite = 0
+        for column in range(columns):
+            value = source[row, column // source.shape[2], column % source.shape[2]]
+            is_missing = value != value
+            missing += is_missing
+            infinite += not is_missing and value - value != 0
+            values[row * columns + column] = 0 if is_missing else value
+        is_held[row] = missing == 0
+        held += missing == 0
+        if infinite > 0 or (missing > 0 and missing < columns):
+            cuda.atomic.min(found, 0, row)
+    if held > 0:
+        cuda.atomic.add(found, 1, held)
+
+
+@kernel(cache=True)
+def fill_rows(values, is_kept, row_values):  # type: ignore[no-untyped-def]
+    """Set the rows that are not kept to one row."""
+    columns = row_values.size
+    for place in range(cuda.grid(1), values.size, cuda.gridsize(1)):
+        if not is_kept[place // columns]:
+            values[place] = row_values[place % columns]
+
+
+@kernel(cache=True)
+def take_logs(values):  # type: ignore[no-untyped-def]
+    """Replace each value, which is not negative, by its log; that of zero is -inf."""
+    for place in range(cuda.grid(1), values.size, cuda.gridsize(1)):
+        value = values[place]
+        values[place] = math.log(value) if value > 0 else -math.inf

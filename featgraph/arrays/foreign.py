@@ -21,12 +21,15 @@ from featgraph.errors import StateError
 
 __all__ = [
     "Foreign",
+    "as_numbers",
     "described",
     "dlpack_capsule",
     "dlpack_device",
     "foreign_array",
     "lent",
     "reshaped",
+    "strided",
+    "three_axes",
 ]
 
 #: The default stream, as the DLPack protocol numbers it.
@@ -85,14 +88,22 @@ class Foreign:
         cuda.synchronize()  # from here on the caller may write his array
         return DeviceValues(made, None if made.shape == shape else shape[1])
 
-    def _place(self, made: Any, rows: Rows | None) -> None:
-        source, target = _as_numbers(self.array), _as_numbers(made)
-        check, low, high = _limits(self.dtype, made.dtype)
+    def cast(self, dtype: np.dtype[Any]) -> Any:
+        """Return an array of the dialect with the values in a type, rounded to it."""
+        made = memory.empty(self.shape, dtype.name)
+        self._place(made, None, is_checked=False)
+        return made
+
+    def _place(self, made: Any, rows: Rows | None, is_checked: bool = True) -> None:
+        source, target = as_numbers(self.array), as_numbers(made)
+        check, low, high = elements.ANY, 0, 0
+        if is_checked:
+            check, low, high = _limits(self.dtype, made.dtype)
         low, high = (np.dtype(source.dtype).type(limit) for limit in (low, high))
         order = memory.upload(np.zeros(1, np.int64)) if rows is None else _order(rows)
         lost = memory.upload(np.full(1, elements.NONE_LOST))
         memory.launch_over(
-            elements.place_rows, made.size, _three_axes(source), order,
+            elements.place_rows, made.size, three_axes(source), order,
             rows is not None, check, low, high, target.reshape(made.size),
             math.prod(made.shape[1:]), lost,
         )  # fmt: skip
@@ -213,17 +224,28 @@ def reshaped(array: Any, shape: tuple[int, ...]) -> Any:
     return cuda.from_cuda_array_interface(described, owner=array, sync=False)
 
 
-def _as_numbers(array: Any) -> Any:
+def as_numbers(array: Any) -> Any:
     """Return an array that kernels count with: bools as bytes."""
     return array.view(np.uint8) if array.dtype == np.bool_ else array
 
 
-def _three_axes(array: Any) -> Any:
-    """Return the same memory with three axes; new ones are the last, of length 1."""
-    described = dict(array.__cuda_array_interface__)
+def three_axes(array: Any) -> Any:
+    """Return the same memory with three axes; new ones come before the last one."""
+    first, last = min(len(array.shape), 1), max(len(array.shape), 1)
     more = elements.AXES - len(array.shape)
-    described["shape"] = (*array.shape, *(1,) * more)
-    described["strides"] = (*array.strides, *(0,) * more)
+    shape = (*array.shape[:first], *(1,) * more, *array.shape[first:last])
+    strides = (*array.strides[:first], *(0,) * more, *array.strides[first:last])
+    return strided(array, shape, strides)
+
+
+def strided(
+    array: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0
+) -> Any:
+    """Return an array over the memory of another one, from some byte on."""
+    described = dict(array.__cuda_array_interface__)
+    address, is_read_only = described["data"]
+    described |= {"data": (address + offset, is_read_only)}
+    described |= {"shape": shape, "strides": strides}
     return cuda.from_cuda_array_interface(described, owner=array, sync=False)
 
 

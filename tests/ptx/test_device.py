@@ -237,3 +237,29 @@ def test_rows_are_placed_for_all_types(given: str, wanted: str) -> None:
         source, types.Array(target, 1, "C"), types.int64, numbers,
     )  # fmt: skip
     _cuda.compile_ptx(elements.place_rows, signature, (9, 0))
+
+
+@pytest.mark.parametrize("given", ["uint8", "int64", "float32", "float64"])
+def test_arrays_of_all_types_are_looked_at(given: str) -> None:
+    dtype = getattr(types, given)
+    source, numbers = types.Array(dtype, 3, "A"), types.Array(types.int64, 1, "C")
+    parts = types.Array(dtype, 2, "C")
+    ranged = (source, dtype, dtype, types.boolean, numbers)
+    _cuda.compile_ptx(elements.find_in_range, ranged, (9, 0))
+    _cuda.compile_ptx(elements.find_rows_without, (source, dtype, numbers), (9, 0))
+    _cuda.compile_ptx(elements.fold_columns, (source, types.boolean, parts), (9, 0))
+
+
+def test_what_follows_from_arrays_is_rounded_as_on_the_host() -> None:
+    reals, numbers = (types.Array(t, 1, "C") for t in (types.float64, types.int64))
+    source, mask = types.Array(types.float64, 3, "A"), types.Array(types.uint8, 1, "C")
+    for kernel, signature in (
+        (elements.scale_columns, (source, reals, reals)),
+        (elements.scale_rows, (source, reals)),
+        (elements.part_held, (source, reals, mask, numbers)),
+        (elements.fill_rows, (reals, mask, reals)),
+        (elements.take_logs, (reals,)),
+    ):
+        ptx = _cuda.compile_ptx(kernel, signature, (9, 0))
+        if kernel in (elements.scale_columns, elements.scale_rows):
+            assert "div.rn.f64" in ptx

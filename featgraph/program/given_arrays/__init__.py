@@ -1,0 +1,1 @@
+"""Arrays as callers give them: looked at where they are."""

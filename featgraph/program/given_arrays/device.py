@@ -1,0 +1,171 @@
+"""Arrays that callers give in the memory of the GPU, which are looked at there."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.arrays import elements, memory
+from featgraph.arrays.foreign import Foreign, as_numbers, strided, three_axes
+from featgraph.program.given_arrays.base import ROWS_OF_A_PART, GivenArray, Held
+
+__all__ = ["DeviceArray"]
+
+Array = npt.NDArray[Any]
+
+
+class DeviceArray(GivenArray):
+    """An array on the GPU: a caller's, or one that was derived from it.
+
+    Parameters
+    ----------
+    array : array of the dialect
+        It may have any strides; what is derived has none.
+    """
+
+    def __init__(self, array: Any) -> None:
+        self.values, self.shape, self.dtype = array, tuple(array.shape), array.dtype
+
+    def _found(self, kernel: Any, count: int, *arguments: Any) -> int | None:
+        """Return the smallest number that a kernel finds."""
+        found = memory.upload(np.full(1, elements.NONE_LOST))
+        memory.launch_over(kernel, count, _seen(self.values), *arguments, found)
+        first = int(memory.read(found)[0])
+        return None if first == elements.NONE_LOST else first
+
+    def _first(self, least: Any, most: Any, *, is_inside: bool) -> int | None:
+        """Return the first place where a value is in a range, or is not."""
+        seen = np.dtype(as_numbers(self.values).dtype)
+        if seen.kind == "f":
+            low, high = seen.type(least), seen.type(most)
+        else:
+            limits = np.iinfo(seen)
+            own = (0, 1) if self.dtype.kind == "b" else (limits.min, limits.max)
+            if least <= own[0] and own[1] <= most:
+                return 0 if is_inside else None
+            if least > limits.max or most < limits.min:
+                return None if is_inside else 0
+            low = seen.type(max(least, limits.min))
+            high = seen.type(min(most, limits.max))
+        return self._found(elements.find_in_range, self.size, low, high, is_inside)
+
+    def first_row_without(self, bound: Any) -> int | None:
+        """Return the first row that has no value above a bound."""
+        limit = np.dtype(self.dtype).type(bound)
+        return self._found(elements.find_rows_without, len(self), limit)
+
+    def row(self, index: int) -> Any:
+        """Return a row, or an element of one axis, on the host."""
+        offset = index * int(self.values.strides[0])
+        if self.ndim == 1:
+            one = strided(self.values, (1,), (self.dtype.itemsize,), offset)
+            return DeviceArray(one).on_host()[0]
+        shape, steps = self.shape[1:], tuple(self.values.strides[1:])
+        return DeviceArray(strided(self.values, shape, steps, offset)).on_host()
+
+    def on_host(self) -> Array:
+        """Return the array as one of NumPy; one on the GPU is copied."""
+        return memory.read(_copy(self.values, self.dtype))
+
+    def astype(self, dtype: np.dtype[Any] | type[Any]) -> GivenArray:
+        """Return the values rounded to a type; itself if it has that type."""
+        wanted = np.dtype(dtype)
+        return self if wanted == self.dtype else DeviceArray(_copy(self.values, wanted))
+
+    def column(self, index: int) -> GivenArray:
+        """Return what is at an index of the second axis."""
+        shape, steps = self.shape, self.values.strides
+        part = (shape[0], *shape[2:]), (steps[0], *steps[2:])
+        return DeviceArray(strided(self.values, *part, index * int(steps[1])))
+
+    def matrix(self) -> GivenArray:
+        """Return it with two axes: a row has all that belongs to one."""
+        if self.ndim == 2:
+            return self
+        if self.ndim == 1:
+            steps = (int(self.values.strides[0]), self.dtype.itemsize)
+            return DeviceArray(strided(self.values, (len(self), 1), steps))
+        shape = (len(self), math.prod(self.shape[1:]))
+        return DeviceArray(_copy(self.values, self.dtype).reshape(shape))
+
+    def widened(self, width: int) -> GivenArray:
+        """Return (N, width) of (N, 1); itself if it is as wide."""
+        if self.shape[1] == width:
+            return self
+        steps = (int(self.values.strides[0]), 0)
+        return DeviceArray(strided(self.values, (len(self), width), steps))
+
+    def largest_of_columns(self) -> Array:
+        """Return the largest value of each column of (N, K), on the host; N > 0."""
+        return self._folded(is_largest=True)
+
+    def sums_of_columns(self) -> Array:
+        """Return the sum of each column of (N, K), on the host."""
+        return self._folded(is_largest=False)
+
+    def _folded(self, *, is_largest: bool) -> Array:
+        seen, columns = _seen(self.values), math.prod(self.shape[1:])
+        rows = len(self)
+        while True:
+            rows = -(-rows // ROWS_OF_A_PART)
+            made = memory.empty((rows, columns), seen.dtype.name)
+            count = rows * columns
+            memory.launch_over(elements.fold_columns, count, seen, is_largest, made)
+            if rows == 1:
+                return np.asarray(memory.read(made)[0])
+            seen = three_axes(made)
+
+    def _derived(self, kernel: Any, count: int, *before: Any) -> DeviceArray:
+        """Return what a kernel sets, in the same type, shape and C order."""
+        made = memory.empty(self.shape, self.dtype.name)
+        flat = made.reshape(self.size)
+        memory.launch_over(kernel, count, _seen(self.values), *before, flat)
+        return DeviceArray(made)
+
+    def columns_divided(self, by: Array) -> GivenArray:
+        """Return the array with each column divided by a number."""
+        return self._derived(elements.scale_columns, self.size, memory.upload(by))
+
+    def rows_divided(self) -> GivenArray:
+        """Return it divided by its sums along the last axis, where they are not 0."""
+        return self._derived(elements.scale_rows, self.size // self.shape[-1])
+
+    def held(self) -> Held:
+        """Tell rows of numbers, in (N, K) of float64, from rows of nan."""
+        values = memory.empty(self.shape, self.dtype.name)
+        is_held = memory.empty((len(self),), "bool")
+        found = memory.upload(np.array([elements.NONE_LOST, 0]))
+        memory.launch_over(
+            elements.part_held, len(self), _seen(self.values),
+            values.reshape(self.size), as_numbers(is_held), found,
+        )  # fmt: skip
+        first, count = memory.read(found).tolist()
+        bad = None if first == elements.NONE_LOST else first
+        return Held(DeviceArray(values), DeviceArray(is_held), count, bad)
+
+    def with_rows(self, is_kept: GivenArray, row: Array) -> GivenArray:
+        """Return the array with one row in place of those that are not kept."""
+        made = _copy(self.values, self.dtype)
+        kept, wanted = as_numbers(is_kept.values), memory.upload(row)
+        flat = made.reshape(self.size)
+        memory.launch_over(elements.fill_rows, self.size, flat, kept, wanted)
+        return DeviceArray(made)
+
+    def logs(self) -> GivenArray:
+        """Return the logs of float64 that is not negative; -inf for zero."""
+        made = _copy(self.values, self.dtype)
+        memory.launch_over(elements.take_logs, self.size, made.reshape(self.size))
+        return DeviceArray(made)
+
+
+def _seen(array: Any) -> Any:
+    """Return an array as kernels read it."""
+    return three_axes(as_numbers(array))
+
+
+def _copy(array: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a copy in C order, rounded to a type."""
+    return Foreign(array).cast(dtype)

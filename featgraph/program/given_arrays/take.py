@@ -1,0 +1,68 @@
+"""Take an array as a caller gives it: on the host, or on the GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.arrays.values import is_on_gpu
+from featgraph.graph.building.host import host_array
+from featgraph.program.given_arrays.base import GivenArray
+from featgraph.program.given_arrays.host import HostArray
+
+__all__ = ["given_array"]
+
+
+def given_array(
+    values: Any, dtype: npt.DTypeLike | None = None, where: str = "values"
+) -> GivenArray:
+    """Take an array as a caller gives it, and leave it where it is.
+
+    Parameters
+    ----------
+    values : array_like
+        Of the host, or with ``__cuda_array_interface__`` or ``__dlpack__`` in the
+        memory of the GPU that kernels run on. What no kernel can read there is copied
+        to the host: arrays without an axis, without elements, or of float16.
+    dtype : dtype, optional
+        What to round it to; by default it keeps its type.
+    where : str, optional
+        What it is called in errors.
+
+    Returns
+    -------
+    GivenArray
+
+    Raises
+    ------
+    StateError
+        If it lies on another GPU, or its library does not give it away.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> weights = fg.given_array([1.0, -2.0, float("nan")])
+    >>> weights.first_row_outside(0, weights.greatest), weights.row(1).item()
+    (1, -2.0)
+    """
+    found: GivenArray
+    if isinstance(values, GivenArray):
+        found = values
+    elif is_on_gpu(values):
+        found = _on_gpu(values, where)
+    else:
+        found = HostArray(np.asarray(values))
+    return found if dtype is None else found.astype(np.dtype(dtype))
+
+
+def _on_gpu(values: Any, where: str) -> GivenArray:
+    # Both import the dialect.
+    from featgraph.arrays.foreign import foreign_array
+    from featgraph.program.given_arrays.device import DeviceArray
+
+    foreign = foreign_array(values, where)
+    if foreign is None:
+        return HostArray(host_array(values, where))
+    return DeviceArray(foreign.array)
