@@ -71,16 +71,23 @@ def test_small_kernels() -> None:
 
     words, rows = types.uint32[::1], types.float32[:, ::1]
     offsets = types.int32[::1]
+    # fmt: off
     signatures = {
         "refresh_vertices": (words, rows, rows),
         "refresh_vertices_without": (words, words, rows, rows),
         "count_bits": (words, types.int64[::1]),
         "fill": (types.float64[::1], types.float64),
-        "near": (words, rows, types.int64, types.float64, types.float64, words),
+        "near": (
+            words, rows, types.int64, *(types.float64,) * 3, types.float64[::1], words,
+        ),
         "first_key": (words, rows, types.int64, types.float64, types.float64[::1]),
         "copy_features": (rows, rows, types.int64),
         "differ": (types.float32[::1], types.float32[::1], types.int32[::1]),
         "all_if": (types.int32[::1], words, words, words),
+        "part_by_edges": (
+            types.int64[::1], types.float64, *(words,) * 4, types.int32[::1],
+        ),
+        "leave_edges": (*(types.int64[::1],) * 3, types.int64),
         "extreme": (
             types.float32[::1],
             types.float64,
@@ -88,6 +95,7 @@ def test_small_kernels() -> None:
             types.int64,
         ),
     }
+    # fmt: on
     counts, edges = types.int32[::1], types.int64[::1]
     signatures["add_up"] = (counts, edges, types.int64, offsets, counts)
     signatures["control"] = control_signature()

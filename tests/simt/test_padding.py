@@ -321,8 +321,8 @@ def test_near_keys_are_those_of_the_row(gpu: Gpu, k: int) -> None:
     array = buffers_of(state, device).property("x")
     array.view()[:, k:] = -5.0
     everything = device.sets.upload(np.full(1, (1 << 10) - 1, np.uint32))
-    assert device.sets.first_key(everything, array, k, 1.0) == keys.min()
-    near = device.sets.near(everything, array, k, 1.0, 1.5)
+    assert device.keys.first(everything, array, k, 1.0) == keys.min()
+    near = device.keys.near(everything, array, k, 1.0, 1.5)
     mask = fg.ActiveSet.from_words(10, device.download(near)).mask
     np.testing.assert_array_equal(mask, (keys <= 1.5).any(axis=1))
 

@@ -8,6 +8,7 @@ from numba import float64, int64, njit, uint32
 from featgraph.device import cpu
 
 __all__ = [
+    "MOST",
     "fill_set",
     "fill_waiting",
     "find_set",
@@ -17,6 +18,10 @@ __all__ = [
     "refresh_few",
     "refresh_vertices",
 ]
+
+
+#: The largest finite key.
+MOST = 1.7976931348623157e308
 
 
 @njit(cache=True, error_model="numpy")
@@ -109,7 +114,10 @@ def near(words, keys, sign, limit, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def first_key(words, keys, sign):  # type: ignore[no-untyped-def]
-    """Return the smallest ``sign * key`` of the vertices in `words`."""
+    """Return the smallest ``sign * key`` of the vertices in `words`.
+
+    It is `MOST` at most where there is a vertex, and -inf where a key is NaN.
+    """
     first = np.inf
     for word in range(words.size):
         pending = words[word]
@@ -118,8 +126,9 @@ def first_key(words, keys, sign):  # type: ignore[no-untyped-def]
             pending = uint32(pending & (pending - uint32(1)))
             for f in range(keys.shape[1]):
                 key = sign * float64(keys[word * 32 + bit, f])
-                if key < first:
-                    first = key
+                if key != key:
+                    key = -np.inf
+                first = min(first, min(key, MOST))
     return first
 
 

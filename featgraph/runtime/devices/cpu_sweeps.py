@@ -20,9 +20,14 @@ from featgraph.program.active import word_count
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cpu_sets import KnownSets, SparseSet
 from featgraph.runtime.devices.forks import is_single_threaded
-from featgraph.runtime.devices.protocol import DeviceGraph, is_dense
+from featgraph.runtime.devices.protocol import (
+    DeviceGraph,
+    Reach,
+    is_dense,
+    limit_behind,
+)
 
-__all__ = ["CHUNKS_PER_THREAD", "SMALLEST_CHUNK", "CpuSets", "CpuSweeps"]
+__all__ = ["CHUNKS_PER_THREAD", "SMALLEST_CHUNK", "CpuKeys", "CpuSets", "CpuSweeps"]
 
 Array = Any
 Words = Any
@@ -131,7 +136,7 @@ class CpuSets:
                 active, few.at, due, found, _MOST_ALONE, *reach.rows
             )
             if size >= 0:
-                self._note(due, found[:size], work)
+                self.note(due, found[:size], work)
                 return due
         if self._finds_sooner(active, count, graph, theirs, edges):
             due = np.empty(active.size, np.uint32)
@@ -177,7 +182,7 @@ class CpuSets:
             known = SparseSet(np.flatnonzero(words), 0, count)
         return known
 
-    def _note(
+    def note(
         self, words: Words, at: Array, work: int, count: int | None = None
     ) -> None:
         """Remember where a set has bits, if that is at few of its words."""
@@ -208,8 +213,14 @@ class CpuSets:
         kernel = graph.kernel("refresh", "out")
         kernel.function(words, *entries, *kernel.rows)
 
+    def reach(self, active: Words, graph: DeviceGraph, full: Words) -> None:
+        """Return None: to count waits for nothing."""
+
     def count_and_look(
-        self, words: Words, results: Sequence[tuple[Array, bool]]
+        self,
+        words: Words,
+        results: Sequence[tuple[Array, bool]],
+        reach: Reach | None = None,
     ) -> tuple[int, list[float]]:
         """Return the size of a set, and the largest or smallest entry of results."""
         found = [float(np.max(a) if is_max else np.min(a)) for a, is_max in results]
@@ -224,22 +235,6 @@ class CpuSets:
         """Return `full` if a flag is set, and otherwise the set that is found."""
         return full if flag else find()
 
-    def near(
-        self, words: Words, keys: Array, width: int, sign: float, limit: float
-    ) -> Words:
-        """Return the vertices of a set with a feature of ``sign * key <= limit``."""
-        near = np.empty_like(words)
-        rows = keys.reshape(len(keys), width)
-        self.loops.near(words, rows, np.float64(sign), np.float64(limit), near)
-        at = np.flatnonzero(near)
-        self._note(near, at, 0, int(np.bitwise_count(near[at]).sum()))
-        return near
-
-    def first_key(self, words: Words, keys: Array, width: int, sign: float) -> float:
-        """Return the smallest ``sign * key`` in a set; inf for the empty one."""
-        rows = keys.reshape(len(keys), width)
-        return float(self.loops.first_key(words, rows, np.float64(sign)))
-
     def targets(self, edge_state: Array, graph: DeviceGraph) -> Words:
         """Return the targets of the edges that passed last."""
         words = np.empty(word_count(graph.vertex_count), np.uint32)
@@ -248,11 +243,54 @@ class CpuSets:
         return words
 
 
+class CpuKeys:
+    """Bitvectors of vertices, by keys of these."""
+
+    def __init__(self, sets: CpuSets) -> None:
+        self._sets = sets
+
+    def near(
+        self, words: Words, keys: Array, width: int, sign: float, limit: float
+    ) -> Words:
+        """Return the vertices of a set with a feature of ``sign * key <= limit``."""
+        near = np.empty_like(words)
+        rows = keys.reshape(len(keys), width)
+        loops = self._sets.loops
+        loops.near(words, rows, np.float64(sign), np.float64(limit), near)
+        at = np.flatnonzero(near)
+        self._sets.note(near, at, 0, int(np.bitwise_count(near[at]).sum()))
+        return near
+
+    def first(self, words: Words, keys: Array, width: int, sign: float) -> float:
+        """Return the smallest ``sign * key`` in a set; inf for the empty one."""
+        rows = keys.reshape(len(keys), width)
+        return float(self._sets.loops.first_key(words, rows, np.float64(sign)))
+
+    def nearest(
+        self,
+        words: Words,
+        keys: Array,
+        order: tuple[int, float],
+        limit: float,
+        delta: float,
+        reach_of: Callable[[Words], Reach | None],
+    ) -> tuple[Words, int, float, int]:
+        """Return `near` vertices, and the limit, which moves where none is near."""
+        near = self.near(words, keys, *order, limit)
+        count = self._sets.count(near)
+        if count == 0 and (first := self.first(words, keys, *order)) < np.inf:
+            limit = limit_behind(first, delta)
+            near = self.near(words, keys, *order, limit)
+            count = self._sets.count(near)
+        return near, count, limit, self._sets.count(words)
+
+
 class CpuSweeps:
     """Runs kernels over sets of vertices."""
 
     def __init__(self) -> None:
         self.sets = CpuSets()
+        self.keys = CpuKeys(self.sets)
 
     def launch(self, bound: BoundEntry, given: Mapping[str, Any]) -> None:
         """Run one entry of a kernel; a single chunk on this thread.

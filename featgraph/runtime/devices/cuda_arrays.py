@@ -113,6 +113,16 @@ class Own(threading.local):
         return self.total.view(np.float64)
 
     @cached_property
+    def edges(self) -> list[Array]:
+        """Where kernels count the edges out of a set, and into one."""
+        return [cuda.to_device(np.zeros(1, np.int64)) for _ in range(2)]
+
+    @cached_property
+    def is_many(self) -> Array:
+        """The place of whether a set has many edges."""
+        return cuda.to_device(np.zeros(1, np.int32))
+
+    @cached_property
     def flag(self) -> Array:
         """The place of what a kernel has found to be so or not."""
         return cuda.to_device(np.zeros(1, np.int32))
@@ -267,12 +277,19 @@ class CudaArrays:
         if size:
             self.driver.copy(address_of(target), address_of(source), size)
 
-    def read_totals(self, extremes: int) -> tuple[int, list[float]]:
-        """Return the count that a kernel has left, and some extremes; waits once."""
+    def read_counts(
+        self, extremes: int, others: int
+    ) -> tuple[int, list[float], list[int]]:
+        """Return the count that a kernel has left, some extremes, and other counts.
+
+        They lie one behind the other; waits once.
+        """
         with self._reading:
-            size = 8 * (1 + extremes)
+            behind = 1 + extremes
+            size = 8 * (behind + others)
             self.driver.read(self._landing_address, self.own.total_address, size)
-            return read_landed(self._landed, extremes)
+            counts: list[int] = self._landed[behind : behind + others].tolist()
+            return *read_landed(self._landed, extremes), counts
 
     def _make_loop(
         self, driver: Driver, cycle: Sequence[Superstep], shape: Shape

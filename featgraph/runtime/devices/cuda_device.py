@@ -20,7 +20,7 @@ from featgraph.runtime.devices import cuda_lists
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.cuda_rows import CudaRows
-from featgraph.runtime.devices.cuda_sets import CudaSets
+from featgraph.runtime.devices.cuda_sets import CudaKeys, CudaSets
 from featgraph.runtime.devices.host_arrays import host_graph_array
 from featgraph.runtime.devices.protocol import DeviceGraph
 from featgraph.runtime.graphs.gpu_arrays import built_array, longest_first
@@ -70,6 +70,7 @@ class CudaDevice(CudaArrays):
     def __init__(self) -> None:
         super().__init__()
         self.sets, self.rows = CudaSets(self), CudaRows(self)
+        self.keys = CudaKeys(self, self.sets)
         # Hubs and all other vertices run side by side. Both streams wait for the
         # default one and it for them.
         self._streams = {"hubs": cuda.stream(), "main": cuda.stream()}

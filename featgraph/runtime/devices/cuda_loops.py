@@ -8,6 +8,7 @@ from featgraph._cuda import cuda, device_function, kernel
 from featgraph.device import warp
 
 __all__ = [
+    "MOST",
     "all_if",
     "copy_features",
     "count_bits",
@@ -15,8 +16,10 @@ __all__ = [
     "differ",
     "extreme",
     "first_key",
+    "leave_edges",
     "leave_out",
     "near",
+    "part_by_edges",
     "place",
     "refresh_vertices",
     "refresh_vertices_without",
@@ -25,6 +28,9 @@ __all__ = [
     "words_or",
     "words_without",
 ]
+
+#: The largest finite key.
+MOST = 1.7976931348623157e308
 
 
 @kernel(cache=True)
@@ -128,11 +134,42 @@ def extreme(values, sign, out, place):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
-def near(words, keys, width, sign, limit, out):  # type: ignore[no-untyped-def]
-    """Set `out` to the vertices of `words` with a feature that is not beyond `limit`.
+def part_by_edges(edges, least, active, full, few, many, is_many):  # type: ignore[no-untyped-def]
+    """Put active vertices into `few`, or, with as many edges as `least`, into `many`.
 
-    `keys` is of shape (V, N), with `width` of them in use; a warp takes a word.
+    Then `few` has no vertex; otherwise `many` has all of `full`. The flag says which.
     """
+    word = cuda.grid(1)
+    are_many = float64(edges[0]) >= least
+    if word < few.size:
+        here = uint32(word)
+        few[here] = uint32(0) if are_many else active[here]
+        many[here] = active[here] if are_many else full[here]
+    if word == 0:
+        is_many[0] = int32(are_many)
+
+
+@kernel(cache=True)
+def leave_edges(out_edges, in_edges, total, place):  # type: ignore[no-untyped-def]
+    """Leave two counts behind another one; one thread."""
+    if cuda.grid(1) == 0:
+        total[uint32(place)] = out_edges[0]
+        total[uint32(place + 1)] = in_edges[0]
+
+
+@kernel(cache=True)
+def near(words, keys, width, sign, limit, delta, extremes, out):  # type: ignore[no-untyped-def]
+    """Set `out` to the vertices of `words` with a feature that is not beyond a limit.
+
+    `keys` is of shape (V, N), with `width` of them in use; a warp takes a word. Where
+    `delta` is not 0, and the first key, ``extremes[1]``, is beyond `limit`, the limit
+    is `delta` behind that key.
+    """
+    first_of_all = extremes[1]
+    if delta > 0 and first_of_all > limit and first_of_all < math.inf:
+        limit = float64(math.inf)
+        if first_of_all < MOST:
+            limit = first_of_all + delta
     lane = cuda.threadIdx.x % 32
     first = cuda.grid(1) // 32
     for word in range(first, words.size, cuda.gridsize(1) // 32):
@@ -148,18 +185,22 @@ def near(words, keys, width, sign, limit, out):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
-def first_key(words, keys, width, sign, out):  # type: ignore[no-untyped-def]
-    """Lower ``out[0]`` to the smallest ``sign * key`` of the vertices in `words`."""
+def first_key(words, keys, width, sign, extremes):  # type: ignore[no-untyped-def]
+    """Lower ``extremes[1]`` to the smallest ``sign * key`` of the vertices in `words`.
+
+    It is `MOST` at most where there is a vertex, and -inf where a key is NaN.
+    """
     here = float64(math.inf)
     for v in range(cuda.grid(1), keys.shape[0], cuda.gridsize(1)):
         if warp.test_bit(words, v):
             for f in range(width):
                 key = sign * float64(keys[uint32(v), uint32(f)])
-                if key < here:
-                    here = key
+                if key != key:
+                    key = -float64(math.inf)
+                here = min(here, min(key, MOST))
     here = warp.group_min(here, 32)
     if cuda.threadIdx.x % 32 == 0 and here < math.inf:
-        cuda.atomic.min(out, 0, here)
+        cuda.atomic.min(extremes, 1, here)
 
 
 @kernel(cache=True)

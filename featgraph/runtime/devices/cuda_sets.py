@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +18,15 @@ from featgraph.program.active import word_count
 from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.devices.bound import RowKernel
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
-from featgraph.runtime.devices.protocol import DeviceGraph, is_dense
+from featgraph.runtime.devices.protocol import (
+    DeviceGraph,
+    Reach,
+    is_dense,
+    limit_behind,
+)
+from featgraph.runtime.recording.cuda_trace import OPAQUE
 
-__all__ = ["CudaSets"]
+__all__ = ["CudaKeys", "CudaSets"]
 
 Array = Any
 Words = Any
@@ -30,6 +37,10 @@ _AT_A_TIME = 4
 #: Blocks that look at the words of a set. With more, most warps start for nothing; with
 #: fewer, each goes through the words that it has found one after the other.
 _SCAN_BLOCKS = 2112
+
+
+#: Infinity as the bits of a float64.
+_INF = 0x7FF << 52
 
 
 def _count_references(pool: list[Any]) -> int:
@@ -48,17 +59,67 @@ def scanning(words: Words) -> int:
     return min(block_count(int(words.size) * 32), _SCAN_BLOCKS)
 
 
+class _RowWalks:
+    """Launches of kernels that go along the rows of the vertices of a set."""
+
+    def __init__(self, arrays: CudaArrays, some_words: Callable[[int], Words]) -> None:
+        self._arrays, self._some_words = arrays, some_words
+
+    def run(
+        self, kernel: RowKernel, blocks: int, given: tuple[Any, ...], block: int = 0
+    ) -> None:
+        """Launch a kernel that goes along rows."""
+        arguments = (*given, *kernel.rows)
+        self._arrays.launches(kernel.function, blocks, block or BLOCK, arguments)
+
+    def leave_edges(
+        self, words: Words, graph: DeviceGraph, along: str, total: Array
+    ) -> None:
+        """Leave how many edges a set has in some rows."""
+        self._arrays.driver.set_words(address_of(total), 0, 2)
+        blocks = min(block_count(words.size * 32), 1 << 12)
+        given = words, total, graph.vertex_count
+        self.run(graph.kernel("count", along), blocks, given)
+
+    def found(self, active: Words, graph: DeviceGraph, along: str) -> Words:
+        """Have all others look for an active vertex."""
+        due, vertices = self._some_words(active.size), graph.vertex_count
+        given = active, due, vertices, HUB_DEGREE
+        self.run(graph.kernel("find", along), block_count(vertices), given)
+        self._run_hubs("find_hubs", active, due, graph, along)
+        return due
+
+    def reached(self, active: Words, graph: DeviceGraph, along: str) -> Words:
+        """Go along the edges of active vertices."""
+        due, rows = self._some_words(active.size), REVERSED[along]
+        self._arrays.copy(due, active)
+        kernel = graph.kernel("reach", rows)
+        self.run(kernel, scanning(active), (active, due, HUB_DEGREE))
+        self._run_hubs("reach_hubs", active, due, graph, rows)
+        return due
+
+    def _run_hubs(
+        self, name: str, active: Words, due: Words, graph: DeviceGraph, rows: str
+    ) -> None:
+        """Launch a kernel of blocks, if there are hubs."""
+        hubs = graph[rows_along(rows).hubs]
+        if hubs.size:
+            of_hubs = graph.kernel(name, rows)
+            self.run(of_hubs, hubs.size, (active, due, hubs), of_hubs.threads)
+
+
 class CudaSets:
     """Bitvectors of one device, by its arrays and launches."""
 
     def __init__(self, arrays: CudaArrays) -> None:
         self._arrays = arrays
         self._launch, self._driver = arrays.launches, arrays.driver
+        self._walks = _RowWalks(arrays, self.some_words)
         self._views: weakref.WeakKeyDictionary[Array, Array] = (
             weakref.WeakKeyDictionary()
         )
 
-    def _words(self, count: int) -> Words:
+    def some_words(self, count: int) -> Words:
         """Return a bitvector without another reference.
 
         A State has its own, and those of a superstep are those of the one before the
@@ -74,7 +135,7 @@ class CudaSets:
     def upload(self, words: npt.NDArray[np.uint32]) -> Words:
         """Return a bitvector with what `words` of the host has."""
         given = np.ascontiguousarray(words, np.uint32)
-        uploaded = self._words(given.size)
+        uploaded = self.some_words(given.size)
         size = 4 * given.size
         self._driver.write(address_of(uploaded), int(given.ctypes.data), size)
         return uploaded
@@ -85,7 +146,7 @@ class CudaSets:
 
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
         """Return a bitvector of no vertices but those in the words of `apart`."""
-        words = self._words(count)
+        words = self.some_words(count)
         first = address_of(words)
         self._driver.set_words(first, 0, count)
         for number, bits in (apart or {}).items():
@@ -93,7 +154,7 @@ class CudaSets:
         return words
 
     def _combine(self, function: Any, a: Words, b: Words) -> Words:
-        out = self._words(a.size)
+        out = self.some_words(a.size)
         self._launch(function, block_count(a.size), BLOCK, (a, b, out))
         return out
 
@@ -111,7 +172,7 @@ class CudaSets:
 
     def leave_out(self, due: Words, on: Words, left: Words) -> Words:
         """Return what of `due` is in `on`, and add the rest to `left`."""
-        out = self._words(due.size)
+        out = self.some_words(due.size)
         arguments = due, on, left, out
         self._launch(cuda_loops.leave_out, block_count(due.size), BLOCK, arguments)
         return out
@@ -133,7 +194,7 @@ class CudaSets:
         The device chooses.
         """
         words = find()
-        out = self._words(words.size)
+        out = self.some_words(words.size)
         arguments = flag, full, words, out
         self._launch(cuda_loops.all_if, block_count(words.size), BLOCK, arguments)
         return out
@@ -143,11 +204,31 @@ class CudaSets:
         return self.count_and_look(words, ())[0]
 
     def count_and_look(
-        self, words: Words, results: Sequence[tuple[Array, bool]]
+        self,
+        words: Words,
+        results: Sequence[tuple[Array, bool]],
+        reach: Reach | None = None,
     ) -> tuple[int, list[float]]:
         """Return the number of set bits, and extremes of results; waits once."""
         self.leave_count(words, results)
-        return self._arrays.read_totals(len(results))
+        number, seen, _ = self.read_counts(len(results), reach)
+        return number, seen
+
+    def read_counts(
+        self, extremes: int, reach: Reach | None, others: int = 0
+    ) -> tuple[int, list[float], list[int]]:
+        """Return what was left of a set, and other counts behind it; waits once.
+
+        Those of `reach` are brought, too.
+        """
+        arrays, own = self._arrays, self._arrays.own
+        if reach is None:
+            return arrays.read_counts(extremes, others)
+        place = np.int64(1 + extremes + others)
+        self._launch(cuda_loops.leave_edges, 1, 32, (*own.edges, own.total, place))
+        number, seen, counts = arrays.read_counts(extremes, others + 2)
+        reach.pushed, reach.pulled = counts[others:]
+        return number, seen, counts[:others]
 
     def leave_count(self, words: Words, results: Sequence[tuple[Array, bool]]) -> None:
         """Leave the number of set bits on the device, and extremes of results."""
@@ -165,39 +246,34 @@ class CudaSets:
 
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
         """Return how many edges a set has in some rows; waits for the device."""
-        self._driver.set_words(self._arrays.own.total_address, 0, 2)
-        blocks = min(block_count(words.size * 32), 1 << 12)
-        given = words, self._arrays.own.total, graph.vertex_count
-        self._run(graph.kernel("count", along), blocks, given)
-        return self._arrays.read_totals(0)[0]
+        self._walks.leave_edges(words, graph, along, self._arrays.own.total)
+        return self._arrays.read_counts(0, 0)[0]
 
-    def _run(
-        self, kernel: RowKernel, blocks: int, given: tuple[Any, ...], block: int = 0
-    ) -> None:
-        """Launch a kernel that goes along rows."""
-        arguments = (*given, *kernel.rows)
-        self._launch(kernel.function, blocks, block or BLOCK, arguments)
+    def reach(self, active: Words, graph: DeviceGraph, full: Words) -> Reach:
+        """Return what a set reaches; its counts are left on the device.
 
-    def near(
-        self, words: Words, keys: Array, width: int, sign: float, limit: float
-    ) -> Words:
-        """Return the vertices of a set with a feature of ``sign * key <= limit``."""
-        out = self._words(words.size)
-        blocks = min(block_count(words.size * 32), 1 << 16)
-        numbers = width, np.float64(sign), np.float64(limit)
-        arguments = (words, self._rows(keys), *numbers, out)
-        self._launch(cuda_loops.near, blocks, BLOCK, arguments)
-        return out
+        Vertices are looked for in both ways, in one of which there is nothing to do:
+        none is active, or all are.
+        """
+        own, size = self._arrays.own, active.size
+        out_edges, in_edges = own.edges
+        self._walks.leave_edges(active, graph, "out", out_edges)
+        few, many = self.some_words(size), self.some_words(size)
+        least = math.sqrt(graph.vertex_count * graph.edges_along("in")) / 2
+        given = out_edges, np.float64(least), active, full, few, many, own.is_many
+        self._launch(cuda_loops.part_by_edges, block_count(size), BLOCK, given)
+        reached, found = (
+            self._walks.reached(few, graph, "in"),
+            self._walks.found(many, graph, "in"),
+        )
+        base = self.some_words(size)
+        arguments = own.is_many, found, reached, base
+        self._launch(cuda_loops.all_if, block_count(size), BLOCK, arguments)
+        self._walks.leave_edges(base, graph, "in", in_edges)
+        self._driver.note(*OPAQUE)  # a superstep behind it may go another way
+        return Reach(active, base, 0)
 
-    def first_key(self, words: Words, keys: Array, width: int, sign: float) -> float:
-        """Return the smallest ``sign * key`` in a set; waits for the device."""
-        out = self._arrays.upload(np.full(1, np.inf))
-        blocks = min(block_count(keys.shape[0]), 1 << 12)
-        arguments = (words, self._rows(keys), width, np.float64(sign), out)
-        self._launch(cuda_loops.first_key, blocks, BLOCK, arguments)
-        return float(self._arrays.download(out)[0])
-
-    def _rows(self, array: Array) -> Array:
+    def rows_of(self, array: Array) -> Array:
         """Return an array as one of shape (V, N), the same object each time."""
         if array.ndim == 2:
             return array
@@ -216,27 +292,18 @@ class CudaSets:
         edges: int | None = None,
     ) -> Words:
         """Return `active` and the vertices that gather from it `along` some edges."""
-        due, vertices = self._words(active.size), graph.vertex_count
-        if is_dense(count, vertices, graph.edges_along(along), edges):
-            name, rows, blocks = "find", along, block_count(vertices)
-            given: tuple[Any, ...] = active, due, vertices, HUB_DEGREE
-        else:
-            self._arrays.copy(due, active)
-            name, rows, blocks = "reach", REVERSED[along], scanning(active)
-            given = active, due, HUB_DEGREE
-        self._run(graph.kernel(name, rows), blocks, given)
-        hubs = graph[rows_along(rows).hubs]
-        if hubs.size:
-            of_hubs = graph.kernel(f"{name}_hubs", rows)
-            self._run(of_hubs, hubs.size, (active, due, hubs), of_hubs.threads)
-        return due
+        vertices, all_edges = graph.vertex_count, graph.edges_along(along)
+        are_many = is_dense(count, vertices, all_edges, edges)
+        return (self._walks.found if are_many else self._walks.reached)(
+            active, graph, along
+        )
 
     def targets(self, edge_state: Array, graph: DeviceGraph) -> Words:
         """Return the targets of the edges that passed last."""
         count = graph.vertex_count
         words = self.empty(word_count(count))
         given = edge_state, words, count
-        self._run(graph.kernel("find_targets", "in"), block_count(count), given)
+        self._walks.run(graph.kernel("find_targets", "in"), block_count(count), given)
         return words
 
     def refresh_vertices(
@@ -244,7 +311,7 @@ class CudaSets:
     ) -> None:
         """Copy the rows of the vertices in `words` that are not in `without`."""
         blocks = scanning(words)
-        rows = self._rows(next_), self._rows(current)
+        rows = self.rows_of(next_), self.rows_of(current)
         if without is None:
             self._launch(cuda_loops.refresh_vertices, blocks, BLOCK, (words, *rows))
         else:
@@ -261,10 +328,79 @@ class CudaSets:
         """
         if current.size == 0:
             return
-        given = words, self._rows(next_), self._rows(current)
+        given = words, self.rows_of(next_), self.rows_of(current)
         if graph[rows_along("out").hubs].size:
             several = -(-graph.edges_along("in") // _AT_A_TIME)
             blocks = min(block_count(several), _SCAN_BLOCKS)
-            self._run(graph.kernel("refresh_all", "in"), blocks, given)
+            self._walks.run(graph.kernel("refresh_all", "in"), blocks, given)
         else:
-            self._run(graph.kernel("refresh", "out"), scanning(words), given)
+            self._walks.run(graph.kernel("refresh", "out"), scanning(words), given)
+
+
+class CudaKeys:
+    """Bitvectors of one device, by keys of vertices."""
+
+    def __init__(self, arrays: CudaArrays, sets: CudaSets) -> None:
+        self._arrays, self._sets = arrays, sets
+        self._launch = arrays.launches
+
+    def near(
+        self, words: Words, keys: Array, width: int, sign: float, limit: float
+    ) -> Words:
+        """Return the vertices of a set with a feature of ``sign * key <= limit``."""
+        return self._near(words, keys, (width, sign), limit, 0.0)
+
+    def first(self, words: Words, keys: Array, width: int, sign: float) -> float:
+        """Return the smallest ``sign * key`` in a set; waits for the device."""
+        self._leave_first(words, keys, (width, sign))
+        _, [first], _ = self._arrays.read_counts(1, 0)
+        return first
+
+    def nearest(
+        self,
+        words: Words,
+        keys: Array,
+        order: tuple[int, float],
+        limit: float,
+        delta: float,
+        reach_of: Callable[[Words], Reach | None],
+    ) -> tuple[Words, int, float, int]:
+        """Return `near` vertices, and the limit, which the device moves; waits once."""
+        self._leave_first(words, keys, order)
+        near = self._near(words, keys, order, limit, delta)
+        reach, address = reach_of(near), self._arrays.own.total_address
+        self._sets.leave_count(words, ())
+        self._arrays.driver.copy(address + 16, address, 8)  # behind the first key
+        self._sets.leave_count(near, ())
+        count, [first], [number] = self._sets.read_counts(1, reach, others=1)
+        if limit < first < math.inf:
+            limit = limit_behind(first, delta)
+        return near, count, limit, number
+
+    def _leave_first(self, words: Words, keys: Array, order: tuple[int, float]) -> None:
+        width, sign = order
+        own, driver = self._arrays.own, self._arrays.driver
+        high, low = divmod(_INF, 1 << 32)
+        driver.set_words(own.total_address + 8, low, 1)
+        driver.set_words(own.total_address + 12, high, 1)
+        blocks = min(block_count(keys.shape[0]), 1 << 12)
+        rows = self._sets.rows_of(keys)
+        arguments = (words, rows, width, np.float64(sign), own.extremes)
+        self._launch(cuda_loops.first_key, blocks, BLOCK, arguments)
+
+    def _near(
+        self,
+        words: Words,
+        keys: Array,
+        order: tuple[int, float],
+        limit: float,
+        delta: float,
+    ) -> Words:
+        width, sign = order
+        out = self._sets.some_words(words.size)
+        blocks = min(block_count(words.size * 32), 1 << 16)
+        numbers = width, np.float64(sign), np.float64(limit), np.float64(delta)
+        rows, extremes = self._sets.rows_of(keys), self._arrays.own.extremes
+        arguments = (words, rows, *numbers, extremes, out)
+        self._launch(cuda_loops.near, blocks, BLOCK, arguments)
+        return out

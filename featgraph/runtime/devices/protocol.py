@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,9 +23,12 @@ __all__ = [
     "Device",
     "DeviceGraph",
     "PropertyRows",
+    "Reach",
     "Recorder",
+    "SetKeys",
     "VertexSets",
     "is_dense",
+    "limit_behind",
 ]
 
 # Threads that wait by spinning hold up the ones that work wherever cores are shared.
@@ -48,6 +53,36 @@ def is_dense(
     if edges is not None:
         return 4 * edges**2 >= vertex_count * edge_count
     return count is not None and 4 * count**2 * edge_count >= vertex_count**3
+
+
+#: The largest finite key.
+_MOST_KEY = float(np.finfo(np.float64).max)
+
+
+def limit_behind(first: float, delta: float) -> float:
+    """Return the limit of near keys that begin at `first`: inf for the largest."""
+    return math.inf if first >= _MOST_KEY else first + delta
+
+
+@dataclass(eq=False)
+class Reach:
+    """Vertices that gather from active ones, and the edges that a superstep goes along.
+
+    Attributes
+    ----------
+    active : words
+    base : words
+        The active vertices and those that gather from them.
+    pushed : int
+        How many edges lead out of active vertices.
+    pulled : int or None
+        How many lead into those of `base`; None where that has not been counted.
+    """
+
+    active: Words
+    base: Words
+    pushed: int
+    pulled: int | None = None
 
 
 class DeviceGraph(Protocol):
@@ -129,12 +164,27 @@ class VertexSets(Protocol):
         """Return the size of a set."""
 
     def count_and_look(
-        self, words: Words, results: Sequence[tuple[Array, bool]]
+        self,
+        words: Words,
+        results: Sequence[tuple[Array, bool]],
+        reach: Reach | None = None,
     ) -> tuple[int, list[float]]:
         """Return the size of a set, and an entry of each of some arrays, as float64.
 
         With each array comes whether its largest entry is meant, or its smallest; NaN
-        if any is. All of it takes one wait.
+        if any is. Counts of `reach` are brought, too. All of it takes one wait.
+        """
+
+    def reach(self, active: Words, graph: DeviceGraph, full: Words) -> Reach | None:
+        """Return what a set reaches; `count_and_look` has to bring its counts.
+
+        The device chooses how the vertices are found. None where to count waits for
+        nothing, so that it can be done when it is needed.
+
+        Parameters
+        ----------
+        full : words
+            All vertices.
         """
 
     def differ(self, last: Array, now: Array) -> Any:
@@ -152,17 +202,6 @@ class VertexSets(Protocol):
 
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
         """Return how many edges the vertices of a set have in rows along some edges."""
-
-    def near(
-        self, words: Words, keys: Array, width: int, sign: float, limit: float
-    ) -> Words:
-        """Return the vertices of a set with a feature of ``sign * key <= limit``.
-
-        NaN is near. A vertex has `width` keys.
-        """
-
-    def first_key(self, words: Words, keys: Array, width: int, sign: float) -> float:
-        """Return the smallest ``sign * key`` in a set; inf for the empty one."""
 
     def expand(
         self,
@@ -191,6 +230,44 @@ class VertexSets(Protocol):
         self, words: Words, next_: Array, current: Array, graph: DeviceGraph
     ) -> None:
         """Copy the rows of the out-edges of `words`."""
+
+
+class SetKeys(Protocol):
+    """What a target does with sets of vertices by their keys, `width` a vertex.
+
+    Keys times `sign` come smallest first, and NaN before all.
+    """
+
+    def near(
+        self, words: Words, keys: Array, width: int, sign: float, limit: float
+    ) -> Words:
+        """Return the vertices of a set with a feature of ``sign * key <= limit``."""
+
+    def first(self, words: Words, keys: Array, width: int, sign: float) -> float:
+        """Return the smallest ``sign * key``; inf for the empty set.
+
+        That of infinite keys is the largest finite number.
+        """
+
+    def nearest(
+        self,
+        words: Words,
+        keys: Array,
+        order: tuple[int, float],
+        limit: float,
+        delta: float,
+        reach_of: Callable[[Words], Reach | None],
+    ) -> tuple[Words, int, float, int]:
+        """Return `near` vertices, how many, the limit, and how many `words` has.
+
+        Where none is near, the limit is the first key and `delta`. Counts of what
+        `reach_of` returns for the near ones are brought, too. All takes one wait.
+
+        Parameters
+        ----------
+        order : tuple of int and float
+            `width` and `sign`.
+        """
 
 
 class PropertyRows(Protocol):
@@ -226,6 +303,10 @@ class Device(Protocol):
     @property
     def sets(self) -> VertexSets:
         """What is done with sets of vertices."""
+
+    @property
+    def keys(self) -> SetKeys:
+        """What is done with sets of vertices by their keys."""
 
     @property
     def rows(self) -> PropertyRows:

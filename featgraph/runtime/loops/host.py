@@ -15,6 +15,7 @@ from featgraph.runtime.loops.near_far import Waiting
 from featgraph.runtime.loops.pending import announce
 from featgraph.runtime.loops.protocol import Watched
 from featgraph.runtime.loops.run import Run
+from featgraph.runtime.loops.step import Step
 from featgraph.runtime.recording.cycles import Traced
 from featgraph.runtime.superstep.frontier import Frontier
 
@@ -62,9 +63,9 @@ class HostLoop:
         due = None if agenda.is_dense else pending.words
         count = pending.active_count
         decisions = agenda.decisions(place) if self._traces else ()
-        far = None
+        far = far_count = None
         if agenda.waiting is not None and not changed:
-            due, far, count = self._nearest(due, agenda.waiting)
+            due, far, count, far_count = self._nearest(due, agenda.waiting, step)
         if agenda.waiting is not None:
             run.thresholds.append(agenda.waiting.threshold)
         announced = due if far is not None else pending.words
@@ -81,7 +82,10 @@ class HostLoop:
                 self._note(place, run, committed, begun, decisions)
             if far is not None and pending.words is not None:
                 pending.words = agenda.device.sets.union(pending.words, far)
-                pending.count = None
+                if far_count is None or pending.count is None:
+                    pending.count = None
+                else:
+                    pending.count += far_count
             agenda.note_scalars(place)
             pending.left = None  # the step knows
         return True
@@ -99,24 +103,32 @@ class HostLoop:
         exchange = self._agenda.exchange
         self._waited_s, self._forms = exchange.waited_s, dict(exchange.forms)
 
-    def _nearest(self, words: Any, waiting: Waiting) -> tuple[Any, Any, int]:
-        """Return the near ones of what is announced, the others, how many are near."""
+    def _nearest(
+        self, words: Any, waiting: Waiting, step: Step
+    ) -> tuple[Any, Any, int, int | None]:
+        """Return the near ones of what is announced, the others, and their numbers."""
         device, count = self._agenda.device, self._agenda.state.graph.vertex_count
         everyone = self._agenda.steps[0].plain.bound.everyone
         announced = everyone if words is None else words
-        near, number = waiting.split(announced)
+        near, number, others = waiting.split(announced, step.look_ahead)
         far = device.sets.without(announced, near)
-        return (None if number == count else near), far, number
+        return (None if number == count else near), far, number, others
 
     def _note(
         self, place: int, run: Run, committed: Any, begun: float, decisions: Any
     ) -> None:
         """Announce what was committed, and record the superstep."""
-        agenda = self._agenda
+        agenda, step = self._agenda, self._agenda.steps[place]
         results = agenda.watched_results(place)
-        number, seen = agenda.exchange.count_and_look(committed, results)
+        reach = None
+        if len(agenda.steps) == 1 and agenda.waiting is None:
+            reach = step.look_ahead(committed)
+        if reach is None:
+            number, seen = agenda.exchange.count_and_look(committed, results)
+        else:
+            number, seen = agenda.device.sets.count_and_look(committed, results, reach)
         count = agenda.state.graph.vertex_count
-        step, seconds = agenda.steps[place], time.perf_counter() - begun
+        seconds = time.perf_counter() - begun
         run.add(number, seconds, step.direction, step.work)
         if agenda.state.graph.ranks is not None:
             run.waits.append(agenda.exchange.waited_s - self._waited_s)

@@ -8,7 +8,7 @@ it counts is not handed on. With a distance for a key this is what delta-steppin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from featgraph.fold.plan.plan import FoldPlan, GatherReads
 from featgraph.program.combines import RULES
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
+from featgraph.runtime.devices.protocol import Reach, limit_behind
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.superstep.exchange import Exchange
 
@@ -165,25 +166,40 @@ class Waiting:
         """Begin at the first key again."""
         self.limit = -math.inf
 
-    def split(self, words: Words) -> tuple[Words, int]:
-        """Return which of some vertices are near, and how many these are.
+    def split(
+        self, words: Words, reach_of: Callable[[Words], Reach | None]
+    ) -> tuple[Words, int, int | None]:
+        """Return which of some vertices are near, how many, and how many are not.
 
-        The threshold moves where none is. Then one is, unless there is no vertex.
+        The threshold moves where none is. Then one is, unless there is no vertex. Ranks
+        do not count the far ones: None.
+
+        Parameters
+        ----------
+        reach_of : callable
+            Returns what is to be counted of the near ones besides: see `VertexSets`.
         """
-        near, sets = self._near(words), self.device.sets
+        keys, width = self._keys()
+        if self.state.graph.ranks is None:
+            order, limits = (width, self.sign), (self.limit, self.delta)
+            near, count, self.limit, number = self.device.keys.nearest(
+                words, keys, order, *limits, reach_of
+            )
+            return near, count, number - count
+        near = self._near(words)
         count = self.exchange.count(near)
         if count == 0 and self.exchange.count(words) > 0:
-            own, keys = self.exchange.among_own(words), self._keys()
-            first = sets.first_key(own, *keys, self.sign)
+            own = self.exchange.among_own(words)
+            first = self.device.keys.first(own, keys, width, self.sign)
             [least] = self.exchange.all_reduce(np.array([first]), "min").tolist()
-            self.limit = least + self.delta
+            self.limit = limit_behind(least, self.delta)
             near = self._near(words)
             count = self.exchange.count(near)
-        return near, count
+        return near, count, None
 
     def _near(self, words: Words) -> Words:
         own = self.exchange.among_own(words)
-        near = self.device.sets.near(own, *self._keys(), self.sign, self.limit)
+        near = self.device.keys.near(own, *self._keys(), self.sign, self.limit)
         return self.exchange.with_ghosts(near)
 
     def _keys(self) -> tuple[Any, int]:

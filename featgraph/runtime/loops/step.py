@@ -11,7 +11,7 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph import Graph
 from featgraph.program.state import State
 from featgraph.runtime.behind.ready import is_ready
-from featgraph.runtime.devices.protocol import Device, is_dense
+from featgraph.runtime.devices.protocol import Device, Reach, is_dense
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.superstep.directions import (
     fixed_cost,
@@ -119,6 +119,10 @@ class Step:
         self.may_sweep_all = False
         #: Whether every vertex has been evaluated in this run.
         self._knows_all = False
+        #: Whether the last superstep could have been pushed.
+        self._looks_ahead = False
+        #: What the next superstep reaches, where that was found behind the last one.
+        self._reach: Reach | None = None
 
     @property
     def plan(self) -> FoldPlan:
@@ -156,8 +160,11 @@ class Step:
             everything = everything or self._sweeps_all(frontier.active_count)
             frontier.all_due, frontier.in_place = everything, self.in_place
             self._knows_all = self._knows_all or everything
-            is_free = self._can_choose and not everything
-            return self._shorter(frontier) if is_free else self.plain
+            if self._can_choose and not everything:
+                return self._shorter(frontier)
+            self._looks_ahead = False
+            return self.plain
+        self._looks_ahead = False
         self._knows_all = self._knows_all or everything
         patching, frontier.incremental = self._prepare()
         is_patched = self._begin(patching, frontier.incremental, changed)
@@ -172,15 +179,17 @@ class Step:
     def _shorter(self, frontier: Frontier) -> Superstep:
         """Return what runs a superstep along fewer edges: pulled or pushed."""
         active, count = frontier.active, frontier.active_count
-        arrays = buffers_of(self.state, self.device).graph
-        sets, pushed = self.device.sets, None
-        if self._may_push(count):
-            pushed = sets.edges_of(active, arrays, "out")
-        frontier.base = sets.expand(active, arrays, count, edges=pushed)
+        reach, self._reach = self._reach, None
         self.direction = "pull"
-        if pushed is None or not is_push_shorter(
-            self.plain.bound, pushed, frontier.base
-        ):
+        self._looks_ahead = self._may_push(count)
+        if reach is None or reach.active is not active:
+            if not self._looks_ahead:
+                arrays = buffers_of(self.state, self.device).graph
+                frontier.base = self.device.sets.expand(active, arrays, count)
+                return self.plain
+            reach = self._reached(active, count)
+        frontier.base = reach.base
+        if not is_push_shorter(self.plain.bound, reach):
             return self.plain
         options = {**self.options, "direction": "push"}
         other = self.foldmap.prepare(self.state, self.device, options)
@@ -190,6 +199,30 @@ class Step:
             return self.plain
         self.direction = "push"
         return other
+
+    def _reached(self, active: Words, count: int | None) -> Reach:
+        """Return what a set reaches, with its counts: a wait, where there are any."""
+        sets, bound = self.device.sets, self.plain.bound
+        arrays = bound.buffers.graph
+        reach = sets.reach(active, arrays, bound.full)
+        if reach is not None:
+            sets.count_and_look(active, (), reach)
+            return reach
+        pushed = sets.edges_of(active, arrays, "out")
+        return Reach(active, sets.expand(active, arrays, count, edges=pushed), pushed)
+
+    def look_ahead(self, committed: Words) -> Reach | None:
+        """Return what the next superstep has to know to choose, from vertices like A.
+
+        Its counts come with others that are waited for. None if it has no choice, as
+        far as the last superstep tells, or if to count waits for nothing.
+        """
+        self._reach = None
+        if self._looks_ahead and self.state.graph.ranks is None:
+            bound = self.plain.bound
+            arrays = bound.buffers.graph
+            self._reach = self.device.sets.reach(committed, arrays, bound.full)
+        return self._reach
 
     def unproven(self) -> Words | None:
         """Return the vertices whose aggregates hold only up to what patches rounded."""
@@ -219,6 +252,7 @@ class Step:
     def forget(self) -> None:
         """Take nothing for granted: no aggregate, nor that all were evaluated."""
         self._knows_all = False
+        self._reach = None
         if self._incremental is not None:
             self._incremental.forget()
 
@@ -250,8 +284,10 @@ class Step:
     def _may_push(self, active_count: int | None) -> bool:
         """Whether enough vertices could be reached for a push to be shorter."""
         # Few vertices cannot have enough edges into the vertices they reach.
-        most = None if active_count is None else active_count * self._most_reached
-        return most is None or most > fixed_cost(self.plan, self.state.graph)
+        most = self.state.graph.edge_count
+        if active_count is not None:
+            most = min(most, active_count * self._most_reached)
+        return most > fixed_cost(self.plan, self.state.graph)
 
     def _can_be_incremental(self) -> bool:
         """Whether any aggregate can be, in a run that changes `changes`."""

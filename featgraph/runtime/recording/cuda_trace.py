@@ -44,9 +44,9 @@ Make = Callable[..., Any]
 _MOST_KEPT = 64
 #: Spare pairs of pools.
 _MOST_SPARE = 8
-#: Words that a superstep hands over at most: the count of committed vertices, and two
-#: entries of results that a run looks at.
-LANDED = 3
+#: Words that a superstep hands over at most: the count of committed vertices, two
+#: entries of results that a run looks at, and two counts of edges.
+LANDED = 5
 #: What two graphs take to make, in s, until it has been measured.
 _RECORDING_SECONDS = 3e-4
 #: What launching two graphs takes, in s (NVIDIA H200, 2026-11-21).

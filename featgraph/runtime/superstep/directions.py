@@ -14,6 +14,7 @@ from typing import Any
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph import Graph
 from featgraph.graph.degrees import most_edges
+from featgraph.runtime.devices.protocol import Reach
 from featgraph.runtime.superstep.bound import BoundState
 
 __all__ = [
@@ -45,22 +46,24 @@ FEWEST_TO_SKIP = 1 << 22
 _most_reached: weakref.WeakKeyDictionary[Graph, int] = weakref.WeakKeyDictionary()
 
 
-def is_push_shorter(bound: BoundState, pushed: int, due: Words) -> bool:
-    """Whether pushing along so many edges out of A is less work than pulling.
+def is_push_shorter(bound: BoundState, reach: Reach) -> bool:
+    """Whether pushing along the edges out of A is less work than pulling.
 
     Parameters
     ----------
     bound : BoundState
         As the kernel that pulls works on it.
-    pushed : int
-    due : words
+    reach : Reach
         A, and the vertices that gather from A.
     """
-    most = _EDGES_A_PUSH * pushed + fixed_cost(bound.plan, bound.graph)
-    # A count waits for the device: none is taken that could not say otherwise.
+    most = _EDGES_A_PUSH * reach.pushed + fixed_cost(bound.plan, bound.graph)
+    # No count is taken that could not say otherwise.
     if bound.graph.edge_count <= most:
         return False
-    return bound.device.sets.edges_of(due, bound.buffers.graph, "in") > most
+    if reach.pulled is None:
+        arrays = bound.buffers.graph
+        reach.pulled = bound.device.sets.edges_of(reach.base, arrays, "in")
+    return reach.pulled > most
 
 
 def fixed_cost(plan: FoldPlan, graph: Graph) -> int:
