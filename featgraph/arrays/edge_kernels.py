@@ -22,6 +22,7 @@ __all__ = [
     "mark_windows",
     "number_given",
     "other_ends",
+    "put_rows",
     "short_degrees",
     "survey",
     "take",
@@ -241,3 +242,24 @@ def mark_windows(before, total, vertices, edges, is_first):  # type: ignore[no-u
         share = (before[v] - first) * parts // max(here, 1)
         earlier = (before[v - 1] - first) * parts // max(here, 1)
         is_first[v] = 1 if share != earlier else 0
+
+
+@kernel(cache=True)
+def put_rows(values, given, sources, targets, first, twins_from, piece):  # type: ignore[no-untyped-def]
+    """Put the rows of edges where they were given: rows from `first` on, in a piece.
+
+    Rows have two axes. From row `twins_from` on are those of twins, if there are any;
+    a self-loop is its own.
+    """
+    width = values.shape[1] * values.shape[2]
+    for place in range(cuda.grid(1), values.size, cuda.gridsize(1)):
+        edge, feature = place // width, place % width
+        value = values[edge, feature // values.shape[2], feature % values.shape[2]]
+        row = int64(given[edge])
+        at = (row - first) * width + feature
+        if at >= 0 and at < piece.size:
+            piece[at] = value
+        if row < twins_from and sources[row] == targets[row]:
+            at += twins_from * width
+            if at >= 0 and at < piece.size:
+                piece[at] = value

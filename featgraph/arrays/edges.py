@@ -7,6 +7,7 @@ stable sort by row leaves.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,8 @@ import numpy.typing as npt
 
 from featgraph._cached import cached_property
 from featgraph.arrays import edge_kernels as kernels
-from featgraph.arrays import memory, sorting
-from featgraph.arrays.foreign import foreign_array
+from featgraph.arrays import landing, memory, sorting
+from featgraph.arrays.foreign import as_numbers, foreign_array, three_axes
 from featgraph.arrays.values import LostValue, offset_dtype
 from featgraph.errors import StateError
 
@@ -30,6 +31,8 @@ __all__ = [
 
 Array = Any
 
+#: Bytes of values that are brought into another order at a time.
+_PIECE_BYTES = 1 << 26
 #: Where no id is lost, and no edge a loop: what `survey` begins with.
 _NOTHING_FOUND = np.array([2**31 - 1, -1, 0], np.int64)
 
@@ -169,6 +172,28 @@ class GpuEdges:
         given = self.given_index
         memory.launch_over(kernels.invert, given.size, given, places)
         return places
+
+    def in_given_order(self, values: Array, per_direction: bool) -> npt.NDArray[Any]:
+        """Return values of edges on the host, in the order in which they were given.
+
+        They are brought into order in pieces, which then come to the host.
+        """
+        rows = self.given_count * (1 + per_direction)
+        made = np.empty((rows, *values.shape[1:]), values.dtype)
+        seen, flat = three_axes(as_numbers(values)), made.reshape(-1)
+        flat = flat.view(seen.dtype)
+        width = math.prod(values.shape[1:])
+        together = max(1, _PIECE_BYTES // (width * seen.dtype.itemsize))
+        twins_from = self.given_count if per_direction else 0
+        for first in range(0, rows, together):
+            part = flat[first * width : (first + together) * width]
+            piece = memory.empty((part.size,), seen.dtype.name)
+            memory.launch_over(
+                kernels.put_rows, seen.size, seen, self.given_index, self.sources,
+                self.targets, first, twins_from, piece,
+            )  # fmt: skip
+            landing.read(piece, into=part)
+        return made
 
     def chosen(self, numbers: Array) -> GpuEdges:
         """Return some of these edges."""

@@ -33,17 +33,24 @@ PIECE, PIECES = 1 << 21, 16
 _MOST_THREADS = PIECES // 2
 
 
-def read(array: Any, width: int | None = None) -> npt.NDArray[Any]:
+def read(
+    array: Any, width: int | None = None, into: npt.NDArray[Any] | None = None
+) -> npt.NDArray[Any]:
     """Return a copy of an array of the dialect on the host; waits for the GPU.
 
     Rows may be apart, as those of a property are; rows of the copy are not. It has all
-    of each row, or the first `width` elements.
+    of each row, or the first `width` elements. It is made in `into`, if that is given:
+    an array of the shape and the type, in C order.
     """
     shape = tuple(array.shape) if width is None else (array.shape[0], width)
     rows = _rows_of(array, shape)
     if rows is None or rows.size < LEAST:
-        return np.asarray(_first(array.copy_to_host(), width), order="C")
-    made = np.empty(shape, array.dtype)
+        found = np.asarray(_first(array.copy_to_host(), width), order="C")
+        if into is None:
+            return found
+        into[...] = found
+        return into
+    made = np.empty(shape, array.dtype) if into is None else into
     _landing_of(device_of(array)).read(rows, made.reshape(-1).view(np.uint8))
     return made
 

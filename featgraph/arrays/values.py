@@ -6,6 +6,7 @@ import functools
 import math
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +22,16 @@ __all__ = [
     "Reordered",
     "Rows",
     "host_values",
+    "in_pieces",
     "is_on_gpu",
     "name_of",
     "offset_dtype",
     "present_bytes",
+    "taken",
 ]
 
+#: Fewer bytes are moved by one thread; and threads that move more, at most.
+_FEW_BYTES, _MOST_THREADS = 1 << 20, 8
 #: The kind of a device, as the DLPack protocol numbers it.
 DLPACK_CUDA = 2
 
@@ -161,9 +166,43 @@ class Reordered:
 
     def on_host(self) -> npt.NDArray[Any]:
         """Return the rows in their order, in a new array."""
-        if len(self.array) == 0:
-            return self.array.copy()
-        return np.take(self.array, self.rows.on_host(), axis=0, mode="wrap")
+        return taken(self.array, self.rows.on_host())
+
+
+def in_pieces(count: int, size: int, work: Callable[[int, int], object]) -> None:
+    """Call ``work(first, last)`` for ranges of rows, on several threads if it pays.
+
+    Parameters
+    ----------
+    count : int
+        How many rows there are.
+    size : int
+        About how many bytes are moved.
+    work : callable
+        Lets go of the interpreter for most of its time.
+    """
+    threads = min(os.cpu_count() or 1, _MOST_THREADS)
+    if size < _FEW_BYTES or threads == 1:
+        work(0, count)
+        return
+    step = -(-count // (4 * threads))
+    with ThreadPoolExecutor(threads, "featgraph-rows") as pool:
+        ranges = [(first, min(first + step, count)) for first in range(0, count, step)]
+        for done in [pool.submit(work, *each) for each in ranges]:
+            done.result()
+
+
+def taken(array: npt.NDArray[Any], order: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return rows of an array by their numbers, modulo how many it has."""
+    made = np.empty((len(order), *array.shape[1:]), array.dtype)
+
+    def take(first: int, last: int) -> None:
+        part = made[first:last]
+        np.take(array, order[first:last], axis=0, out=part, mode="wrap")
+
+    if len(array):
+        in_pieces(len(order), made.nbytes, take)
+    return made
 
 
 @functools.cache

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from featgraph.arrays.targets import chosen_target
-from featgraph.arrays.values import Rows
+from featgraph.arrays.values import (
+    DeviceValues,
+    Rows,
+    host_values,
+    in_pieces,
+    taken,
+)
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.arguments import require_flag
@@ -549,11 +556,9 @@ def expand_edge_values(graph: Structure, values: object) -> NDArray[Any]:
     length = array.shape[0] if array.ndim else -1
     if length == given:
         # The twin of edge i is row given + i, which wraps around to row i.
-        if given == 0:
-            return array.copy()
-        return np.take(array, graph.given_index, axis=0, mode="wrap")
+        return taken(array, graph.given_index)
     if length == 2 * given and not graph.directed:
-        return np.take(array, graph.given_index, axis=0)
+        return taken(array, graph.given_index)
     expected = f"first axis {given}, one entry for each given edge"
     if not graph.directed:
         expected += f", or {2 * given}, one for each direction (twin of i: {given} + i)"
@@ -570,12 +575,13 @@ def collect_edge_values(
     graph: Structure, stored: object, per_direction: bool
 ) -> NDArray[Any]:
     """Put values back into given order; see `Graph.collect_edge_values`."""
-    array = host_array(stored, "stored")
-    if not array.ndim or array.shape[0] != graph.edge_count:
+    if not isinstance(stored, DeviceValues):
+        stored = host_array(stored, "stored")
+    if not len(stored.shape) or stored.shape[0] != graph.edge_count:
         raise GraphInputError(
             "values in edge-id order do not fit the graph",
             where="stored",
-            got=f"shape {array.shape}",
+            got=f"shape {stored.shape}",
             expected=f"first axis {graph.edge_count}, one entry for each edge id",
         )
     per_direction = require_flag("per_direction", per_direction)
@@ -586,14 +592,38 @@ def collect_edge_values(
             got=True,
             expected="False",
         )
-    given, rows = graph.given_edge_count, graph.given_index
-    result = np.empty((given * (1 + per_direction), *array.shape[1:]), array.dtype)
-    if per_direction or graph.directed:
-        result[rows] = array
-    else:
-        is_given = rows < given
-        result[rows[is_given]] = array[is_given]
-    if per_direction:
+    if isinstance(stored, DeviceValues) and graph._edges.is_built_on_gpu:
+        from featgraph.arrays.foreign import lent  # imports the dialect
+
+        return gpu_edges(graph).in_given_order(lent(stored), per_direction)
+    return _put_back(graph, host_values(stored), per_direction)
+
+
+def _put_back(
+    graph: Structure, array: NDArray[Any], per_direction: bool
+) -> NDArray[Any]:
+    """Put values of the host back into given order, on several threads."""
+    from featgraph.graph.building.kernels import put_rows  # imports Numba
+
+    given, order = graph.given_edge_count, graph.given_index
+    rows = given * (1 + per_direction)
+    result = np.empty((rows, *array.shape[1:]), array.dtype)
+    if array.dtype.hasobject:
+        has_row = order < rows
+        result[order[has_row]] = array[has_row]
+    elif result.size:
+        # Of each size of numbers one function is compiled, whatever they are.
+        word = math.gcd(array.dtype.itemsize, 8)
+        plain, out = (
+            x.reshape(len(x), -1).view(f"u{word}")
+            for x in (np.ascontiguousarray(array), result)
+        )
+
+        def put(first: int, last: int) -> None:
+            put_rows(plain, order, first, last, out)
+
+        in_pieces(len(plain), plain.nbytes, put)
+    if per_direction and graph.edge_count < rows:
         loops = np.flatnonzero(graph.sources == graph.targets)
         result[given + loops] = result[loops]
     return result

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from featgraph.arrays.values import host_values
+from featgraph.arrays.values import DeviceValues, Reordered, host_values
 from featgraph.errors import ArgumentError, StateError
 from featgraph.graph import Graph
 from featgraph.graph.building.arguments import require_flag
@@ -276,16 +276,24 @@ class State:
         """Return a copy of the values; those of edges in the order they were given."""
         self.in_use.check(f"reading state[{name!r}]")
         column = self._column(name)
+        if column.type.kind is PropertyKind.EDGE:
+            return self._given_order(name, column)
         values = self.stored(name)
         if column.type.kind is PropertyKind.SCALAR:
             return values
-        if column.type.kind is PropertyKind.EDGE:
-            return self.graph.collect_edge_values(values, column.per_direction)
         if column.type.kind is PropertyKind.VERTEX:
             values = self.graph.collect_vertex_values(values)
         held = None if self.residency is None else self.residency.array(name)
         is_ours = values is held or values is column.values
         return values.copy() if is_ours else values
+
+    def _given_order(self, name: str, column: Column) -> Any:
+        """Return a copy of the values of edges in the order they were given."""
+        held = self._current(name) if self.graph.ranks is None else None
+        if isinstance(held, Reordered) and not column.per_direction:
+            return held.array.copy()  # it has that order still
+        values = held if isinstance(held, DeviceValues) else self.stored(name)
+        return self.graph.collect_edge_values(values, column.per_direction)
 
     def local(self, name: str) -> Any:
         """Return a copy of the values that this rank owns, without asking others.

@@ -18,7 +18,10 @@ _R = TypeVar("_R")
 
 
 def jit(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Compile a host loop for the argument types of its first call; kept on disk."""
+    """Compile a host loop for the argument types of its first call; kept on disk.
+
+    It lets go of the interpreter.
+    """
     numba = import_whole("numba")
     try:
         compiled = numba.njit(cache=True, nogil=True)(function)

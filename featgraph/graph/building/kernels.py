@@ -28,6 +28,7 @@ __all__ = [
     "fill_incident_ids",
     "fill_out_ids",
     "fill_twins",
+    "put_rows",
     "to_ends",
 ]
 
@@ -157,3 +158,13 @@ def fill_incident_ids(
             slot = ends[u] - 1
             ends[u] = slot
             ids[slot] = in_slot
+
+
+@jit
+def put_rows(values: _Array, given: _Array, first: int, last: int, out: _Array) -> None:
+    """Put the rows of some edges where they were given, if `out` has such rows."""
+    for edge in range(first, last):
+        row = given[edge]
+        if row < out.shape[0]:
+            for feature in range(out.shape[1]):
+                out[row, feature] = values[edge, feature]
