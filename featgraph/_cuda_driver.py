@@ -259,7 +259,8 @@ class Driver:
 
     def check(self, result: tuple[Any, ...]) -> Any:
         """Return what a call of the driver gives besides its status."""
-        if result[0] != self._success:
+        # The same object for all calls that succeed, or an equal one.
+        if result[0] is not self._success and result[0] != self._success:
             _, name = self.api.cuGetErrorName(result[0])
             raise DeviceError(
                 "a call of the CUDA driver failed",

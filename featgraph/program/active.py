@@ -118,7 +118,8 @@ class ActiveSet:
         is scarce.
         """
         made = cls.__new__(cls)
-        made.vertex_count, made._held = _checked(vertex_count), (device, words)
+        # The count is that of a graph: nothing is left to check.
+        made.vertex_count, made._held = vertex_count, (device, words)
         made._few = None
         if not device.is_scarce:
             return made

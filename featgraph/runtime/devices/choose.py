@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from featgraph.arrays.targets import chosen_target
 from featgraph.runtime.devices.cpu import CpuDevice
 from featgraph.runtime.devices.protocol import Device
@@ -21,9 +23,14 @@ def choose_device(target: str) -> Device:
     """
     if chosen_target(target) == "cpu":
         return _CPU
-    from featgraph.runtime.devices.cuda_device import cuda_device
+    if not _loaded:  # an import statement takes a twentieth of a call
+        from featgraph.runtime.devices import cuda_device
 
-    return cuda_device()
+        _loaded.append(cuda_device)
+    device: Device = _loaded[0].cuda_device()
+    return device
 
 
 _CPU = CpuDevice()
+#: The module of the CUDA target, which imports the dialect.
+_loaded: list[Any] = []

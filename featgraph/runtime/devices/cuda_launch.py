@@ -108,6 +108,10 @@ class Launches:
                 return
         self._launch_first(kernel, blocks, threads, arguments, stream)
 
+    def address_of(self, array: Any) -> int:
+        """Return the device address of an array, which is remembered while it lives."""
+        return int(self._words.find(array)[2][4])
+
     def _launch_first(
         self,
         kernel: Kernel,

@@ -147,7 +147,7 @@ class CudaSets:
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
         """Return a bitvector of no vertices but those in the words of `apart`."""
         words = self.some_words(count)
-        first = address_of(words)
+        first = self._launch.address_of(words)
         self._driver.set_words(first, 0, count)
         for number, bits in (apart or {}).items():
             self._driver.set_words(first + 4 * number, bits, 1)

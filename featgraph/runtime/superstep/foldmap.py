@@ -172,8 +172,8 @@ class FoldMap:
         known = self._supersteps.get(state)
         if known is None:
             known = self._supersteps[state] = {}
-        asked = device, config.checked, repr(options), incremental
-        found = known.get(asked)
+        told = repr(options) if options else ""
+        found = known.get(asked := (device, config.checked, told, incremental))
         if found is None or found.types_version != state.types_version:
             kernel = self.kernel(state, device.name, options, incremental=incremental)
             found = known[asked] = Superstep(kernel, state, device)
