@@ -49,6 +49,7 @@ BENCHES = {
     "fusing-cpu": "bench.algorithms.fusing_cpu",
     "classics-cpu": "bench.classics.cpu",
     "classics-gpu": "bench.classics.gpu",
+    "answers-gpu": "bench.classics.answers",
     "links-gpu": "bench.distributed.links_gpu",
     "model-cpu": "bench.distributed.model_cpu",
     "model-blocks": "bench.distributed.model_blocks",
