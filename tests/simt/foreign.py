@@ -10,10 +10,13 @@ __all__ = ["Foreign"]
 
 
 class Foreign:
-    """Says that a NumPy array lies on the GPU; the host must not touch it."""
+    """Says that a NumPy array lies on the GPU; the host must not touch it.
 
-    def __init__(self, data: Any) -> None:
-        self.data = np.asarray(data)
+    With `stream`, work of that stream may write it until it is waited for.
+    """
+
+    def __init__(self, data: Any, stream: int | None = None) -> None:
+        self.data, self.stream = np.asarray(data), stream
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -21,6 +24,7 @@ class Foreign:
         return {
             "data": found["data"], "shape": found["shape"], "typestr": found["typestr"],
             "strides": self.data.strides, "version": 3, "owner": self.data,
+            "stream": self.stream,
         }  # fmt: skip
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:

@@ -175,11 +175,6 @@ class StridedArray(DeviceArray):
         }  # fmt: skip
 
 
-def as_cuda_array(values: Any) -> StridedArray:
-    """Return a view of another library's array."""
-    return from_cuda_array_interface(values.__cuda_array_interface__)
-
-
 def from_cuda_array_interface(
     described: Any, owner: Any = None, sync: bool = True
 ) -> StridedArray:
@@ -223,11 +218,19 @@ class Gpu:
         #: All that were made, and the one that runs.
         self.loops: list[ConditionalLoop] = []
         self.running: ConditionalLoop | None = None
-        self.as_cuda_array = as_cuda_array
+        #: Streams of other libraries that were waited for.
+        self.waited_for: list[int] = []
         self.from_cuda_array_interface = from_cuda_array_interface
         self.get_current_device = lambda: SimpleNamespace(id=0, MULTIPROCESSOR_COUNT=1)
 
     # -- the dialect's namespace
+
+    def as_cuda_array(self, values: Any) -> StridedArray:
+        """Return a view of another library's array; waits for the stream it states."""
+        described = values.__cuda_array_interface__
+        if described.get("stream") is not None:
+            self.waited_for.append(described["stream"])
+        return from_cuda_array_interface(described)
 
     def device_array(self, shape: Any, dtype: Any) -> DeviceArray:
         array = DeviceArray(None, shape, dtype)

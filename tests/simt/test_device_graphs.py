@@ -22,10 +22,12 @@ from featgraph.errors import GraphInputError
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.arrays import memory, radix, sorting
+from featgraph.arrays import edge_kernels, memory, radix, sorting
+from featgraph.arrays import edges as gpu_edge_lists
 from featgraph.fold.plan import traits
 from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.graph import degrees
+from featgraph.graph.building import build as host_build
 from featgraph.graph.building import edges as edge_lists
 from featgraph.graph.building.merge import POLICIES
 from featgraph.runtime.devices import cuda_device, host_arrays
@@ -448,3 +450,61 @@ def test_weights_of_the_host_are_put_in_order_on_the_gpu(
     assert directed or per_direction or expected.nbytes not in gpu.uploads
     read = graph.collect_edge_values(expected, per_direction and not directed)
     np.testing.assert_array_equal(state["w"], read)
+
+
+# -- 2^31 edges and more, by arithmetic
+
+
+@settings(max_examples=10)
+@given(graphs())
+def test_wide_offsets_are_those_of_the_host(gpu: Gpu, graph: fg.Graph) -> None:
+    """As if there were 2^31 edges: int64, on the host and on the GPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (host_build, gpu_edge_lists, sorting):
+            patch.setattr(module, "offset_dtype", lambda count: np.int64)
+        here = fg.Graph.from_edges(
+            graph.sources, graph.targets, vertex_count=graph.vertex_count,
+            directed=graph.directed,
+        )  # fmt: skip
+        patch.setattr(edge_lists, "MANY_EDGES", 1 << 62)
+        told = arrays_of(here)
+        patch.setattr(edge_lists, "MANY_EDGES", 0)
+        found = arrays_of(on_gpu(graph))
+    for name, array in told.items():
+        if array is not None:
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
+    assert found["in_edges.offsets"].dtype == np.int64
+    assert told["in_edges.offsets"].dtype == np.int64
+
+
+def test_numbers_of_edges_pass_2_to_the_31(gpu: Gpu) -> None:
+    """Rows in given order, of 2^31 + 5 undirected edges and their twins."""
+    count = 2**31 + 5
+    # Edge i at its target is entry 2 i, at its source 2 i + 1.
+    order = np.array([0, 1, 2**32 + 8, 2**32 + 9, 2 * count - 1], np.int64)
+    given = memory.empty((order.size,), np.int64)
+    memory.launch_over(
+        edge_kernels.number_given, order.size, memory.upload(order), count, given
+    )
+    expected = [n // 2 + (n % 2) * count for n in order.tolist()]
+    assert memory.read(given).tolist() == expected
+    assert max(expected) == 2 * count - 1
+
+
+class _Sized:
+    """Stands for an array of so many elements."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+@pytest.mark.parametrize("count", [2**31 - 2, 2**31 - 1, 2**31 + 5])
+def test_counts_and_widths_of_many_edges(gpu: Gpu, count: int) -> None:
+    many: Any = _Sized(count)
+    for directed in (True, False):
+        edges = gpu_edge_lists.GpuEdges(many, many, 10, directed)
+        edges.loop_count = 3
+        assert edges.given_count == count
+        assert edges.edge_count == (count if directed else 2 * count - 3)
+        width = np.int32 if edges.edge_count < 2**31 - 1 else np.int64
+        assert gpu_edge_lists.offset_dtype(edges.edge_count) is width

@@ -424,6 +424,20 @@ def test_what_cannot_be_taken_is_said(gpu: Gpu, monkeypatch: Any) -> None:
         fg.State(graph, x=fg.vertex_property(Foreign(np.zeros(10))))
 
 
+def test_the_stream_of_an_array_is_waited_for(gpu: Gpu) -> None:
+    """Whether it is a property, is assigned, or is looked at for an algorithm."""
+    graph, values = tiny_graph(), np.arange(10.0)
+    state = fg.State(graph, x=fg.vertex_property(Foreign(values, stream=7)))
+    assert gpu.waited_for == [7]
+    state["x"] = Foreign(values[::-1], stream=9)
+    assert gpu.waited_for == [7, 9]
+    assert state["x"].tolist() == values[::-1].tolist()
+    assert fg.given_array(Foreign(values, stream=11)).first_not_finite() is None
+    assert gpu.waited_for == [7, 9, 11]
+    fg.State(graph, x=fg.vertex_property(Foreign(values)))  # the default stream's
+    assert gpu.waited_for == [7, 9, 11]
+
+
 @pytest.mark.parametrize("ran", [0, 2])
 @pytest.mark.parametrize("where", ["cuda", "cpu"])
 def test_a_copy_is_made_where_the_values_are(gpu: Gpu, ran: int, where: str) -> None:
@@ -514,6 +528,38 @@ def test_what_is_written_through_a_view_is_due(gpu: Gpu, where: str) -> None:
     for state in states:
         fg.iterate(program.foldmaps[0], state, max_supersteps=3, target=where)
     np.testing.assert_array_equal(states[0][written], states[1][written])
+
+
+def test_what_was_made_of_a_view_outlives_the_state(gpu: Gpu) -> None:
+    given_values = np.arange(30.0).reshape(10, 3)
+    state = fg.State(tiny_graph(), x=fg.vertex_property(Foreign(given_values)))
+    view = state.view("x")
+    described = view.__cuda_array_interface__
+    assert described["stream"] == 1  # the default one, which others have to wait for
+    taken = gpu.from_cuda_array_interface(described, owner=view)
+    fg.foldmap(_double_rows)(state, target="cuda")
+    del state
+    with pytest.raises(StateError, match="has ended"):
+        view.__cuda_array_interface__  # noqa: B018
+    assert taken.copy_to_host().tolist() == (2 * given_values).tolist()
+
+
+@fg.vertex
+def _double_rows(f, v, d):  # type: ignore[no-untyped-def]
+    d.x[v, f] = 2 * d.x[v, f]
+    return True
+
+
+def test_a_view_of_one_type_is_given_as_another(gpu: Gpu) -> None:
+    """It is an array of another library as well: cast, or refused by its values."""
+    graph = tiny_graph()
+    whole = fg.State(graph, x=fg.vertex_property(Foreign(np.arange(10.0))))
+    other = fg.State(graph, n=fg.vertex_property(whole.view("x"), dtype=np.int16))
+    assert other["n"].tolist() == list(range(10))
+    whole["x"] = Foreign(np.arange(10.0) + 0.5)
+    with pytest.raises(StateError, match="does not fit int16"):
+        other["n"] = whole.view("x")
+    assert other["n"].tolist() == list(range(10))
 
 
 def test_views_say_where_they_are(gpu: Gpu) -> None:

@@ -228,6 +228,44 @@ def test_memory_is_given_up_where_a_loop_fails(monkeypatch: pytest.MonkeyPatch) 
         assert state["level"].ravel().tolist() == list(range(90))
 
 
+@pytest.mark.parametrize("when", ["launched", "read"])
+def test_a_state_goes_on_behind_a_loop_that_fails(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """What the loop has written stands or does not: all vertices are due then."""
+    launch = cuda_launch.Launches.__call__
+
+    def failing(self: Any, kernel: Any, *arguments: Any) -> None:
+        if kernel.py_func.__name__ == "supersteps_0":
+            raise fg.DeviceError("a launch failed")
+        launch(self, kernel, *arguments)
+
+    def lost(self: cuda_queue.QueueMemory, keys: cuda_queue.Keys) -> None:
+        raise fg.DeviceError("a read failed")
+
+    with in_a_loop(1 << 10, logged=7):
+        step, state = path_state()
+        run(step, state, "cuda", active=[0], max_supersteps=5)
+        with monkeypatch.context() as patch:
+            if when == "read":
+                patch.setattr(cuda_queue.QueueMemory, "read", lost)
+            else:
+                patch.setattr(cuda_launch.Launches, "__call__", failing)
+            with pytest.raises(fg.DeviceError, match=f"{when[:4]}.* failed"):
+                fg.iterate(step, state, target="cuda")
+        # It says how many supersteps are known to have run, and these have.
+        known = state.superstep
+        assert 5 <= known <= 6
+        reached = int((state["level"] < 1 << 20).sum())
+        assert reached > known
+        assert reached == known + 1 or when == "read"
+        assert state["level"].ravel()[:reached].tolist() == list(range(reached))
+        done = run(step, state, "cuda")
+        assert done.converged
+        assert state.superstep == known + done.supersteps
+        assert state["level"].ravel().tolist() == list(range(90))
+
+
 @pytest.fixture
 def anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is compiled yet, and runs have it compiled behind them."""
