@@ -61,11 +61,7 @@ def measure(
     slices = folder / f"{directed}.fgs"
     write_graph(whole, slices)
     text = folder / f"{directed}.csv"
-    with text.open("w") as stream:
-        for i in range(0, u.size, 1 << 16):
-            rows = zip(*(a[i : i + (1 << 16)].tolist() for a in (u, v, weights)),
-                       strict=True)  # fmt: skip
-            stream.writelines(f"{a},{b},{w}\n" for a, b, w in rows)
+    write_text(text, u, v, weights)
     options: dict[str, Any] = {"directed": directed, "vertex_count": count}
 
     def of_edges() -> Any:
@@ -128,6 +124,14 @@ def measure(
             read_ms=reading(files),
             checks={"ok": True},
         )
+
+
+def write_text(path: Path, *columns: np.ndarray[Any, Any]) -> None:
+    """Write arrays as the columns of a table."""
+    with path.open("w") as stream:
+        for i in range(0, columns[0].size, 1 << 16):
+            rows = zip(*(a[i : i + (1 << 16)].tolist() for a in columns), strict=True)
+            stream.writelines(f"{','.join(map(str, row))}\n" for row in rows)
 
 
 def readers_of_tables(text: Path) -> dict[str, Callable[[], Any]]:

@@ -33,12 +33,14 @@ DEFAULTS = {"graph": ["rmat-18-16"], "repeat": 7, "ranks": 2, "gpus": 0}
 TARGET = "cuda"
 SUPERSTEPS = 20
 WARM_UPS = 3
-#: How ranks with a GPU each hand rows over: `gpu_links`, and whether they replay.
+#: How ranks with a GPU each hand rows over: `gpu_links`, whether they replay, and the
+#: engine beside.
 LINKS = {
-    "windows": ("windows", "1"),
-    "windows, by the host": ("windows", "0"),
-    "NCCL": ("engine", "1"),
-    "Gloo": ("host", "1"),
+    "windows": ("windows", "1", "auto"),
+    "windows, by the host": ("windows", "0", "auto"),
+    "NCCL": ("engine", "1", "auto"),
+    "shared memory": ("host", "1", "shared"),
+    "Gloo": ("host", "1", "gloo"),
 }
 
 Call = Callable[..., Any]
@@ -78,11 +80,12 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 def compare_gpus(name: str, arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time both algorithms on one GPU, and on ranks with one each in all ways."""
-    ranks, alone = arguments.gpus, measure(name, arguments.repeat, 1, "auto", "1")
+    ranks, repeat = arguments.gpus, arguments.repeat
+    alone = measure(name, repeat, 1, "auto", "1", "auto")
     cells = {"1 GPU": alone}
-    for way, (links, replay) in LINKS.items():
+    for way, how in LINKS.items():
         try:
-            found = measure(name, arguments.repeat, ranks, links, replay)
+            found = measure(name, repeat, ranks, *how)
         except RuntimeError as error:
             print(f"{ranks} GPUs, {way}: {error}", flush=True)
             continue
@@ -99,7 +102,7 @@ def compare_gpus(name: str, arguments: argparse.Namespace, recorder: Recorder) -
 
 
 def measure(
-    name: str, repeat: int, ranks: int, links: str, replay: str
+    name: str, repeat: int, ranks: int, links: str, replay: str, engine: str
 ) -> dict[str, Any]:
     """Return what rank 0 of processes with a GPU each has measured, by program."""
     environment = {
@@ -107,13 +110,13 @@ def measure(
         "FEATGRAPH_REPLAY": replay,
         "PYTHONWARNINGS": "ignore",  # runs end at a limit
     }
-    given = [name, str(repeat)]
+    given = [name, str(repeat), engine]
     return run_on_gpus("bench.distributed.ranks_gpu", ranks, given, environment)  # type: ignore[no-any-return]
 
 
-def be_a_rank(name: str, repeat: int, told: Path) -> None:
+def be_a_rank(name: str, repeat: int, engine_name: str, told: Path) -> None:
     """Run the programs on this rank; the first one writes what it has found."""
-    engine = fg.distributed.init(timeout=LIMIT_S / 2)
+    engine = fg.distributed.init(timeout=LIMIT_S / 2, engine=engine_name)
     fg.config.compile_behind = False
     named = make_graph(name)
     graph, found = fg.distribute(named.graph), {}
@@ -193,4 +196,4 @@ def timed(call: Call, repeat: int, engine: Any = None) -> list[float]:
 
 
 if __name__ == "__main__":
-    be_a_rank(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    be_a_rank(sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))
