@@ -63,6 +63,27 @@ class EdgeCarrier(Protocol):
             In which form; "all" is "ms" here.
         """
 
+    def empty_outbox(self, outbox: Values, operation: str) -> None:
+        """Make all entries such that combining them changes nothing."""
+
+    def deliver(self, outbox: Values, values: Values, operation: str) -> Marks:
+        """Combine the entries of an outbox into those of edges, at their owners.
+
+        Parameters
+        ----------
+        outbox : values
+            What this rank has for the edges of its part.
+        values : values
+            The buffer of the property.
+        operation : str
+            "add", "min" or "max".
+
+        Returns
+        -------
+        marks
+            Own edges for which anything has come.
+        """
+
 
 class EdgeGhosts:
     """The ghosts of edges that the kernels of a plan read.
@@ -82,9 +103,12 @@ class EdgeGhosts:
         self._written: dict[str, Marks] = {}
 
     def refresh(self, buffers: Buffers, number: int) -> None:
-        """Bring entries up to date that a phase reads."""
+        """Bring entries up to date that a phase reads, and empty its outboxes."""
         names = [n for n in self._halos[number].reads if n in buffers.unsent]
         send_waiting(self._carrier, buffers, names, self._sending)
+        for name, of, operation in self._halos[number].outboxes:
+            outbox = buffers.held(of, buffers.everywhere(name, of))
+            self._carrier.empty_outbox(outbox, operation)
 
     def refresh_next(self, buffers: Buffers, number: int) -> None:
         """Bring ``_next`` entries up to date that a phase reads: all of them."""
@@ -95,8 +119,17 @@ class EdgeGhosts:
             self._carrier.share(values, marks, others, self._sending)
 
     def note(self, buffers: Buffers, number: int, sources: Words) -> None:
-        """Remember what a phase has written, on out-edges of sources."""
+        """Remember what a phase has written, on out-edges of sources and at twins."""
         halo = self._halos[number]
+        for name, of, operation in halo.outboxes:
+            outbox = buffers.held(of, buffers.everywhere(name, of))
+            values = buffers.held(of, buffers.property(of))
+            reached = self._carrier.deliver(outbox, values, operation)
+            known = buffers.unsent.get(of)
+            is_new = known is None
+            buffers.unsent[of] = (
+                reached if is_new else self._carrier.union(known, reached)
+            )
         if not (halo.writes or halo.writes_next):
             return
         marks = self._carrier.out_of(sources)

@@ -13,6 +13,7 @@ from featgraph.distributed.rows.forms import AS_FITS, Sending, SendList, choose
 from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.members import packed, unpacked
+from featgraph.ranks.outboxes import combine_rows, identity, in_outbox
 from featgraph.runtime.devices.protocol import Device, Words
 
 __all__ = ["HostEdges"]
@@ -90,6 +91,31 @@ class HostEdges:
             for rows, other in zip(arrived.rows, others, strict=True):
                 if other is not None:
                     other[first + arrived.positions] = rows
+
+    def empty_outbox(self, outbox: Array, operation: str) -> None:
+        """Make all entries such that combining them changes nothing."""
+        outbox.fill(identity(operation, outbox.dtype))
+
+    def deliver(self, outbox: Array, values: Array, operation: str) -> Mask:
+        """Combine the entries of an outbox at the owners of edges: see `EdgeCarrier`.
+
+        What ranks have is combined in their order.
+        """
+        edges, rank = self._edges, self._engine.rank
+        ghosts = [slice(b, b + taken.numbers.size) for b, taken in edges.taken]
+        ghosts[rank] = slice(0, edges.own)
+        messages = [in_outbox(outbox[rows], operation) for rows in ghosts]
+        received = self._engine.all_to_allv(messages, about="atomics at twins")
+        reached = np.zeros(edges.own, np.bool_)
+        for number, message in enumerate(received):
+            ids = (
+                np.arange(edges.own) if number == rank else edges.links[number].numbers
+            )
+            rows = values[ids]
+            changed = combine_rows(message, rows, operation)
+            values[ids] = rows
+            reached[ids[changed]] = True
+        return reached[edges.sent]
 
 
 def _bytes(rows: Array) -> npt.NDArray[np.uint8]:

@@ -38,6 +38,7 @@ from tests.ranks import (
     test_elsewhere,
     test_options,
     test_partitions,
+    test_twins,
 )
 from tests.simt.gpu import Gpu, emulated_gpu
 
@@ -222,6 +223,19 @@ def test_forms_that_gpus_do_not_send_are_refused(
         state = fg.State(graph, x=fg.vertex_property(0.0, iterated=True))
         with pytest.raises(fg.PlanError, match="GPUs do not round"):
             lowest(state, wire_dtype="float16", target="cuda")
+
+    run_ranks(2, on_a_rank)
+
+
+def test_atomics_at_the_reverse_of_an_edge_are_refused(gpu: Gpu) -> None:
+    def on_a_rank(engine: Any) -> None:
+        graph = fg.distribute(test_twins.WHOLE, cuts=[0, 20, test_twins.V])
+        state = test_twins.make_state(graph)
+        with pytest.raises(
+            fg.PlanError, match="at the reverse of an edge run on ranks"
+        ):
+            test_twins.STEPS[1](state, target="cuda")
+        assert not state["told"].any()
 
     run_ranks(2, on_a_rank)
 

@@ -64,6 +64,8 @@ def _explain_phase(plan: FoldPlan, phase: Phase, halo: Halo) -> Iterator[str]:
                                              "owners behind the phase"),
         (edges.reads, "entries of cut edges that changed go before the phase"),
         (_next(edges.reads_next), "entries of all cut edges go before the phase"),
+        ((of for _, of, _ in edges.outboxes), "combined on each rank, then at the "
+                                              "owners of edges behind the phase"),
     )  # fmt: skip
     triangles = halo.triangles
     if triangles is not None:

@@ -34,12 +34,16 @@ class EdgeHalo:
         What it reads there, now and for the next superstep.
     writes, writes_next : tuple of str
         What edge functions write, in place and for the next superstep.
+    outboxes : tuple of (str, str, str)
+        Arrays that hold what is combined at twins, with the property and the operation
+        of each.
     """
 
     reads: tuple[str, ...]
     reads_next: tuple[str, ...]
     writes: tuple[str, ...]
     writes_next: tuple[str, ...]
+    outboxes: tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,6 @@ def find_halo(functions: Sequence[Analysed], analysis: Analysis) -> Halo:
         known = analysis.mirrors.items()
         return tuple((m, of) for m, (of, v) in known if v == version and of in read)
 
-    updated = {(n.name, n.op) for f in functions for n in _atomics(f)}
     triangles = _find_triangles(functions, analysis)
     at_own = {a.name for a in records if a.mode == "atomic" and a.where != "foreign"}
     if triangles is not None:
@@ -137,13 +140,21 @@ def find_halo(functions: Sequence[Analysed], analysis: Analysis) -> Halo:
         writes=tuple(sorted({*names("write", "now", "own"), *at_own})),
         mirrors=mirrors("now"),
         mirrors_next=mirrors("next"),
-        outboxes=tuple(
-            (name, *of)
-            for name, of in analysis.outboxes.items()
-            if (name, of[1]) in updated
-        ),
+        outboxes=_outboxes(PropertyKind.VERTEX, functions, analysis),
         edges=_find_edges(functions, analysis),
         triangles=triangles,
+    )
+
+
+def _outboxes(
+    kind: PropertyKind, functions: Sequence[Analysed], analysis: Analysis
+) -> tuple[tuple[str, str, str], ...]:
+    """Return what functions combine elsewhere, at vertices or at edges."""
+    updated = {(n.name, n.op) for f in functions for n in _atomics(f)}
+    return tuple(
+        (name, *of)
+        for name, of in analysis.outboxes.items()
+        if (name, of[1]) in updated and analysis.signature[name].kind is kind
     )
 
 
@@ -179,7 +190,8 @@ def _find_edges(functions: Sequence[Analysed], analysis: Analysis) -> EdgeHalo:
                 continue
             mode = "read" if record.mode == "read" else "write"
             is_triangle = function.kind == "triangle"
-            if mode == "write" and is_triangle:
+            in_outbox = (record.mode, record.where) == ("atomic", "twin")
+            if mode == "write" and (is_triangle or in_outbox):
                 continue
             elsewhere = goes_out or is_triangle or record.where == "twin"
             if mode == "write" or elsewhere:
@@ -193,6 +205,7 @@ def _find_edges(functions: Sequence[Analysed], analysis: Analysis) -> EdgeHalo:
         reads_next=names("read", "next"),
         writes=names("write", "now"),
         writes_next=names("write", "next"),
+        outboxes=_outboxes(PropertyKind.EDGE, functions, analysis),
     )
 
 
@@ -214,14 +227,6 @@ _TESTS: tuple[tuple[str, str, Callable[[Analysed], bool]], ...] = (
             f.kind == "triangle"
             and len(found := {(n.name, n.op) for n in _atomics(f)})
             > len({name for name, _ in found})
-        ),
-    ),
-    (
-        "an atomic operation at the reverse of an edge may be at another rank's",
-        "gather what it has, at the vertex that reads it",
-        lambda f: (
-            f.kind != "triangle"
-            and any((a.mode, a.where) == ("atomic", "twin") for a in f.accesses)
         ),
     ),
 )

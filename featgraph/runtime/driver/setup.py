@@ -117,7 +117,8 @@ def _sends_edges(plan: FoldPlan) -> bool:
     """Whether ranks hand over entries of edges, which the host takes part in."""
     halos = [halo.edges for halo in plan.facts.halos]
     return any(
-        (e.reads, e.reads_next, e.writes, e.writes_next) != ((),) * 4 for e in halos
+        e.reads or e.reads_next or e.writes or e.writes_next or e.outboxes
+        for e in halos
     )
 
 

@@ -351,10 +351,13 @@ class Buffers:
     def everywhere(self, name: str, of: str) -> Any:
         """Return memory for values of a property at all vertices of the graph.
 
+        Of a property of edges, at all that this rank has, of others, too.
         `name` says which: there may be several for one property.
         """
         if name not in self._everywhere:
-            type_, count = self.state.signature[of], self.state.graph.vertex_count
+            type_, graph = self.state.signature[of], self.state.graph
+            is_of_edges = type_.kind is PropertyKind.EDGE
+            count = graph.part.edge_count if is_of_edges else graph.vertex_count
             shape = (count, *type_.item_shape)
             self._everywhere[name] = self.device.rows.empty(shape, type_.dtype)
         return self._everywhere[name]

@@ -181,6 +181,14 @@ def _check_shared(kernel: Kernel, state: State) -> None:
             got='fg.distribute(graph, along="in")',
             fix='fg.distribute(graph, along="both")',
         )
+    combines_at_twins = any(halo.edges.outboxes for halo in facts.halos)
+    if combines_at_twins and kernel.plan.target != "cpu":
+        raise PlanError(
+            "atomic operations at the reverse of an edge run on ranks of the CPU only",
+            where=facts.twins_at[1],
+            got=f"target={kernel.plan.target!r}",
+            fix="target='cpu', or gather what they combine",
+        )
     if facts.triangles_at and kernel.plan.target != "cpu":
         raise PlanError(
             "triangles are looked for on ranks of the CPU only",
