@@ -85,7 +85,7 @@ def needed(graph: fg.Graph, owner: Any, sender: int, taker: int) -> Any:
     return np.unique(np.concatenate(found))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     asked=st.sampled_from(ASKED),
     directed=st.booleans(),

@@ -93,7 +93,7 @@ EXPECTED: dict[Any, str] = {}
 
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     seed=st.integers(0, 2),
     dtype=st.sampled_from([np.float32, np.float64]),
@@ -130,7 +130,7 @@ ALGORITHMS = {
     "pagerank": lambda g, **o: al.pagerank(g, **o).ranks,
     "renormalized": lambda g, **o: al.pagerank(g, dangling="renormalize", **o).ranks,
     "eigenvector": lambda g, **o: al.eigenvector_centrality(g, **o).centralities,
-    "hits": lambda g, **o: al.hits(g, **o).hubs,
+    "hits": lambda g, **o: al.hits(g, tol=1e-3, **o).hubs,
     "katz": lambda g, **o: al.katz_centrality(g, alpha=0.01, **o).centralities,
 }
 

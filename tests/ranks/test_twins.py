@@ -87,7 +87,7 @@ def run(graph: fg.Graph, seed: int, count: int, form: str = "auto") -> list[Any]
     return [*told, *(state[name] for name in NAMES), state.copy()["told"]]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     seed=st.integers(0, 99),
     count=st.integers(1, 6),
