@@ -236,7 +236,7 @@ class Graph(Structure):
         parts: int | None = None,
         *,
         cuts: object = None,
-        balance: object = (1, 8, 0),
+        balance: object = None,
         along: str = "in",
     ) -> list[Shard]:
         """Cut the graph into shards: ranges of vertices, with all edges into them.
@@ -253,11 +253,12 @@ class Graph(Structure):
             P, the number of shards. More than ``V / 32`` leave some without vertices.
         cuts : array_like of integers, shape (P + 1,), optional
             Instead of `parts`: range r has the places ``cuts[r]`` to ``cuts[r + 1]``.
-        balance : tuple of 3 float
+        balance : tuple of 3 float, optional
             What an in-edge, a vertex and a ghost weigh, where cuts are chosen: at
-            multiples of 32, so that all parts weigh about the same. Of a graph with
-            `sides` each is cut by itself, and a part has a range of each, but with
-            order="metis"; ghosts weigh nothing then.
+            multiples of 32, so that all parts weigh about the same. Default: (1, 8, 0).
+            Of a graph with `sides` each is cut by itself, at any vertex, and a part has
+            a range of each, but with order="metis". Ghosts weigh nothing then, and by
+            default in-edges alone count: parts have them within a few percent of equal.
         along : {"in", "both"}, optional
             "both": with all edges out of them, too, which are the twins of those of an
             undirected graph.

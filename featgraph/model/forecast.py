@@ -16,7 +16,6 @@ from featgraph.errors import ArgumentError, GraphInputError
 from featgraph.graph.building.arguments import shown
 from featgraph.graph.partition.choose import choose_partition
 from featgraph.graph.partition.counts import Counts, block_columns, count_traffic
-from featgraph.graph.partition.cuts import Balance
 from featgraph.graph.partition.partition import Partition
 from featgraph.model.links import Link, named_link
 from featgraph.model.machine import Machine
@@ -171,7 +170,7 @@ def forecast(
     *,
     layout: str = "range",
     order: object = "given",
-    balance: object = Balance(),
+    balance: object = None,
     row_bytes: int = 4,
     on: tuple[Machine, str | Link | Sequence[str | Link]] | None = None,
 ) -> Forecast:

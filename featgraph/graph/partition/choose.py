@@ -26,16 +26,19 @@ def choose_partition(
     parts: object = None,
     *,
     cuts: object = None,
-    balance: object = Balance(),
+    balance: object = None,
 ) -> Partition:
     """Choose who owns which vertices; see `Graph.partition`."""
-    weights = checked_balance(balance)
+    weights = Balance() if balance is None else checked_balance(balance)
     if cuts is None:
         count = checked_parts(parts)
         ordered = choose_order(graph, order, count, weights)
         is_cut_whole = isinstance(order, str) and order == "metis"
         if graph.sides is not None and not is_cut_whole:
-            return Partition(*cut_each_side(graph, ordered.order, count, weights)[::-1])
+            of_sides = None if balance is None else weights
+            return Partition(
+                *cut_each_side(graph, ordered.order, count, of_sides)[::-1]
+            )
         found = ordered.cuts
         if found is None:
             found = choose_cuts(graph, ordered.order, count, weights)

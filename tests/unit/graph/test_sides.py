@@ -65,13 +65,36 @@ def test_sides_are_cut_each_by_itself(data: st.DataObject) -> None:
     order: Any = data.draw(st.sampled_from(["given", "locality", "spread", "own"]))
     if order == "own":
         order = rng.permutation(count)
-    shards = graph.partition(order, parts)
+    balance = data.draw(st.sampled_from([None, (1, 8, 0), (0, 1, 0)]))
+    shards = graph.partition(order, parts, balance=balance)
     begins = np.cumsum([0, *sides])
-    work = np.asarray(graph.in_degree) + 8.0
+    edge, vertex, _ = balance or (1, 0, 0)
+    work = edge * np.asarray(graph.in_degree) + float(vertex)
     for begin, end in pairwise(begins.tolist()):
         own = [s.numbers[: s.own] for s in shards]
         own = [n[(begin <= n) & (n < end)] for n in own]
         assert sorted(np.concatenate(own)) == list(range(begin, end))
         shares = [work[n].sum() for n in own]
-        words = max(32 * work[begin:end].max(), 1)
-        assert max(shares) <= work[begin:end].sum() / parts + words
+        # Each cut is at the nearest vertex.
+        mean, most = work[begin:end].sum() / parts, work[begin:end].max()
+        slack = most + 0.02 * mean * (balance is None)
+        assert mean - slack <= min(shares) <= max(shares) <= mean + slack
+
+
+@pytest.mark.parametrize("order", ["given", "spread", "locality"])
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_ranks_have_equal_edges_of_each_side(order: str, is_sorted: bool) -> None:
+    """Where few users and items have many ratings, and the first ones, if sorted."""
+    rng, sides = np.random.default_rng(0), (6000, 900)
+    users = (sides[0] * rng.random(60_000) ** 2).astype(np.int64)
+    items = (sides[1] * rng.random(60_000) ** 1.5).astype(np.int64)
+    if not is_sorted:
+        users, items = (
+            rng.permutation(n)[x] for n, x in zip(sides, (users, items), strict=True)
+        )
+    graph = Graph.from_edges(users, sides[0] + items, directed=False, sides=sides)
+    for parts in (2, 3, 4, 8):
+        owner = graph.partition(order, parts)[0].partition.owner
+        for side in (np.arange(6000), np.arange(6000, 6900)):
+            edges = np.bincount(owner(side), graph.in_degree[side], parts)
+            assert (abs(edges - edges.mean()) <= 0.1 * edges.mean()).all()
