@@ -25,6 +25,7 @@ from featgraph.arrays import (
 
 I32, I64 = (types.Array(t, 1, "C") for t in (types.int32, types.int64))
 F32 = types.Array(types.float32, 1, "C")
+ANY_F32 = types.Array(types.float32, 3, "A")
 BYTES = types.Array(types.uint8, 1, "C")
 PAIRS = types.Array(types.int64, 2, "C")
 N, YES, WORD = types.int64, types.boolean, types.uint64
@@ -80,6 +81,8 @@ SIGNATURES = [
     (drawing_cuda.draw_uniform, (WORD, WORD, I32, I32)),
     (drawing_cuda.draw_grid, (N, N, I32, I32)),
     (edge_kernels.mark_windows, (I64, I64, N, N, I32)),
+    (edge_kernels.put_rows, (ANY_F32, I32, I32, I32, N, N, F32)),
+    (edge_kernels.put_rows, (ANY_F32, I64, I32, I32, N, N, F32)),
     (repeat_kernels.add_repeats, (F32, I32, I32, I32, types.float64, F32, I32)),
     (repeat_kernels.add_repeats, (BYTES, I32, I32, I32, WORD, WORDS, I32)),
     (repeat_kernels.add_repeats, (I64, I64, I32, I64, N, I64, I32)),
