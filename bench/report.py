@@ -379,6 +379,16 @@ TABLES["widths-gpu"] = {
     **TIME,
     **CHECK,
 }
+TABLES["answers-gpu"] = {
+    "graph": _graph,
+    "program": _text("program"),
+    "given": _text("given"),
+    **TIME,
+    "supersteps": _text("supersteps"),
+    "inside ms": _text("inside_ms"),
+    "call / inside": _text("ratio"),
+    **CHECK,
+}
 TABLES["values-gpu"] = {
     "graph": _graph,
     "of": _text("kind"),

@@ -158,6 +158,9 @@ CALLS: dict[str, Callable[[Inputs], Any]] = {
     "eigenvector_centrality": lambda i: of.eigenvector_centrality(
         i.graph, nstart=i.column, weights=i.weights, tol=1e-30, **few, **i.options
     ),
+    "gradient_factorization": lambda i: of.gradient_factorization(
+        i.ratings, factors=8, iterations=LIMIT, **i.options
+    ),
     "heat_simulation": lambda i: of.heat_simulation(
         i.graph, i.columns, conductivities=i.weights, epsilon=0.0, **few, **i.options
     ),

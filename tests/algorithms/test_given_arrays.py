@@ -23,6 +23,7 @@ from featgraph.algorithms import (
     circuit_simulation,
     closeness_centrality,
     eigenvector_centrality,
+    gradient_factorization,
     heat_simulation,
     hits,
     katz_centrality,
@@ -210,6 +211,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 APART = {
     "AlternatingLeastSquares": "an estimator around als",
     "LabelPropagation": "test_an_estimator_takes_labels_of_the_gpu",
+    "gradient_factorization": "as als",
     "als": "test_factors_may_begin_on_the_gpu: its graph is made on the host",
     "clustering": "no arrays",
     "connected_components": "no arrays",
@@ -278,13 +280,16 @@ def test_an_estimator_takes_labels_of_the_gpu(gpu: Gpu) -> None:
     assert here.transduction_.tolist() == there.transduction_.tolist()
 
 
-def test_factors_may_begin_on_the_gpu(gpu: Gpu) -> None:
+@pytest.mark.parametrize("factorise", [als, gradient_factorization])
+def test_factors_may_begin_on_the_gpu(gpu: Gpu, factorise: Any) -> None:
     sparse = pytest.importorskip("scipy.sparse")
     rng = np.random.default_rng(3)
     ratings = sparse.random(6, 5, density=0.6, random_state=rng, format="csr")
     first = [rng.random((6, 2)), rng.random((5, 2))]
     here, there = (
-        als(ratings, factors=2, iterations=1, initial=given, target="cuda").factors
+        factorise(
+            ratings, factors=2, iterations=1, initial=given, target="cuda"
+        ).factors
         for given in (first, [Foreign(x) for x in first])
     )
     np.testing.assert_array_equal(here, there)
